@@ -188,11 +188,16 @@ impl Head {
         self.len - ETHERNET + payload
     }
 
-    /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says.
+    /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says. `sum` is the
+    /// [`payload_sum`] of what is in it.
     #[inline]
-    pub fn write(&self, payload: &[u8], frame: &mut [u8]) {
+    pub fn write(&self, payload: &[u8], sum: u64, frame: &mut [u8]) {
+        // A copy of fixed length is no call. What it writes too much the payload covers.
+        match frame.first_chunk_mut::<MAX_HEAD>() {
+            Some(whole) => *whole = self.bytes,
+            None => frame[..self.len].copy_from_slice(&self.bytes[..self.len]),
+        }
         let (head, rest) = frame.split_at_mut(self.len);
-        head.copy_from_slice(&self.bytes[..self.len]);
         rest.copy_from_slice(payload);
         let udp_len = ((UDP + payload.len()) as u16).to_be_bytes();
         let udp_at = self.len - UDP;
@@ -207,12 +212,18 @@ impl Head {
         head[udp_at + 4..udp_at + 6].copy_from_slice(&udp_len);
         // It is in the pseudo header, too.
         let lens = 2 * u64::from(u16::from_ne_bytes(udp_len));
-        let check = match !fold(sum(payload, self.sums[1] + lens)) {
+        let check = match !fold(sum + self.sums[1] + lens) {
             0 => 0xffff,
             check => check,
         };
         head[udp_at + 6..udp_at + 8].copy_from_slice(&check.to_ne_bytes());
     }
+}
+
+/// What a payload adds to the checksum of its datagram, whoever that is for.
+#[inline]
+pub fn payload_sum(payload: &[u8]) -> u64 {
+    sum(payload, 0)
 }
 
 pub(crate) fn v6(address: IpAddr) -> Ipv6Addr {
@@ -237,17 +248,35 @@ pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
     u64::from(u16::from(protocol).to_be()) + u64::from((len as u16).to_be())
 }
 
-/// The Internet checksum's sum, of words as they lie in memory. What lies before `bytes` in a packet is of an even
-/// number.
+/// The Internet checksum's sum, of words as they lie in memory; it has no more than 33 bits. What lies before `bytes` in a packet is of an even number.
 #[inline]
 pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
-    let mut words = bytes.chunks_exact(4);
-    let sum = (&mut words).fold(start, |sum, word| {
-        sum + u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
-    });
-    let mut last = [0; 4];
+    // Each lane has its own carry, so that they don't wait for one another.
+    let mut lanes = [start, 0, 0, 0];
+    let mut blocks = bytes.chunks_exact(8 * lanes.len());
+    for block in &mut blocks {
+        for (lane, word) in lanes.iter_mut().zip(block.chunks_exact(8)) {
+            *lane = add(*lane, octets(word, 0));
+        }
+    }
+    let [a, b, c, d] = lanes.map(halves);
+    let mut words = blocks.remainder().chunks_exact(8);
+    let rest = (&mut words).fold(a + b + c + d, |sum, word| add(sum, octets(word, 0)));
+    let mut last = [0; 8];
     last[..words.remainder().len()].copy_from_slice(words.remainder());
-    sum + u64::from(u32::from_ne_bytes(last))
+    halves(add(rest, last))
+}
+
+/// A sum of one's complement.
+#[inline]
+fn add(sum: u64, word: [u8; 8]) -> u64 {
+    let (sum, carry) = sum.overflowing_add(u64::from_ne_bytes(word));
+    sum + u64::from(carry)
+}
+
+#[inline]
+fn halves(sum: u64) -> u64 {
+    (sum & 0xffff_ffff) + (sum >> 32)
 }
 
 #[inline]
@@ -300,7 +329,7 @@ mod tests {
             let [from, to] = ends(v6);
             let head = Head::new(MACS, from, to);
             let mut written = vec![0x55; head.frame_len(payload.len())];
-            head.write(&payload, &mut written);
+            head.write(&payload, payload_sum(&payload), &mut written);
             assert_eq!(
                 frame::datagram(&written, v6, false),
                 Ok(&payload[..]),
@@ -312,13 +341,32 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_is_that_of_its_words_however_long_it_is() {
+        let bytes: Vec<u8> = (0..200).map(|at| 255 - (at % 7) as u8).collect();
+        for len in 0..bytes.len() {
+            for start in [0, 1, u64::from(u32::MAX)] {
+                let words = bytes[..len].chunks(2).map(|word| {
+                    let mut pair = [0; 2];
+                    pair[..word.len()].copy_from_slice(word);
+                    u64::from(u16::from_ne_bytes(pair))
+                });
+                let expected = fold(start + words.sum::<u64>());
+                let found = sum(&bytes[..len], start);
+                assert!(found < 1 << 34);
+                assert_eq!(fold(found), expected, "{len} {start}");
+            }
+        }
+    }
+
+    #[test]
     fn a_checksum_of_zero_is_written_as_its_other_form() {
         let [from, to] = ends(false);
         let head = Head::new(MACS, from, to);
         let mut written = vec![0; head.frame_len(2)];
         let checks: Vec<u16> = (0..=u16::MAX)
             .map(|word| {
-                head.write(&word.to_be_bytes(), &mut written);
+                let word = word.to_be_bytes();
+                head.write(&word, payload_sum(&word), &mut written);
                 u16_at(&written, ETHERNET + V4 + 6)
             })
             .collect();

@@ -200,9 +200,17 @@ impl Link {
         }
     }
 
-    /// The way from an address here to another one, if that is known.
+    /// The way from an address here to another one, if that is known; if not, it is asked for.
+    pub(crate) fn find(&mut self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
+        let way = self.way(own, to);
+        if way.is_none() {
+            self.seek(own, to);
+        }
+        way
+    }
+
     #[inline]
-    pub(crate) fn way(&self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
+    fn way(&self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
         if to.is_ipv4() != own.is_ipv4() {
             return None;
         }
@@ -218,22 +226,22 @@ impl Link {
     }
 
     /// One at `own` has something for an address to which it knows no way: whoever has that is asked.
-    pub(crate) fn seek(&mut self, own: SocketAddr, to: SocketAddr) {
+    fn seek(&mut self, own: SocketAddr, to: SocketAddr) {
         let mut hosts = self.hosts.iter_mut();
         let host = hosts.find(|host| host.own() == own.ip());
         let question = host.and_then(|host| host.seek(to.ip(), Instant::now()));
         self.send_frames(question.as_slice());
     }
 
-    /// Sends a datagram.
+    /// Sends a datagram, to whose checksum its payload adds `sum`.
     #[inline]
-    pub(crate) fn push(&mut self, from: SocketAddr, way: &Way, datagram: &[u8]) -> Sent {
+    pub(crate) fn push(&mut self, from: SocketAddr, way: &Way, datagram: &[u8], sum: u64) -> Sent {
         let head = &way.head;
         if head.packet_len(datagram.len()) > usize::from(self.port.mtu()) {
             return Sent::Not;
         }
         let len = head.frame_len(datagram.len());
-        let write = |frame: &mut [u8]| head.write(datagram, frame);
+        let write = |frame: &mut [u8]| head.write(datagram, sum, frame);
         let Some(place) = way.here else {
             self.port.push(len, write);
             return Sent::Away;

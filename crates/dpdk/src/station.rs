@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::frame::payload_sum;
 use crate::link::{Inbox, Link, Sent, Shared, Way, take};
 use crate::port::{BURST, Port};
 
@@ -70,6 +71,7 @@ pub struct Station {
     link: Shared,
     place: usize,
     address: SocketAddr,
+    ways: Vec<Option<Way>>,
     sent: u64,
     dropped: u64,
 }
@@ -97,6 +99,7 @@ impl Station {
             link,
             place,
             address,
+            ways: Vec::new(),
             sent: 0,
             dropped: 0,
         }
@@ -153,6 +156,7 @@ impl Station {
         let outlet = Outlet {
             link: &self.link,
             own: self.address,
+            ways: &mut self.ways,
             sent: &mut self.sent,
             dropped: &mut self.dropped,
         };
@@ -170,35 +174,42 @@ impl Drop for Station {
 pub struct Outlet<'a> {
     link: &'a Shared,
     own: SocketAddr,
+    /// Of the datagram in hand; kept for its memory.
+    ways: &'a mut Vec<Option<Way>>,
     sent: &'a mut u64,
     dropped: &'a mut u64,
 }
 
 impl Outlet<'_> {
-    /// Sends datagrams, each to an address, in order. How many of them weren't sent: it isn't known where their address
+    /// Sends datagrams, each to some addresses, in order. How many copies weren't sent: it isn't known where their address
     /// is, or they are longer than a packet may be.
     #[inline]
-    pub fn send<'d>(&mut self, all: impl Iterator<Item = (SocketAddr, &'d [u8])>) -> u64 {
+    pub fn send<'d>(&mut self, all: impl Iterator<Item = (&'d [SocketAddr], &'d [u8])>) -> u64 {
         let mut link = take(self.link);
         let before = (link.port().sent(), link.port().dropped());
         let mut refused = 0;
-        let mut latest: Option<(SocketAddr, Option<Way>)> = None;
-        for (to, datagram) in all {
-            // Those to one address come one after the other.
-            if latest.as_ref().is_none_or(|(known, _)| *known != to) {
-                let way = link.way(self.own, to);
-                if way.is_none() {
-                    link.seek(self.own, to);
+        let mut latest: &[SocketAddr] = &[];
+        // Not as a loop: what is put together of runs and datagrams would ask anew for each where it stands.
+        all.for_each(|(to, datagram)| {
+            // Those to the same addresses come one after the other.
+            if !std::ptr::eq(latest, to) {
+                self.ways.clear();
+                self.ways
+                    .extend(to.iter().map(|to| link.find(self.own, *to)));
+                latest = to;
+            }
+            let sum = payload_sum(datagram);
+            for way in self.ways.iter() {
+                match way
+                    .as_ref()
+                    .map(|way| link.push(self.own, way, datagram, sum))
+                {
+                    Some(Sent::Here) => *self.sent += 1,
+                    Some(Sent::Away) => {}
+                    Some(Sent::Not) | None => refused += 1,
                 }
-                latest = Some((to, way));
             }
-            let way = latest.as_ref().and_then(|(_, way)| way.as_ref());
-            match way.map(|way| link.push(self.own, way, datagram)) {
-                Some(Sent::Here) => *self.sent += 1,
-                Some(Sent::Away) => {}
-                Some(Sent::Not) | None => refused += 1,
-            }
-        }
+        });
         link.flush();
         *self.sent += link.port().sent() - before.0;
         *self.dropped += link.port().dropped() - before.1;

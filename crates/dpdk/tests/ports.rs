@@ -4,6 +4,7 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::slice;
 use std::time::Instant;
 
 use common::{Pair, address, dpdk_or_skip};
@@ -15,7 +16,15 @@ use loader::frame::{self, PORT};
 fn sends(station: &mut Station, datagrams: &[&[u8]]) -> u64 {
     let to = SocketAddr::new(address(3, false), 1);
     let all = datagrams.iter().map(|datagram| (to, *datagram));
-    datagrams.len() as u64 - station.outlet().send(all)
+    datagrams.len() as u64 - send(station, &all.collect::<Vec<_>>())
+}
+
+/// Sends datagrams, each to an address. How many it refused.
+fn send(station: &mut Station, all: &[(SocketAddr, &[u8])]) -> u64 {
+    let all = all
+        .iter()
+        .map(|(to, datagram)| (slice::from_ref(to), *datagram));
+    station.outlet().send(all)
 }
 
 #[test]
@@ -159,9 +168,9 @@ fn several_stations_share_a_port_and_reach_one_another() {
     far.receive();
     for n in [0_u8, 1] {
         let all = [(b, &[n][..]), (outside, &[9]), (b, &[n, n])];
-        assert_eq!(first.outlet().send(all.into_iter()), 0);
+        assert_eq!(send(&mut first, &all), 0);
         assert_eq!(taken(&mut second), [(a, vec![n]), (a, vec![n, n])]);
-        assert_eq!(second.outlet().send([(a, &[n][..])].into_iter()), 0);
+        assert_eq!(send(&mut second, &[(a, &[n])]), 0);
         assert_eq!(taken(&mut first), [(b, vec![n])]);
         assert_eq!(far.receive(), 1);
     }
@@ -176,14 +185,14 @@ fn several_stations_share_a_port_and_reach_one_another() {
     assert_eq!(taken(&mut second).len(), 2);
     // One that doesn't look for long loses what is too much, and no other one does.
     let many = [(b, &[7][..]); 600];
-    assert_eq!(first.outlet().send(many.into_iter()), 0);
+    assert_eq!(send(&mut first, &many), 0);
     assert_eq!(
         first.view().counters().no_room,
         600 - taken(&mut second).len() as u64
     );
     // Who has left has no address here any more.
     drop(second);
-    assert_eq!(first.outlet().send([(b, &[1][..])].into_iter()), 1);
+    assert_eq!(send(&mut first, &[(b, &[1])]), 1);
     let frame = frame::between(outside, b, b"from outside");
     far.push(frame.len(), |room| room.copy_from_slice(&frame));
     far.flush();

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::slice;
 
 use common::{Pair, address, dpdk_or_skip};
 use dpdk::frame::{Content, parse};
@@ -61,9 +62,14 @@ impl Device for ByPort {
         let (from, taken) = pair.taken();
         assert_eq!(taken, datagram);
         let (sent, verdict) = self.role.packet(&taken);
+        let to: Vec<_> = sent
+            .iter()
+            .map(|(to, _)| address_of(*to, from, v6))
+            .collect();
         let out = sent
             .iter()
-            .map(|(to, datagram)| (address_of(*to, from, v6), &datagram[..]));
+            .zip(&to)
+            .map(|((_, datagram), to)| (slice::from_ref(to), &datagram[..]));
         let refused = pair.station.outlet().send(out);
         assert_eq!(refused, 0, "all neighbours are known");
         let mut came = Vec::new();

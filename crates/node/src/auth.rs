@@ -101,7 +101,7 @@ impl Signer {
             Some(signing) => {
                 // There is no key for a reader who doesn't exist: what it can't check needs no tag.
                 if let Some(head) = signing.sign(header, value, reader) {
-                    to.iter().for_each(|to| batch.push_signed(to, &head, value));
+                    batch.push_signed(to, &head, value);
                 }
             }
         }

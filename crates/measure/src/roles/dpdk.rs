@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use dpdk::frame::{Content, Head, Mac, parse};
+use dpdk::frame::{Content, Head, Mac, parse, payload_sum};
 use dpdk::neighbours::Neighbours;
 use dpdk::{BURST, Eal, Port, ROOM, Station};
 use node::plane::{DataPlane, DpdkPlane, SendBatch, Sends};
@@ -319,7 +319,8 @@ impl Bench {
     fn send(&mut self, role: &mut impl Role) {
         let (head, message) = (&self.head, role.message(self.number));
         let len = head.frame_len(message.len());
-        let pushed = self.far.push(len, |frame| head.write(message, frame));
+        let write = |frame: &mut [u8]| head.write(message, payload_sum(message), frame);
+        let pushed = self.far.push(len, write);
         assert!(pushed, "there is a buffer");
         self.number += 1;
     }
@@ -342,13 +343,15 @@ impl Bench {
     /// Nanoseconds a frame that is sent on so many times.
     fn forward(&mut self, burst: usize, time: Duration, frames_per_msg: f64) -> f64 {
         let message = [0x5a; super::udp::VALUE_LEN + paxos::wire::HEADER_LEN];
+        let sum = payload_sum(&message);
         let begun = Instant::now();
         let (mut took, mut messages, mut owed) = (Duration::ZERO, 0, 0.0);
         while begun.elapsed() < time {
             for _ in 0..burst {
                 let head = &self.head;
                 let len = head.frame_len(message.len());
-                self.behind.push(len, |frame| head.write(&message, frame));
+                self.behind
+                    .push(len, |frame| head.write(&message, sum, frame));
             }
             self.behind.flush();
             let turn = Instant::now();

@@ -173,11 +173,7 @@ impl Sends for PortOut<'_> {
         if batch.is_empty() {
             return;
         }
-        let datagrams = batch.outgoing().flat_map(|run| {
-            let (to, datagrams) = (run.name.address(), run.bytes.chunks(usize::from(run.size)));
-            datagrams.map(move |datagram| (to, datagram))
-        });
-        *self.refused += self.outlet.send(datagrams);
+        *self.refused += self.outlet.send(batch.multicasts());
         batch.clear();
     }
 }

@@ -97,7 +97,7 @@ impl Relay {
             at_port.bell.ring();
         }
         for (to, datagram) in at_port.leaving.try_iter().take(MAX_LEAVING) {
-            batch.push_signed(&to, &datagram, &[]);
+            batch.push_signed(&[to], &datagram, &[]);
         }
         let leaves = !batch.is_empty();
         port.send(batch);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets on their way out, grouped by destination.
+//! Packets on their way out, grouped by destination. What goes to several addresses is there once for all of them.
 
 use std::net::SocketAddr;
+use std::slice;
 
 use paxos::Header;
 use paxos::wire::HEADER_LEN;
@@ -30,21 +31,33 @@ struct Run {
     closed: bool,
 }
 
+/// One address, or those of a multicast.
 struct Destination {
-    address: SocketAddr,
-    name: SocketName,
+    addresses: Vec<SocketAddr>,
+    names: Vec<SocketName>,
     bytes: Vec<u8>,
     runs: Vec<Run>,
 }
 
 impl Destination {
-    fn new(address: SocketAddr) -> Self {
+    fn new(addresses: &[SocketAddr]) -> Self {
         Destination {
-            address,
-            name: SocketName::from(&address),
+            addresses: addresses.to_vec(),
+            names: addresses.iter().map(SocketName::from).collect(),
             bytes: Vec::with_capacity(INITIAL_CAPACITY),
             runs: Vec::new(),
         }
+    }
+
+    fn rename(&mut self, addresses: &[SocketAddr]) {
+        self.addresses.clear();
+        self.addresses.extend(addresses);
+        self.names.clear();
+        self.names.extend(addresses.iter().map(SocketName::from));
+    }
+
+    fn bytes_of(&self, run: &Run) -> &[u8] {
+        &self.bytes[run.start as usize..(run.start + run.bytes) as usize]
     }
 
     fn append(&mut self, header: &Header, value: &[u8]) {
@@ -111,27 +124,31 @@ impl SendBatch {
 
     /// Appends one message; `header.value_len` is set from `value`.
     pub fn push(&mut self, to: &SocketAddr, header: &Header, value: &[u8]) {
-        self.datagrams += 1;
-        self.destination(to).append(header, value);
+        self.push_all(slice::from_ref(to), header, value);
     }
 
     /// Appends a copy of one message for each of `to`.
+    #[inline]
     pub fn push_all(&mut self, to: &[SocketAddr], header: &Header, value: &[u8]) {
-        for address in to {
-            self.push(address, header, value);
+        if !to.is_empty() {
+            self.datagrams += to.len();
+            self.destination(to).append(header, value);
         }
     }
 
     /// The same for one message that is signed: header and tag, and its value.
-    pub(crate) fn push_signed(&mut self, to: &SocketAddr, head: &[u8], value: &[u8]) {
-        self.datagrams += 1;
+    pub(crate) fn push_signed(&mut self, to: &[SocketAddr], head: &[u8], value: &[u8]) {
+        if to.is_empty() {
+            return;
+        }
+        self.datagrams += to.len();
         let destination = self.destination(to);
         destination.bytes.extend_from_slice(head);
         destination.bytes.extend_from_slice(value);
         destination.appended(head.len() + value.len());
     }
 
-    /// Messages in the batch.
+    /// Messages in the batch, each copy of them.
     pub fn len(&self) -> usize {
         self.datagrams
     }
@@ -154,22 +171,42 @@ impl SendBatch {
         self.datagrams = 0;
     }
 
+    /// Address by address.
     pub(super) fn outgoing(&self) -> impl Iterator<Item = Outgoing<'_>> {
-        let used = self.destinations[..self.used].iter();
-        used.chain(&self.others[..self.others_used]).flat_map(|d| {
-            d.runs.iter().map(|run| Outgoing {
-                name: &d.name,
-                bytes: &d.bytes[run.start as usize..(run.start + run.bytes) as usize],
-                datagrams: run.datagrams,
-                size: run.size,
-            })
+        self.destinations().flat_map(|d| {
+            let of_name = move |name| {
+                d.runs.iter().map(move |run| Outgoing {
+                    name,
+                    bytes: d.bytes_of(run),
+                    datagrams: run.datagrams,
+                    size: run.size,
+                })
+            };
+            d.names.iter().flat_map(of_name)
         })
+    }
+
+    /// Datagram by datagram, and to whom each goes.
+    #[inline]
+    pub(super) fn multicasts(&self) -> impl Iterator<Item = (&[SocketAddr], &[u8])> {
+        self.destinations().flat_map(|d| {
+            let datagrams = |run: &Run| d.bytes_of(run).chunks(usize::from(run.size));
+            let all = d.runs.iter().flat_map(datagrams);
+            all.map(|datagram| (&d.addresses[..], datagram))
+        })
+    }
+
+    fn destinations(&self) -> impl Iterator<Item = &Destination> {
+        let used = self.destinations[..self.used].iter();
+        used.chain(&self.others[..self.others_used])
     }
 
     /// Few nodes talk to few others, so a scan that starts at the likeliest one beats a hash. A
     /// destination at or after `used` is of an earlier batch: often the same ones come again.
-    fn destination(&mut self, to: &SocketAddr) -> &mut Destination {
-        // A role that multicasts visits the same destinations in the same order.
+    fn destination(&mut self, to: &[SocketAddr]) -> &mut Destination {
+        let is_it = |destination: &Destination| destination.addresses == *to;
+        let used = &self.destinations[..self.used];
+        // A role that answers in two ways visits the same destinations in the same order.
         let next = if self.latest + 1 < self.used {
             self.latest + 1
         } else {
@@ -177,12 +214,8 @@ impl SendBatch {
         };
         let found = [self.latest, next]
             .into_iter()
-            .find(|&at| at < self.used && self.destinations[at].address == *to)
-            .or_else(|| {
-                self.destinations[..self.used]
-                    .iter()
-                    .position(|d| d.address == *to)
-            });
+            .find(|&at| used.get(at).is_some_and(is_it))
+            .or_else(|| used.iter().position(is_it));
         if let Some(at) = found {
             self.latest = at;
             return &mut self.destinations[at];
@@ -198,15 +231,14 @@ impl SendBatch {
     fn take<'a>(
         table: &'a mut Vec<Destination>,
         used: &mut usize,
-        to: &SocketAddr,
+        to: &[SocketAddr],
     ) -> &'a mut Destination {
         let at = *used;
         *used += 1;
         if at == table.len() {
-            table.push(Destination::new(*to));
-        } else if table[at].address != *to {
-            table[at].address = *to;
-            table[at].name = SocketName::from(to);
+            table.push(Destination::new(to));
+        } else if table[at].addresses != *to {
+            table[at].rename(to);
         }
         &mut table[at]
     }
@@ -250,6 +282,30 @@ mod tests {
             push(&mut batch, 1, 1352);
         }
         assert_eq!(shape(&batch), [(46, 1400, 46 * 1400), (4, 1400, 4 * 1400)]);
+    }
+
+    #[test]
+    fn a_multicast_is_there_once_and_leaves_for_each() {
+        let all = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut batch = SendBatch::new();
+        for value in [&b"a"[..], b"bc"] {
+            batch.push_all(&all, &Header::new(MsgType::Phase2a), value);
+            batch.push_all(&[], &Header::new(MsgType::Phase2a), value);
+        }
+        batch.push(&all[0], &Header::new(MsgType::Reply), b"d");
+        assert_eq!(batch.len(), 7);
+        let sent: u32 = batch.outgoing().map(|run| run.datagrams).sum();
+        assert_eq!(sent, 7);
+        for (at, to) in all.iter().enumerate() {
+            let runs = batch.outgoing().filter(|run| run.name.address() == *to);
+            let bytes: Vec<_> = runs.map(|run| run.bytes.len()).collect();
+            assert_eq!(bytes, [&[49, 50][..], &[49, 50, 49]][usize::from(at == 0)]);
+        }
+        let each: Vec<_> = batch
+            .multicasts()
+            .map(|(to, datagram)| (to.len(), datagram.len()))
+            .collect();
+        assert_eq!(each, [(3, 49), (3, 50), (1, 49)]);
     }
 
     #[test]
