@@ -16,7 +16,7 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 
-#define INTERFACE 1
+#define INTERFACE 2
 
 /* Frames that wait at a card, in each direction. */
 #define RING 1024
@@ -71,6 +71,7 @@ void wp_close(struct wp_port *port);
 uint32_t wp_receive(struct wp_port *port, struct wp_frame *frames, uint32_t n);
 uint32_t wp_take(struct wp_port *port, struct wp_frame *frames, uint32_t n);
 uint32_t wp_send(struct wp_port *port, struct wp_frame *frames, uint32_t n);
+uint32_t wp_renew(struct wp_port *port, struct wp_frame *frames, uint32_t n);
 void wp_release(struct wp_frame *frames, uint32_t n);
 int wp_is_up(struct wp_port *port);
 uint64_t wp_missed(struct wp_port *port);
@@ -225,6 +226,14 @@ uint32_t wp_receive(struct wp_port *port, struct wp_frame *frames, uint32_t n)
 	return got;
 }
 
+static void make_fresh(struct wp_frame *frame, struct rte_mbuf *buffer)
+{
+	frame->buffer = buffer;
+	frame->data = rte_pktmbuf_mtod(buffer, uint8_t *);
+	frame->len = rte_pktmbuf_tailroom(buffer);
+	frame->flags = 0;
+}
+
 /* All of them, or none. */
 uint32_t wp_take(struct wp_port *port, struct wp_frame *frames, uint32_t n)
 {
@@ -233,13 +242,29 @@ uint32_t wp_take(struct wp_port *port, struct wp_frame *frames, uint32_t n)
 	n = RTE_MIN(n, BURST);
 	if (rte_pktmbuf_alloc_bulk(port->pool, buffers, n) != 0)
 		return 0;
-	for (uint32_t i = 0; i < n; i++) {
-		frames[i].buffer = buffers[i];
-		frames[i].data = rte_pktmbuf_mtod(buffers[i], uint8_t *);
-		frames[i].len = rte_pktmbuf_tailroom(buffers[i]);
-		frames[i].flags = 0;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		make_fresh(&frames[i], buffers[i]);
 	return n;
+}
+
+/* Makes those that have come as good as taken ones: that many, the first ones from then on. A driver may have lent a
+ * buffer that isn't like the port's own; such a one is given back. */
+uint32_t wp_renew(struct wp_port *port, struct wp_frame *frames, uint32_t n)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct rte_mbuf *buffer = frames[i].buffer;
+
+		if (unlikely(buffer->pool != port->pool || !RTE_MBUF_DIRECT(buffer) ||
+			     rte_mbuf_refcnt_read(buffer) != 1 || buffer->nb_segs != 1)) {
+			rte_pktmbuf_free(buffer);
+			continue;
+		}
+		rte_pktmbuf_reset(buffer);
+		make_fresh(&frames[kept++], buffer);
+	}
+	return kept;
 }
 
 /* How many have left. The others are lost, and all are the port's again. */

@@ -14,7 +14,7 @@ use crate::port::{Frame, Opened, Port};
 pub const LIBRARY: &str = "libwirepaxos_dpdk.so";
 
 /// What [`LIBRARY`] must be to fit.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// A port as the library knows it.
 pub(crate) type RawPort = NonNull<c_void>;
@@ -52,6 +52,7 @@ functions! {
     receive = c"wp_receive": unsafe extern "C" fn(RawPort, *mut Frame, u32) -> u32;
     take = c"wp_take": unsafe extern "C" fn(RawPort, *mut Frame, u32) -> u32;
     send = c"wp_send": unsafe extern "C" fn(RawPort, *mut Frame, u32) -> u32;
+    renew = c"wp_renew": unsafe extern "C" fn(RawPort, *mut Frame, u32) -> u32;
     release = c"wp_release": unsafe extern "C" fn(*mut Frame, u32);
     is_up = c"wp_is_up": unsafe extern "C" fn(RawPort) -> c_int;
     missed = c"wp_missed": unsafe extern "C" fn(RawPort) -> u64;

@@ -73,15 +73,6 @@ impl Inbox {
     }
 
     #[inline]
-    pub fn clear(&mut self) {
-        if !self.frames.is_empty() {
-            Port::release(self.functions, &mut self.frames);
-            self.frames.clear();
-            self.datagrams.clear();
-        }
-    }
-
-    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         let all = self.frames.iter().zip(&self.datagrams);
         all.map(|(frame, (at, from))| (*from, &frame.bytes()[at.clone()]))
@@ -96,7 +87,7 @@ impl Inbox {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        self.clear();
+        Port::release(self.functions, &mut self.frames);
     }
 }
 
@@ -187,6 +178,10 @@ impl Link {
     /// place of what it had.
     #[inline]
     pub(crate) fn receive(&mut self, place: usize, received: &mut Inbox) {
+        if received.len() > 0 {
+            self.port.reuse(&mut received.frames);
+            received.datagrams.clear();
+        }
         if self.port.receive() > 0 {
             self.sort();
         }
@@ -194,7 +189,6 @@ impl Link {
         if self.bursts % BURSTS_OF_A_LOOK == 1 {
             self.tend();
         }
-        received.clear();
         if let Some(member) = &mut self.members[place] {
             std::mem::swap(&mut member.waiting, received);
         }
