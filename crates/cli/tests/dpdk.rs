@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use local_cluster::Error;
+use local_cluster::at_port::{HOST, put_at_interface, put_together};
+use node::cluster_file::{ClusterFile, Draft};
 use serde_json::Value;
 use testlab::{
     Increments, PROGRAM, TestLab, all, all_agree, eventually, leader, member, memory, ready,
@@ -29,32 +32,23 @@ fn has_dpdk() -> bool {
     library.is_ok()
 }
 
-/// From now on nodes of a lab handle their packets at ports of DPDK, each at its host's interface.
-fn put_on_dpdk(lab: &TestLab, nodes: &[&str]) {
-    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
-    let text = std::fs::read_to_string(&file).unwrap();
-    let mut changed = String::new();
-    let mut found = 0;
-    let mut is_one = false;
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("name = ") {
-            is_one = nodes.contains(&name.trim_matches('"'));
-        }
-        let own = is_one && line.starts_with("plane = ");
-        let line = if own { DPDK_LINES } else { line };
-        found += usize::from(own);
-        writeln!(changed, "{line}").unwrap();
-    }
-    assert_eq!(found, nodes.len(), "{text}");
-    std::fs::write(&file, changed).unwrap();
+/// Writes a lab's cluster file again, otherwise.
+fn change_file(lab: &TestLab, change: impl FnOnce(&mut Draft) -> Result<(), Error>) {
+    let file = PathBuf::from(file_of(lab));
+    let mut draft = Draft::from(&ClusterFile::load(&file).unwrap());
+    change(&mut draft).unwrap();
+    draft.write(&file).unwrap();
 }
 
-const DPDK_LINES: &str = "plane = \"dpdk\"\ndpdk_port = \"net_af_packet0\"\n\
-    dpdk_args = [\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--vdev=net_af_packet0,iface=eth0\"]";
+fn file_of(lab: &TestLab) -> String {
+    format!("/run/wirepaxos/{}/cluster.toml", lab.name)
+}
 
 /// A leader and an acceptor on DPDK; the others on `plane`. Both are killed under load, and come back.
 fn planes_mix(lab: &TestLab) {
-    put_on_dpdk(lab, &["leader-1", "acceptor-2"]);
+    change_file(lab, |draft| {
+        put_at_interface(draft, &["leader-1", "acceptor-2"])
+    });
     lab.json(&["start", "--json"]);
     ready(lab);
     for node in ["leader-1", "acceptor-2"] {
@@ -112,35 +106,13 @@ fn dpdk_mixes_with_programs_in_the_kernel() {
     planes_mix(&lab);
 }
 
-/// Which nodes of a lab share a process, on the host of the last one.
+/// Which nodes of a lab share a process.
 const TOGETHER: [&str; 4] = ["leader-1", "acceptor-1", "learner-1", "replica-1"];
-
-/// Puts them at one port, each with an address of its own there. What the kernel keeps is the host's.
-fn put_together(lab: &TestLab) {
-    put_on_dpdk(lab, &TOGETHER);
-    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
-    let text = std::fs::read_to_string(&file).unwrap();
-    let (mut changed, mut at) = (String::new(), None);
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("name = ") {
-            let name = name.trim_matches('"');
-            at = TOGETHER.iter().position(|one| *one == name);
-        }
-        let key = line.split(' ').next().unwrap();
-        let own = match (key, at) {
-            ("address", Some(at)) => Some(format!("address = \"10.77.0.{}:7000\"", 201 + at)),
-            ("control", Some(at)) => Some(format!("control = \"10.77.0.31:{}\"", 7101 + at)),
-            _ => None,
-        };
-        writeln!(changed, "{}", own.as_deref().unwrap_or(line)).unwrap();
-    }
-    std::fs::write(&file, changed).unwrap();
-}
 
 /// Their process.
 fn start_together(lab: &TestLab) -> Running {
-    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
-    let mut command = lab.lab(&["exec", "replica-1", "--", PROGRAM, "node", "-c", &file]);
+    let file = file_of(lab);
+    let mut command = lab.lab(&["exec", HOST, "--", PROGRAM, "node", "-c", &file]);
     command.args(TOGETHER.iter().flat_map(|name| ["--name", name]));
     Running(command.spawn().unwrap())
 }
@@ -153,7 +125,7 @@ fn several_nodes_share_a_process_and_a_port() {
     }
     let Some(lab) = TestLab::new('s') else { return };
     lab.json(&["up", "--app", "leveldb", "--learners", "1", "--json"]);
-    put_together(&lab);
+    change_file(&lab, |draft| put_together(draft, &TOGETHER));
     let others = [
         "controller",
         "leader-2",

@@ -360,7 +360,13 @@ fn kernel_plane(plane: Plane) -> Plane {
 fn put_at_port(lab: &Lab) -> Result<Vec<String>, Error> {
     let file = lab.cluster_file();
     let mut draft = Draft::from(&ClusterFile::load(&file)?);
-    let names = at_port::move_to_port(&mut draft)?;
+    let nodes = draft.nodes.iter();
+    let names: Vec<_> = nodes
+        .filter(|node| node.role != Role::Controller)
+        .map(|node| node.name.clone())
+        .collect();
+    let all: Vec<_> = names.iter().map(String::as_str).collect();
+    at_port::put_together(&mut draft, &all)?;
     draft.write(&file)?;
     Ok(names)
 }

@@ -5,7 +5,7 @@
 #[macro_use]
 pub mod output;
 
-mod at_port;
+pub mod at_port;
 mod cluster;
 mod error;
 pub mod latency;
