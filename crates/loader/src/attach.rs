@@ -9,8 +9,10 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
 
 use crate::interface::Interface;
+use crate::ip;
 use crate::object::{Object, Result, whole};
 use crate::occupant::Occupant;
+use crate::veth;
 
 /// Where in the interface's receive path a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Object {
     /// Puts the role's program at an interface, until the attachment is dropped: in the driver
     /// where that is possible, otherwise in the stack.
     pub fn attach(&mut self, interface: &Interface) -> Result<Attachment> {
-        let (link, mode, why_generic) = self.attach_new(interface)?;
+        let (link, mode, why_generic) = self.attach_new(interface, None)?;
         Ok(Attachment {
             mode,
             replaced: false,
@@ -91,7 +93,7 @@ impl Object {
             // The interface that it belonged to is gone, though its number is in use again.
             fs::remove_file(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         }
-        let (link, mode, why_generic) = self.attach_new(interface)?;
+        let (link, mode, why_generic) = self.attach_new(interface, Some(pins))?;
         let path = pin_path(pins, mode, interface);
         let link = FdLink::try_from(link).map_err(|e| whole(&e))?;
         let pinned = link
@@ -115,7 +117,12 @@ impl Object {
         }
     }
 
-    fn attach_new(&mut self, interface: &Interface) -> Result<(XdpLink, Mode, Option<String>)> {
+    /// Where there is a directory of `pins` a driver that refuses is asked for its words.
+    fn attach_new(
+        &mut self,
+        interface: &Interface,
+        pins: Option<&Path>,
+    ) -> Result<(XdpLink, Mode, Option<String>)> {
         let program = self.role_program()?;
         let mut refused = Vec::new();
         for mode in Mode::ALL {
@@ -123,6 +130,10 @@ impl Object {
                 Ok(id) => {
                     let link = program.take_link(id).map_err(|e| whole(&e))?;
                     return Ok((link, mode, refused.pop()));
+                }
+                Err(e) if mode == Mode::Native => {
+                    let said = pins.and_then(|pins| words_of_driver(program, interface, pins));
+                    refused.push(said.unwrap_or_else(|| whole(&e)));
                 }
                 Err(e) => refused.push(whole(&e)),
             }
@@ -146,6 +157,27 @@ impl Object {
         let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
         program.try_into().map_err(|e| whole(&e))
     }
+}
+
+/// Why a driver refuses a program, in its own words: links of programs don't bring them along, `ip` does, which takes a
+/// program that is pinned.
+fn words_of_driver(program: &mut Xdp, interface: &Interface, pins: &Path) -> Option<String> {
+    let path = pins.join("refused");
+    let _ = fs::remove_file(&path);
+    program.pin(&path).ok()?;
+    let device = format!("link set dev {} xdpdrv", interface.name);
+    let attached = ip::run(&[], &[format!("{device} pinned {}", path.display())]);
+    let _ = fs::remove_file(&path);
+    let output = attached.ok()?;
+    if output.status.success() {
+        let _ = ip::run(&[], &[format!("{device} off")]);
+        return None;
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut words = said.lines().filter_map(|line| line.strip_prefix("Error: "));
+    let words = words.next()?.trim_end_matches('.');
+    let driver = veth::driver(&interface.name).unwrap_or_else(|| "unknown".to_owned());
+    Some(format!("its driver ({driver}) says {words:?}"))
 }
 
 pub(crate) fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::attach::{Attachment, Mode};
 use crate::features;
-use crate::forwarder::{ALIAS, Forwarder, PROGRAM, RoutedHost, Routes, SwitchedRole, Wiring};
+use crate::forwarder::{ALIAS, Forwarder, RoutedHost, Routes, SwitchedRole, Wiring};
 use crate::identity::claim_switch;
 use crate::interface::Interface;
 use crate::ip;
@@ -400,10 +400,8 @@ fn leave(ports: &[&Interface], pins: &Path) {
 fn is_fit(port: &Interface, attached: &Attachment, pins: &Path) -> Result<()> {
     if attached.mode == Mode::Generic {
         let _ = fs::remove_file(crate::attach::pin_path(pins, Mode::Generic, port));
-        let said = words_of_driver(port, &pins.join(PROGRAM));
-        let why = said.or_else(|| attached.why_generic.clone());
-        let why = why.unwrap_or_else(|| "it runs no program".to_owned());
-        return Err(no_native(port, &format!("its driver says {why:?}")));
+        let why = attached.why_generic.as_deref();
+        return Err(no_native(port, why.unwrap_or("it runs no program")));
     }
     match features::takes_redirects(port) {
         Some(false) => Err(no_native(
@@ -413,22 +411,6 @@ fn is_fit(port: &Interface, attached: &Attachment, pins: &Path) -> Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Why a driver refuses a program, in its own words: links of programs don't bring them along, `ip` does.
-fn words_of_driver(port: &Interface, program: &Path) -> Option<String> {
-    let name = &port.name;
-    let attach = format!("link set dev {name} xdpdrv pinned {}", program.display());
-    let output = ip::run(&[], &[attach]).ok()?;
-    if output.status.success() {
-        let _ = ip::run(&[], &[format!("link set dev {name} xdpdrv off")]);
-        return None;
-    }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut words = said.lines().filter_map(|line| line.strip_prefix("Error: "));
-    words
-        .next()
-        .map(|words| words.trim_end_matches('.').to_owned())
 }
 
 fn bridge_lines(plan: &Plan, ports: &[Interface], before: Option<&KernelLink>) -> Vec<String> {

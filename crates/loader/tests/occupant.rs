@@ -6,6 +6,7 @@ mod common;
 use common::mount::Mount;
 use common::objects_or_skip;
 use common::random::{PARTITIONS, deployment};
+use loader::attach::Mode;
 use loader::forwarder::Forwarder;
 use loader::interface::Interface;
 use loader::layout::Device;
@@ -89,6 +90,33 @@ fn whose_program_takes_the_frames_is_said() {
     );
     drop(attached);
     assert!(occupant().is_none());
+}
+
+#[test]
+fn a_driver_that_refuses_is_quoted() {
+    let Some(dir) = objects_or_skip() else { return };
+    let Some(mount) = Mount::new("quoted") else {
+        return;
+    };
+    let [here, there] = [(); 2].map(|()| Namespace::new().expect("root"));
+    let (interface, _peer) = veth((&here, "near"), (&there, "far")).expect("a link");
+    // More than a page, which programs are given.
+    let mtu = |name| format!("link set {name} mtu 9000");
+    here.ip(&[mtu("near")]).expect("root");
+    there.ip(&[mtu("far")]).expect("root");
+    let pins = mount.pins(0xc1, "acceptor-1");
+    let attached = here.inside(|| loaded(&dir, 0xc1).attach_kept(&interface, pins.path()));
+    let attached = attached.expect("the stack takes it");
+    assert_eq!(attached.mode, Mode::Generic);
+    let why = attached.why_generic.expect("the driver has a reason");
+    for part in ["its driver (veth) says", "Peer MTU is too large"] {
+        assert!(why.contains(part), "{why}");
+    }
+    // Nothing is left of the question.
+    let left: Vec<_> = std::fs::read_dir(pins.path())
+        .expect("it is there")
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 /// A node at the switch, pinned.
