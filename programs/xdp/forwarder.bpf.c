@@ -80,6 +80,9 @@ static __always_inline int forward(struct xdp_md *ctx)
 		ip6 = (void *)(eth + 1);
 		if ((void *)(ip6 + 1) > end)
 			return pass_on();
+		/* Neighbours believe only what no router has passed on. */
+		if (ip6->nexthdr == IPPROTO_ICMPV6)
+			return pass_on();
 		key.family = 6;
 		__builtin_memcpy(key.address, &ip6->daddr, sizeof(key.address));
 	} else {

@@ -3,8 +3,11 @@
 
 mod testlab;
 
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
 
 use loader::veth::prepare_for_xdp;
 use measure::network::{Namespace, veth};
@@ -20,10 +23,15 @@ struct Net {
     directory: PathBuf,
     /// For a directory of objects; no lab is built.
     lab: TestLab,
+    v6: bool,
 }
 
 impl Net {
     fn new(letter: char) -> Option<Net> {
+        Net::of(letter, false)
+    }
+
+    fn of(letter: char, v6: bool) -> Option<Net> {
         let lab = TestLab::with_programs(letter)?;
         let namespace = || Namespace::new().unwrap();
         let net = Net {
@@ -31,6 +39,7 @@ impl Net {
             hosts: [namespace(), namespace()],
             directory: std::env::temp_dir().join(format!("wirepaxos-switch-{}", lab.name)),
             lab,
+            v6,
         };
         std::fs::create_dir_all(&net.directory).unwrap();
         std::fs::write(net.file(), net.cluster()).unwrap();
@@ -39,12 +48,23 @@ impl Net {
             host.inside(|| prepare_for_xdp("eth0")).unwrap();
             net.machine.inside(|| prepare_for_xdp(port)).unwrap();
             let lines = [
-                format!("address add 10.9.0.{last}/24 dev eth0"),
+                format!("address add {} dev eth0 nodad", net.network(last)),
                 "link set lo up".to_owned(),
             ];
             host.ip(&lines).unwrap();
         }
         Some(net)
+    }
+
+    fn ip(&self, last: u8) -> IpAddr {
+        match self.v6 {
+            true => [0xfd, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last].into(),
+            false => [10, 9, 0, last].into(),
+        }
+    }
+
+    fn network(&self, last: u8) -> String {
+        format!("{}/{}", self.ip(last), if self.v6 { 64 } else { 24 })
     }
 
     /// Another interface, to whose other end nothing can be redirected.
@@ -59,10 +79,10 @@ impl Net {
     fn cluster(&self) -> String {
         let node = |name: &str, id: u8, lines: &str, last: u8, port: u16| {
             let role = name.split('-').next().unwrap();
+            let [address, control] = [port, port + 100].map(|p| SocketAddr::new(self.ip(last), p));
             format!(
-                "[[node]]\nname = {name:?}\nid = {id}\nrole = {role:?}\naddress = \"10.9.0.{last}:{port}\"\n\
-                 control = \"10.9.0.{last}:{}\"\n{lines}\n",
-                port + 100
+                "[[node]]\nname = {name:?}\nid = {id}\nrole = {role:?}\naddress = \"{address}\"\n\
+                 control = \"{control}\"\n{lines}\n"
             )
         };
         let at = format!("plane = \"xdp\"\nswitch = \"{NAME}\"");
@@ -99,6 +119,14 @@ impl Net {
         let output = self.switch(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "{}", all(&output));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// With both ports, and an address of its own.
+    fn up(&self) -> Vec<String> {
+        let words = ["up", "--port", "port1", "--port", "port2", "--address"];
+        let mut words: Vec<_> = words.map(str::to_owned).into();
+        words.push(self.network(100));
+        words
     }
 
     #[track_caller]
@@ -154,6 +182,7 @@ impl Drop for Net {
     }
 }
 
+/// As [`Net::up`] with IPv4.
 const UP: [&str; 7] = [
     "up",
     "--port",
@@ -167,8 +196,22 @@ const UP: [&str; 7] = [
 #[test]
 fn a_machine_becomes_a_switch_that_calls_roles_and_a_machine_again() {
     let Some(net) = Net::new('u') else { return };
+    becomes_a_switch_and_a_machine_again(&net);
+}
+
+#[test]
+fn the_same_with_ipv6() {
+    let Some(net) = Net::of('x', true) else {
+        return;
+    };
+    becomes_a_switch_and_a_machine_again(&net);
+}
+
+fn becomes_a_switch_and_a_machine_again(net: &Net) {
     let before = net.links();
-    let made = net.json(&UP);
+    let up = net.up();
+    let up: Vec<_> = up.iter().map(String::as_str).collect();
+    let made = net.json(&up);
     assert_eq!(made["ports"].as_array().unwrap().len(), 2, "{made}");
     assert!(
         made["ports"]
@@ -201,12 +244,12 @@ fn a_machine_becomes_a_switch_that_calls_roles_and_a_machine_again() {
     );
 
     // Again, in place: the roles are still called, and by the same numbers.
-    let again = net.json(&UP);
+    let again = net.json(&up);
     assert_eq!(again["roles"], calls["roles"]);
     eventually("a cluster that serves still", serves);
     net.refused(&["down"], "stop its node first");
     net.plain_port();
-    let more = [&UP[..], &["--port", "port3"]].concat();
+    let more = [&up[..], &["--port", "port3"]].concat();
     net.refused(&more, "takes no frames that others redirect");
     eventually("a cluster that serves as before", serves);
 
@@ -217,6 +260,44 @@ fn a_machine_becomes_a_switch_that_calls_roles_and_a_machine_again() {
     assert!(net.links().starts_with(&before));
     let nothing = net.json(&["down"]);
     assert_eq!(nothing["removed"], false);
+}
+
+/// Killed at any moment, it leaves what the next `up` makes whole, and `down` removes.
+#[test]
+fn an_up_that_is_killed_is_made_whole_or_removed() {
+    const MOMENTS: u32 = 12;
+    let Some(net) = Net::new('i') else { return };
+    let before = net.links();
+    let pins = net.directory.join("bpf").join(NAME);
+    let begun = Instant::now();
+    let whole = net.json(&UP);
+    let takes = begun.elapsed();
+    assert_eq!(net.json(&["down"])["removed"], true);
+    let mut left = 0;
+    for moment in 0..MOMENTS {
+        let words = [&["switch", "up", "--name", NAME], &UP[1..]].concat();
+        let mut command = net.wirepaxos(&words);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = net.machine.inside(|| command.spawn().unwrap());
+        std::thread::sleep(takes * moment / MOMENTS);
+        let _ = child.kill();
+        let ended = child.wait().unwrap();
+        let is_left = net.links() != before || pins.exists();
+        left += u32::from(is_left && ended.signal() == Some(9));
+        if moment % 2 == 0 {
+            let made = net.json(&UP);
+            for key in ["ports", "addresses", "hosts", "roles"] {
+                assert_eq!(made[key], whole[key], "{moment}");
+            }
+            assert_eq!(net.json(&["status"]), made);
+        }
+        assert!(net.switch(&["down"]).status.success());
+        // What `ip` was told before it had no parent may still have come.
+        assert!(net.switch(&["down"]).status.success());
+        assert_eq!(net.links(), before, "{moment}");
+        assert!(!pins.exists(), "{moment}");
+    }
+    assert!(left > 0, "it was always too early or too late");
 }
 
 #[test]

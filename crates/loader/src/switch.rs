@@ -44,6 +44,8 @@ impl Switch {
     /// The switch of this name whose forwarder has its maps in the BPF file system at `mount`.
     pub fn open(mount: &Path, name: &str) -> Result<Switch> {
         let pins = mount.join(name);
+        // Links to it lie in other directories.
+        let pins = fs::canonicalize(&pins).unwrap_or(pins);
         let routes = MapData::from_pin(pins.join("routes")).map_err(|e| {
             format!(
                 "there is no switch {name}: no forwarder has its maps in {}: {}",

@@ -280,6 +280,30 @@ fn forwards(dir: &Path) -> bool {
     true
 }
 
+/// With a hop less it would count for nothing where it arrives.
+#[test]
+fn a_forwarder_leaves_what_neighbours_say_to_the_bridge() {
+    let Some(dir) = objects_or_skip() else { return };
+    let mut object = Object::load(&dir, Role::Forwarder, &Sizes::of(1, 1, 1)).expect("it loads");
+    let frame = frame::build(b"a datagram", true);
+    let key = RouteKey {
+        address: frame[38..54].try_into().expect("an address"),
+        family: 6,
+    };
+    let route = Route {
+        broadcast: 1,
+        ..Route::default()
+    };
+    object.insert("routes", &key, &route).expect("it fits");
+    let mut runner = Runner::new(&mut object, 1).expect("it runs");
+    let mut neighbours = frame.clone();
+    neighbours[20] = 58;
+    let (action, out) = runner.frame(&neighbours).expect("it runs");
+    assert_eq!((action, out), (action::PASS, &neighbours[..]));
+    let (action, out) = runner.frame(&frame).expect("it runs");
+    assert_eq!((action, out[21]), (action::REDIRECT, frame[21] - 1));
+}
+
 fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
     let header = Header {
         cluster: 0xc1,
