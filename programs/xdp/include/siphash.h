@@ -71,9 +71,16 @@ static __always_inline const struct key_pair *key_of(const struct keys *keys, __
 {
 	__u32 place = (key_id & KEY_ODD) >> 2 | (key_id & KEY_NUMBER);
 
+	const struct key_pair *pair;
+
 	if (key_id & ~(KEY_ODD | KEY_NUMBER) || !(keys->known >> place & 1))
 		return NULL;
-	return &keys->pair[place % KEY_IDS];
+	_Static_assert(KEY_IDS == 64, "a place isn't changed by its mask");
+	asm volatile("%0 &= 63" : "+r"(place));
+	pair = &keys->pair[place];
+	/* Else the compiler may add it up again, of numbers whose bounds verifiers before 6.11 have forgotten. */
+	KEEP(pair);
+	return pair;
 }
 
 /* ---- SipHash */
@@ -150,6 +157,7 @@ static __always_inline __u64 mac_of(const struct wire_header *h, const struct ke
 
 /* The words that the largest value has. */
 #define VALUE_WORDS (MAX_VALUE_LEN / 8)
+_Static_assert(MAX_VALUE_LEN <= 2047, "a length isn't changed by its mask");
 
 /* Of instance and value, which is whole up to `end`. False = it isn't. What hangs over the last whole word is read
  * first, together with bytes before it: the verifier then has no address to keep behind the loop. */
@@ -165,6 +173,8 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 	KEEP(len);
 	if (len > MAX_VALUE_LEN)
 		return 0;
+	/* It is less. Verifiers before 6.11 have forgotten that where the compiler had put a copy aside. */
+	asm volatile("%0 &= 2047" : "+r"(len));
 	last += len;
 	if (last + 8 > end)
 		return 0;
