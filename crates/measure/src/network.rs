@@ -58,6 +58,13 @@ impl Namespace {
         self.inside(|| Interface::named(name))
     }
 
+    /// Moves an interface of the calling thread's namespace into this one, until this one ends.
+    pub fn take(&self, name: &str) -> Result<Interface> {
+        let line = format!("link set {name} netns {}", self.path());
+        ip::batch(&[], &[line])?;
+        self.interface(name)
+    }
+
     /// For `ip`, which takes paths.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())

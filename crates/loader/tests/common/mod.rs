@@ -220,7 +220,7 @@ impl Control {
 /// A role in XDP as a script sees it.
 pub struct XdpDevice {
     dir: PathBuf,
-    loaded: Loaded,
+    pub loaded: Loaded,
     place: Place,
     /// Of a learner, or a receiver, in a host, partition by partition.
     rings: Vec<Ring>,
@@ -232,6 +232,10 @@ impl XdpDevice {
         setup: &Setup,
         v6: bool,
     ) -> Result<Box<dyn Device>, String> {
+        Ok(Box::new(XdpDevice::new(dir, setup, v6)?))
+    }
+
+    pub fn new(dir: &std::path::Path, setup: &Setup, v6: bool) -> Result<XdpDevice, String> {
         let (role, flags) = match setup.role {
             script::Role::Acceptor => (Role::Acceptor, GROUP_DELIVER),
             script::Role::Leader => (Role::Leader, GROUP_DELIVER),
@@ -252,12 +256,12 @@ impl XdpDevice {
                 rings.push(Ring::open(&loaded.object, pid.into())?);
             }
         }
-        Ok(Box::new(XdpDevice {
+        Ok(XdpDevice {
             dir: dir.to_owned(),
             loaded,
             place,
             rings,
-        }))
+        })
     }
 }
 
