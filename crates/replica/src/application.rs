@@ -64,6 +64,9 @@ pub type Restore = Box<dyn FnOnce(&mut dyn io::Read) -> Result<(), Error> + Send
 /// [`Application::link`].
 pub type Link = Box<dyn FnOnce(&Path) -> Result<(), Error> + Send>;
 
+/// Sees an answer.
+pub type Take<'a> = dyn FnMut(&[u8]) + 'a;
+
 /// Sees every stored record: key, value.
 pub type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
@@ -78,6 +81,10 @@ pub struct Part {
     pub effect: Vec<u8>,
 }
 
+fn executes_at_once() -> Error {
+    Error("this application executes each command at once".into())
+}
+
 fn spans_nothing() -> Error {
     Error("this application executes no commands over several partitions".into())
 }
@@ -89,6 +96,26 @@ pub trait Application: Send {
     /// the next `execute` and become permanent with the next [`commit`](Self::commit). A command
     /// that makes no sense is answered as such; an `Err` means that the program can't go on at all.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Whether commands are begun by [`begin`](Self::begin), one behind the other, and answered together by
+    /// [`answers`](Self::answers). It is for programs that are reached by a connection, where each answer by itself
+    /// costs a round trip. Otherwise they are executed by [`execute`](Self::execute).
+    fn answers_later(&self) -> bool {
+        false
+    }
+
+    /// Begins to execute one command, or one that only reads, behind all that were begun before. The outcome is that of
+    /// `execute` in the same place. Until its answer was taken nothing is called but this, [`answers`](Self::answers) and
+    /// [`is_read`](Self::is_read).
+    fn begin(&mut self, _command: &[u8]) -> Result<(), Error> {
+        Err(executes_at_once())
+    }
+
+    /// Waits until everything that was begun is executed. Shows the answers, in the order in which the commands were begun,
+    /// one for each.
+    fn answers(&mut self, _take: &mut Take<'_>) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Whether a command changes nothing, whatever the state: it may be executed without a place in the log.
     fn is_read(&self, _command: &[u8]) -> bool {
@@ -230,6 +257,18 @@ pub type OpenReader = Arc<dyn Fn(PartitionId) -> Result<Box<dyn Reader>, String>
 impl Application for Box<dyn Application> {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         (**self).execute(command, reply)
+    }
+
+    fn answers_later(&self) -> bool {
+        (**self).answers_later()
+    }
+
+    fn begin(&mut self, command: &[u8]) -> Result<(), Error> {
+        (**self).begin(command)
+    }
+
+    fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
+        (**self).answers(take)
     }
 
     fn is_read(&self, command: &[u8]) -> bool {

@@ -42,6 +42,9 @@ const MAX_BATCH: u64 = 1_024;
 /// Replies that a batch may have waiting before it executes what came early: 16 MiB of large ones.
 const MAX_REPLIES: usize = 512;
 
+/// Commands whose answers are awaited together, at most: until then nobody knows how large they are.
+const MAX_BEGUN: usize = 64;
+
 /// What a worker has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
@@ -71,6 +74,8 @@ pub(crate) struct Execution<A> {
     app: A,
     /// Whether it can take back what isn't committed.
     can_discard: bool,
+    /// Whether it answers what it has begun together.
+    answers_later: bool,
     /// Next instance to execute.
     next: Instance,
     /// Everything below is committed.
@@ -145,6 +150,7 @@ impl<A: Application> Execution<A> {
         let outcomes = Outcomes::load(outcomes, settings.deployment.partitions);
         Ok(Execution {
             can_discard: app.can_discard(),
+            answers_later: app.answers_later(),
             app,
             next,
             committed: next,
@@ -230,9 +236,9 @@ impl<A: Application> Execution<A> {
         &self.sessions
     }
 
-    /// The weight of the replies that wait for the end of the batch.
+    /// The weight of the replies that wait for the end of the batch, and of those that are awaited.
     pub fn pending_replies(&self) -> usize {
-        self.replies.weight()
+        self.replies.weight() + self.sessions.begun()
     }
 
     pub fn statistics(&self) -> Statistics {
@@ -315,7 +321,7 @@ impl<A: Application> Execution<A> {
         self.failed.is_none()
             && !self.stands_still()
             && !self.is_full()
-            && self.replies.weight() < MAX_REPLIES
+            && self.pending_replies() < MAX_REPLIES
     }
 
     /// Whether a commit has to come first.
@@ -387,6 +393,19 @@ impl<A: Application> Execution<A> {
         bytes: &[u8],
     ) -> Result<(), Error> {
         self.statistics.commands += 1;
+        if self.sessions.begun() >= MAX_BEGUN {
+            self.gather()?;
+        }
+        if self.answers_later && number > 0 {
+            let app = &mut self.app;
+            let begun = self
+                .sessions
+                .begin(at, (client, number), || app.begin(bytes));
+            if let Some(begun) = begun {
+                return begun;
+            }
+        }
+        self.gather()?;
         if number == 0 {
             self.operations = at.inst + 1;
             self.sessions
@@ -401,6 +420,27 @@ impl<A: Application> Execution<A> {
             })
     }
 
+    /// Takes the answers to everything that was begun. The session table then is what it would be if each had been
+    /// executed by itself, in its place. [X-GATHER]
+    fn gather(&mut self) -> Result<(), Error> {
+        let awaited = self.sessions.begun();
+        if awaited == 0 {
+            return Ok(());
+        }
+        let (sessions, replies) = (&mut self.sessions, &mut self.replies);
+        let place = replies.place;
+        let mut answered = 0;
+        self.app
+            .answers(&mut |reply| answered += usize::from(sessions.answered(reply, replies)))?;
+        replies.place = place;
+        match answered == awaited {
+            true => Ok(()),
+            false => Err(Error(format!(
+                "the application has answered {answered} of {awaited} commands"
+            ))),
+        }
+    }
+
     // ---- Taking back
 
     /// The log has changed at `from`: what was executed from there on is taken back, with what came before it
@@ -408,7 +448,7 @@ impl<A: Application> Execution<A> {
     pub fn rewind(&mut self, from: Instance) {
         if from < self.next && self.failed.is_none() {
             self.statistics.rollbacks += 1;
-            let taken = self.take_back();
+            let taken = self.gather().and_then(|()| self.take_back());
             let _ = self.final_error(taken);
         }
     }
@@ -449,6 +489,9 @@ impl<A: Application> Execution<A> {
     /// Answers what was executed. Where the batch is full, or answers wait for it, a commit comes first. `answers`
     /// says who this replica is now. [X-ANSWER]
     pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
+        self.goes_on()?;
+        let gathered = self.gather();
+        self.final_error(gathered)?;
         self.execute_reads(answers);
         self.execute_local_reads();
         self.goes_on()?;
@@ -505,6 +548,8 @@ impl<A: Application> Execution<A> {
     /// date, so that no commit before it counts any more.
     fn store(&mut self, fold: bool) -> Result<(), Error> {
         self.goes_on()?;
+        let gathered = self.gather();
+        self.final_error(gathered)?;
         let folds = fold && !self.journal.is_empty();
         if self.next > self.stable || self.committed == self.next && !folds {
             return Ok(());

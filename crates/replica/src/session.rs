@@ -28,11 +28,11 @@ use crate::protocol::{ReplyAddress, SessionOp, Status};
 use crate::record::{
     Head, Page, Position, Recorded, Records, Stored, StoredPart, damaged, other_format,
 };
-use crate::reply::{Replies, ReplyTo};
+use crate::reply::{Place, Replies, ReplyTo};
 use crate::settings::Limits;
 use crate::sibling::Copy;
 use paxos::{Instance, NodeId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// How many sessions that are gone are remembered, in order to tell their clients so.
@@ -228,7 +228,7 @@ impl Book {
     /// Records that `request` has been executed, and its reply where there is room for it.
     fn record(&mut self, id: u64, session: &mut Session, at: At, request: u64, reply: &[u8]) {
         if session.head.ordered {
-            self.shrink_last(id, session, at);
+            self.shrink_last(id, session, at, request);
         }
         let largest = if session.head.ordered && !session.is_remote() {
             self.limits.last_reply.max(self.limits.reply)
@@ -354,9 +354,9 @@ impl Book {
         }
     }
 
-    /// Only the last reply of an ordered session may be large.
-    fn shrink_last(&mut self, id: u64, session: &mut Session, at: At) {
-        let last = session.head.max;
+    /// Only the last reply of an ordered session may be large. Behind this request others may have begun.
+    fn shrink_last(&mut self, id: u64, session: &mut Session, at: At, request: u64) {
+        let last = session.head.max.min(request - 1);
         let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;
         if session.recorded(last).filter(too_long).is_some() {
             let status = Status::ReplyTooLarge;
@@ -402,6 +402,13 @@ pub struct LocalSession {
     pub nonce: u64,
 }
 
+/// A command whose answer is awaited.
+struct Begun {
+    at: At,
+    client: u64,
+    request: u64,
+}
+
 /// The table.
 pub(crate) struct Sessions {
     book: Book,
@@ -415,6 +422,8 @@ pub(crate) struct Sessions {
     of_address: BTreeMap<IpAddr, Share>,
     /// Who is to hear of sessions that were closed here since the start. Not replicated.
     departed: BTreeMap<u64, ReplyAddress>,
+    /// In the order of the log.
+    begun: VecDeque<Begun>,
     /// The reply in hand.
     scratch: Vec<u8>,
 }
@@ -433,6 +442,7 @@ impl Sessions {
             slots: 0,
             of_address: BTreeMap::new(),
             departed: BTreeMap::new(),
+            begun: VecDeque::new(),
             scratch: Vec::new(),
         }
     }
@@ -467,6 +477,57 @@ impl Sessions {
             id,
             nonce: s.head.nonce,
         })
+    }
+
+    /// Has a command begun if it takes effect now, and is whole: its answer comes by [`Sessions::answered`]. From now on it
+    /// counts as executed. `None` if it is anything else, which [`Sessions::command`] handles once everything that was begun is
+    /// answered. [X-GATHER]
+    pub fn begin(
+        &mut self,
+        at: At,
+        (client, request): (u64, u64),
+        begin: impl FnOnce() -> Result<(), Error>,
+    ) -> Option<Result<(), Error>> {
+        let session = self.open.get_mut(&client)?;
+        let is_whole = parts::split(request).1.is_none();
+        if !is_whole || !matches!(session.judge(request), Judgement::Execute) {
+            return None;
+        }
+        self.book.touch(client, session, at.inst, at.now);
+        session.head.max = session.head.max.max(request);
+        session.slot_mut(request).request = request;
+        self.begun.push_back(Begun {
+            at,
+            client,
+            request,
+        });
+        Some(begin())
+    }
+
+    /// How many commands were begun that aren't answered.
+    pub fn begun(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Records the answer to the first one of them, and gives it. False if there is none. [X-GATHER]
+    pub fn answered(&mut self, reply: &[u8], replies: &mut Replies) -> bool {
+        let Some(Begun {
+            at,
+            client,
+            request,
+        }) = self.begun.pop_front()
+        else {
+            return false;
+        };
+        let session = self.open.get_mut(&client);
+        let session = session.expect("nothing is closed while a command of it waits");
+        replies.place = Place::Slot(at.inst);
+        self.book.record(client, session, at, request, reply);
+        if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
+            self.book
+                .answer(session, to, (client, request), reply, replies);
+        }
+        true
     }
 
     /// Handles an application's command, or a part of one: `run` is called with the command if, and only if, it takes

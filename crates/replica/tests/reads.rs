@@ -156,6 +156,30 @@ fn a_read_waits_until_what_acceptors_show_is_executed() {
     assert_eq!(r.answered(), [(1, Some(2))]);
 }
 
+/// [B-EXECUTE] [X-GATHER]
+#[test]
+fn reads_are_answered_together_and_see_all_that_was_begun() {
+    let disk = Disk::default();
+    disk.with(|d| (d.answers_later, d.cannot_discard) = (true, true));
+    let mut r = Fed::on(settings(REPLICAS[0]), disk);
+    let session = r.open(7, false, 200);
+    for number in 1..=150 {
+        r.read(number);
+    }
+    let question = r.only_question();
+    r.bound(&question, 3);
+    for request in [1, 2] {
+        let inst = r.worker.next();
+        r.give(inst, Flags::NONE, (session, request), &command(request));
+    }
+    // One that is content with what is executed sees it in the middle of a batch, too.
+    r.read_as(999, READ, true);
+    let mut expected: Vec<_> = (1..=150).map(|number| (number, Some(2))).collect();
+    expected.insert(0, (999, Some(2)));
+    assert_eq!(r.answered(), expected);
+    assert_eq!([r.times(1), r.times(2)], [1, 1]);
+}
+
 /// [B-ASK]
 #[test]
 fn reads_that_come_meanwhile_share_the_next_question() {

@@ -126,6 +126,7 @@ impl<A: Application> Execution<A> {
     /// Takes this partition's part in commands that others have passed, in the order of its places.
     /// [G-COMPLETE]
     fn complete(&mut self, own: &Range<Instance>) -> Result<(), Error> {
+        self.gather()?;
         let pid = self.settings.pid;
         let told = self.given_up.siblings.values();
         let outcomes: BTreeMap<Instance, Arc<Outcome>> = told

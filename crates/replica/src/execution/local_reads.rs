@@ -2,7 +2,7 @@
 //! Reads of the front end beside this replica, and of clients, that have no place in the log: each waits until everything
 //! is executed that may have been decided when it came. [B-EXECUTE]
 
-use super::Execution;
+use super::{Execution, MAX_BEGUN};
 use crate::application::{Application, Error};
 use crate::client_reads::{ClientRead, LongAnswer};
 use crate::protocol::Status;
@@ -33,6 +33,8 @@ pub(super) struct LocalReads {
     /// Numbers, and where their answers end; without one a read is to go through the log.
     answered: Vec<(u64, Option<usize>)>,
     bytes: Vec<u8>,
+    /// Numbers of those that were begun and aren't answered.
+    begun: VecDeque<u64>,
     /// The last answer to a client that left in pieces: it is asked for the next ones soon.
     long: Option<LongAnswer>,
     /// The answer in hand.
@@ -63,7 +65,11 @@ impl<A: Application> Execution<A> {
         match question.filter(|_| fits && self.app.is_read(&read.command)) {
             None => self.local_reads.give_up(read.number),
             Some(_) if read.stale && !self.stands_still() => {
-                self.execute_local_read(&Asker::FrontEnd(read.number), &read.command);
+                let asker = Asker::FrontEnd(read.number);
+                let executed = self
+                    .gather()
+                    .and_then(|()| self.execute_local_read(&asker, &read.command));
+                let _ = self.final_error(executed);
             }
             Some(question) => {
                 let end = read.stale.then_some(0);
@@ -137,25 +143,61 @@ impl<A: Application> Execution<A> {
         if self.stands_still() {
             return;
         }
-        while self.local_reads.is_due(self.next) {
-            let Some(waiting) = self.local_reads.waiting.pop_front() else {
-                return;
+        let mut result = Ok(());
+        while result.is_ok() && self.local_reads.is_due(self.next) {
+            let Some(Waiting { asker, command, .. }) = self.local_reads.waiting.pop_front() else {
+                break;
             };
-            self.execute_local_read(&waiting.asker, &waiting.command);
+            result = match asker {
+                Asker::FrontEnd(number) if self.answers_later => self.begin_read(number, &command),
+                asker => self.execute_local_read(&asker, &command),
+            };
+        }
+        let result = result.and_then(|()| self.gather_reads());
+        let _ = self.final_error(result);
+    }
+
+    /// All commands that were begun are answered. [X-GATHER]
+    fn begin_read(&mut self, number: u64, command: &[u8]) -> Result<(), Error> {
+        if self.local_reads.begun.len() >= MAX_BEGUN {
+            self.gather_reads()?;
+        }
+        self.local_reads.begun.push_back(number);
+        self.app.begin(command)
+    }
+
+    fn gather_reads(&mut self) -> Result<(), Error> {
+        if self.local_reads.begun.is_empty() {
+            return Ok(());
+        }
+        let reads = &mut self.local_reads;
+        self.app.answers(&mut |answer| {
+            if let Some(number) = reads.begun.pop_front() {
+                reads.bytes.extend_from_slice(answer);
+                reads.answered.push((number, Some(reads.bytes.len())));
+            }
+        })?;
+        match reads.begun.len() {
+            0 => Ok(()),
+            left => Err(Error(format!(
+                "the application hasn't answered {left} reads"
+            ))),
         }
     }
 
-    fn execute_local_read(&mut self, asker: &Asker, command: &[u8]) {
-        let result = match asker {
+    fn execute_local_read(&mut self, asker: &Asker, command: &[u8]) -> Result<(), Error> {
+        match asker {
             Asker::FrontEnd(number) => {
                 let reads = &mut self.local_reads;
-                let result = self.app.read(command, &mut reads.bytes);
+                self.app.read(command, &mut reads.bytes)?;
                 reads.answered.push((*number, Some(reads.bytes.len())));
-                result
+                Ok(())
             }
-            Asker::Client(read) => self.answer_client(read, command),
-        };
-        let _ = self.final_error(result);
+            Asker::Client(read) => {
+                self.gather_reads()?;
+                self.answer_client(read, command)
+            }
+        }
     }
 
     /// A session that isn't known here may be known to others, whom its client asks next. [B-CLIENT] [B-PIECES]

@@ -146,6 +146,7 @@ impl<A: Application> Execution<A> {
         if value.inst >= self.stable {
             return Ok(false);
         }
+        self.gather()?;
         let copy = match self.spanning.met_at(value.inst) {
             Some(met) => met.copy.clone(),
             None => match Copy::parse(value, self.settings.deployment.partitions) {

@@ -10,7 +10,7 @@ use paxos::{
     Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time,
     To, Verdict,
 };
-use replica::application::RecordVisitor;
+use replica::application::{RecordVisitor, Take};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
 use replica::{
@@ -158,6 +158,8 @@ pub struct Platter {
     pub spans: bool,
     /// Whether it can't take back what it has executed.
     pub cannot_discard: bool,
+    /// Whether it executes what was begun only when it is asked for the answers.
+    pub answers_later: bool,
     pub commits: u64,
 }
 
@@ -185,6 +187,7 @@ impl Disk {
 pub struct Durable {
     pub disk: Disk,
     pub tally: Tally,
+    begun: Vec<Vec<u8>>,
     taken: Arc<Mutex<Option<Image>>>,
 }
 
@@ -193,6 +196,7 @@ impl Durable {
         Durable {
             disk: disk.clone(),
             tally: disk.committed().tally,
+            begun: Vec::new(),
             taken: Arc::default(),
         }
     }
@@ -203,7 +207,26 @@ impl Application for Durable {
         if self.disk.with(|d| d.fail_execute) {
             return Err(Error("the test forbids to execute".into()));
         }
+        assert_eq!(self.begun.len(), 0);
         replica::StateMachine::execute(&mut self.tally, command, reply);
+        Ok(())
+    }
+
+    fn answers_later(&self) -> bool {
+        self.disk.with(|d| d.answers_later)
+    }
+
+    fn begin(&mut self, command: &[u8]) -> Result<(), Error> {
+        self.begun.push(command.to_vec());
+        Ok(())
+    }
+
+    fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
+        for command in std::mem::take(&mut self.begun) {
+            let mut reply = Vec::new();
+            self.execute(&command, &mut reply)?;
+            take(&reply);
+        }
         Ok(())
     }
 
@@ -247,6 +270,7 @@ impl Application for Durable {
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        assert_eq!(self.begun.len(), 0);
         let tally = self.tally.clone();
         self.disk.with(|d| {
             if d.fail_commits {
