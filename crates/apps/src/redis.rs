@@ -21,6 +21,7 @@ mod command;
 mod digest;
 mod kept;
 mod news;
+mod pipeline;
 mod resp;
 mod rules;
 mod saves;
@@ -37,7 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use replica::application::RecordVisitor;
+use replica::application::{RecordVisitor, Take};
 use replica::storage::{private_directory, sync_directory_of};
 use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
 
@@ -148,6 +149,21 @@ impl Application for Redis {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
+        self.times.show(self.voice.pid, state.ms());
+        Ok(())
+    }
+
+    fn answers_later(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, command: &[u8]) -> Result<(), Error> {
+        lock(&self.state).begin(command)
+    }
+
+    fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        state.answers(take)?;
         self.times.show(self.voice.pid, state.ms());
         Ok(())
     }

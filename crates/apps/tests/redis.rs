@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 
@@ -69,6 +70,72 @@ fn a_server_that_dies_while_a_checkpoint_is_written_writes_another_one() {
         .iter()
         .filter(|name| name.to_string_lossy().ends_with(".rdb"));
     assert_eq!(snapshots.count(), 1, "{left:?}");
+}
+
+/// Answers to INCR, in order: nothing is lost, and nothing done twice.
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_batch_has_executed_each_command_once() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-batch");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let (mut begun, mut answered) = (0, 0);
+    for round in 0..12 {
+        // Much of a batch is at the server before anybody waits for it.
+        let many = 1_000 * (1 + round % 4);
+        for n in 0..many {
+            // Now and then another millisecond, and another version of the protocol.
+            let command = Command::Call {
+                stamp: Stamp {
+                    node: 1,
+                    ms: NOON + begun / 700,
+                },
+                resp3: n % 300 == 0,
+                args: vec![b"INCR", b"n"],
+            };
+            app.begin(&encoded(&command)).unwrap();
+            begun += 1;
+            if n == many / 2 {
+                kill_server(&app);
+            }
+        }
+        if round % 3 == 0 {
+            kill_server(&app);
+        }
+        app.answers(&mut |answer| {
+            answered += 1;
+            assert_eq!(answer, format!(":{answered}\r\n").as_bytes());
+        })
+        .unwrap();
+        assert_eq!(answered, begun);
+        commit(&mut app, round + 1);
+        if round % 4 == 0 {
+            checkpoint(&mut app);
+        }
+    }
+    drop(app);
+    // The last checkpoint was made behind the ninth round.
+    let mut app = Redis::open(&dir.0).unwrap();
+    assert_eq!(position(&mut app), 9);
+    expect(&mut app, "GET n", "$5\r\n21000\r\n");
+}
+
+#[test]
+fn a_replica_ends_where_no_server_can_be_started_any_more() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-none");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k v", "+OK\r\n");
+    let path = dir.0.join("preload.so");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    kill_server(&app);
+    app.begin(&call("SET k w")).unwrap();
+    let end = app.answers(&mut |_| panic!("nobody can answer"));
+    assert!(end.unwrap_err().0.contains("cannot write the library"));
 }
 
 #[test]
@@ -724,11 +791,26 @@ fn in_order(name: &[u8], answer: &[u8]) -> Vec<Vec<u8>> {
 struct Node {
     dir: TempDir,
     app: Option<Redis>,
+    /// How many commands were answered here, and the last of these answers.
+    answered: u64,
+    answers: VecDeque<Vec<u8>>,
 }
 
 impl Node {
     fn app(&mut self) -> &mut Redis {
         self.app.as_mut().unwrap()
+    }
+
+    /// Ends a batch.
+    fn gather(&mut self) {
+        let (answered, answers) = (&mut self.answered, &mut self.answers);
+        let app = self.app.as_mut().unwrap();
+        app.answers(&mut |answer| {
+            *answered += 1;
+            answers.push_back(answer.to_vec());
+        })
+        .unwrap();
+        commit(app, *answered);
     }
 }
 
@@ -736,6 +818,8 @@ struct Judge {
     rng: Rng,
     nodes: Vec<Node>,
     log: Vec<Vec<u8>>,
+    /// The commands whose answers haven't been compared: their words, if they can be.
+    words: VecDeque<(Vec<Vec<u8>>, bool)>,
     ms: u64,
 }
 
@@ -798,27 +882,37 @@ impl Judge {
 
     fn step(&mut self) {
         let (command, words) = self.next_command();
-        self.log.push(command.clone());
-        let end = self.end();
-        let answers: Vec<Vec<u8>> = self
-            .nodes
-            .iter_mut()
-            .map(|node| {
-                let answer = execute(node.app(), &command);
-                commit(node.app(), end);
-                answer
-            })
-            .collect();
         let is_call =
             matches!(Command::parse(&command), Ok(Command::Call { .. })) || words[0] == b"ENDLESS";
-        if is_call && is_comparable(&words[0]) {
+        let is_compared = is_call && is_comparable(&words[0]);
+        self.log.push(command.clone());
+        self.words.push_back((words, is_compared));
+        // Batches end elsewhere at each of them.
+        for node in &mut self.nodes {
+            node.app().begin(&command).unwrap();
+            if self.rng.percent(20) {
+                node.gather();
+            }
+        }
+        self.compare_answers();
+        self.disturb();
+    }
+
+    fn compare_answers(&mut self) {
+        while self.nodes.iter().all(|node| !node.answers.is_empty()) {
+            let at = self.end() - self.words.len() as u64 + 1;
+            let (words, is_compared) = self.words.pop_front().unwrap();
+            let answers = self.nodes.iter_mut().map(|node| node.answers.pop_front());
+            let answers: Vec<Vec<u8>> = answers.flatten().collect();
+            if !is_compared {
+                continue;
+            }
             let first = in_order(&words[0], &answers[0]);
             for answer in &answers[1..] {
                 let shown: Vec<_> = words.iter().map(|w| String::from_utf8_lossy(w)).collect();
-                assert_eq!(in_order(&words[0], answer), first, "{end}: {shown:?}");
+                assert_eq!(in_order(&words[0], answer), first, "{at}: {shown:?}");
             }
         }
-        self.disturb();
     }
 
     /// Things that happen to one of them.
@@ -832,10 +926,15 @@ impl Judge {
         }
         match what {
             0 => kill_server(self.nodes[one].app()),
-            1..4 => checkpoint(self.nodes[one].app()),
+            1..4 => {
+                self.nodes[one].gather();
+                checkpoint(self.nodes[one].app());
+            }
             4 => self.restart(one),
             5 => {
                 let mut bytes = Vec::new();
+                self.nodes[one].gather();
+                self.nodes[other].gather();
                 let snapshot = self.nodes[other].app().snapshot();
                 snapshot.unwrap().write_to(&mut bytes).unwrap();
                 self.nodes[one].app().restore(&mut &bytes[..]).unwrap();
@@ -853,19 +952,25 @@ impl Judge {
 
     /// It goes on from its checkpoint, and gets the rest from the log.
     fn restart(&mut self, one: usize) {
-        let end = self.end();
         let node = &mut self.nodes[one];
         node.app = None;
         let mut app = Redis::open(&node.dir.0).unwrap();
         let at = position(&mut app);
         for command in &self.log[at as usize..] {
-            execute(&mut app, command);
+            app.begin(command).unwrap();
         }
-        commit(&mut app, end);
+        let again = node.answered - at;
+        let kept = node.answers.len();
         node.app = Some(app);
+        node.answered = at;
+        node.gather();
+        node.answers.drain(kept..kept + again as usize);
     }
 
     fn compare(&mut self) {
+        self.nodes.iter_mut().for_each(Node::gather);
+        self.compare_answers();
+        assert_eq!(self.words.len(), 0);
         let digests: Vec<_> = self
             .nodes
             .iter_mut()
@@ -904,12 +1009,18 @@ fn random_commands_have_the_same_effect_whatever_a_replica_has_lived_through() {
     let nodes = (0..3).map(|n| {
         let dir = TempDir::new(&format!("redis-judge-{n}"));
         let app = Some(Redis::open(&dir.0).unwrap());
-        Node { dir, app }
+        Node {
+            dir,
+            app,
+            answered: 0,
+            answers: VecDeque::new(),
+        }
     });
     let mut judge = Judge {
         rng: Rng::new(seed),
         nodes: nodes.collect(),
         log: Vec::new(),
+        words: VecDeque::new(),
         ms: NOON,
     };
     for n in 1..=commands {

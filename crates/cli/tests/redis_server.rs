@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{TestCluster, eventually, shape};
 use local_cluster::Shape;
@@ -86,6 +87,80 @@ fn nothing_is_lost_or_done_twice_whatever_dies() {
     for replica in 0..3 {
         assert_eq!(cluster.call(replica, &["GET", "n"]), bulk("600"));
     }
+    cluster.assert_replicas_agree(3);
+}
+
+/// Increments a number of its own, and one that all share, in pipelines; returns how often.
+fn increment(cluster: &TestCluster, client: usize, ends: &AtomicBool) -> i64 {
+    const SCRIPT: &[u8] = b"return redis.call('INCR', KEYS[1])";
+    let own = format!("own:{client}");
+    let own = own.as_bytes();
+    let (mut times, mut of_all) = (0, 0);
+    let mut connection = cluster.connect(client % 3);
+    while !ends.load(Ordering::SeqCst) {
+        for n in 0..40 {
+            // A batch ends at each script.
+            match n {
+                20 => connection.push(&[b"EVAL", SCRIPT, b"1", own]),
+                _ => connection.push(&[b"INCR", own]),
+            }
+            connection.push(&[b"INCR", b"all"]);
+        }
+        connection.flush().unwrap();
+        for _ in 0..40 {
+            times += 1;
+            assert_eq!(connection.read().unwrap(), Reply::Int(times));
+            let Reply::Int(all) = connection.read().unwrap() else {
+                panic!("no number");
+            };
+            assert!(all > of_all);
+            of_all = all;
+        }
+    }
+    times
+}
+
+/// Ends the load, also of a test that fails.
+struct Load<'a>(&'a AtomicBool);
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn number(cluster: &TestCluster, key: &str) -> i64 {
+    match cluster.call(0, &["GET", key]) {
+        Reply::Bulk(Some(digits)) => String::from_utf8(digits).unwrap().parse().unwrap(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_of_batches_does_nothing_twice() {
+    let Some(cluster) = start(1) else { return };
+    cluster.call(2, &["DEL", "all"]);
+    let ends = AtomicBool::new(false);
+    let times: Vec<i64> = std::thread::scope(|scope| {
+        let (cluster, ends) = (&cluster, &ends);
+        let clients = (0..6).map(|client| scope.spawn(move || increment(cluster, client, ends)));
+        let clients: Vec<_> = clients.collect();
+        let load = Load(ends);
+        for kill in 0..12 {
+            // It has something to do, whenever it dies.
+            let before = number(cluster, "all");
+            eventually("more increments", || {
+                (number(cluster, "all") > before + 1_000).then_some(())
+            });
+            kill_servers(cluster, ["replica-1", "replica-2", "replica-3"][kill % 3]);
+        }
+        drop(load);
+        clients.into_iter().map(|of| of.join().unwrap()).collect()
+    });
+    for (client, times) in times.iter().enumerate() {
+        assert_eq!(number(&cluster, &format!("own:{client}")), *times);
+    }
+    assert_eq!(number(&cluster, "all"), times.iter().sum::<i64>());
     cluster.assert_replicas_agree(3);
 }
 

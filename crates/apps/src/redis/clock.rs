@@ -47,6 +47,12 @@ impl Clock {
         Err(ahead)
     }
 
+    /// Whether a command with this stamp finds another time than the one before.
+    pub fn is_moved_by(&self, stamp: Stamp) -> bool {
+        let mut after = *self;
+        after.take(stamp).is_ok() && after.ms != self.ms
+    }
+
     fn believe(&mut self, ms: u64) -> Result<(), u64> {
         *self = Clock { ms, doubt: None };
         Ok(())

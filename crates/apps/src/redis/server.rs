@@ -52,6 +52,10 @@ const MAX_STRING: &str = "64mb";
 /// Shown to an operator when a server ends: so much of its log.
 const LOG_SHOWN: usize = 600;
 const READ_BYTES: usize = 64 << 10;
+/// Commands whose answers are awaited together, where the answers don't matter.
+const REPLAYED_AT_ONCE: usize = 64;
+/// So much that was put leaves at once: the server works on it meanwhile.
+const SEND_BYTES: usize = 16 << 10;
 
 /// Whose rights a command has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,7 +256,9 @@ impl Server {
         self.ear.skip()?;
         // What is the replica's own lies in the other database.
         self.order(&[b"SELECT", b"1"])?;
-        self.take_standing(self.standing)?;
+        self.put_standing(self.standing);
+        self.send()?;
+        self.receive_standing()?;
         Ok(catalogue)
     }
 
@@ -288,36 +294,93 @@ impl Server {
 
     /// Executes what is given, and appends the last answer.
     pub fn execute(&mut self, given: &Given, answer: &mut Vec<u8>) -> Result<(), Dead> {
-        self.clock.show(given.ms)?;
-        if given.standing != self.standing {
-            self.take_standing(given.standing)?;
-        }
+        let greets = self.put(given)?;
         if given.scripts > 0 {
             self.clock.begin_run(given.scripts)?;
         }
-        self.commands.put(&given.requests);
-        self.commands.send()?;
-        for _ in 1..given.count {
-            self.commands.skip()?;
-        }
-        self.commands.receive(answer)?;
+        self.send()?;
+        self.receive(given, greets, answer)?;
         self.clock.end_run()
     }
 
-    fn take_standing(&mut self, standing: Standing) -> io::Result<()> {
+    /// Executes what another server was given before, in the same order.
+    pub fn replay<'a>(&mut self, all: impl Iterator<Item = &'a Given>) -> Result<(), Dead> {
+        let mut put: Vec<(&Given, bool)> = Vec::new();
+        for given in all {
+            let goes_along = |(last, _): &(&Given, bool)| last.ms == given.ms && given.scripts == 0;
+            if !put.last().is_some_and(goes_along) || put.len() == REPLAYED_AT_ONCE {
+                self.receive_all(&mut put)?;
+            }
+            match given.scripts {
+                0 => put.push((given, self.put(given)?)),
+                _ => self.execute(given, &mut Vec::new())?,
+            }
+        }
+        self.receive_all(&mut put)
+    }
+
+    fn receive_all(&mut self, put: &mut Vec<(&Given, bool)>) -> Result<(), Dead> {
+        self.send()?;
+        let mut answer = Vec::new();
+        for (given, greets) in put.drain(..) {
+            answer.clear();
+            self.receive(given, greets, &mut answer)?;
+        }
+        Ok(())
+    }
+
+    /// Puts what is given behind what was put before at the same time; it leaves once there is much, or with
+    /// [`Server::send`]. Whether the connection's standing changes for it, which has an answer of its own.
+    pub fn put(&mut self, given: &Given) -> Result<bool, Dead> {
+        self.clock.show(given.ms)?;
+        let greets = given.standing != self.standing;
+        if greets {
+            self.put_standing(given.standing);
+        }
+        self.commands.put(&given.requests);
+        if self.commands.out.len() >= SEND_BYTES && given.scripts == 0 {
+            self.send()?;
+        }
+        Ok(greets)
+    }
+
+    /// What was put is on its way.
+    pub fn send(&mut self) -> Result<(), Dead> {
+        self.commands.send()
+    }
+
+    /// Waits for the answers to the next that was put, and appends the last of them.
+    pub fn receive(
+        &mut self,
+        given: &Given,
+        greets: bool,
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Dead> {
+        if greets {
+            self.receive_standing()?;
+        }
+        for _ in 1..given.count {
+            self.commands.skip()?;
+        }
+        self.commands.receive(answer)
+    }
+
+    fn put_standing(&mut self, standing: Standing) {
         let version: &[u8] = if standing.resp3 { b"3" } else { b"2" };
         let mut hello = Vec::new();
         let user = standing.user.name();
         put_request(&mut hello, &[b"HELLO", version, b"AUTH", user, b""]);
         self.commands.put(&hello);
-        self.commands.send()?;
+        self.standing = standing;
+    }
+
+    fn receive_standing(&mut self) -> io::Result<()> {
         let mut answer = Vec::new();
         self.commands.receive(&mut answer)?;
-        if answer.starts_with(b"-") {
-            return Err(refused(&answer));
+        match answer.first() {
+            Some(b'-') => Err(refused(&answer)),
+            _ => Ok(()),
         }
-        self.standing = standing;
-        Ok(())
     }
 
     // ---- Messages

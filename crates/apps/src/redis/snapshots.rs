@@ -15,6 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
 impl Replicated {
     pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
+        debug_assert!(!self.pipeline.changes());
         self.is_changed |= !records.is_empty();
         for Record { key, value } in records {
             self.changed_records.insert(key.clone());
@@ -57,8 +58,10 @@ impl Replicated {
         Ok(())
     }
 
-    /// Everything is committed, and no snapshot is under way.
+    /// Everything is committed, no snapshot is under way, and nothing in flight: so the server has executed exactly what is
+    /// kept.
     pub fn begin_save(&mut self, purpose: Purpose) -> Result<Save, Error> {
+        debug_assert!(!self.pipeline.changes());
         let save = self.saving.next(purpose, self.kept.end());
         self.surviving(|state| {
             state.write_records();

@@ -22,7 +22,8 @@ use super::command::{Command, Stamp};
 use super::digest;
 use super::kept::{Given, Kept};
 use super::news::{Message, Voice};
-use super::resp::{Value, put_error, put_request};
+use super::pipeline::Pipeline;
+use super::resp::{Malformed, Value, put_error, put_request};
 use super::rules;
 use super::saves::Saving;
 use super::server::{Dead, Server, Standing, User};
@@ -62,6 +63,7 @@ pub(super) struct Replicated {
     /// The server may have others besides.
     pub(super) writes_all: bool,
     pub(super) kept: Kept,
+    pub(super) pipeline: Pipeline,
     pub(super) saving: Saving,
     /// Whether all that was executed is committed: the records say what the server holds.
     pub(super) is_committed: bool,
@@ -89,6 +91,7 @@ impl Replicated {
             new_scripts: Vec::new(),
             writes_all: false,
             kept: Kept::default(),
+            pipeline: Pipeline::default(),
             saving: Saving::default(),
             is_committed: true,
             is_changed: contents.is_none(),
@@ -169,7 +172,17 @@ impl Replicated {
 
     /// Executes a command of the log, or one that only reads.
     pub fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
-        match Command::parse(command) {
+        self.settle()?;
+        self.run(Command::parse(command), reply)
+    }
+
+    /// The same of what was parsed, while nothing is in flight.
+    pub(super) fn run(
+        &mut self,
+        command: Result<Command<'_>, Malformed>,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        match command {
             Ok(Command::Call { stamp, resp3, args }) if self.begins(stamp, reply) => {
                 self.call(resp3, &args, reply)
             }
@@ -193,7 +206,7 @@ impl Replicated {
     }
 
     /// A command of the log moves the clock. One that is too far ahead isn't executed.
-    fn begins(&mut self, stamp: Stamp, reply: &mut Vec<u8>) -> bool {
+    pub(super) fn begins(&mut self, stamp: Stamp, reply: &mut Vec<u8>) -> bool {
         self.is_committed = false;
         self.is_changed = true;
         let taken = self.clock.take(stamp);
@@ -341,8 +354,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Gives something to the server; if it dies of it, once more to the next one. False if its scripts take too long: the next
-    /// one doesn't get it.
+    /// Gives something to the server while nothing is in flight; if it dies of it, once more to the next one. False if its
+    /// scripts take too long: the next one doesn't get it.
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
@@ -395,8 +408,9 @@ impl Replicated {
         }
     }
 
-    /// Starts another server in place of one that has died, and gives it all that the other one was given.
-    fn revive(&mut self) -> Result<(), Error> {
+    /// Starts another server in place of one that has died, and gives it all that the other one was given. Nothing is left of
+    /// that one but its snapshots, of a time when nothing was in flight: so it doesn't matter how much it had executed.
+    pub(super) fn revive(&mut self) -> Result<(), Error> {
         self.server.end();
         let (server, catalogue) = Server::start(&self.dir, self.contents.as_deref())?;
         self.server = server;
@@ -404,10 +418,9 @@ impl Replicated {
         self.saving.running = None;
         self.writes_all = true;
         let again = self.load_scripts().and_then(|()| {
-            for given in &self.kept.given {
-                self.server.execute(given, &mut Vec::new())?;
-            }
-            self.server.set_clock(self.clock.ms)
+            self.server.replay(self.kept.given.iter())?;
+            self.server.set_clock(self.clock.ms)?;
+            self.fly_again()
         });
         again.map_err(|e| self.lost(&e))
     }
@@ -422,6 +435,7 @@ impl Replicated {
     // ----
 
     pub fn digest(&mut self) -> Result<[u8; 32], Error> {
+        self.settle()?;
         self.surviving(|state| {
             let mut hash = Sha256::new();
             state.server.set_clock(state.clock.ms)?;
