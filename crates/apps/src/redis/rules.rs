@@ -19,9 +19,10 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
         // Only behind both keys it is an option.
         "copy" if args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(b"DB")) => Some(ONE_DATABASE),
         "migrate" => Some("keys stay in their cluster"),
-        "sort" if says("BY") && says("STORE") => {
-            Some("replicas would store equal weights in different orders; leave out BY or STORE")
-        }
+        // Otherwise equal weights are in the order of their items.
+        "sort" if says("BY") && says("ALPHA") && says("STORE") => Some(
+            "replicas would store equal weights in different orders; leave out BY, ALPHA or STORE",
+        ),
         // By itself it is answered by the front end.
         "wait" => Some("what a transaction does is executed everywhere, or nowhere"),
         "script|kill" | "script|debug" | "function|kill" => {
