@@ -153,6 +153,20 @@ fn all_commands_that_wait_do() {
         ask(&mut other, changes);
         assert_eq!(one.read().unwrap(), answer, "{waits}");
     }
+    // Who has begun to wait isn't disturbed by a value of another type.
+    for (waits, changes, answer) in [
+        ("BLPOP t 0", "RPUSH t v", array(&["t", "v"])),
+        ("BZPOPMIN t 0", "ZADD t 2 m", array(&["t", "m", "2"])),
+    ] {
+        expect_error(&mut other, "BLPOP s 0", "WRONGTYPE");
+        ask(&mut other, "DEL t");
+        send(&mut one, waits);
+        await_waiting(&cluster, 0, 1);
+        for words in ["SET t v", "SET t w", "DEL t", changes] {
+            ask(&mut other, words);
+        }
+        assert_eq!(one.read().unwrap(), answer, "{waits}");
+    }
     // What is there at once, and what isn't in time.
     ask(&mut other, "DEL l");
     ask(&mut other, "RPUSH l now");

@@ -12,6 +12,11 @@ use crate::waits::Question;
 /// An id of XREAD that stands for all that comes from now on.
 const FROM_NOW_ON: &[u8] = b"$";
 const NO_SUCH_KEY: &[u8] = b"ERR no such key";
+/// Answers that say that there is nothing.
+const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
+/// Of those that wait, who may be told by this error of another key than the one that they wait for.
+const MOVES: [&str; 2] = ["blmove", "brpoplpush"];
+const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 
 /// A command that may wait.
 pub(crate) struct Waiting {
@@ -30,6 +35,10 @@ pub(crate) struct Waiting {
     last_ids: Vec<(usize, usize)>,
     /// Whether something of it is under way.
     pub tries: bool,
+    /// Whether it goes on waiting if its key has become one of another type.
+    outwaits_types: bool,
+    /// What the last try that found nothing was answered.
+    nothing: Option<&'static [u8]>,
 }
 
 /// What was answered to a try.
@@ -78,7 +87,8 @@ impl Waiting {
         };
         last_ids.sort_unstable();
         let keys = spec.keys(&borrowed(&args)).known;
-        let keys = keys.iter().map(|(at, _)| args[*at].clone()).collect();
+        let keys: Vec<Vec<u8>> = keys.iter().map(|(at, _)| args[*at].clone()).collect();
+        let outwaits_types = keys.len() == 1 && !MOVES.contains(&spec.name.as_str());
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
         Ok(Some(Waiting {
             number: 0,
@@ -90,6 +100,8 @@ impl Waiting {
             last_ids,
             args,
             tries: false,
+            outwaits_types,
+            nothing: None,
         }))
     }
 
@@ -149,9 +161,15 @@ impl Waiting {
             true => answer,
             false => answer.strip_prefix(b"*1\r\n").unwrap_or(answer),
         };
-        match alone {
-            b"*-1\r\n" | b"$-1\r\n" | b"_\r\n" => Tried::Nothing(alone),
-            _ => Tried::Something(alone),
+        let has_other_type = self.outwaits_types && alone.starts_with(WRONG_TYPE);
+        let nothing = match NOTHING.into_iter().find(|nothing| *nothing == alone) {
+            None if has_other_type => self.nothing,
+            nothing => nothing,
+        };
+        self.nothing = nothing;
+        match nothing {
+            Some(nothing) => Tried::Nothing(nothing),
+            None => Tried::Something(alone),
         }
     }
 
