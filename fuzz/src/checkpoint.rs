@@ -119,16 +119,7 @@ impl Outbox for Nowhere {
 }
 
 impl Output for Nowhere {
-    fn reply(
-        &mut self,
-        _: &ReplyTo,
-        _: Option<(paxos::Round, paxos::Instance)>,
-        _: u64,
-        _: u64,
-        _: u8,
-        _: &[u8],
-    ) {
-    }
+    fn reply(&mut self, _: &ReplyTo, _: Option<replica::Basis>, _: u64, _: u64, _: u8, _: &[u8]) {}
 
     fn ack(&mut self, _: &ReplyTo, _: &paxos::Header) {}
 

@@ -152,13 +152,13 @@ impl Output for Out {
     fn reply(
         &mut self,
         _: &ReplyTo,
-        place: Option<(paxos::Round, paxos::Instance)>,
+        basis: Option<replica::Basis>,
         _: u64,
         _: u64,
         status: u8,
         bytes: &[u8],
     ) {
-        assert!(place.is_none(), "what Paxos has decided is final");
+        assert!(basis.is_none(), "what Paxos has decided is final");
         assert!(Status::from_u8(status).is_some_and(|s| s == Status::Ok || bytes.is_empty()));
         let uncommitted = self.uncommitted.as_ref();
         assert!(uncommitted.is_none_or(|u| !*u.lock().expect("nobody panics")));

@@ -1151,7 +1151,7 @@ fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), E
         fn reply(
             &mut self,
             _: &replica::ReplyTo,
-            _: Option<(paxos::Round, paxos::Instance)>,
+            _: Option<replica::Basis>,
             _: u64,
             _: u64,
             _: u8,

@@ -18,11 +18,10 @@ use node::{ClusterFile, ControlPeers, Senders};
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
 use paxos::{
-    Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time,
-    To,
+    Deployment, Flags, Header, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time, To,
 };
 use peers::{Group, Peer, Protocol};
-use replica::{Output, ReplyTo, Settings, SiblingMessage, Worker};
+use replica::{Basis, Output, ReplyTo, Settings, SiblingMessage, Worker};
 use serde_json::{Value, json};
 
 use crate::e2e::Counters;
@@ -264,7 +263,7 @@ struct Outgoing {
 /// Answers to one address, computed on the same log.
 struct Reply {
     to: SocketAddr,
-    place: Option<(Round, Instance)>,
+    basis: Option<Basis>,
     items: Vec<u8>,
 }
 
@@ -283,8 +282,10 @@ impl Outgoing {
     /// has changed since, nobody is to get them.
     fn pack(&mut self, peer: &Peer) {
         for mut reply in self.replies.drain(..) {
-            let digest = reply.place.map_or(Some(0), |place| peer.digest_at(place));
-            let (rnd, inst) = reply.place.unwrap_or_default();
+            let digest = reply.basis.map_or(Some(0), |basis| peer.digest_at(basis));
+            let (rnd, inst) = reply
+                .basis
+                .map_or((Round::NONE, 0), |basis| (basis.view, basis.slot));
             if let Some(client) = digest {
                 let header = Header {
                     cluster: self.deployment.cluster,
@@ -314,7 +315,7 @@ impl Output for Outgoing {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
@@ -326,11 +327,11 @@ impl Output for Outgoing {
         let len = PACKED_ITEM_HEADER_LEN + 1 + bytes.len();
         let last = self.replies.last();
         let fits = last.is_some_and(|reply| {
-            reply.to == to && reply.place == place && reply.items.len() + len <= MAX_VALUE_LEN
+            reply.to == to && reply.basis == basis && reply.items.len() + len <= MAX_VALUE_LEN
         });
         if !fits {
             let items = self.spare.pop().unwrap_or_default();
-            self.replies.push(Reply { to, place, items });
+            self.replies.push(Reply { to, basis, items });
         }
         let Some(reply) = self.replies.last_mut() else {
             return;

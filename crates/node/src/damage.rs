@@ -325,7 +325,7 @@ impl replica::Output for Nowhere {
     fn reply(
         &mut self,
         _: &replica::ReplyTo,
-        _: Option<(paxos::Round, paxos::Instance)>,
+        _: Option<replica::Basis>,
         _: u64,
         _: u64,
         _: u8,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use paxos::{
     Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
 };
-use replica::Settings;
+use replica::{Basis, Settings};
 
 use crate::change::Change;
 use crate::free::Votes;
@@ -178,9 +178,9 @@ impl Peer {
 
     /// What an answer that isn't final was computed on: the digest of the log up to a slot, included. None if the view
     /// isn't in force here any more; then nobody is to get the answer.
-    pub fn digest_at(&self, (view, slot): (Round, Instance)) -> Option<u64> {
-        let is_here = self.status == Status::Normal && self.view == view.0;
-        self.log.digest(slot + 1).filter(|_| is_here)
+    pub fn digest_at(&self, basis: Basis) -> Option<u64> {
+        let is_here = self.status == Status::Normal && self.view == basis.view.0;
+        self.log.digest(basis.slot + 1).filter(|_| is_here)
     }
 
     /// Whether it leads its view.

@@ -48,7 +48,7 @@ pub use execution::{LocalRead, Restored, Statistics};
 pub use install::Install;
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
-pub use reply::{Output, ReplyTo};
+pub use reply::{Basis, Output, ReplyTo};
 pub use session::LocalSession;
 pub use settings::{EpochView, Limits, Settings, Wanted};
 pub use sibling::SiblingMessage;

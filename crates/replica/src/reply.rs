@@ -18,16 +18,27 @@ pub enum ReplyTo {
     Node(NodeId),
 }
 
+/// What an answer that isn't final yet was computed on: the log of a view, up to a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Basis {
+    /// The view.
+    pub view: Round,
+    /// The command's own slot; of a READ, which has none, the last one that was executed.
+    pub slot: Instance,
+    /// Whether it is a READ's. Its client counts acknowledgements of that very READ, so it shares no packet.
+    pub is_read: bool,
+}
+
 /// Takes what a worker sends: packets, and replies to clients. An implementation copies.
 pub trait Output: Outbox {
     /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the command has been
-    /// executed and, where answers wait for it, committed. Many replies to one address may share a packed REPLY, if
-    /// they have the same `place`: view and slot of an answer that isn't final yet. The front end of this process gets
-    /// only final ones, but for READs. [N-ANSWER]
+    /// executed and, where answers wait for it, committed; `basis` is `None` where the answer is final.
+    /// Many replies to one address may share a packed REPLY: final ones, and those of commands of one view, which then
+    /// all name the last one's slot. The front end of this process gets only final ones, but for READs. [N-ANSWER]
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
@@ -102,17 +113,20 @@ impl Place {
 
     /// With what an answer leaves, if it may, from who gives these answers: with nothing where it is final.
     /// [N-ANSWER] [N-MUTE]
-    fn shown(self, stable: Instance, answers: Answers) -> Option<Option<(Round, Instance)>> {
-        match (self, answers) {
-            (Place::Slot(_), Answers::AtHome) => Some(None),
-            (Place::Slot(slot), _) if slot < stable => Some(None),
-            (Place::Slot(slot), Answers::Here(view)) => Some(Some((view, slot))),
+    fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
+        let (view, slot, is_read) = match (self, answers) {
+            (Place::Slot(_), Answers::AtHome) => return Some(None),
+            (Place::Slot(slot), _) if slot < stable => return Some(None),
+            (Place::Slot(slot), Answers::Here(view)) => (view, slot, false),
             // Also where all of it is stable: what makes a read the latest is that its view goes on.
-            (Place::Read(view, slot), Answers::Here(now)) if view == now => {
-                Some(Some((view, slot)))
-            }
-            _ => None,
-        }
+            (Place::Read(view, slot), Answers::Here(now)) if view == now => (view, slot, true),
+            _ => return None,
+        };
+        Some(Some(Basis {
+            view,
+            slot,
+            is_read,
+        }))
     }
 }
 
@@ -161,8 +175,8 @@ impl Replies {
             if e.to == ReplyTo::Local && e.place.may_change(stable, answers) {
                 waiting.place = e.place;
                 waiting.push(e.to, e.client, e.request, e.status, bytes);
-            } else if let Some(place) = e.place.shown(stable, answers) {
-                out.reply(&e.to, place, e.client, e.request, e.status as u8, bytes);
+            } else if let Some(basis) = e.place.shown(stable, answers) {
+                out.reply(&e.to, basis, e.client, e.request, e.status as u8, bytes);
             }
         }
         self.waits = !waiting.entries.is_empty();

@@ -424,8 +424,9 @@ impl<K: Kept> Cluster<K> {
                 self.locals.push(reply.clone());
                 continue;
             };
-            let (rnd, inst) = reply.place.unwrap_or_default();
-            self.speculative += u64::from(reply.place.is_some());
+            let basis = reply.basis;
+            let (rnd, inst) = basis.map_or((Round::NONE, 0), |basis| (basis.view, basis.slot));
+            self.speculative += u64::from(basis.is_some());
             let header = Header {
                 client: reply.client,
                 request: reply.request,
@@ -457,7 +458,7 @@ impl<K: Kept> Cluster<K> {
     /// What is answered for good is stable. [K-STABLE]
     fn check_final(&self, reply: &Reply) {
         let of = (reply.client, reply.request);
-        let is_final = reply.place.is_none() && reply.request < READS;
+        let is_final = reply.basis.is_none() && reply.request < READS;
         // The model answers no front end beside another replica than its own.
         let is_stable = || self.history.iter().any(|value| (value.1, value.2) == of);
         assert!(
@@ -469,8 +470,8 @@ impl<K: Kept> Cluster<K> {
     /// Whether an answer is to the value of its slot: not to a part of that, and no read.
     fn names_its_slot(&self, index: usize, reply: &Reply) -> bool {
         let worker = self.hosts[index].worker.as_ref();
-        let slot = worker.zip(reply.place);
-        let value = slot.and_then(|(worker, (_, slot))| worker.agreement().entry(slot));
+        let slot = worker.zip(reply.basis);
+        let value = slot.and_then(|(worker, basis)| worker.agreement().entry(basis.slot));
         reply.request < READS && value.is_some_and(|v| !v.flags.has(Flags::PACKED))
     }
 
@@ -1295,7 +1296,7 @@ fn the_leaders_own_front_end_gets_what_is_stable() {
     assert_eq!((worker.next(), &out.replies[..]), (slot + 1, &[][..]));
     c.forward(0, SEQUENCER, out);
     c.go_on(5 * MS);
-    let told: Vec<_> = c.locals.iter().map(|r| (r.place, r.client)).collect();
+    let told: Vec<_> = c.locals.iter().map(|r| (r.basis, r.client)).collect();
     assert_eq!(told, [(None, 5)]);
     assert_eq!(c.locals[0].session_id(), (slot + 1) << 16);
 }
@@ -1326,7 +1327,7 @@ fn another_replicas_front_end_waits_for_no_timer() {
     assert!(out.sent.iter().any(synchronises));
     c.forward(0, SEQUENCER, out);
     c.go_on(5 * MS);
-    let told: Vec<_> = c.locals.iter().map(|r| (r.place, r.client)).collect();
+    let told: Vec<_> = c.locals.iter().map(|r| (r.basis, r.client)).collect();
     assert_eq!(told, [(None, session)]);
 }
 

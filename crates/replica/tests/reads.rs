@@ -83,7 +83,7 @@ impl Fed {
         let to = ReplyTo::Address(CLIENT_AT.parse().unwrap(), 0);
         let replies = self.finish().into_iter();
         let told = replies.map(|r| {
-            assert_eq!((r.to, r.place), (to, None));
+            assert_eq!((r.to, r.basis), (to, None));
             (r.request, r.status, r.bytes)
         });
         told.collect()

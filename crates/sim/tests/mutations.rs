@@ -684,6 +684,12 @@ fn a_follower_that_acknowledges_what_it_does_not_have() {
     assert_found_with(Mutation::AcksTooMuch, COURSES, &LOST);
 }
 
+/// [N-ANSWER]
+#[test]
+fn answers_that_name_a_slot_before_the_last_of_them() {
+    assert_found_with(Mutation::FirstSlotNamed, COURSES, &LOST);
+}
+
 /// [K-QUORUM]
 #[test]
 fn a_client_that_is_content_with_the_leader() {

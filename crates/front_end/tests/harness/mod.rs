@@ -647,13 +647,13 @@ impl Output for ToMailbox {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(paxos::Round, paxos::Instance)>,
+        basis: Option<replica::Basis>,
         client: u64,
         request: u64,
         status: u8,
         bytes: &[u8],
     ) {
-        assert_eq!((*to, place), (ReplyTo::Local, None));
+        assert_eq!((*to, basis), (ReplyTo::Local, None));
         self.0.reply(self.1, client, request, status, bytes);
     }
 

@@ -11,7 +11,9 @@ use paxos::{
 };
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
-use replica::{InMemory, Log, Output, ReplyTo, Settings, SiblingMessage, StateMachine, Worker};
+use replica::{
+    Basis, InMemory, Log, Output, ReplyTo, Settings, SiblingMessage, StateMachine, Worker,
+};
 use test_world::Rng;
 use test_world::network::{Fate, Network, Rates};
 use test_world::queue::{MICROSECOND, MILLISECOND, Queue, SECOND};
@@ -124,7 +126,7 @@ type App = InMemory<Tally, Nowhere>;
 
 // ---- What a replica sends
 
-type Reply = (Option<(Round, Instance)>, u64, u64, Vec<u8>);
+type Reply = (Option<Basis>, u64, u64, Vec<u8>);
 
 #[derive(Default)]
 struct Out {
@@ -143,14 +145,14 @@ impl Output for Out {
     fn reply(
         &mut self,
         _: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
         bytes: &[u8],
     ) {
         let answer = [&[status], bytes].concat();
-        self.replies.push((place, client, request, answer));
+        self.replies.push((basis, client, request, answer));
     }
 
     fn ack(&mut self, _: &ReplyTo, _: &Header) {
@@ -621,7 +623,7 @@ fn deployment(node: NodeId) -> Deployment {
 }
 
 /// A reply as a datagram, unless what it was computed on is no more.
-fn reply(node: NodeId, peer: &Peer, (place, client, request, answer): Reply) -> Option<Vec<u8>> {
+fn reply(node: NodeId, peer: &Peer, (basis, client, request, answer): Reply) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     let item = PackedItem {
         client,
@@ -629,14 +631,14 @@ fn reply(node: NodeId, peer: &Peer, (place, client, request, answer): Reply) -> 
         bytes: &answer,
     };
     append_packed(&mut value, &item);
-    let (rnd, inst) = place.unwrap_or_default();
+    let (rnd, inst) = basis.map_or((Round::NONE, 0), |basis| (basis.view, basis.slot));
     let header = Header {
         cluster: CLUSTER,
         group: GROUP,
         swid: node,
         rnd,
         inst,
-        client: place.map_or(Some(0), |place| peer.digest_at(place))?,
+        client: basis.map_or(Some(0), |basis| peer.digest_at(basis))?,
         flags: Flags::PACKED,
         ..Header::new(MsgType::Reply)
     };

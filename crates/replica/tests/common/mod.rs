@@ -14,8 +14,8 @@ use replica::application::{RecordVisitor, Take};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
 use replica::{
-    Application, Checkpoint, EpochView, Error, InMemory, Output, Part, Record, ReplyTo, Restore,
-    Settings, SiblingMessage, Snapshot, Status, Worker,
+    Application, Basis, Checkpoint, EpochView, Error, InMemory, Output, Part, Record, ReplyTo,
+    Restore, Settings, SiblingMessage, Snapshot, Status, Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -385,8 +385,8 @@ impl Storage for MemoryDisk {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
     pub to: ReplyTo,
-    /// View and slot, of an answer that isn't final.
-    pub place: Option<(Round, Instance)>,
+    /// Of an answer that isn't final.
+    pub basis: Option<Basis>,
     pub client: u64,
     pub request: u64,
     pub status: Status,
@@ -422,7 +422,7 @@ impl Output for Out {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
@@ -430,7 +430,7 @@ impl Output for Out {
     ) {
         self.replies.push(Reply {
             to: *to,
-            place,
+            basis,
             client,
             request,
             status: Status::from_u8(status).unwrap(),

@@ -156,6 +156,8 @@ pub enum Mutation {
     SyncAnsweredEarly,
     /// A follower acknowledges slots that it doesn't have.
     AcksTooMuch,
+    /// Answers that share a packet name the first one's slot, not the last one's.
+    FirstSlotNamed,
     /// A client is content with the leader's answer.
     LeaderSuffices,
     /// A client of NOPaxos that reads is content with the leader's answer.
@@ -165,7 +167,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 66] = [
+    pub const ALL: [Mutation; 67] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -230,6 +232,7 @@ impl Mutation {
         Mutation::GapAnsweredEarly,
         Mutation::SyncAnsweredEarly,
         Mutation::AcksTooMuch,
+        Mutation::FirstSlotNamed,
         Mutation::LeaderSuffices,
         Mutation::ReadsUnechoed,
     ];

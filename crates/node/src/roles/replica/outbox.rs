@@ -6,7 +6,7 @@ use std::sync::Arc;
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
 use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, To, trace};
-use replica::{Output, ReplyTo, SiblingMessage};
+use replica::{Basis, Output, ReplyTo, SiblingMessage};
 
 use super::mailbox::Siblings;
 use super::partition::Partition;
@@ -44,8 +44,9 @@ struct HeldReply {
 /// Replies to one address that will share a datagram.
 struct PendingReply {
     to: ReplyTo,
-    /// View and slot of answers that aren't final yet.
-    place: Option<(Round, Instance)>,
+    /// The view of answers that aren't final yet, and the last one's slot: who has that has the others. [N-ANSWER]
+    view: Round,
+    slot: Instance,
     items: Vec<u8>,
     count: usize,
 }
@@ -130,10 +131,9 @@ impl WorkerOutbox {
     /// Moves a pending datagram into the batch: packed, or plain if it has only one reply.
     fn send_reply(&mut self, at: usize) {
         let pending = &mut self.replies[at];
-        let (rnd, inst) = pending.place.unwrap_or_default();
         let reply_header = Header {
-            rnd,
-            inst,
+            rnd: pending.view,
+            inst: pending.slot,
             ..self.reply_header
         };
         let (header, value) = match pending.count {
@@ -163,19 +163,29 @@ impl WorkerOutbox {
         pending.items.clear();
     }
 
-    fn queue_reply(
-        &mut self,
-        to: ReplyTo,
-        place: Option<(Round, Instance)>,
-        (client, request): (u64, u64),
-    ) {
-        let shares = |r: &PendingReply| r.to == to && r.place == place;
+    /// By its own, which is in `scratch`.
+    fn send_read(&mut self, to: &ReplyTo, basis: Basis, (client, request): (u64, u64)) {
+        let header = Header {
+            rnd: basis.view,
+            inst: basis.slot,
+            client,
+            request,
+            value_len: self.scratch.len() as u16,
+            ..self.reply_header
+        };
+        send_to(&mut self.links, to, &header, &self.scratch);
+    }
+
+    fn queue_reply(&mut self, to: ReplyTo, basis: Option<Basis>, (client, request): (u64, u64)) {
+        let (view, slot) = basis.map_or((Round::NONE, 0), |basis| (basis.view, basis.slot));
+        let shares = |r: &PendingReply| r.to == to && r.view == view;
         let at = match self.replies.iter().position(shares) {
             Some(at) => at,
             None => {
                 self.replies.push(PendingReply {
                     to,
-                    place,
+                    view,
+                    slot,
                     items: Vec::new(),
                     count: 0,
                 });
@@ -194,19 +204,24 @@ impl WorkerOutbox {
             bytes: &self.scratch,
         };
         append_packed(&mut pending.items, &item);
+        // Slots come in order, but for commands that are answered again.
+        pending.slot = match pending.count {
+            0 => slot,
+            _ => pending.slot.max(slot),
+        };
         pending.count += 1;
     }
 
     fn answer(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         of: (u64, u64),
         (status, bytes): (u8, &[u8]),
     ) {
         match to {
             // A READ's: front ends don't count acknowledgements.
-            ReplyTo::Local if place.is_some() => {}
+            ReplyTo::Local if basis.is_some() => {}
             ReplyTo::Local if self.holds => self.held.push(HeldReply {
                 client: of.0,
                 request: of.1,
@@ -227,7 +242,10 @@ impl WorkerOutbox {
                 self.scratch.clear();
                 self.scratch.push(status);
                 self.scratch.extend_from_slice(bytes);
-                self.queue_reply(*to, place, of);
+                match basis {
+                    Some(basis) if basis.is_read => self.send_read(to, basis, of),
+                    _ => self.queue_reply(*to, basis, of),
+                }
             }
         }
     }
@@ -259,13 +277,13 @@ impl Output for WorkerOutbox {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
         bytes: &[u8],
     ) {
-        self.answer(to, place, (client, request), (status, bytes));
+        self.answer(to, basis, (client, request), (status, bytes));
     }
 
     fn ack(&mut self, to: &ReplyTo, header: &Header) {

@@ -6,13 +6,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use control::{GivenUp, View};
-use paxos::wire::value::Probe;
+use paxos::wire::value::{Probe, packed_items};
 use paxos::{Configuration, Flags, Header, Instance, Member, MsgType, Packet, Round, Verdict};
 use replica::storage::CheckpointFile;
 use replica::{
-    Application, EpochView, InMemory, Install, Paxos, SiblingMessage, StateMachine, Worker,
+    Application, Basis, EpochView, InMemory, Install, Output, Paxos, ReplyTo, SiblingMessage,
+    StateMachine, Worker,
 };
 
+use super::mailbox::Siblings;
+use super::outbox::WorkerOutbox;
 use super::worker_thread::Job;
 use super::*;
 use crate::cluster_file::parse;
@@ -130,6 +133,79 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     assert_eq!(answers, [(0, 4, port), (1, 2, port)]);
     stop.request();
     crew.join().unwrap();
+}
+
+/// What leaves together for one client shares a packet, if it is final, or of the same view; that names the last slot. A
+/// READ's client counts acknowledgements of that READ, and gets a packet for it. [N-ANSWER] [N-READ]
+#[test]
+fn answers_of_a_view_share_a_packet_and_a_read_has_its_own() {
+    let directory = TestDir::new();
+    let host = crate::loopback::draw().unwrap().to_string();
+    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let file = directory.path().join("cluster.toml");
+    let cluster = parse(&sample, &file.display().to_string()).unwrap();
+    let partition = Partition {
+        cluster: &cluster,
+        node: cluster.node("replica-1").unwrap(),
+        group: &cluster.groups[0],
+        pid: 0,
+        nonce: 1,
+        memory: None,
+        installing: false,
+    };
+    let (wake, _woken) = waker_pair().unwrap();
+    let (mailbox, _inbox) = mailbox(wake);
+    let siblings = Siblings::of(0, [mailbox].into());
+    let mut outbox = WorkerOutbox::new(partition, &services(), siblings).unwrap();
+    let client = UdpSocket::bind((host.as_str(), 0)).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let to = ReplyTo::Address(client.local_addr().unwrap(), 0);
+    let of = |view, slot| {
+        let view = Round(view);
+        Some(Basis {
+            view,
+            slot,
+            is_read: false,
+        })
+    };
+    let read = Some(Basis {
+        is_read: true,
+        ..of(7, 5).unwrap()
+    });
+    let bases = [of(7, 3), of(7, 5), None, read, of(7, 4), of(8, 1), None];
+    for (basis, request) in bases.into_iter().zip(1..) {
+        outbox.reply(&to, basis, 9, request, 0, b"answer");
+    }
+    let mut plane = WorkerPlane::open(partition, None).unwrap();
+    outbox.flush(&mut plane).unwrap();
+
+    let mut buffer = [0; 2048];
+    let mut told: Vec<_> = (0..4)
+        .map(|_| {
+            let len = client.recv(&mut buffer).unwrap();
+            let Packet {
+                header: h, value, ..
+            } = Packet::parse(&buffer[..len]).unwrap();
+            assert_eq!(h.msgtype, MsgType::Reply);
+            let requests = match h.flags.has(Flags::PACKED) {
+                true => packed_items(value)
+                    .map(|item| item.unwrap().request)
+                    .collect(),
+                false => vec![h.request],
+            };
+            (h.rnd.0, h.inst, requests)
+        })
+        .collect();
+    told.sort();
+    let expected = [
+        (0, 0, vec![3, 7]),
+        (7, 5, vec![1, 2, 5]),
+        (7, 5, vec![4]),
+        (8, 1, vec![6]),
+    ];
+    assert_eq!(told, expected);
 }
 
 /// A peer begins to hand out a state and falls silent: the worker answers meanwhile.

@@ -3,7 +3,8 @@
 
 use paxos::nopaxos::Session;
 use paxos::wire::nopaxos::Noops;
-use paxos::{Epoch, Header, Member, MsgType, NodeId, Packet, Round};
+use paxos::wire::value::packed_items;
+use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Round};
 
 use super::Mutation;
 
@@ -47,14 +48,15 @@ pub fn rewrite(
 /// Rewrites what a client gets.
 pub fn rewrite_answer(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
     let h = packet.header;
-    let claims = mutation == Mutation::AcksTooMuch && h.msgtype == MsgType::Ack;
-    claims.then(|| {
-        let header = Header {
-            inst: h.inst + CLAIMED,
-            ..h
-        };
-        (header, Vec::new())
-    })
+    let inst = match (mutation, h.msgtype) {
+        (Mutation::AcksTooMuch, MsgType::Ack) => h.inst + CLAIMED,
+        (Mutation::FirstSlotNamed, MsgType::Reply) if h.flags.has(Flags::PACKED) => {
+            let behind_first = packed_items(packet.value).count() as Instance - 1;
+            h.inst.saturating_sub(behind_first)
+        }
+        _ => return None,
+    };
+    Some((Header { inst, ..h }, packet.value.to_vec()))
 }
 
 /// What a follower says at once, in place of doing what it was asked.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use paxos::read::is_for_reads;
 use paxos::wire::value::{PackedItem, append_packed};
-use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, Time, To};
-use replica::{ReplyTo, SiblingMessage, Status};
+use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
+use replica::{Basis, ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
 use crate::check::READS;
@@ -25,8 +25,8 @@ const MAX_PACK: usize = 8;
 /// A reply on its way out of a worker.
 struct Reply {
     to: ReplyTo,
-    /// View and slot, unless it is final.
-    place: Option<(Round, Instance)>,
+    /// Unless it is final.
+    basis: Option<Basis>,
     client: u64,
     request: u64,
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl replica::Output for Output {
     fn reply(
         &mut self,
         to: &ReplyTo,
-        place: Option<(Round, Instance)>,
+        basis: Option<Basis>,
         client: u64,
         request: u64,
         status: u8,
@@ -64,7 +64,7 @@ impl replica::Output for Output {
         value.extend_from_slice(bytes);
         self.replies.push(Reply {
             to: *to,
-            place,
+            basis,
             client,
             request,
             bytes: value,
@@ -158,9 +158,11 @@ impl<G: Protocol> ReplicaHost<G> {
                 }
             }
         }
+        let view = |reply: &Reply| reply.basis.map(|basis| basis.view);
         // A read is answered by itself.
-        let one = |reply: &Reply| (reply.to, reply.place, reply.request >= READS);
-        for same in replies.chunk_by(|a, b| one(a) == one(b) && !one(a).2) {
+        let is_read = |reply: &Reply| reply.request >= READS;
+        let one = |reply: &Reply| (reply.to, view(reply), is_read(reply));
+        for same in replies.chunk_by(|a, b| one(a) == one(b) && !is_read(a)) {
             let Some(client) = client_at(&same[0].to) else {
                 continue;
             };
@@ -192,8 +194,9 @@ impl<G: Protocol> ReplicaHost<G> {
             swid: node_id(self.host.name),
             ..Header::new(MsgType::Reply)
         };
-        if let Some((view, slot)) = pack[0].place {
-            (header.rnd, header.inst) = (view, slot);
+        // The last slot speaks for the others. [N-ANSWER]
+        for basis in pack.iter().filter_map(|reply| reply.basis) {
+            (header.rnd, header.inst) = (basis.view, basis.slot.max(header.inst));
         }
         let mut packed = Vec::new();
         let value = match pack {
