@@ -37,6 +37,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
             cluster.set_plane(name, plane)?;
         }
     }
+    node::host::keep_freed_memory();
     let stop = Stop::new()?;
     stop.on_signals()?;
     let names: Vec<_> = options.name.iter().map(String::as_str).collect();

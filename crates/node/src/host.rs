@@ -395,6 +395,19 @@ pub fn raise_file_limit() -> io::Result<u64> {
     }
 }
 
+/// Lets this process keep up to 64 MiB that it has freed. Its batches take about as much memory each time, and to get
+/// that from the kernel anew costs a page fault for every 4 KiB. No effect but in glibc.
+pub fn keep_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, bytes) in [
+        (libc::M_TRIM_THRESHOLD, 64 << 20),
+        (libc::M_MMAP_THRESHOLD, 8 << 20),
+    ] {
+        // SAFETY: takes no pointers, and what was allocated before stays as it is.
+        unsafe { libc::mallopt(parameter, bytes) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

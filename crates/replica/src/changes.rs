@@ -37,8 +37,8 @@ const MAX_COMMITS: u16 = 4_096;
 const MAX_BYTES: usize = 4 << 20;
 /// A longer record is deleted by the fold, not left until its place is used again.
 const LARGE: usize = 4 << 10;
-/// Bytes that stay allocated between commits.
-const KEEP: usize = 64 << 10;
+/// Bytes that stay allocated between commits: as many as a leader of NOPaxos commits at a time. [N-COMMIT]
+const KEEP: usize = 1 << 20;
 
 /// A change of the session table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -252,9 +252,9 @@ fn parse_outcome(inst: &[u8], value: &[u8]) -> Option<Stored<'static>> {
     Some(Stored::Outcome(inst, Outcome::parse(value)?))
 }
 
-/// Records, and bytes of each, that stay allocated between commits.
+/// Records, and bytes of all their values, that stay allocated between commits.
 const KEEP_RECORDS: usize = 256;
-const KEEP_VALUE: usize = 64 << 10;
+const KEEP_BYTES: usize = 4 << 20;
 
 /// The records of one commit, in buffers that are used again.
 #[derive(Default)]
@@ -267,6 +267,13 @@ impl Records {
     pub fn clear(&mut self) {
         self.used = 0;
         self.pool.truncate(KEEP_RECORDS);
+        let mut room = KEEP_BYTES;
+        for value in self.pool.iter_mut().filter_map(|r| r.value.as_mut()) {
+            match room.checked_sub(value.capacity()) {
+                Some(left) => room = left,
+                None => *value = Vec::new(),
+            }
+        }
     }
 
     pub fn as_slice(&self) -> &[Record] {
@@ -362,9 +369,6 @@ impl Records {
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         let record = self.next();
         let value = record.value.get_or_insert_default();
-        if value.capacity() > KEEP_VALUE {
-            *value = Vec::new();
-        }
         value.clear();
         (&mut record.key, value)
     }
