@@ -100,9 +100,11 @@ impl Waits {
         }
     }
 
-    /// Clients that wait now.
+    /// Clients that wait now: for what they ask there was nothing.
     pub fn count(&self) -> usize {
-        self.clients.len()
+        let asked = self.asked.values();
+        let waited = asked.filter(|asked| asked.nothing.is_some());
+        waited.map(|asked| asked.waiting.len()).sum()
     }
 
     /// A client waits from now on, for one of these keys; without a deadline for ever. Says why it can't.
@@ -419,7 +421,9 @@ mod tests {
             begin(&mut waits, client, "k", None);
         }
         expect(&mut waits, &[(1, Act::Try)]);
+        assert_eq!(waits.count(), 0, "there may be something");
         waits.found_nothing(1, NOTHING);
+        assert_eq!(waits.count(), 3);
         waits.changed(b"other");
         expect(&mut waits, &[]);
         waits.changed(b"k");
