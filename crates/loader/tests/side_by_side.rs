@@ -94,6 +94,8 @@ fn receiver() {
             "missing",
             "next_deadline",
             "missing_deadline",
+            "take_overtaken",
+            "set_reorder_wait",
             "miss_up_to",
             "is_due",
             "due_at",
