@@ -10,6 +10,7 @@
 /* The buckets of each holder of a key: nobody is forgotten because of another holder's clients. */
 #define BUCKETS 1024
 #define HOLDERS (KEY_NUMBER + 1)
+#define ALL_BUCKETS (HOLDERS * BUCKETS)
 #define WAYS 4
 
 /* Which counters there were of a client. */
@@ -31,7 +32,7 @@ _Static_assert(sizeof(struct seen_clients) == 128, "a bucket is two cache lines"
 
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, HOLDERS * BUCKETS);
+	__uint(max_entries, ALL_BUCKETS);
 	__type(key, __u32);
 	__type(value, struct seen_clients);
 } replays SEC(".maps");
