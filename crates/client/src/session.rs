@@ -2,7 +2,7 @@
 //! A client's connection to the replicated service: sessions, submitting, replies.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use control::{EpochState, Message, Protocol, View};
 use node::Senders;
 use node::auth::{Keys, Signer};
 use node::cluster_file::{ClusterFile, Group, Node};
-use node::host::Spinner;
+use node::host::{Spinner, local_address};
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
@@ -918,17 +918,6 @@ pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node>
     let mut nodes = cluster.replicas(group);
     nodes.insert(0, cluster.controller_node());
     nodes
-}
-
-/// An ephemeral port of the interface that leads to `peer`: the address that replies can reach.
-pub(crate) fn local_address(peer: SocketAddr) -> Result<SocketAddr, Error> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let probe = UdpSocket::bind((any, 0))?;
-    probe.connect(peer)?;
-    Ok((probe.local_addr()?.ip(), 0).into())
 }
 
 /// A random number that is not 0.

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
@@ -364,6 +364,17 @@ pub fn keep_private() {
 /// Whether something last done at a moment, or never, is to be done again.
 pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
+}
+
+/// An ephemeral port of the interface that leads to `peer`: the address that replies can reach.
+pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr = match peer {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(peer)?;
+    Ok((probe.local_addr()?.ip(), 0).into())
 }
 
 /// Lets this many connections wait to be accepted, as far as the host allows (`somaxconn`). The

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Somebody without a key who sends the leader requests with tags that are wrong, while a load is measured.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use keys::KeyFile;
 use node::ClusterFile;
 use node::auth::{Signer, keyring};
+use node::host::local_address;
 use node::plane::{PlaneOptions, SendBatch, UdpPlane};
 use paxos::auth::Algorithm;
 use paxos::{Header, MsgType};
@@ -40,7 +41,7 @@ impl Running {
     /// Sends from where the calling thread is.
     pub fn start(flood: Flood, cluster: &ClusterFile, leader: &str) -> Result<Running, Error> {
         let leader = cluster.named(leader)?.address;
-        let own = own_address(leader)?;
+        let own = local_address(leader)?;
         let plane = UdpPlane::bind(own, PlaneOptions::default())?;
         let nobody = UdpSocket::bind(own)?;
         let to = match flood.to_nobody {
@@ -76,17 +77,6 @@ impl Drop for Running {
             let _ = sender.join();
         }
     }
-}
-
-/// Any port of the interface that leads there.
-fn own_address(peer: SocketAddr) -> Result<SocketAddr, Error> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let probe = UdpSocket::bind((any, 0))?;
-    probe.connect(peer)?;
-    Ok((probe.local_addr()?.ip(), 0).into())
 }
 
 /// A batch whenever one is due.
