@@ -76,15 +76,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     let (mailboxes, inboxes): (Vec<_>, Vec<_>) = (0..3).map(|_| mailbox(wake.clone())).unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let open = |(inbox, pid)| {
-        let partition = Partition {
-            cluster: &cluster,
-            node,
-            group,
-            pid,
-            nonce: 1,
-            memory: None,
-            installing: false,
-        };
+        let partition = partition(&cluster, pid, false);
         let link = worker_thread::Link {
             ask: ask.clone(),
             wake_control: wake_control.clone(),
@@ -144,15 +136,7 @@ fn answers_of_a_view_share_a_packet_and_a_read_has_its_own() {
     let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
     let file = directory.path().join("cluster.toml");
     let cluster = parse(&sample, &file.display().to_string()).unwrap();
-    let partition = Partition {
-        cluster: &cluster,
-        node: cluster.node("replica-1").unwrap(),
-        group: &cluster.groups[0],
-        pid: 0,
-        nonce: 1,
-        memory: None,
-        installing: false,
-    };
+    let partition = partition(&cluster, 0, false);
     let (wake, _woken) = waker_pair().unwrap();
     let (mailbox, _inbox) = mailbox(wake);
     let siblings = Siblings::of(0, [mailbox].into());
@@ -224,15 +208,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     let (is_behind, told) = mpsc::channel();
     let (wake_control, _woken) = waker_pair().unwrap();
     let stop = Stop::new().unwrap();
-    let partition = Partition {
-        cluster: &cluster,
-        node,
-        group: &cluster.groups[0],
-        pid: 0,
-        nonce: 1,
-        memory: None,
-        installing: false,
-    };
+    let partition = partition(&cluster, 0, false);
     let link = worker_thread::Link {
         ask,
         wake_control,
