@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When to repair which instances.
 //!
-//! An instance behind which another one is decided is a *hole*: acceptors vote in the order in which the leader has sent,
-//! so what it waits for was lost in all likelihood.
+//! An instance is a *hole* if it isn't decided here, and a later one is. Acceptors vote in the order in which the leader has sent,
+//! so the votes for a hole, or the proposal, were lost in all likelihood. It is asked for soon, and once.
 //!
 //! An instance is *open* here if it is not decided, yet something shows that it was begun: a decision or a
 //! vote further on, or what f+1 acceptors or the leader say. What has been open for a while is repaired.
