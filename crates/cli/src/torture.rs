@@ -20,8 +20,8 @@ pub struct Options {
     /// Decides the cluster and all faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the cluster agrees: paxos, or nopaxos. Replicas of NOPaxos are killed one at a time, as their logs are in
-    /// memory
+    /// How the cluster agrees: paxos, or nopaxos. Volatile replicas of NOPaxos are killed one at a time, as their logs
+    /// are in memory
     #[arg(long, value_parser = protocol, default_value = "paxos")]
     protocol: Protocol,
     /// Where the nodes handle their packets: udp, xdp, or mixed: some here, some there
@@ -33,7 +33,7 @@ pub struct Options {
     /// rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Acceptors' storage: true or false; without it, drawn
+    /// Whether acceptors, with NOPaxos replicas, are durable: true or false; without it, drawn
     #[arg(long)]
     durable: Option<bool>,
     /// Partitions, 1 to 16; without it, drawn

@@ -52,7 +52,7 @@ pub struct Settings {
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
-    /// Whether acceptors store their votes on disk; drawn if `None`.
+    /// Whether acceptors store their votes on disk, or NOPaxos's replicas their logs; drawn if `None`.
     pub durable: Option<bool>,
     /// The number of partitions; drawn if `None`.
     pub partitions: Option<u16>,
@@ -81,22 +81,13 @@ impl Settings {
                 "--app: take rocksdb or leveldb, which keep something",
             ));
         }
-        let in_kernel = self.planes == Planes::Xdp || self.in_switch;
         if self.in_switch && self.planes == Planes::Udp {
             return Err(Error::new("--in-switch is for --plane xdp and mixed"));
-        }
-        if self.durable.is_some() && self.protocol == Protocol::NoPaxos {
-            return Err(Error::new(
-                "--durable is for Paxos: with NOPaxos there are no acceptors",
-            ));
-        }
-        if self.durable == Some(true) && in_kernel {
-            return Err(Error::new("acceptors in the kernel are volatile"));
         }
         if !(1..=16).contains(&self.partitions.unwrap_or(1)) {
             return Err(Error::new("--partitions: take 1 to 16"));
         }
-        Ok(Wanted {
+        let wanted = Wanted {
             seed: self.seed,
             minutes: self.minutes,
             protocol: self.protocol,
@@ -106,7 +97,11 @@ impl Settings {
             durable: self.durable,
             partitions: self.partitions,
             kills: self.kills,
-        })
+        };
+        if self.durable == Some(true) && !wanted.may_be_durable() {
+            return Err(Error::new("acceptors in the kernel are volatile"));
+        }
+        Ok(wanted)
     }
 }
 

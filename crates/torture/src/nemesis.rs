@@ -3,7 +3,7 @@
 //!
 //! Faults overlap as the plan has them. One waits, though: what would take an acceptor's memory or a
 //! replica's disk comes only while no other one is lost, since beyond f and g a loss is legitimate. With NOPaxos a
-//! replica's log is in memory, so its disk counts as lost with its process.
+//! volatile replica's log is in memory, so its disk counts as lost with its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

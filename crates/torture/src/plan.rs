@@ -63,12 +63,20 @@ pub struct Wanted {
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
-    /// Storage of acceptors, where it isn't to be drawn.
+    /// Storage of acceptors, with NOPaxos of replicas, where it isn't to be drawn.
     pub durable: Option<bool>,
     /// The number of partitions, where it isn't to be drawn.
     pub partitions: Option<u16>,
     /// In place of all other faults, and however long that takes: so many kills, one after the other.
     pub kills: Option<u32>,
+}
+
+impl Wanted {
+    /// Acceptors in the kernel are volatile. NOPaxos's replicas are never there.
+    pub fn may_be_durable(&self) -> bool {
+        let in_kernel = self.planes == Planes::Xdp || self.in_switch;
+        self.protocol == Protocol::NoPaxos || !in_kernel
+    }
 }
 
 /// A whole run.
@@ -218,7 +226,7 @@ pub fn draw(wanted: &Wanted) -> Plan {
 
 fn draw_shape(wanted: &Wanted, rng: &mut Rng) -> Shape {
     let topology = *rng.pick(&[Topology::OneSwitch, Topology::TwoSwitches]);
-    let durable = rng.chance(500_000) && wanted.planes != Planes::Xdp && !wanted.in_switch;
+    let durable = rng.chance(500_000) && wanted.may_be_durable();
     let slots = *rng.pick(&[256, 1024, 4096, 65536]);
     let mut shape = Shape {
         acceptors: THREE,
@@ -237,7 +245,7 @@ fn draw_shape(wanted: &Wanted, rng: &mut Rng) -> Shape {
     };
     if wanted.protocol == Protocol::NoPaxos {
         shape.protocol = wanted.protocol.name().to_string();
-        (shape.learners, shape.durable) = (0, false);
+        shape.learners = 0;
     }
     if wanted.planes == Planes::Mixed {
         shape.planes = mixed(&shape, rng);
@@ -271,7 +279,7 @@ const OF_PAXOS: &[Kind] = &[
     (5, "stop", |d| alone(d.stop())),
     (5, "both leaders", |d| alone(d.kill_all(Role::Leader))),
     (4, "all replicas", |d| alone(d.kill_all(Role::Replica))),
-    (5, "f+1 acceptors", |d| alone(d.kill_acceptors())),
+    (5, "f+1 acceptors", |d| alone(d.kill_voters())),
     (3, "everything at once", |d| alone(d.everything())),
     (9, "pause", |d| alone(d.pause())),
     (7, "isolation", |d| alone(d.isolate())),
@@ -291,12 +299,15 @@ const OF_PAXOS: &[Kind] = &[
     (3, "foreign directory", |d| alone(d.damage(Damage::Foreign))),
 ];
 
-/// A replica's log is in memory, so no two of them die at once.
 const OF_NOPAXOS: &[Kind] = &[
     (16, "kill", |d| alone(d.kill(false))),
     (8, "machine dies", |d| alone(d.kill(true))),
     (5, "stop", |d| alone(d.stop())),
     (6, "both sequencers", |d| alone(d.kill_all(Role::Sequencer))),
+    (5, "f+1 replicas", |d| d.if_durable(Drawing::kill_voters)),
+    (4, "everything at once", |d| {
+        d.if_durable(Drawing::everything)
+    }),
     (9, "pause", |d| alone(d.pause())),
     (5, "paused sequencer", |d| alone(d.pause_sequencer())),
     (6, "sequencer cut off", Drawing::cut_sequencer_off),
@@ -446,14 +457,28 @@ impl Drawing {
         }
     }
 
-    fn kill_acceptors(&mut self) -> Fault {
-        let mut nodes = self.of_roles(&[Role::Acceptor]);
+    fn kill_voters(&mut self) -> Fault {
+        let nodes = self.majority();
+        let for_ms = self.for_ms(4000);
+        self.machines_die(nodes, for_ms)
+    }
+
+    /// At least f+1 voters.
+    fn majority(&mut self) -> Vec<String> {
+        let mut nodes = self.of_roles(&[self.voters()]);
         if self.rng.chance(500_000) {
             let spared = self.rng.below(nodes.len() as u64) as usize;
             nodes.remove(spared);
         }
-        let for_ms = self.for_ms(4000);
-        self.machines_die(nodes, for_ms)
+        nodes
+    }
+
+    /// A log in memory goes with its process, however that ends: then no two of them end at once.
+    fn if_durable(&mut self, fault: fn(&mut Drawing) -> Fault) -> Vec<(u64, Fault)> {
+        match self.shape.durable {
+            true => alone(fault(self)),
+            false => Vec::new(),
+        }
     }
 
     fn everything(&mut self) -> Fault {
@@ -745,6 +770,7 @@ impl fmt::Display for Fault {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = &self.shape;
+        let storage = if shape.durable { "durable" } else { "volatile" };
         writeln!(
             f,
             "{}, plane {}{}, {}, {} partitions, {}, {}, {:.0} operations/s{}",
@@ -759,12 +785,8 @@ impl fmt::Display for Plan {
                 ""
             },
             match shape.protocol == Protocol::NoPaxos.name() {
-                true => shape.protocol.clone(),
-                false => format!(
-                    "{} acceptors, {} learners",
-                    if shape.durable { "durable" } else { "volatile" },
-                    shape.learners
-                ),
+                true => format!("{}, {storage} replicas", shape.protocol),
+                false => format!("{storage} acceptors, {} learners", shape.learners),
             },
             shape.partitions,
             shape.application,
@@ -853,20 +875,19 @@ mod tests {
         }
     }
 
-    /// f = 1, and their logs are in memory.
+    /// f = 1.
     #[test]
-    fn no_two_replicas_of_nopaxos_are_killed_at_once() {
+    fn no_two_volatile_logs_of_nopaxos_are_lost_at_once() {
         for seed in 0..200 {
             for planes in [Planes::Udp, Planes::Xdp, Planes::Mixed] {
                 let plan = of_nopaxos(seed, planes);
                 plan.shape.check().unwrap();
-                assert!(!plan.shape.durable, "seed {seed}");
                 for step in plan.steps {
                     let (Fault::Kill { nodes, .. } | Fault::Stop { nodes, .. }) = step.fault else {
                         continue;
                     };
                     let replicas = nodes.iter().filter(|n| n.starts_with("replica"));
-                    assert!(replicas.count() < 2, "seed {seed}");
+                    assert!(plan.shape.durable || replicas.count() < 2, "seed {seed}");
                 }
             }
         }

@@ -246,7 +246,7 @@ impl Testbed {
 
     /// Whether a node is a replica whose log goes with its process.
     pub fn has_volatile_log(&self, node: &str) -> bool {
-        self.is_ordered() && node.starts_with("replica")
+        self.is_ordered() && node.starts_with("replica") && !self.shape.durable
     }
 
     /// Where it stores things.
