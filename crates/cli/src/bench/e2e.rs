@@ -104,7 +104,7 @@ pub struct Options {
     /// All replicas answer each client, and the first answer counts; otherwise one does
     #[arg(long)]
     all_answer: bool,
-    /// Acceptors store their votes on disk
+    /// Acceptors store their votes on disk, replicas of NOPaxos their logs
     #[arg(long)]
     durable: bool,
     /// Where to make the directory with the nodes' data; by default where temporary files go
@@ -300,7 +300,7 @@ fn print_head(options: &Options, partitions: u16, file_system: &FileSystem) {
     }
     if options.durable {
         println!(
-            "votes are stored on {}, mounted at {}",
+            "votes or logs are stored on {}, mounted at {}",
             file_system.kind,
             file_system.mount.display()
         );
@@ -415,11 +415,11 @@ impl Options {
         let contenders = self.contenders();
         let only_paxos = contenders == [Contender::Paxos];
         let has_nopaxos = contenders.contains(&Contender::NoPaxos);
-        let of_paxos = self.durable || self.learners > 0 || self.multi > 0;
+        let of_paxos = self.learners > 0 || self.multi > 0;
         if !only_paxos && (of_paxos || self.plane != Plane::Udp || self.in_switch) {
             return Err(Error::new(
-                "--protocol: --durable, --learners, --multi, --plane and --in-switch are for paxos alone; where NOPaxos has \
-                 its sequencer, --sequencer says",
+                "--protocol: --learners, --multi, --plane and --in-switch are for paxos alone; where NOPaxos has its \
+                 sequencer, --sequencer says",
             ));
         }
         if !has_nopaxos && (!self.sequencer.is_empty() || self.followers == Followers::Stub) {
@@ -433,9 +433,15 @@ impl Options {
             ));
         }
         let of_clusters = |c: &Contender| matches!(c, Contender::Paxos | Contender::NoPaxos);
-        if !contenders.iter().all(of_clusters) && (partitions > 1 || self.baseline.is_some()) {
+        let special = partitions > 1 || self.baseline.is_some() || self.durable;
+        if special && !contenders.iter().all(of_clusters) {
             return Err(Error::new(
-                "--protocol: all but paxos and nopaxos is for one partition, without --baseline",
+                "--protocol: all but paxos and nopaxos is for one partition, without --baseline and --durable",
+            ));
+        }
+        if self.durable && self.followers == Followers::Stub {
+            return Err(Error::new(
+                "--durable: stubs store nothing; measure without --followers stub",
             ));
         }
         Ok(())
@@ -530,6 +536,7 @@ mod tests {
         let said = |line| options(line).settings(1).map_err(|e| e.to_string());
         assert!(said("--protocol vr").is_ok());
         assert!(said("--protocol vr --lab").is_ok());
+        assert!(said("--protocol paxos,nopaxos --durable").is_ok_and(|s| s.durable));
         for line in [
             "--protocol vr --plane xdp",
             "--protocol nopaxos --in-switch --lab",
@@ -537,6 +544,8 @@ mod tests {
             "--followers stub",
             "--protocol nopaxos --followers stub --partitions 2",
             "--protocol vr --baseline unreplicated",
+            "--protocol all --durable",
+            "--protocol nopaxos --followers stub --durable",
             "--protocol nopaxos --sequencer xdp --spin 50",
         ] {
             let partitions = options(line).partitions[0];
