@@ -58,7 +58,7 @@
 //! | `copy_every_s` | a copy is made this many seconds after the one before | 3600 |
 //! | `copies_kept` | so many of the last copies are kept, 1 to 1000 | 2 |
 //! | **`[controller]`** | | |
-//! | `probe_ms` | time between two PROBEs of a node, 2 to 60000 | 50 |
+//! | `probe_ms` | time between two PROBEs of a node, 2 to 60000 | 40 |
 //! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
 
 mod network;

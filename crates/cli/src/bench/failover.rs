@@ -24,7 +24,7 @@ pub struct Options {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
     /// Milliseconds between two PROBEs of a node by the controller
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(2..=60_000))]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(2..=60_000))]
     probe_ms: u64,
     /// PROBEs that a node may leave unanswered before it is suspected
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=1000))]
@@ -113,7 +113,8 @@ fn summary(options: &Options, settings: &Settings, plan: &Plan, runs: &[Run]) ->
         "outstanding": plan.outstanding,
         "probe_ms": options.probe_ms,
         "suspect_after": options.suspect_after,
-        "detection_ms": options.probe_ms * u64::from(options.suspect_after),
+        // The last unanswered PROBE is counted when the next one is due, and the first may be due only then.
+        "detection_ms": options.probe_ms * (u64::from(options.suspect_after) + 1),
         "ops_per_s": median(&rates).round(),
         "gap_ms": {
             "median": middle,

@@ -118,8 +118,8 @@ const BAD: &[Bad] = &[
     ("redis = \"127.0.0.1:6380\"", "redis_order = \"key\"", "redis_order", &["without `redis`", "add"]),
     ("# redis_order = ", "redis_order = \"none\" # ", "redis_order", &["is unknown", "\"key\""]),
     ("partitions = 1 ", "partitions = 2 ", ":7032", &["replica-2", "replica-1", "another port"]),
-    ("probe_ms = 50", "probe_ms = 1", "probe_ms", &["2 to 60000"]),
-    ("probe_ms = 50", "probe_s = 50", "probe_s", &["unknown field `probe_s`"]),
+    ("probe_ms = 40", "probe_ms = 1", "probe_ms", &["2 to 60000"]),
+    ("probe_ms = 40", "probe_s = 50", "probe_s", &["unknown field `probe_s`"]),
     ("\"leader-1\"\nid", "\"leader/1\"\nid", "leader/1", &["no name", "letters"]),
     ("name = \"leader-2\"", "name = \"leader-1\"", "leader-1", &["taken twice"]),
     ("name = \"leader-2\"\n", "\n", "[[node]]", &["missing field `name`", "add it"]),
@@ -593,7 +593,7 @@ fn with_every_key() -> String {
     });
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     let text = text
-        .replacen("probe_ms = 50", "probe_ms = 70", 1)
+        .replacen("probe_ms = 40", "probe_ms = 70", 1)
         .replacen(
             "redis_password = \"...\"",
             "redis_password = \"a \\\"b\\\"\"",

@@ -871,7 +871,7 @@ impl Check {
 
     fn controller(&mut self, raw: &RawController) -> ControllerSettings {
         ControllerSettings {
-            probe_ms: self.number("probe_ms", &raw.probe_ms, 2..=60_000, 50) as u64,
+            probe_ms: self.number("probe_ms", &raw.probe_ms, 2..=60_000, 40) as u64,
             suspect_after: self.number("suspect_after", &raw.suspect_after, 2..=1_000, 4) as u32,
         }
     }
