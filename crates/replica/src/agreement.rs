@@ -213,6 +213,11 @@ pub trait Agreement: Log + Sized {
         None
     }
 
+    /// Whether clients wait for what this replica says of its log, and not for what it executes. [N-ACK]
+    fn acknowledges(&self) -> bool {
+        false
+    }
+
     /// What clients are to be told of how far the log is filled here, once.
     fn take_ack(&mut self) -> Option<Ack> {
         None

@@ -210,8 +210,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Handlers
 
-    /// Takes one packet. What it decides is executed at once when its turn has come; the replies
-    /// wait for [`Worker::finish_batch`].
+    /// Takes one packet. What it decides is executed at once when its turn has come, or with the batch where clients
+    /// wait for an acknowledgement first; the replies wait for [`Worker::finish_batch`].
     #[inline]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Output) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
@@ -230,7 +230,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             News::Nothing => {}
             News::InHand(value) => self.take(now, &value),
             News::Kept => {
-                self.run(now);
+                self.follow(now);
                 self.agreement.go_on(now, out);
             }
         }
@@ -248,7 +248,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         match news {
             News::Nothing => {}
             News::InHand(value) => self.take(now, &value),
-            News::Kept => self.run(now),
+            News::Kept => self.follow(now),
         }
         verdict
     }
@@ -378,11 +378,23 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Executes what the log has, as long as the batch isn't too large. [X-ORDER]
-    fn run(&mut self, now: Time) {
+    /// The log has changed. Who acknowledges does that first, and executes when the batch ends.
+    fn follow(&mut self, now: Time) {
+        match self.agreement.acknowledges() {
+            true => self.rewind(),
+            false => self.run(now),
+        }
+    }
+
+    fn rewind(&mut self) {
         if let Some(from) = self.agreement.take_rewind() {
             self.execution.rewind(from);
         }
+    }
+
+    /// Executes what the log has, as long as the batch isn't too large. [X-ORDER]
+    fn run(&mut self, now: Time) {
+        self.rewind();
         loop {
             let before = self.next();
             self.execution.run(now, &self.agreement);
@@ -401,19 +413,28 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Batches and time
 
-    /// Ends a batch of steps: sends the replies, where they are to wait behind a commit; begins a
-    /// checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
+    /// Acknowledges what a batch of steps has put into the log. [`Worker::finish_batch`] does, too; who calls this before it
+    /// can let that leave before anything is executed. Says whether there was anything. [N-ACK]
+    pub fn acknowledge(&mut self, out: &mut impl Output) -> bool {
+        let ack = self.agreement.take_ack();
+        if let Some(ack) = &ack {
+            self.execution.acknowledge(ack, &self.agreement, out);
+        }
+        ack.is_some()
+    }
+
+    /// Ends a batch of steps: acknowledges, executes, and sends the replies, where they are to wait behind a commit;
+    /// begins a checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
     /// [X-ANSWER]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
+        self.acknowledge(out);
         self.flush(now, out)?;
         let waits = self.execution.waits_for_stable(&self.agreement);
         if self.agreement.end_batch(now, waits, out) {
             self.run(now);
             self.flush(now, out)?;
         }
-        if let Some(ack) = self.agreement.take_ack() {
-            self.execution.acknowledge(&ack, &self.agreement, out);
-        }
+        self.acknowledge(out);
         self.execution.begin_checkpoint_if_due(now)?;
         self.send_trim(now, out);
         Ok(())

@@ -1228,6 +1228,56 @@ fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     assert!(told[1].is_empty() && told[2].is_empty(), "front ends");
 }
 
+/// Clients wait for what a follower says of its log alone, so nothing that it may execute comes before that. [N-ACK]
+#[test]
+fn a_follower_acknowledges_before_it_executes() {
+    let mut c = Cluster::<Disk>::begun(9);
+    c.go_on(5 * MS);
+    let (now, slot) = (c.now(), c.sequencer.next(0));
+    // The front end beside a follower: the leader makes it stable at once.
+    let to = ReplyAddress {
+        home: FOLLOWERS[0],
+        ..ReplyAddress::default()
+    };
+    let first = stamped(&mut c, Flags::NONE, 5, 0, &open(false, 4, to).to_bytes());
+    let second = stamped(
+        &mut c,
+        Flags::NONE,
+        6,
+        0,
+        &open(false, 4, reply_to()).to_bytes(),
+    );
+    let step = |c: &mut Cluster<Disk>, index: usize, datagrams: &[&Vec<u8>]| {
+        let worker = c.hosts[index].worker.as_mut().unwrap();
+        let mut out = Out::default();
+        for datagram in datagrams {
+            let packet = Packet::parse(datagram).unwrap();
+            let verdict = worker.step(now, &packet, &mut out);
+            assert!(!matches!(verdict, Verdict::Dropped(_)), "{verdict:?}");
+        }
+        out
+    };
+    let batch = |c: &mut Cluster<Disk>, index: usize, datagrams: &[&Vec<u8>], sends: MsgType| {
+        let mut out = step(c, index, datagrams);
+        let worker = c.hosts[index].worker.as_mut().unwrap();
+        worker.finish_batch(now, &mut out).unwrap();
+        let sent = out.sent.iter().find(|(_, h, _)| h.msgtype == sends);
+        let (_, header, value) = sent.expect("it sends one");
+        header.datagram(value)
+    };
+    let prepare = batch(&mut c, 0, &[&first], MsgType::SyncPrepare);
+    let prepared = batch(&mut c, 1, &[&first, &prepare], MsgType::SyncRep);
+    let commit = batch(&mut c, 0, &[&prepared], MsgType::SyncCommit);
+    let mut out = step(&mut c, 1, &[&second, &commit]);
+    let worker = c.hosts[1].worker.as_mut().unwrap();
+    assert_eq!(worker.agreement().stable(), slot + 1);
+    assert!(worker.acknowledge(&mut out));
+    let told: Vec<_> = out.acks.iter().map(|(_, h)| h.inst).collect();
+    assert_eq!((worker.next(), told), (slot, vec![slot + 2]));
+    worker.finish_batch(now, &mut out).unwrap();
+    assert_eq!((worker.next(), out.acks.len()), (slot + 1, 1));
+}
+
 /// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens; and
 /// asks for what it doesn't know of a session that a packet is of. [Q-RETIRE] [O-LATER]
 #[test]

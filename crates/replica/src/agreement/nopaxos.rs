@@ -334,6 +334,10 @@ impl Agreement for NoPaxos {
         self.replica.take_rewind()
     }
 
+    fn acknowledges(&self) -> bool {
+        self.replica.status() == Status::Normal && !self.replica.leads()
+    }
+
     fn take_ack(&mut self) -> Option<Ack> {
         self.replica.take_ack()
     }

@@ -506,8 +506,13 @@ impl<G: Followed> WorkerThread<G> {
         store(&mut self.log, &mut self.worker)
     }
 
-    /// Commits, then lets the answers go.
+    /// Acknowledges, executes, commits, then lets the answers go.
     pub(super) fn finish(&mut self, now: Time) -> Result<(), Error> {
+        // Who shares a thread sends together with the others, later.
+        if !self.shares && self.worker.acknowledge(&mut self.outbox) {
+            self.store()?;
+            self.outbox.flush(&mut self.plane)?;
+        }
         self.worker
             .finish_batch(now, &mut self.outbox)
             .map_err(|e| fatal(self.pid, e))?;
