@@ -16,7 +16,7 @@ use super::lines::tenths;
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
 pub struct Options {
-    /// What happens: sequencer-killed, sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins,
+    /// What happens: nothing, sequencer-killed, sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins,
     /// hand-over, or all of them
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = event)]
     event: Vec<Events>,

@@ -18,6 +18,8 @@ use crate::stats::median;
 /// What happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
+    /// What the gaps of the others are compared with: clients wait now and then anyway.
+    Nothing,
     /// SIGKILL of the sequencer.
     SequencerKilled,
     /// The sequencer stops for as long as is measured, and goes on stamping then.
@@ -34,7 +36,8 @@ pub enum Event {
 
 impl Event {
     /// All there are.
-    pub const ALL: [Event; 6] = [
+    pub const ALL: [Event; 7] = [
+        Event::Nothing,
         Event::SequencerKilled,
         Event::SequencerSlow,
         Event::ReplicaLeaderKilled,
@@ -46,6 +49,7 @@ impl Event {
     /// As in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
+            Event::Nothing => "nothing",
             Event::SequencerKilled => "sequencer-killed",
             Event::SequencerSlow => "sequencer-slow",
             Event::ReplicaLeaderKilled => "replica-leader-killed",
@@ -178,6 +182,7 @@ impl Cluster {
     fn prepare(&mut self, event: Event) -> Result<String, Error> {
         let group = self.file.groups[0].id;
         match event {
+            Event::Nothing => Ok(String::new()),
             Event::SequencerKilled | Event::SequencerSlow | Event::HandOver => {
                 wait_for("a sequencer", || admin::leader(&self.file, group))
             }
@@ -205,6 +210,7 @@ impl Cluster {
 
     fn happen(&mut self, event: Event, victim: &str) -> Result<(), Error> {
         match event {
+            Event::Nothing => {}
             Event::SequencerKilled | Event::ReplicaLeaderKilled | Event::ReplicaFollowerKilled => {
                 self.processes.kill(victim);
             }
