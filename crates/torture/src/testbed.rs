@@ -14,7 +14,7 @@ use lab::topology::{REDIS_PASSWORD, REDIS_PORT, Role};
 use lab::{Lab, Shape, UpOptions};
 use loader::pins::Pins;
 use node::ClusterFile;
-use node::cluster_file::{Draft, Protocol};
+use node::cluster_file::{Auth, Draft, Protocol};
 
 use super::tamper;
 use super::wholeness::Documents;
@@ -380,6 +380,8 @@ impl Testbed {
         let mut draft = Draft {
             cluster: self.cluster.cluster ^ 1,
             data: data.clone(),
+            // These machines' keys are the first cluster's.
+            auth: Some(Auth::Off),
             trace: None,
             ..Draft::from(&self.cluster)
         };
