@@ -200,6 +200,30 @@ fn all_commands_that_wait_do() {
     cluster.assert_replicas_agree(3);
 }
 
+/// As long as nothing happens to their keys nobody tries anything.
+#[test]
+fn who_waits_costs_nothing() {
+    let Some(cluster) = start(1) else { return };
+    let asked = [
+        "BLPOP q 0",
+        "BRPOP q p 0",
+        "BLMOVE q p LEFT LEFT 0",
+        "BZMPOP 0 2 q p MIN",
+        "XREADGROUP GROUP g c BLOCK 0 STREAMS s >",
+    ];
+    cluster.call(0, &["XGROUP", "CREATE", "s", "g", "$", "MKSTREAM"]);
+    let mut waiting: Vec<Connection> = asked.iter().map(|_| cluster.connect(0)).collect();
+    for (n, (connection, words)) in waiting.iter_mut().zip(asked).enumerate() {
+        send(connection, words);
+        await_waiting(&cluster, 0, n as u64 + 1);
+    }
+    let before = info(&cluster, 0, "total_commands_logged");
+    for n in 0..100 {
+        assert_eq!(cluster.call(0, &["INCR", "n"]), Reply::Int(n + 1));
+    }
+    assert_eq!(info(&cluster, 0, "total_commands_logged"), before + 100);
+}
+
 #[test]
 fn who_is_gone_takes_nothing_and_who_is_unblocked_goes_on() {
     let Some(cluster) = start(1) else { return };

@@ -6,7 +6,7 @@ use replica::Error;
 use super::catalogue::Spec;
 use super::command::Watched;
 use super::kept::Given;
-use super::resp::{put_error, put_number, put_numbers, put_request};
+use super::resp::{Value, put_error, put_number, put_numbers, put_request};
 use super::rules;
 use super::server::User;
 use super::state::{Replicated, scripts_of, user_of};
@@ -64,7 +64,9 @@ impl Replicated {
         for (spec, args) in commands {
             self.note_script(spec, args)?;
             rules::put_given(&mut transaction, spec, args);
-            self.touch(spec, args);
+            if !spec.may_wait() {
+                self.touch(spec, args);
+            }
             speaks |= spec.is_message();
             scripts += scripts_of(spec);
             if user_of(spec) == User::Script {
@@ -79,7 +81,26 @@ impl Replicated {
         let given = self.given(user, resp3, requests, count);
         let given = given.with_scripts(scripts);
         let speaks = speaks || given.speaks;
-        self.give_and_keep(Given { speaks, ..given }, reply)
+        let start = reply.len();
+        self.give_and_keep(Given { speaks, ..given }, reply)?;
+        self.touch_what_was_found(commands, &reply[start..]);
+        Ok(())
+    }
+
+    /// What may wait, and doesn't within a transaction, has changed nothing if it found nothing. Otherwise those who wait would wake
+    /// each other for ever: this is how they try.
+    fn touch_what_was_found(&mut self, commands: &[Judged<'_>], answers: &[u8]) {
+        if !commands.iter().any(|(spec, _)| spec.may_wait()) {
+            return;
+        }
+        let answers = Value::parse(answers);
+        let answers = answers.as_ref().map_or(&[][..], Value::items);
+        for (at, (spec, args)) in commands.iter().enumerate() {
+            let found = !matches!(answers.get(at), Some(Value::Nil | Value::Error(_)));
+            if spec.may_wait() && found {
+                self.touch(spec, args);
+            }
+        }
     }
 
     /// What SPOP takes depends on what the commands before it have done. Nobody else is at this server, and without scripts no
