@@ -475,14 +475,21 @@ fn what_is_watched_is_known_after_a_restart_too() {
     for app in [&mut restarted, &mut copied] {
         assert!(exec(app, NOON, &seen), "nothing has changed");
         assert!(exec(app, NOON, &seen[..1]));
-        for (words, changed) in [
-            ("GET k", false),
-            ("SET other 1", false),
-            ("SET k 1", true),
-            ("DEL k", true),
-            ("EVAL return(1) 0", true),
-            ("FLUSHALL", true),
+        for (before, words, changed) in [
+            ("PING", "GET k", false),
+            ("PING", "SET other 1", false),
+            ("PING", "SET k 1", true),
+            ("PING", "DEL k", true),
+            ("PING", "EVAL return(1) 0", true),
+            ("SET other 1", "FLUSHALL", false),
+            ("SET k 1", "FLUSHDB", true),
+            ("SADD s a b c", "SMOVE s k a", true),
+            ("SADD s a", "SMOVE s k a", false),
+            ("PING", "SMOVE k s none", false),
+            ("SADD s a", "SMOVE k s a", true),
+            ("SADD k a", "SMOVE k k a", false),
         ] {
+            execute(app, &call(before));
             let seen = watch(app, &["k", "none"]);
             execute(app, &call(words));
             assert_eq!(exec(app, NOON, &seen), !changed, "{words}");

@@ -65,7 +65,7 @@ impl Replicated {
         let command = Command::parse(command);
         match &command {
             Ok(Command::Call { stamp, resp3, args }) => match catalogue.judge(args, false) {
-                Ok(spec) if needs_nothing_else(spec) => {
+                Ok(spec) if needs_nothing_else(spec) && !self.asks_what_changes(spec) => {
                     return self.begin_call(*stamp, *resp3, spec, args);
                 }
                 _ => {}

@@ -266,7 +266,10 @@ impl Replicated {
             count += self.put_seed(&mut requests);
         }
         rules::put_given(&mut requests, spec, args);
-        self.touch(spec, args);
+        match self.asks_what_changes(spec) {
+            true => self.touch_what_changes(spec, args)?,
+            false => self.touch(spec, args),
+        }
         let given = self.given(user, resp3, requests, count);
         match spec.is_read {
             true => self.give(&given, reply).map(|_| ()),
@@ -300,6 +303,38 @@ impl Replicated {
                 self.voice.changed(args[at]);
             }
         }
+    }
+
+    /// Whether its keys don't say which of those that are watched it changes, but the server's contents do.
+    pub(super) fn asks_what_changes(&self, spec: &Spec) -> bool {
+        let by_contents = ["smove", "flushall", "flushdb"];
+        !self.watches.is_empty() && by_contents.contains(&spec.name.as_str())
+    }
+
+    /// The same as [`touch`](Self::touch) of one of these, as Redis has it. Nothing is in flight.
+    fn touch_what_changes(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
+        match args {
+            [_, from, to, member] if spec.name == "smove" => {
+                if from != to && self.is_one(&[b"SISMEMBER", from, member])? {
+                    self.watches.touched(from);
+                    self.voice.changed(from);
+                    if !self.is_one(&[b"SISMEMBER", to, member])? {
+                        self.watches.touched(to);
+                        self.voice.changed(to);
+                    }
+                }
+            }
+            _ => {
+                let watched: Vec<Vec<u8>> = self.watches.all().map(|(key, _)| key.into()).collect();
+                for key in watched {
+                    if self.exists(&key)? {
+                        self.watches.touched(&key);
+                    }
+                }
+                self.voice.any_changed();
+            }
+        }
+        Ok(())
     }
 
     /// Keeps the text of a script, which EVALSHA may name later. A text that is new is loaded first: then what the server

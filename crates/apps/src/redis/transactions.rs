@@ -152,9 +152,14 @@ impl Replicated {
         Ok(true)
     }
 
-    fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
+    pub(super) fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
+        self.is_one(&[b"EXISTS", key])
+    }
+
+    /// Whether the server answers 1 to something that only reads.
+    pub(super) fn is_one(&mut self, args: &[&[u8]]) -> Result<bool, Error> {
         let mut requests = Vec::new();
-        put_request(&mut requests, &[b"EXISTS", key]);
+        put_request(&mut requests, args);
         let given = self.given(User::Client, false, requests, 1);
         let mut answer = Vec::new();
         self.give(&given, &mut answer)?;
