@@ -12,18 +12,18 @@ use crate::resp::Writer;
 /// The version of Redis whose behaviour this follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 const OK: &str = "OK";
-const SYNTAX: &str = "ERR syntax error";
+pub(crate) const SYNTAX: &str = "ERR syntax error";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already \
      authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to \
      authenticate the client and select the RESP protocol version at the same time";
 
-fn ok(call: &mut Call<'_>) -> Outcome {
+pub(crate) fn ok(call: &mut Call<'_>) -> Outcome {
     call.writer().status(OK);
     Outcome::Answered
 }
 
-fn fail(call: &mut Call<'_>, text: impl AsRef<[u8]>) -> Outcome {
+pub(crate) fn fail(call: &mut Call<'_>, text: impl AsRef<[u8]>) -> Outcome {
     call.fail(text);
     Outcome::Answered
 }
@@ -114,6 +114,8 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     drop(channels);
     call.client.name.clear();
     call.client.once = None;
+    call.client.silence.end();
+    call.client.is_kept = false;
     call.client.authenticated = call.shared.password.is_none();
     call.writer().status("RESET");
     Outcome::Answered
@@ -228,107 +230,12 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
-    let args = call.args;
-    let subcommand = args[1].to_ascii_lowercase();
-    match (subcommand.as_slice(), args.len()) {
-        (b"id", 2) => {
-            let id = call.client.id as i64;
-            call.writer().integer(id);
-        }
-        (b"getname", 2) => {
-            let name = call.client.name.clone();
-            if name.is_empty() {
-                call.writer().null();
-            } else {
-                call.writer().bulk(&name);
-            }
-        }
-        (b"setname", 3) => {
-            return match call.client.take_name(args[2]) {
-                Ok(()) => ok(call),
-                Err(why) => fail(call, why),
-            };
-        }
-        (b"setinfo", 4) => return client_setinfo(call),
-        (b"info", 2) | (b"list", 2..) => {
-            // A connection isn't told of the others.
-            let text = format!("{}\n", call.client.describe());
-            call.writer().verbatim(&text);
-        }
-        (b"no-evict" | b"no-touch", 3) => {
-            return if is_switch(args[2]) {
-                ok(call)
-            } else {
-                fail(call, SYNTAX)
-            };
-        }
-        (b"reply", 3) => {
-            return if args[2].eq_ignore_ascii_case(b"ON") {
-                ok(call)
-            } else {
-                fail(call, "ERR only CLIENT REPLY ON is supported")
-            };
-        }
-        (b"unblock", 3 | 4) => return client_unblock(call),
-        (
-            b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"no-evict" | b"no-touch"
-            | b"reply" | b"unblock",
-            _,
-        ) => return wrong_subcommand_arity(call, "client"),
-        _ => return unknown_subcommand(call, "CLIENT"),
-    }
-    Outcome::Answered
-}
-
-/// Only clients of this front end are known here.
-fn client_unblock(call: &mut Call<'_>) -> Outcome {
-    let id = parse_integer(call.args[2]).and_then(|id| u64::try_from(id).ok());
-    let with_error = match call.args.get(3) {
-        None => Some(false),
-        Some(word) if word.eq_ignore_ascii_case(b"TIMEOUT") => Some(false),
-        Some(word) if word.eq_ignore_ascii_case(b"ERROR") => Some(true),
-        Some(_) => None,
-    };
-    match (id, with_error) {
-        (Some(id), Some(with_error)) => {
-            let done = call.shared.waits.borrow_mut().unblock(id, with_error);
-            call.writer().integer(i64::from(done));
-        }
-        (None, _) => call.fail("ERR value is not an integer or out of range"),
-        (_, None) => call.fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
-    }
-    Outcome::Answered
-}
-
-fn client_setinfo(call: &mut Call<'_>) -> Outcome {
-    let (attribute, value) = (call.args[2], call.args[3]);
-    if !value.iter().all(|b| (b'!'..=b'~').contains(b)) {
-        return fail(
-            call,
-            "ERR lib-name or lib-ver cannot contain spaces, newlines or special characters.",
-        );
-    }
-    if attribute.eq_ignore_ascii_case(b"lib-name") {
-        call.client.library_name = value.to_vec();
-    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
-        call.client.library_version = value.to_vec();
-    } else {
-        return fail(call, "ERR Unrecognized option");
-    }
-    ok(call)
-}
-
-fn is_switch(text: &[u8]) -> bool {
-    text.eq_ignore_ascii_case(b"ON") || text.eq_ignore_ascii_case(b"OFF")
-}
-
-fn wrong_subcommand_arity(call: &mut Call<'_>, name: &str) -> Outcome {
+pub(crate) fn wrong_subcommand_arity(call: &mut Call<'_>, name: &str) -> Outcome {
     let subcommand = String::from_utf8_lossy(call.args[1]).to_ascii_lowercase();
     wrong_arity(call, &format!("{name}|{subcommand}"))
 }
 
-fn unknown_subcommand(call: &mut Call<'_>, name: &str) -> Outcome {
+pub(crate) fn unknown_subcommand(call: &mut Call<'_>, name: &str) -> Outcome {
     let shown = &call.args[1][..call.args[1].len().min(128)];
     let mut text = b"ERR unknown subcommand '".to_vec();
     text.extend_from_slice(shown);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::channels::{Kind, Subscriptions};
+use crate::clients::Silence;
 use crate::names::{Once, Waiter};
 use crate::transaction::Transaction;
 
@@ -26,6 +27,8 @@ pub(crate) struct Client {
     pub address: SocketAddr,
     pub local_address: SocketAddr,
     pub since: Instant,
+    /// When it said something last.
+    pub heard: Instant,
     pub authenticated: bool,
     pub resp3: bool,
     /// After READONLY: reads are content with what this replica has executed.
@@ -40,7 +43,61 @@ pub(crate) struct Client {
     pub once: Option<Once>,
     pub library_name: Vec<u8>,
     pub library_version: Vec<u8>,
-    pub last_command: &'static str,
+    pub last_command: LastCommand,
+    pub silence: Silence,
+    /// Where memory is short, others go first.
+    pub is_kept: bool,
+}
+
+/// The name of the command that came last, as CLIENT LIST shows it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LastCommand {
+    bytes: [u8; Self::LEN],
+    len: usize,
+}
+
+impl LastCommand {
+    const LEN: usize = 32;
+    /// Commands whose first argument is a part of the name.
+    const FAMILIES: [&str; 9] = [
+        "client", "cluster", "command", "config", "object", "xinfo", "xgroup", "script", "function",
+    ];
+
+    /// The command of this name, with its arguments.
+    pub fn be(&mut self, name: &str, args: &[&[u8]]) {
+        self.len = 0;
+        self.push(name.as_bytes());
+        if let (true, Some(sub)) = (Self::FAMILIES.contains(&name), args.get(1)) {
+            self.push(b"|");
+            self.push(sub);
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let room = &mut self.bytes[self.len..];
+        let len = bytes.len().min(room.len());
+        room[..len].copy_from_slice(&bytes[..len]);
+        room[..len].make_ascii_lowercase();
+        self.len += len;
+    }
+
+    fn shown(&self) -> String {
+        match &self.bytes[..self.len] {
+            b"" | b"null" => "NULL".to_owned(),
+            name => name.escape_ascii().to_string(),
+        }
+    }
+}
+
+/// What CLIENT INFO shows, and a client doesn't know of itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Details {
+    pub is_blocked: bool,
+    pub ends: bool,
+    /// Bytes: of requests, of answers, and of everything.
+    pub input: usize,
+    pub output: usize,
+    pub memory: usize,
 }
 
 impl Client {
@@ -72,28 +129,53 @@ impl Client {
         all.filter(|(of, _)| *of == kind).count()
     }
 
-    /// The line of CLIENT INFO.
-    pub fn describe(&self) -> String {
+    /// The line of CLIENT INFO, in Redis's order. What has no counterpart here is 0.
+    pub fn describe(&self, details: &Details) -> String {
+        let (queued, queued_bytes) = match &self.transaction {
+            Some(transaction) => (transaction.len() as i64, transaction.bytes()),
+            None => (-1, 0),
+        };
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle=0 flags={} db=0 sub={} psub={} ssub={} \
-             multi=-1 cmd={} user=default lib-name={} lib-ver={} resp={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={queued} \
+             qbuf={} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
+             events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
             String::from_utf8_lossy(&self.name),
             self.since.elapsed().as_secs(),
-            if self.subscriptions.is_empty() {
-                'N'
-            } else {
-                'P'
-            },
+            self.heard.elapsed().as_secs(),
+            self.flags(details),
             self.subscribed(Kind::Channel),
             self.subscribed(Kind::Pattern),
             self.subscribed(Kind::Shard),
-            self.last_command,
+            details.input,
+            details.output,
+            details.memory,
+            self.last_command.shown(),
+            if self.resp3 { 3 } else { 2 },
             String::from_utf8_lossy(&self.library_name),
             String::from_utf8_lossy(&self.library_version),
-            if self.resp3 { 3 } else { 2 },
         )
+    }
+
+    fn flags(&self, details: &Details) -> String {
+        let all = [
+            (!self.subscriptions.is_empty(), 'P'),
+            (self.transaction.is_some(), 'x'),
+            (details.is_blocked, 'b'),
+            (details.ends, 'c'),
+            (self.reads_stale, 'r'),
+            (self.is_kept, 'e'),
+        ];
+        let set: String = all
+            .iter()
+            .filter(|(is_set, _)| *is_set)
+            .map(|(_, flag)| flag)
+            .collect();
+        match set.is_empty() {
+            true => "N".to_owned(),
+            false => set,
+        }
     }
 }

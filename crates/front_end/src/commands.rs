@@ -3,6 +3,7 @@
 
 use crate::answer::Shape;
 use crate::client::Client;
+use crate::clients::{self, Ask};
 use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
@@ -48,6 +49,8 @@ pub(crate) enum Outcome {
     },
     /// It waits for something to appear.
     Waits(Box<Waiting>),
+    /// It is about clients, whom this connection doesn't know.
+    Asks(Ask),
     /// The connection ends once everything is answered.
     Close,
 }
@@ -75,6 +78,10 @@ impl Spec {
     /// For those who haven't authenticated yet.
     pub fn is_open(&self) -> bool {
         self.flags.contains(&"no_auth")
+    }
+
+    pub fn writes(&self) -> bool {
+        self.flags.contains(&"write")
     }
 
     /// Whether it concerns the connection or the front end, and no keys.
@@ -137,7 +144,7 @@ commands! {
     "select" 2 PLAIN NO_KEYS, admin::select;
     "info" -1 ADMIN NO_KEYS, info::info;
     "command" -1 ADMIN NO_KEYS, admin::command;
-    "client" -2 ADMIN NO_KEYS, admin::client;
+    "client" -2 ADMIN NO_KEYS, clients::client;
     "config" -2 ADMIN NO_KEYS, admin::config;
     "auth" -2 CONNECTION NO_KEYS, admin::auth;
     "hello" -1 CONNECTION NO_KEYS, admin::hello;
@@ -168,7 +175,9 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         return Outcome::Close;
     }
     let found = find(name);
-    call.client.last_command = found.map_or("NULL", |spec| spec.name);
+    call.client
+        .last_command
+        .be(found.map_or("NULL", |spec| spec.name), call.args);
     if let Some(native) = &call.shared.native {
         return native::run(call, native);
     }

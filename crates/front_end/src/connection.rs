@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Weak;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use apps::kv::Reply;
 use paxos::PartitionId;
@@ -20,7 +20,9 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
-use crate::client::{Client, Watched};
+use crate::channels;
+use crate::client::{Client, Details, Watched};
+use crate::clients::{self, Ask};
 use crate::commands::{self, Call, Outcome};
 use crate::keys;
 use crate::lane::{Lane, Logged, Session};
@@ -70,6 +72,8 @@ enum Slot {
         number: u64,
         shape: Shape,
         resp3: bool,
+        /// Whether the answer is shown.
+        is_shown: bool,
     },
 }
 
@@ -127,6 +131,10 @@ pub(crate) struct Connection {
     walk: Option<Awaited>,
     /// What waits for something to appear. What comes behind it waits, too.
     waits: Option<Box<Waiting>>,
+    /// What the front end is asked of its clients.
+    asks: Option<(u64, Ask)>,
+    /// The next command waits for the end of a pause.
+    is_postponed: bool,
     output: Vec<u8>,
     sent: usize,
     /// The client sends no more; what has arrived is executed.
@@ -154,6 +162,8 @@ impl Connection {
             watch: None,
             walk: None,
             waits: None,
+            asks: None,
+            is_postponed: false,
             output: Vec::new(),
             sent: 0,
             end_of_input: false,
@@ -171,6 +181,7 @@ impl Connection {
     }
 
     pub fn feed(&mut self, bytes: &[u8]) {
+        self.client.heard = Instant::now();
         self.input.extend_from_slice(bytes);
     }
 
@@ -182,6 +193,8 @@ impl Connection {
     fn is_busy(&self) -> bool {
         self.watch.is_some()
             || self.waits.is_some()
+            || self.asks.is_some()
+            || self.is_postponed
             || self.slots.len() >= MAX_SLOTS
             || self.logged_bytes >= MAX_BACKLOG_BYTES
             || self.answer_bytes() >= MAX_BACKLOG_BYTES
@@ -237,8 +250,9 @@ impl Connection {
                 return false;
             }
         };
-        self.used += request.len;
         if let Some(len) = request.too_large {
+            self.used += request.len;
+            self.client.silence.next();
             Metrics::add(&shared.metrics.commands);
             Metrics::add(&shared.metrics.errors);
             self.client.once = None;
@@ -250,6 +264,7 @@ impl Connection {
             return true;
         }
         if request.arguments.is_empty() {
+            self.used += request.len;
             return true;
         }
         let mut few;
@@ -266,23 +281,37 @@ impl Connection {
                 &many[..]
             }
         };
-        Metrics::add(&shared.metrics.commands);
         // With nothing before it the answer can go straight to the output.
         let mut kept = Vec::new();
         let direct = self.slots.is_empty();
         let out = if direct { &mut self.output } else { &mut kept };
         let start = out.len();
-        let once = self.client.once.take();
-        let outcome = commands::run(&mut Call {
+        let once = self.client.once;
+        let call = &mut Call {
             args,
             client: &mut self.client,
             shared,
             out,
-        });
-        self.parser.reuse(request.arguments);
+        };
+        if clients::is_postponed(call) {
+            self.is_postponed = true;
+            shared.pause.borrow_mut().postpone(self.client.index);
+            self.parser.reuse(request.arguments);
+            return false;
+        }
+        self.used += request.len;
+        Metrics::add(&shared.metrics.commands);
+        call.client.once = None;
+        call.client.silence.next();
+        let outcome = commands::run(call);
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
+        let is_shown = self.client.silence.answers();
+        if !is_shown && channels::find(args[0]).is_none() {
+            out.truncate(start);
+        }
+        self.parser.reuse(request.arguments);
         if !direct && !kept.is_empty() {
             self.push_ready(kept);
         }
@@ -318,6 +347,7 @@ impl Connection {
                     number,
                     shape,
                     resp3,
+                    is_shown,
                 });
                 self.logged_bytes += bytes.len();
                 self.waiting.push_back(Logged {
@@ -333,6 +363,16 @@ impl Connection {
                 self.answer_error(NUMBERED_WAIT.to_owned());
             }
             Outcome::Waits(waiting) => self.begin_wait(waiting, shared),
+            Outcome::Asks(ask) => {
+                self.number += 1;
+                self.slots.push_back(Slot::Waiting {
+                    number: self.number,
+                    shape: Shape::Served(Served::Plain),
+                    resp3: self.client.resp3,
+                    is_shown,
+                });
+                self.asks = Some((self.number, ask));
+            }
             Outcome::Close => self.ended = true,
         }
         true
@@ -348,6 +388,7 @@ impl Connection {
             number: self.number,
             shape: Shape::Served(Served::Tried),
             resp3: self.client.resp3,
+            is_shown: self.client.silence.answers(),
         });
         let is_unknown = waiting.is_unknown();
         self.waits = Some(waiting);
@@ -437,6 +478,34 @@ impl Connection {
     pub fn waits_in_vain(&self) -> bool {
         let is_gone = self.end_of_input || self.ended;
         is_gone && self.waits.as_ref().is_some_and(|waiting| !waiting.tries)
+    }
+
+    // ---- All clients
+
+    /// What the front end is asked, and in which command.
+    pub fn take_ask(&mut self) -> Option<(u64, Ask)> {
+        self.asks.take()
+    }
+
+    /// What is answered to it.
+    pub fn on_told(&mut self, number: u64, shared: &Shared, write: impl FnOnce(&mut Writer<'_>)) {
+        self.answer(number, shared, write);
+    }
+
+    /// The line of CLIENT INFO.
+    pub fn describe(&self) -> String {
+        self.client.describe(&Details {
+            is_blocked: self.waits.is_some() || self.is_postponed,
+            ends: self.ended,
+            input: self.input.len(),
+            output: self.answer_bytes(),
+            memory: self.memory(),
+        })
+    }
+
+    /// The pause is over.
+    pub fn go_on(&mut self) {
+        self.is_postponed = false;
     }
 
     // ---- Messages
@@ -831,7 +900,10 @@ impl Connection {
         let Some(index) = self.slot_of(number) else {
             return;
         };
-        let Slot::Waiting { resp3, .. } = self.slots[index] else {
+        let Slot::Waiting {
+            resp3, is_shown, ..
+        } = self.slots[index]
+        else {
             unreachable!("it waits");
         };
         if self.alone == Some(number) {
@@ -852,6 +924,9 @@ impl Connection {
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
+        if !is_shown {
+            out.truncate(start);
+        }
         self.slot_bytes += kept.len();
         self.slots[index] = Slot::Ready(kept);
         self.release();
@@ -871,7 +946,13 @@ impl Connection {
     pub fn fail_all(&mut self, error: &str, shared: &Shared) {
         let in_flight = self.in_flight();
         for slot in &mut self.slots {
-            if let Slot::Waiting { number, resp3, .. } = *slot {
+            if let Slot::Waiting {
+                number,
+                resp3,
+                is_shown,
+                ..
+            } = *slot
+            {
                 let mut out = Vec::new();
                 let mut writer = Writer {
                     out: &mut out,
@@ -882,6 +963,9 @@ impl Connection {
                     false => error,
                 });
                 Metrics::add(&shared.metrics.errors);
+                if !is_shown {
+                    out.clear();
+                }
                 self.slot_bytes += out.len();
                 *slot = Slot::Ready(out);
             }
@@ -892,6 +976,7 @@ impl Connection {
         self.watch = None;
         self.walk = None;
         self.waits = None;
+        self.asks = None;
         self.lanes.clear();
         self.reading.clear();
         self.logged_bytes = 0;
@@ -920,6 +1005,8 @@ impl Connection {
         self.watch = None;
         self.walk = None;
         self.waits = None;
+        self.asks = None;
+        self.is_postponed = false;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
         self.logged_bytes -= waiting.sum::<usize>();
         self.logged_bytes -= self.reading.clear();
@@ -940,8 +1027,10 @@ impl Connection {
             resp3: self.client.resp3,
         }
         .error(text);
-        self.push_ready(out);
-        self.release();
+        if self.client.silence.answers() {
+            self.push_ready(out);
+            self.release();
+        }
     }
 
     fn push_ready(&mut self, answer: Vec<u8>) {

@@ -77,9 +77,10 @@ fn server(call: &Call<'_>, text: &mut String) {
 
 fn clients(call: &Call<'_>, text: &mut String) {
     let metrics = &call.shared.metrics;
+    let blocked = call.shared.waits.borrow().count() + call.shared.pause.borrow().count();
     let all = [
         ("connected_clients", Metrics::get(&metrics.connected)),
-        ("blocked_clients", call.shared.waits.borrow().count() as u64),
+        ("blocked_clients", blocked as u64),
         ("maxclients", call.shared.max_clients as u64),
     ];
     lines(text, &all);

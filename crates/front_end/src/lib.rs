@@ -11,6 +11,7 @@ mod answer;
 mod census;
 mod channels;
 mod client;
+mod clients;
 mod cluster;
 mod commands;
 mod connection;

@@ -53,6 +53,12 @@ impl Native {
         &self.news
     }
 
+    /// What a command is, if it is one, and has as many arguments as it takes.
+    pub(crate) fn find<A: AsRef<[u8]>>(&self, args: &[A]) -> Option<&Spec> {
+        let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
+        self.catalogue.find(&args).ok()
+    }
+
     pub(crate) fn stamp(&self) -> Stamp {
         let (ms, since) = self.began;
         Stamp {
@@ -206,7 +212,10 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
     }
     if let Some(run) = channels::find(call.args[0]) {
         return match native.catalogue.find(call.args) {
-            Ok(_) => run(call),
+            Ok(spec) => {
+                call.client.last_command.be(&spec.name, &[]);
+                run(call)
+            }
             Err(why) => {
                 call.fail(why);
                 Outcome::Answered
@@ -235,6 +244,7 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
 fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
     match native.catalogue.find(call.args) {
         Ok(spec) if spec.may_wait() => {
+            call.client.last_command.be(&spec.name, &[]);
             if let Some(outcome) = wait(call, spec) {
                 return outcome;
             }
@@ -249,6 +259,7 @@ fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
             return Outcome::Answered;
         }
     };
+    call.client.last_command.be(&spec.name, &[]);
     if spec.name == "scan" {
         return scan(call, native);
     }
@@ -436,7 +447,10 @@ fn command(call: &mut Call<'_>, native: &Native) -> Outcome {
 
 fn queue(call: &mut Call<'_>, native: &Native) {
     match native.catalogue.judge(call.args, true) {
-        Ok(_) => transaction::queue(call),
+        Ok(spec) => {
+            call.client.last_command.be(&spec.name, &[]);
+            transaction::queue(call);
+        }
         Err(why) => {
             commands::refuse_transaction(call);
             call.fail(why);

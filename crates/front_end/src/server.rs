@@ -24,7 +24,8 @@ use tls::Failure;
 
 use crate::census::Census;
 use crate::channels::{Channels, Subscriptions};
-use crate::client::Client;
+use crate::client::{Client, LastCommand};
+use crate::clients::{Ask, Listed, Pause, Silence};
 use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
@@ -120,6 +121,14 @@ struct Peer {
     is_closing: bool,
     /// What the server has counted as its memory.
     memory: usize,
+}
+
+/// What is answered to what a connection asks of all clients.
+enum Told {
+    Text(String),
+    Number(i64),
+    Ok,
+    Error(&'static str),
 }
 
 /// Sessions, open or asked for, and whose they are.
@@ -236,6 +245,7 @@ impl<P: Plane> Server<P> {
                 started: Instant::now(),
                 waits: RefCell::new(Waits::new(news.clone())),
                 channels: RefCell::new(Channels::new(news)),
+                pause: RefCell::new(Pause::default()),
             },
             memory: 0,
             session_idle: settings.session_idle,
@@ -283,6 +293,7 @@ impl<P: Plane> Server<P> {
             }
             self.shared.waits.borrow_mut().tick(Instant::now());
             self.act_on_waits();
+            self.go_on_after_pause();
             self.end_late_handshakes();
             self.release_idle_sessions();
             self.reads.look(&self.mailbox);
@@ -311,7 +322,9 @@ impl<P: Plane> Server<P> {
         let handshake = handshake.map(|at| at.saturating_duration_since(now));
         let waits = self.shared.waits.borrow().next_deadline();
         let waits = waits.map(|at| at.saturating_duration_since(now));
-        let all = [retry, accept, idle, stop, census, handshake, waits];
+        let pause = self.shared.pause.borrow().deadline();
+        let pause = pause.map(|at| at.saturating_duration_since(now));
+        let all = [retry, accept, idle, stop, census, handshake, waits, pause];
         all.into_iter().flatten().min()
     }
 
@@ -371,6 +384,7 @@ impl<P: Plane> Server<P> {
             address,
             local_address: stream.local_addr().unwrap_or(address),
             since: Instant::now(),
+            heard: Instant::now(),
             authenticated: self.shared.password.is_none(),
             resp3: false,
             reads_stale: false,
@@ -381,7 +395,9 @@ impl<P: Plane> Server<P> {
             once: None,
             library_name: Vec::new(),
             library_version: Vec::new(),
-            last_command: "NULL",
+            last_command: LastCommand::default(),
+            silence: Silence::default(),
+            is_kept: false,
         };
         self.peers[index] = Some(Box::new(Peer {
             connection: Connection::new(client),
@@ -471,6 +487,7 @@ impl<P: Plane> Server<P> {
             }
             let peer = self.peers[index].as_mut().expect("still there");
             peer.connection.run(&self.shared);
+            while self.tell_of_clients(index) {}
             self.propose(index);
             let peer = self.peers[index].as_mut().expect("still there");
             let wrote = peer.write();
@@ -509,6 +526,93 @@ impl<P: Plane> Server<P> {
         }
     }
 
+    // ---- What they ask of one another
+
+    /// Answers what a connection asks of all clients, and lets it go on; false if it asks nothing.
+    fn tell_of_clients(&mut self, index: usize) -> bool {
+        let peer = self.peers[index].as_mut().expect("a connection");
+        let Some((number, ask)) = peer.connection.take_ask() else {
+            return false;
+        };
+        let itself = peer.connection.client.id;
+        let answer = match ask {
+            Ask::Info => Told::Text(format!("{}\n", peer.connection.describe())),
+            Ask::List(listed) => Told::Text(self.list(&listed)),
+            Ask::Kill(kill) => {
+                let killed = self.kill(itself, |client| kill.fits(client));
+                match (kill.is_old, killed) {
+                    (false, killed) => Told::Number(killed as i64),
+                    (true, 0) => Told::Error("ERR No such client"),
+                    (true, _) => Told::Ok,
+                }
+            }
+        };
+        let peer = self.peers[index].as_mut().expect("a connection");
+        peer.connection
+            .on_told(number, &self.shared, |writer| match answer {
+                Told::Text(text) => writer.verbatim(&text),
+                Told::Number(number) => writer.integer(number),
+                Told::Ok => writer.status("OK"),
+                Told::Error(why) => writer.error(why),
+            });
+        peer.connection.run(&self.shared);
+        true
+    }
+
+    /// A line for each of these clients. Whoever is at a handshake is none yet.
+    fn list(&self, listed: &Listed) -> String {
+        let peers = self.peers.iter().flatten();
+        let clients = peers.filter(|peer| peer.stream.is_some() && !peer.is_handshaking());
+        let line = |connection: &Connection| format!("{}\n", connection.describe());
+        let mut all: Vec<&Connection> = clients.map(|peer| &peer.connection).collect();
+        all.sort_unstable_by_key(|connection| connection.client.id);
+        match listed {
+            Listed::All => all.into_iter().map(line).collect(),
+            Listed::Of(of) => {
+                let is_it = |connection: &&Connection| of.is_of(&connection.client);
+                all.into_iter().filter(is_it).map(line).collect()
+            }
+            Listed::These(ids) => {
+                let by_id = |id: &u64| {
+                    let at = all.binary_search_by_key(id, |connection| connection.client.id);
+                    at.ok().map(|at| line(all[at]))
+                };
+                ids.iter().filter_map(by_id).collect()
+            }
+        }
+    }
+
+    /// Ends clients, of whom one may be the one that asks for it, which still gets its answer; how many.
+    fn kill(&mut self, itself: u64, fits: impl Fn(&Client) -> bool) -> usize {
+        let mut killed = 0;
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            let client = &peer.connection.client;
+            if peer.stream.is_none() || !fits(client) {
+                continue;
+            }
+            killed += 1;
+            match client.id == itself {
+                true => peer.connection.end(),
+                false => {
+                    peer.abandon();
+                    self.again.push(index);
+                }
+            }
+        }
+        killed
+    }
+
+    fn go_on_after_pause(&mut self) {
+        let over = self.shared.pause.borrow_mut().take_over(Instant::now());
+        for index in over {
+            if let Some(Some(peer)) = self.peers.get_mut(index) {
+                peer.connection.go_on();
+                self.again.push(index);
+            }
+        }
+    }
+
     // ---- Memory
 
     fn count_memory(&mut self, index: usize) {
@@ -523,14 +627,14 @@ impl<P: Plane> Server<P> {
         self.shared.metrics.memory_bytes.store(now, Relaxed);
     }
 
-    /// Gives up the client whose connection keeps most; false if there is none left.
+    /// Gives up the client whose connection keeps most, of those that want to be kept last; false if there is none left.
     fn evict_largest(&mut self) -> bool {
         let connected = |peer: &&mut Box<Peer>| peer.stream.is_some();
         let peers = self.peers.iter_mut().enumerate();
         let peers = peers.filter_map(|(index, peer)| Some((index, peer.as_mut()?)));
         let Some((index, peer)) = peers
             .filter(|(_, peer)| connected(peer))
-            .max_by_key(|(_, peer)| peer.memory)
+            .max_by_key(|(_, peer)| (!peer.connection.client.is_kept, peer.memory))
         else {
             return false;
         };

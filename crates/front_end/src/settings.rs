@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use paxos::{Deployment, Time};
 
 use crate::channels::Channels;
+use crate::clients::Pause;
 use crate::cluster::Neighbour;
 use crate::metrics::Metrics;
 use crate::native::Native;
@@ -143,4 +144,6 @@ pub(crate) struct Shared {
     pub waits: RefCell<Waits>,
     /// Who has subscribed, and to what.
     pub channels: RefCell<Channels>,
+    /// Whether commands are postponed.
+    pub pause: RefCell<Pause>,
 }

@@ -34,6 +34,21 @@ impl Transaction {
         }
     }
 
+    /// How many commands are queued.
+    pub fn len(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Bytes of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Them all, each with its arguments.
+    pub fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
+        self.queued.iter().map(Vec::as_slice)
+    }
+
     /// A command couldn't be queued.
     pub fn refuse(&mut self) {
         self.is_broken = true;
@@ -204,6 +219,10 @@ fn run_all(
             } => {
                 logged.push((partitions, bytes));
                 items.push(Item::Logged(shape));
+            }
+            Outcome::Asks(_) => {
+                inner.fail("ERR what asks for clients isn't available in transactions");
+                items.push(Item::Answered(out));
             }
             Outcome::Answered | Outcome::Waits(_) | Outcome::Close => {
                 items.push(Item::Answered(out))

@@ -121,6 +121,14 @@ fn commands_and_their_errors() {
         SCAN 0 MATCH nothing* COUNT 1000|SCAN 0 COUNT 1000 MATCH t|SCAN 0 COUNT 1000 TYPE list|KEYS t|KEYS no*|KEYS|\
         CLIENT GETNAME|CLIENT SETNAME me|CLIENT GETNAME|CLIENT SETNAME|CLIENT|CLIENT NOSUCH|\
         CLIENT NO-EVICT on|CLIENT NO-EVICT maybe|CLIENT NO-EVICT|CLIENT ID x|CLIENT REPLY ON|\
+        CLIENT REPLY|CLIENT REPLY x|CLIENT REPLY ON x|CLIENT KILL|CLIENT KILL x|CLIENT KILL ID x|CLIENT KILL ID 0|\
+        CLIENT KILL ID 99999|CLIENT KILL TYPE x|CLIENT KILL TYPE pubsub|CLIENT KILL TYPE replica|CLIENT KILL USER nobody|\
+        CLIENT KILL USER default ID 99999|CLIENT KILL SKIPME x|CLIENT KILL ADDR|CLIENT KILL ID 1 X|\
+        CLIENT KILL X y|CLIENT KILL ADDR 1.2.3.4:5 LADDR 1.2.3.4:5|CLIENT LIST TYPE x|CLIENT LIST TYPE master|\
+        CLIENT LIST ID x|CLIENT LIST ID 99999|CLIENT LIST x|CLIENT LIST TYPE|CLIENT LIST ID|CLIENT INFO x|\
+        CLIENT PAUSE|CLIENT PAUSE x|CLIENT PAUSE -1|CLIENT PAUSE 10 x|CLIENT PAUSE 10 WRITE x|CLIENT UNPAUSE|CLIENT UNPAUSE x|\
+        CLIENT PAUSE 99999999999999999999|CLIENT PAUSE 0|CLIENT PAUSE 0 all|CLIENT TRACKING|CLIENT TRACKING off|\
+        CLIENT TRACKING x|CLIENT TRACKINGINFO|CLIENT TRACKINGINFO x|CLIENT GETREDIR|CLIENT CACHING yes|CLIENT CACHING|\
         CONFIG GET save|CONFIG GET nosuch|CONFIG GET|CONFIG NOSUCH|CONFIG|COMMAND NOSUCH|\
         COMMAND INFO nosuch|COMMAND COUNT x|AUTH x|AUTH a b|AUTH a b c|AUTH|AUTH default any|HELLO 1|\
         HELLO 2 BOGUS|HELLO 2 AUTH x|HELLO 2 AUTH a b|HELLO 2 SETNAME|RESET|GET none|INFO nosuch|TIME x|\
@@ -153,6 +161,23 @@ fn commands_and_their_errors() {
         ]
         .concat(),
     );
+    // Where answers are left out, the mark behind them must not be.
+    for silent in [
+        "CLIENT REPLY OFF|PING|SET k v|NOSUCH|GET|CLIENT REPLY ON|GET k",
+        "CLIENT REPLY SKIP|PING|ECHO a",
+        "CLIENT REPLY SKIP|SET k w|GET k",
+        "INCR r|CLIENT REPLY SKIP|INCR r|INCR r",
+        "CLIENT REPLY SKIP|CLIENT REPLY SKIP|ECHO b|ECHO c",
+        "CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO d",
+        "CLIENT REPLY OFF|CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO e",
+        "CLIENT REPLY SKIP|NOSUCH|ECHO f",
+        "CLIENT REPLY SKIP|CLIENT LIST|ECHO g",
+        "CLIENT REPLY OFF|MULTI|INCR r|EXEC|CLIENT REPLY ON|GET r",
+        "CLIENT REPLY OFF|RESET|ECHO h",
+        "CLIENT REPLY SKIP|RESET|ECHO i",
+    ] {
+        script.push(silent.split('|').flat_map(words).collect());
+    }
     // All of a transaction comes together: the mark between answers would be queued, too.
     for transaction in [
         "MULTI|EXEC",
@@ -277,4 +302,139 @@ fn a_slow_sender_is_understood() {
         answers.push(answer(&mut client, &words("GET slow")));
     }
     assert_eq!(answers[0], answers[1]);
+}
+
+/// What CLIENT INFO says of one thing.
+fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    let found = line.split(' ').find_map(|word| word.strip_prefix(name));
+    found.unwrap_or_else(|| panic!("{name} in {line}"))
+}
+
+fn is_over(client: &mut Client) -> bool {
+    matches!(client.0.read(&mut [0]), Ok(0) | Err(_))
+}
+
+/// Does things to clients, and says what came of it, without what is different each time.
+fn deal_with_clients(address: SocketAddr) -> Vec<String> {
+    let mut seen = Vec::new();
+    let mut one = Client::connect(address);
+    let info = |client: &mut Client| {
+        let info = answer(client, &words("CLIENT INFO"));
+        info.lines()
+            .find(|line| line.starts_with("id="))
+            .unwrap()
+            .to_owned()
+    };
+    let id = |client: &mut Client| field(&info(client), "id=").to_owned();
+    let mut other = Client::connect(address);
+    let line = info(&mut other);
+    let shown: Vec<&str> = line
+        .split(' ')
+        .filter_map(|word| word.split('=').next())
+        .collect();
+    // Redis 7.2 has others behind these.
+    seen.push(shown[..28].join(" "));
+    for name in [
+        "db=", "sub=", "multi=", "flags=", "cmd=", "user=", "redir=", "resp=",
+    ] {
+        seen.push(field(&line, name).trim().to_owned());
+    }
+    other.ask(&["CLIENT", "SETNAME", "other"], "+OK\r\n");
+    other.ask(&["SET", "k", "v"], "+OK\r\n");
+    other.ask(&["MULTI"], "+OK\r\n");
+    other.ask(&["GET", "k"], "+QUEUED\r\n");
+    let its = id(&mut one);
+    let listed = answer(&mut one, &words("CLIENT LIST"));
+    for line in listed.lines().filter(|line| line.starts_with("id=")) {
+        for name in ["name=", "flags=", "multi=", "cmd="] {
+            seen.push(field(line, name).to_owned());
+        }
+    }
+    let listed = answer(
+        &mut one,
+        &words(&format!("CLIENT LIST ID 99999 {its} {its}")),
+    );
+    seen.push(listed.matches(&format!("id={its} ")).count().to_string());
+
+    for how in ["ID", "ADDR", "LADDR", "old", "TYPE"] {
+        let mut victim = Client::connect(address);
+        let line = info(&mut victim);
+        let kill = match how {
+            "ID" => format!("CLIENT KILL ID {}", field(&line, "id=")),
+            // Both clients have the same.
+            "LADDR" => format!(
+                "CLIENT KILL LADDR {} ADDR {}",
+                field(&line, "laddr="),
+                field(&line, "addr=")
+            ),
+            "old" => format!("CLIENT KILL {}", field(&line, "addr=")),
+            "TYPE" => "CLIENT KILL TYPE normal SKIPME yes".to_owned(),
+            _ => format!("CLIENT KILL ADDR {}", field(&line, "addr=")),
+        };
+        seen.push(format!("{how} {}", answer(&mut one, &words(&kill))));
+        seen.push(is_over(&mut victim).to_string());
+    }
+    // The last one was everybody.
+    seen.push(is_over(&mut other).to_string());
+    let itself = format!("CLIENT KILL ID {its} SKIPME no");
+    one.send(&[words(&itself), words("PING")].concat());
+    seen.push(String::from_utf8_lossy(&one.rest()).into_owned());
+
+    // A pause of writes ends when somebody says so.
+    let (mut one, mut writer) = (Client::connect(address), Client::connect(address));
+    let blocked = |client: &mut Client| {
+        let info = answer(client, &words("INFO clients"));
+        let mut lines = info
+            .lines()
+            .filter_map(|line| line.strip_prefix("blocked_clients:"));
+        lines.next().unwrap().to_owned()
+    };
+    one.ask(&["CLIENT", "PAUSE", "100000", "WRITE"], "+OK\r\n");
+    writer.ask(
+        &["SET", "k"],
+        "-ERR wrong number of arguments for 'set' command\r\n",
+    );
+    writer.send(&[words("GET k"), words("SET k w"), words("GET k")].concat());
+    writer.expect("$1\r\nv\r\n");
+    eventually("it is postponed", || blocked(&mut one) == "1");
+    one.ask(&["GET", "k"], "$1\r\nv\r\n");
+    let line = answer(&mut one, &words("CLIENT LIST"));
+    seen.push(
+        line.lines()
+            .filter(|line| line.contains("flags=b"))
+            .count()
+            .to_string(),
+    );
+    one.ask(&["CLIENT", "UNPAUSE"], "+OK\r\n");
+    writer.expect("+OK\r\n$1\r\nw\r\n");
+    // One of everything ends by itself, and what was sent meanwhile is done behind it.
+    one.ask(&["CLIENT", "PAUSE", "50"], "+OK\r\n");
+    one.ask(&["PING"], "+PONG\r\n");
+    one.ask(&["CLIENT", "PAUSE", "100000", "WRITE"], "+OK\r\n");
+    one.ask(&["MULTI"], "+OK\r\n");
+    one.ask(&["GET", "k"], "+QUEUED\r\n");
+    one.ask(&["EXEC"], "*1\r\n$1\r\nw\r\n");
+    // Who is gone while it is postponed has done nothing yet.
+    writer.send(&words("SET k x"));
+    eventually("it is postponed", || blocked(&mut one) == "1");
+    let its = answer(&mut one, &words("CLIENT LIST"));
+    let its = its.lines().find(|line| line.contains("flags=b")).unwrap();
+    let kill = format!("CLIENT KILL ID {}", field(its, "id="));
+    seen.push(answer(&mut one, &words(&kill)));
+    seen.push(is_over(&mut writer).to_string());
+    one.ask(&["CLIENT", "UNPAUSE"], "+OK\r\n");
+    one.ask(&["GET", "k"], "$1\r\nw\r\n");
+    seen
+}
+
+#[test]
+fn clients_are_shown_ended_and_paused() {
+    let Some(redis) = Redis::start(&[]) else {
+        return;
+    };
+    let cluster = Cluster::start("compare-clients", Faults::default());
+    assert_eq!(
+        deal_with_clients(cluster.address),
+        deal_with_clients(redis.address)
+    );
 }

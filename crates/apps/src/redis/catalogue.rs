@@ -201,6 +201,11 @@ impl Spec {
         ["publish", "spublish"].contains(&self.name.as_str())
     }
 
+    /// Whether it may change anything, or tell anybody something.
+    pub fn may_write(&self) -> bool {
+        self.has("write") || self.has("may_replicate")
+    }
+
     /// Whether it may wait, if it is executed by itself.
     pub fn may_wait(&self) -> bool {
         self.has("blocking") && self.name != "wait"
