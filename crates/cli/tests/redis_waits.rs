@@ -379,3 +379,151 @@ fn messages_reach_subscribers_at_all_replicas() {
     });
     cluster.assert_replicas_agree(3);
 }
+
+/// As Redis tells them, whose clients wait within it.
+#[test]
+fn who_waits_for_a_group_is_told_that_it_is_gone() {
+    let Some(cluster) = start(1) else { return };
+    let (mut one, mut other) = (cluster.connect(0), cluster.connect(2));
+    let no_stream = "UNBLOCKED the stream key no longer exists";
+    let no_group = "NOGROUP the consumer group this client was blocked on no longer exists";
+    for (ends, says) in [
+        (&["DEL s"][..], no_stream),
+        (&["SET s v"], no_stream),
+        (&["RENAME s x"], no_stream),
+        (&["SET x v", "RENAME x s"], no_stream),
+        (&["FLUSHALL"], no_stream),
+        (&["XGROUP DESTROY s g"], no_group),
+        (&["XADD x 5-1 f v", "RENAME x s"], no_group),
+    ] {
+        for keys in ["s >", "t s > >"] {
+            for words in [
+                "DEL s t x",
+                "XGROUP CREATE s g $ MKSTREAM",
+                "XGROUP CREATE t g $ MKSTREAM",
+            ] {
+                ask(&mut other, words);
+            }
+            send(
+                &mut one,
+                &format!("XREADGROUP GROUP g c BLOCK 0 STREAMS {keys}"),
+            );
+            await_waiting(&cluster, 0, 1);
+            for words in ends {
+                ask(&mut other, words);
+            }
+            assert_eq!(one.read().unwrap(), Reply::Error(says.into()), "{ends:?}");
+        }
+    }
+    cluster.assert_replicas_agree(3);
+}
+
+/// Whatever each of them waits with, and whichever connection was there first.
+#[test]
+fn who_waits_longest_for_a_key_is_served_first() {
+    let Some(cluster) = start(1) else { return };
+    let mut waiting: Vec<Connection> = (0..4).map(|_| cluster.connect(0)).collect();
+    let mut other = cluster.connect(1);
+    waiting.reverse();
+    let asked = [
+        "BZMPOP 0 2 z y MIN COUNT 1",
+        "BZMPOP 0 2 z y MAX COUNT 10",
+        "BZMPOP 0 2 z y MIN COUNT 10",
+        "BZMPOP 0 2 z y MAX COUNT 1",
+    ];
+    for (n, (connection, words)) in waiting.iter_mut().zip(asked).enumerate() {
+        send(connection, words);
+        await_waiting(&cluster, 0, n as u64 + 1);
+    }
+    let all = |key: &str, members: &[(&str, &str)]| {
+        let pairs = members
+            .iter()
+            .map(|(member, score)| array(&[member, score]));
+        Reply::Array(vec![bulk(key), Reply::Array(pairs.collect())])
+    };
+    for words in ["MULTI", "ZADD z 1 a 2 b 3 c", "ZADD y 1 a 2 b 3 c", "EXEC"] {
+        ask(&mut other, words);
+    }
+    assert_eq!(waiting[0].read().unwrap(), all("z", &[("a", "1")]));
+    assert_eq!(
+        waiting[1].read().unwrap(),
+        all("z", &[("c", "3"), ("b", "2")])
+    );
+    assert_eq!(
+        waiting[2].read().unwrap(),
+        all("y", &[("a", "1"), ("b", "2"), ("c", "3")])
+    );
+    await_waiting(&cluster, 0, 1);
+    ask(&mut other, "ZADD y 1 a 2 b");
+    assert_eq!(waiting[3].read().unwrap(), all("y", &[("b", "2")]));
+
+    // Of several keys the one that was written first.
+    for (waits, changes, answer) in [
+        (
+            "BLPOP a b c 0",
+            &["RPUSH c 1", "RPUSH b 2", "RPUSH a 3"][..],
+            array(&["c", "1"]),
+        ),
+        (
+            "BZPOPMIN a b c 0",
+            &["ZADD b 2 m", "ZADD c 1 m", "ZADD a 3 m"],
+            array(&["b", "m", "2"]),
+        ),
+        (
+            "BLMPOP 0 3 a b c LEFT",
+            &["RPUSH b 2", "RPUSH a 3"],
+            Reply::Array(vec![bulk("b"), array(&["2"])]),
+        ),
+    ] {
+        ask(&mut other, "DEL a b c");
+        send(&mut waiting[0], waits);
+        await_waiting(&cluster, 0, 1);
+        ask(&mut other, "MULTI");
+        for words in changes {
+            ask(&mut other, words);
+        }
+        ask(&mut other, "EXEC");
+        assert_eq!(waiting[0].read().unwrap(), answer, "{waits}");
+    }
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn clients_that_want_no_answers_get_their_messages() {
+    let Some(cluster) = start(1) else { return };
+    let (mut one, mut other) = (cluster.connect(0), cluster.connect(1));
+    for words in ["CLIENT REPLY OFF", "SET k v", "NOSUCH", "SUBSCRIBE news"] {
+        send(&mut one, words);
+    }
+    let told = |kind: &str, last: Reply| Reply::Array(vec![bulk(kind), bulk("news"), last]);
+    assert_eq!(one.read().unwrap(), told("subscribe", Reply::Int(1)));
+    ask(&mut other, "PUBLISH news 1");
+    assert_eq!(one.read().unwrap(), told("message", bulk("1")));
+    let Reply::Bulk(Some(listed)) = cluster.call(0, &["CLIENT", "LIST", "TYPE", "pubsub"]) else {
+        panic!("no text");
+    };
+    let listed = String::from_utf8(listed).unwrap();
+    assert!(
+        listed.contains("flags=P") && listed.contains("cmd=subscribe"),
+        "{listed}"
+    );
+    send(&mut one, "UNSUBSCRIBE news");
+    assert_eq!(one.read().unwrap(), told("unsubscribe", Reply::Int(0)));
+    for words in ["LPUSH l 1", "CLIENT REPLY ON"] {
+        send(&mut one, words);
+    }
+    assert_eq!(one.read().unwrap(), Reply::Simple("OK".into()));
+    assert_eq!(ask(&mut one, "LRANGE l 0 -1"), array(&["1"]));
+    // Who is ended while it waits takes nothing.
+    send(&mut one, "BLPOP q 0");
+    await_waiting(&cluster, 0, 1);
+    assert_eq!(
+        cluster.call(0, &["CLIENT", "KILL", "TYPE", "normal"]),
+        Reply::Int(1)
+    );
+    assert!(one.read().is_err());
+    await_waiting(&cluster, 0, 0);
+    ask(&mut other, "RPUSH q v");
+    assert_eq!(cluster.call(0, &["LPOP", "q"]), bulk("v"));
+    expect_error(&mut other, "CLIENT TRACKING ON", "isn't available here");
+}

@@ -394,7 +394,7 @@ impl Connection {
         self.waits = Some(waiting);
         match is_unknown {
             true => {
-                self.try_wait(shared);
+                self.try_wait(&[], shared);
             }
             false => self.stand_in_line(shared),
         }
@@ -418,12 +418,12 @@ impl Connection {
         }
     }
 
-    /// Tries the command that waits; false if there is none any more.
-    pub fn try_wait(&mut self, shared: &Shared) -> bool {
+    /// Tries the command that waits, on these keys first; false if there is none any more.
+    pub fn try_wait(&mut self, first: &[Vec<u8>], shared: &Shared) -> bool {
         let (Some(waiting), Some(native)) = (&mut self.waits, &shared.native) else {
             return false;
         };
-        let bytes = waiting.encode(native.stamp());
+        let bytes = waiting.encode(native.stamp(), first);
         let reads = waiting.is_read && !waiting.is_unknown() && shared.without_log;
         waiting.tries = true;
         if !reads {

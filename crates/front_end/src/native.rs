@@ -308,7 +308,7 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
         return Some(Outcome::Answered);
     };
     waiting.partitions = partitions;
-    let len = waiting.encode(Stamp::default()).len();
+    let len = waiting.max_len();
     if len > max_len(partitions, call.shared) {
         call.fail(too_large(len as u64, partitions, call.shared));
         return Some(Outcome::Answered);

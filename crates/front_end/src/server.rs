@@ -828,7 +828,7 @@ impl<P: Plane> Server<P> {
             let peer = peer_of(&mut self.peers, waiter);
             let goes_on = match (peer, act) {
                 (None, _) => false,
-                (Some(peer), Act::Try) => peer.connection.try_wait(&self.shared),
+                (Some(peer), Act::Try(first)) => peer.connection.try_wait(&first, &self.shared),
                 (Some(peer), Act::Answer(answer)) => {
                     peer.connection.wait_is_over(&answer, &self.shared);
                     true

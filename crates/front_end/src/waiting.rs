@@ -17,6 +17,13 @@ const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 /// Of those that wait, who may be told by this error of another key than the one that they wait for.
 const MOVES: [&str; 2] = ["blmove", "brpoplpush"];
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
+/// What a question about a key has in the log, besides the key.
+const ABOUT_A_KEY: usize = 16;
+const NO_GROUP: &[u8] = b"-NOGROUP ";
+/// What a client of a group is told whose stream, or group, goes away while it waits.
+const STREAM_GONE: &[u8] = b"-UNBLOCKED the stream key no longer exists\r\n";
+const GROUP_GONE: &[u8] =
+    b"-NOGROUP the consumer group this client was blocked on no longer exists\r\n";
 
 /// A command that may wait.
 pub(crate) struct Waiting {
@@ -27,6 +34,8 @@ pub(crate) struct Waiting {
     /// As it is tried: as one that waits for ever.
     args: Vec<Vec<u8>>,
     pub keys: Vec<Vec<u8>>,
+    /// Which arguments they are.
+    places: Vec<usize>,
     /// None: it waits for ever.
     pub deadline: Option<Instant>,
     /// It changes nothing.
@@ -35,6 +44,8 @@ pub(crate) struct Waiting {
     last_ids: Vec<(usize, usize)>,
     /// Whether something of it is under way.
     pub tries: bool,
+    /// Whether it reads for a group of streams.
+    is_of_group: bool,
     /// Whether it goes on waiting if its key has become one of another type.
     outwaits_types: bool,
     /// What the last try that found nothing was answered.
@@ -87,7 +98,8 @@ impl Waiting {
         };
         last_ids.sort_unstable();
         let keys = spec.keys(&borrowed(&args)).known;
-        let keys: Vec<Vec<u8>> = keys.iter().map(|(at, _)| args[*at].clone()).collect();
+        let places: Vec<usize> = keys.iter().map(|(at, _)| *at).collect();
+        let keys: Vec<Vec<u8>> = places.iter().map(|at| args[*at].clone()).collect();
         let outwaits_types = keys.len() == 1 && !MOVES.contains(&spec.name.as_str());
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
         Ok(Some(Waiting {
@@ -95,11 +107,13 @@ impl Waiting {
             partitions: Partitions::default(),
             resp3,
             keys,
+            places,
             deadline: timeout.and_then(|timeout| now.checked_add(timeout)),
             is_read: spec.is_read,
             last_ids,
             args,
             tries: false,
+            is_of_group: spec.name == "xreadgroup",
             outwaits_types,
             nothing: None,
         }))
@@ -114,6 +128,7 @@ impl Waiting {
         Question {
             pid: self.partitions.lowest(),
             resp3: self.resp3,
+            takes: !self.is_read,
             args: self.args.clone(),
         }
     }
@@ -123,30 +138,71 @@ impl Waiting {
         2 * self.args.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// As it goes into the log, or to the worker. Redis doesn't wait within a transaction.
-    pub fn encode(&self, stamp: Stamp) -> Vec<u8> {
-        let (args, mut bytes) = (borrowed(&self.args), Vec::new());
-        let streams: Vec<Vec<&[u8]>> = self
-            .last_ids
-            .iter()
-            .map(|(key, _)| vec![&b"XINFO"[..], b"STREAM", args[*key]])
-            .collect();
+    /// Bytes that it has in the log, at most.
+    pub fn max_len(&self) -> usize {
+        let named_again = match self.is_of_group {
+            true => self.keys.iter().map(|key| key.len() + ABOUT_A_KEY).sum(),
+            false => 0,
+        };
+        self.encode(Stamp::default(), &[]).len() + named_again
+    }
+
+    /// As it goes into the log, or to the worker, with these keys first. Redis doesn't wait within a transaction.
+    pub fn encode(&self, stamp: Stamp, first: &[Vec<u8>]) -> Vec<u8> {
         let exec = |resp3, commands| Command::Exec {
             stamp,
             resp3,
             watched: Vec::new(),
             commands,
         };
+        let about_keys = |words: &[&'static [u8]]| -> Vec<Vec<&[u8]>> {
+            let all = self.keys.iter();
+            all.map(|key| [words, &[key]].concat()).collect()
+        };
+        let mut bytes = Vec::new();
         match (self.is_unknown(), self.is_read) {
-            (true, _) => exec(false, streams),
+            (true, _) => exec(false, self.streams_of_last_ids()),
             (false, true) => Command::Query {
                 resp3: self.resp3,
-                args,
+                args: borrowed(&self.args),
             },
-            (false, false) => exec(self.resp3, vec![args]),
+            (false, false) => {
+                let mut commands = match self.may_be_gone() {
+                    true => about_keys(&[b"TYPE"]),
+                    false => Vec::new(),
+                };
+                commands.push(self.with_first(first));
+                exec(self.resp3, commands)
+            }
         }
         .encode(&mut bytes);
         bytes
+    }
+
+    fn streams_of_last_ids(&self) -> Vec<Vec<&[u8]>> {
+        let all = self.last_ids.iter();
+        all.map(|(key, _)| vec![&b"XINFO"[..], b"STREAM", &self.args[*key]])
+            .collect()
+    }
+
+    /// Whether it has waited for streams that may be gone meanwhile.
+    fn may_be_gone(&self) -> bool {
+        self.is_of_group && self.nothing.is_some()
+    }
+
+    /// The arguments, with these keys before the others.
+    fn with_first<'a>(&'a self, first: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
+        let mut args = borrowed(&self.args);
+        // Streams have ids behind them.
+        if !self.is_of_group {
+            let others = self.keys.iter().filter(|key| !first.contains(key));
+            let keys = first.iter().chain(others);
+            self.places
+                .iter()
+                .zip(keys)
+                .for_each(|(place, key)| args[*place] = key);
+        }
+        args
     }
 
     /// Understands the answer.
@@ -157,10 +213,14 @@ impl Waiting {
                 Err(error) => Tried::Something(error),
             };
         }
-        let alone = match self.is_read {
-            true => answer,
-            false => answer.strip_prefix(b"*1\r\n").unwrap_or(answer),
-        };
+        let (types, alone) = self.split(answer);
+        if types.is_some() && [NO_GROUP, WRONG_TYPE].iter().any(|e| alone.starts_with(e)) {
+            let are_streams = types.is_some_and(|types| types.iter().all(|t| *t == b"stream"));
+            return Tried::Something(match are_streams {
+                true => GROUP_GONE,
+                false => STREAM_GONE,
+            });
+        }
         let has_other_type = self.outwaits_types && alone.starts_with(WRONG_TYPE);
         let nothing = match NOTHING.into_iter().find(|nothing| *nothing == alone) {
             None if has_other_type => self.nothing,
@@ -171,6 +231,32 @@ impl Waiting {
             Some(nothing) => Tried::Nothing(nothing),
             None => Tried::Something(alone),
         }
+    }
+
+    /// The types of its keys, if they were asked for, and the answer to the command itself.
+    fn split<'a>(&self, answer: &'a [u8]) -> (Option<Vec<&'a [u8]>>, &'a [u8]) {
+        if self.is_read {
+            return (None, answer);
+        }
+        let asked = if self.may_be_gone() {
+            self.keys.len()
+        } else {
+            0
+        };
+        let head = format!("*{}\r\n", asked + 1);
+        let Some(mut rest) = answer.strip_prefix(head.as_bytes()) else {
+            return (None, answer);
+        };
+        let mut types = Vec::new();
+        for _ in 0..asked {
+            let end = rest.windows(2).position(|pair| pair == b"\r\n");
+            let Some(end) = end.filter(|end| *end > 0) else {
+                return (None, answer);
+            };
+            types.push(&rest[1..end]);
+            rest = &rest[end + 2..];
+        }
+        (self.may_be_gone().then_some(types), rest)
     }
 
     /// From what XINFO says of each stream. An error if one is none.

@@ -4,10 +4,11 @@
 //! replica executes tells of that.
 //!
 //! Clients that ask for the same stand in a queue, and only the first of them tries. If it gets something the next one tries, until
-//! there is nothing. So whoever waits longest here is served first, and a change costs as many tries as it serves clients, and one
-//! more.
+//! there is nothing. Those that ask for something else, and take from one of the same keys, try one after the other, too: in the order
+//! in which they began to wait. So whoever waits longest here is served first, and a change costs as many tries as it serves
+//! clients, and one more for each question.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use apps::redis::News;
@@ -30,6 +31,8 @@ pub(crate) struct Question {
     pub pid: PartitionId,
     /// How the answer is written.
     pub resp3: bool,
+    /// Whether it takes what it gets, so that nobody else gets it.
+    pub takes: bool,
     /// The command, as one that would wait for ever.
     pub args: Vec<Vec<u8>>,
 }
@@ -37,8 +40,8 @@ pub(crate) struct Question {
 /// What a connection is to do.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// Try its command.
-    Try,
+    /// Try its command, on these keys first: they have changed in this order.
+    Try(Vec<Vec<u8>>),
     /// Answer this: it waits no longer.
     Answer(Vec<u8>),
 }
@@ -46,6 +49,8 @@ pub(crate) enum Act {
 /// A client that waits.
 struct Waiting {
     waiter: Waiter,
+    /// It is the so-manieth that has begun to wait.
+    since: u64,
     deadline: Option<Instant>,
     /// It waits no longer: what it is to be answered, unless a try that is under way gets something. None: as if the time were up.
     ends: Option<Option<Vec<u8>>>,
@@ -67,6 +72,9 @@ struct Asked {
     waiting: VecDeque<Waiting>,
     tries: bool,
     again: Again,
+    /// Keys that have changed since there was nothing, in this order; and how many of them the last try knew.
+    changed: Vec<Vec<u8>>,
+    known_changes: usize,
     /// When it was tried last.
     tried: Instant,
     /// What is answered where there is nothing.
@@ -82,7 +90,10 @@ pub(crate) struct Waits {
     asked: BTreeMap<u64, Asked>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
+    /// Keys from which a try that is under way may take something: of which question it is.
+    tried: HashMap<Vec<u8>, u64>,
     keys: usize,
+    begun: u64,
     /// What each client waits for.
     clients: HashMap<u64, u64>,
     deadlines: BTreeSet<(Instant, u64)>,
@@ -119,10 +130,12 @@ impl Waits {
             Some(id) => *id,
             None => self.ask(question, keys)?,
         };
+        self.begun += 1;
         let asked = self.asked.get_mut(&id).expect("known");
         let is_first = asked.waiting.is_empty();
         asked.waiting.push_back(Waiting {
             waiter,
+            since: self.begun,
             deadline,
             ends: None,
         });
@@ -130,7 +143,7 @@ impl Waits {
         self.deadlines
             .extend(deadline.map(|at| (at, waiter.client)));
         if is_first {
-            self.try_now(id);
+            self.look_at(vec![id], Again::Now);
         }
         Ok(())
     }
@@ -153,6 +166,8 @@ impl Waits {
             waiting: VecDeque::new(),
             tries: false,
             again: Again::No,
+            changed: Vec::new(),
+            known_changes: 0,
             tried: Instant::now(),
             nothing: None,
         };
@@ -162,7 +177,17 @@ impl Waits {
 
     /// What connections are to do, in this order.
     pub fn take_acts(&mut self) -> Vec<(Waiter, Act)> {
-        std::mem::take(&mut self.acts)
+        let mut acts = std::mem::take(&mut self.acts);
+        // Whatever has changed until they try.
+        for (waiter, act) in &mut acts {
+            let id = self.clients.get(&waiter.client);
+            let asked = id.and_then(|id| self.asked.get_mut(id));
+            if let (Act::Try(first), Some(asked)) = (act, asked) {
+                *first = asked.changed.clone();
+                asked.known_changes = first.len();
+            }
+        }
+        acts
     }
 
     // ---- What has changed
@@ -171,6 +196,12 @@ impl Waits {
     pub fn changed(&mut self, key: &[u8]) {
         let of = self.by_key.get(key);
         let of: Vec<u64> = of.iter().flat_map(|ids| ids.iter().copied()).collect();
+        for id in &of {
+            let asked = self.asked.get_mut(id).expect("known");
+            if asked.keys.len() > 1 && !asked.changed.iter().any(|known| known == key) {
+                asked.changed.push(key.to_vec());
+            }
+        }
         self.look_at(of, Again::Now);
     }
 
@@ -186,38 +217,65 @@ impl Waits {
         self.look_at(of, again);
     }
 
-    /// Tries all of these again. Where several share a key, who waits longest comes first.
-    fn look_at(&mut self, mut of: Vec<u64>, again: Again) {
-        of.sort_by_key(|id| {
-            let first = self.asked[id].waiting.front();
-            first.map(|first| first.waiter.client)
-        });
-        of.into_iter().for_each(|id| self.try_again(id, again));
+    /// Tries all of these again, as soon as it is their turn.
+    fn look_at(&mut self, of: Vec<u64>, again: Again) {
+        for id in &of {
+            let asked = self.asked.get_mut(id).expect("known");
+            if again == Again::Later && !asked.tries {
+                self.later.insert((asked.tried + BETWEEN_GUESSES, *id));
+                continue;
+            }
+            asked.again = asked.again.max(again);
+        }
+        self.try_in_turn(of);
     }
 
-    fn try_again(&mut self, id: u64, again: Again) {
-        let asked = self.asked.get_mut(&id).expect("known");
-        if asked.tries {
-            asked.again = asked.again.max(again);
-            return;
-        }
-        match again {
-            Again::No => {}
-            Again::Later => {
-                self.later.insert((asked.tried + BETWEEN_GUESSES, id));
+    /// Tries those of them that are to be tried now, and whose keys nobody tries who was there earlier.
+    fn try_in_turn(&mut self, of: Vec<u64>) {
+        let since = |id: &u64| {
+            let asked = self.asked.get(id)?;
+            let is_due = asked.again == Again::Now && !asked.tries;
+            Some((asked.waiting.front().filter(|_| is_due)?.since, *id))
+        };
+        let mut due: Vec<(u64, u64)> = of.iter().filter_map(since).collect();
+        due.sort_unstable();
+        let mut claimed: HashSet<Vec<u8>> = HashSet::new();
+        for (_, id) in due {
+            let asked = &self.asked[&id];
+            let is_busy = |key: &Vec<u8>| self.tried.contains_key(key) || claimed.contains(key);
+            match asked.question.takes && asked.keys.iter().any(is_busy) {
+                true => claimed.extend(asked.keys.iter().cloned()),
+                false => self.try_now(id),
             }
-            Again::Now => self.try_now(id),
         }
     }
 
     fn try_now(&mut self, id: u64) {
         let asked = self.asked.get_mut(&id).expect("known");
-        if let Some(first) = asked.waiting.front().filter(|_| !asked.tries) {
-            asked.tries = true;
-            asked.again = Again::No;
-            asked.tried = Instant::now();
-            self.acts.push((first.waiter, Act::Try));
+        let Some(first) = asked.waiting.front() else {
+            return;
+        };
+        asked.tries = true;
+        asked.again = Again::No;
+        asked.tried = Instant::now();
+        asked.known_changes = 0;
+        self.acts.push((first.waiter, Act::Try(Vec::new())));
+        if asked.question.takes {
+            let keys = asked.keys.iter().map(|key| (key.clone(), id));
+            self.tried.extend(keys);
         }
+    }
+
+    /// A try has ended: its keys are free for those who wait for them.
+    fn release(&mut self, keys: &[Vec<u8>], id: u64) {
+        let mut of = BTreeSet::from([id]);
+        for key in keys {
+            if self.tried.get(key) == Some(&id) {
+                self.tried.remove(key);
+            }
+            of.extend(self.by_key.get(key).into_iter().flatten());
+        }
+        self.try_in_turn(of.into_iter().collect());
     }
 
     // ---- What comes of tries
@@ -237,6 +295,7 @@ impl Waits {
         };
         let asked = self.asked.get_mut(&id).expect("known");
         asked.nothing.get_or_insert_with(|| nothing.to_vec());
+        asked.changed.drain(..asked.known_changes);
         let again = asked.again;
         self.go_on(id, again);
     }
@@ -254,8 +313,10 @@ impl Waits {
         if again < Again::Now && asked.nothing.is_some() {
             ended.into_iter().for_each(|client| self.end(client));
         }
-        if self.asked.contains_key(&id) {
-            self.try_again(id, again);
+        if let Some(asked) = self.asked.get(&id) {
+            let keys = asked.keys.clone();
+            self.look_at(vec![id], again);
+            self.release(&keys, id);
         }
     }
 
@@ -296,7 +357,7 @@ impl Waits {
             }
             self.later.pop_first();
             if self.asked.contains_key(&id) {
-                self.try_again(id, Again::Now);
+                self.look_at(vec![id], Again::Now);
             }
         }
     }
@@ -360,15 +421,16 @@ impl Waits {
         };
         self.known.remove(&asked.question);
         self.keys -= asked.keys.len();
-        for key in asked.keys {
-            self.news.forget(&key);
-            if let Some(ids) = self.by_key.get_mut(&key) {
+        for key in &asked.keys {
+            self.news.forget(key);
+            if let Some(ids) = self.by_key.get_mut(key) {
                 ids.remove(&id);
                 if ids.is_empty() {
-                    self.by_key.remove(&key);
+                    self.by_key.remove(key);
                 }
             }
         }
+        self.release(&asked.keys, id);
     }
 }
 
@@ -389,6 +451,7 @@ mod tests {
         Question {
             pid: 0,
             resp3: false,
+            takes: true,
             args: vec![b"BLPOP".to_vec(), key.into(), b"0".to_vec()],
         }
     }
@@ -410,6 +473,10 @@ mod tests {
         assert_eq!(taken, acts);
     }
 
+    fn tries() -> Act {
+        Act::Try(Vec::new())
+    }
+
     fn over() -> Act {
         Act::Answer(NOTHING.to_vec())
     }
@@ -420,7 +487,7 @@ mod tests {
         for client in 1..=3 {
             begin(&mut waits, client, "k", None);
         }
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         assert_eq!(waits.count(), 0, "there may be something");
         waits.found_nothing(1, NOTHING);
         assert_eq!(waits.count(), 3);
@@ -428,9 +495,9 @@ mod tests {
         expect(&mut waits, &[]);
         waits.changed(b"k");
         waits.changed(b"k");
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         waits.served(1);
-        expect(&mut waits, &[(2, Act::Try)]);
+        expect(&mut waits, &[(2, tries())]);
         waits.found_nothing(2, NOTHING);
         expect(&mut waits, &[]);
         assert_eq!(waits.count(), 2);
@@ -441,29 +508,87 @@ mod tests {
         let mut waits = Waits::default();
         begin(&mut waits, 1, "k", None);
         waits.changed(b"k");
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         waits.found_nothing(1, NOTHING);
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         waits.found_nothing(1, NOTHING);
         expect(&mut waits, &[]);
     }
 
-    #[test]
-    fn different_questions_about_a_key_are_all_tried() {
-        let mut waits = Waits::default();
-        begin(&mut waits, 2, "k", None);
-        let other = Question {
+    fn moves(key: &str, takes: bool) -> Question {
+        Question {
+            takes,
             args: vec![b"BLMOVE".to_vec()],
-            ..pop("k")
-        };
-        let keys = [b"k".to_vec()];
-        waits.begin(waiter(1), other, &keys, None).unwrap();
-        waits.take_acts();
-        for client in [1, 2] {
-            waits.found_nothing(client, NOTHING);
+            ..pop(key)
         }
+    }
+
+    #[test]
+    fn different_questions_about_a_key_are_tried_in_the_order_of_those_who_ask() {
+        let mut waits = Waits::default();
+        let keys = [b"k".to_vec()];
+        begin(&mut waits, 2, "k", None);
+        waits
+            .begin(waiter(1), moves("k", true), &keys, None)
+            .unwrap();
+        begin(&mut waits, 3, "k", None);
+        expect(&mut waits, &[(2, tries())]);
+        waits.found_nothing(2, NOTHING);
+        expect(&mut waits, &[(1, tries())]);
+        waits.found_nothing(1, NOTHING);
+        expect(&mut waits, &[]);
+        // There are two items. The third client asks what the first one asks, and began last.
         waits.changed(b"k");
-        expect(&mut waits, &[(1, Act::Try), (2, Act::Try)]);
+        expect(&mut waits, &[(2, tries())]);
+        waits.served(2);
+        expect(&mut waits, &[(1, tries())]);
+        waits.served(1);
+        expect(&mut waits, &[(3, tries())]);
+        waits.found_nothing(3, NOTHING);
+        expect(&mut waits, &[]);
+        // Who goes away while it tries holds up nobody.
+        waits
+            .begin(waiter(4), moves("k", true), &keys, None)
+            .unwrap();
+        waits.changed(b"k");
+        waits.leave(4);
+        expect(&mut waits, &[(4, tries()), (3, tries())]);
+        waits.leave(3);
+        assert!(waits.asked.is_empty() && waits.tried.is_empty() && waits.by_key.is_empty());
+    }
+
+    #[test]
+    fn who_takes_nothing_waits_for_nobody() {
+        let mut waits = Waits::default();
+        let keys = [b"k".to_vec()];
+        begin(&mut waits, 1, "k", None);
+        waits
+            .begin(waiter(2), moves("k", false), &keys, None)
+            .unwrap();
+        expect(&mut waits, &[(1, tries()), (2, tries())]);
+    }
+
+    #[test]
+    fn the_key_that_changed_first_is_tried_first() {
+        let mut waits = Waits::default();
+        let keys = ["a", "b", "c"].map(|key| key.as_bytes().to_vec());
+        waits.begin(waiter(1), pop("a"), &keys, None).unwrap();
+        waits.begin(waiter(2), pop("a"), &keys, None).unwrap();
+        waits.found_nothing(1, NOTHING);
+        waits.take_acts();
+        let first = |keys: &[&str]| {
+            let keys = keys.iter().map(|key| key.as_bytes().to_vec());
+            Act::Try(keys.collect())
+        };
+        waits.changed(b"c");
+        waits.changed(b"a");
+        waits.changed(b"c");
+        expect(&mut waits, &[(1, first(&["c", "a"]))]);
+        waits.served(1);
+        expect(&mut waits, &[(2, first(&["c", "a"]))]);
+        waits.changed(b"b");
+        waits.found_nothing(2, NOTHING);
+        expect(&mut waits, &[(2, first(&["b"]))]);
     }
 
     #[test]
@@ -475,7 +600,7 @@ mod tests {
         begin(&mut waits, 2, "k", Some(now + 2 * second));
         waits.tick(now + second);
         // It tries, so it may still get something.
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         waits.found_nothing(1, NOTHING);
         expect(&mut waits, &[(1, over())]);
         assert_eq!(waits.next_deadline(), Some(now + 2 * second));
@@ -492,9 +617,9 @@ mod tests {
         begin(&mut waits, 1, "k", None);
         begin(&mut waits, 2, "k", Some(now));
         waits.tick(now);
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         waits.served(1);
-        expect(&mut waits, &[(2, Act::Try)]);
+        expect(&mut waits, &[(2, tries())]);
         waits.found_nothing(2, NOTHING);
         expect(&mut waits, &[(2, over())]);
     }
@@ -505,7 +630,7 @@ mod tests {
         begin(&mut waits, 1, "k", None);
         begin(&mut waits, 2, "k", None);
         waits.leave(1);
-        expect(&mut waits, &[(1, Act::Try), (2, Act::Try)]);
+        expect(&mut waits, &[(1, tries()), (2, tries())]);
         waits.found_nothing(1, NOTHING);
         waits.served(1);
         waits.leave(2);
@@ -536,11 +661,11 @@ mod tests {
         expect(&mut waits, &[]);
         let at = waits.next_deadline().unwrap();
         waits.tick(at);
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
         assert_eq!(waits.next_deadline(), None);
         waits.found_nothing(1, NOTHING);
         waits.any_changed(0, true);
-        expect(&mut waits, &[(1, Act::Try)]);
+        expect(&mut waits, &[(1, tries())]);
     }
 
     #[test]
