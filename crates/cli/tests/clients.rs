@@ -8,6 +8,7 @@
 //! | ioredis | `npm install ioredis` in some directory | `NODE_PATH`, its `node_modules` |
 //! | go-redis | `go get github.com/redis/go-redis/v9` in some module | Go's module cache |
 //! | Jedis | its jar, and those that it needs, by Maven | `CLASSPATH` |
+//! | redis-rs | `cargo add redis --no-default-features`, then `cargo fetch`, in some package | Cargo's cache |
 
 mod common;
 
@@ -329,5 +330,89 @@ public class Once {
         PIPELINE;
         return n.get();
     }
+}
+"#;
+
+// ---- redis-rs
+
+#[test]
+fn redis_rs() {
+    let dir = Dir::new("wirepaxos-redis-rs");
+    let cargo = |words: &[&str]| {
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args(words)
+            .current_dir(&dir.0)
+            .env("CARGO_TARGET_DIR", dir.0.join("target"));
+        cargo
+    };
+    dir.write("Cargo.toml", RUST_PACKAGE);
+    let program = RUST
+        .replace("PIPELINE", documented("redis-rs", 1))
+        .replace("TIMES", &TIMES.to_string());
+    fs::create_dir_all(dir.0.join("src")).unwrap();
+    dir.write("src/main.rs", &program);
+    if !succeeds(
+        &mut cargo(&["fetch", "--offline"]),
+        "Cargo's cache lacks redis-rs, or what it needs",
+    ) {
+        return;
+    }
+    assert!(cargo(&["build", "--offline"]).status().unwrap().success());
+    increments(|replicas| {
+        let mut once = Command::new(dir.0.join("target/debug/once"));
+        once.args(replicas).spawn().unwrap()
+    });
+}
+
+const RUST_PACKAGE: &str = r#"
+[package]
+name = "once"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies]
+redis = { version = "*", default-features = false }
+
+[workspace]
+"#;
+
+const RUST: &str = r#"
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+fn main() {
+    let end = Instant::now() + Duration::from_secs(100);
+    let random = || RandomState::new().build_hasher().finish();
+    let token = format!("{:016x}{:016x}", random(), random());
+    let replicas: Vec<String> = std::env::args().skip(1).collect();
+    let (mut at, mut connection) = (0, None);
+    for number in 1..=TIMES {
+        let name = format!("once:{token}:{number}");
+        loop {
+            match once(&replicas[at], &mut connection, &name) {
+                Ok(answer) => {
+                    assert_eq!(answer, number);
+                    break;
+                }
+                Err(e) => assert!(Instant::now() < end, "{e}"),
+            }
+            connection = None;
+            at = (at + 1) % replicas.len();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn once(address: &str, connection: &mut Option<redis::Connection>, name: &str) -> redis::RedisResult<i64> {
+    if connection.is_none() {
+        let client = redis::Client::open(format!("redis://{address}/"))?;
+        let opened = client.get_connection_with_timeout(Duration::from_secs(2))?;
+        opened.set_read_timeout(Some(Duration::from_secs(2)))?;
+        *connection = Some(opened);
+    }
+    let mut connection = connection.as_mut().expect("it is open");
+    let (answer,): (i64,) = PIPELINE?;
+    Ok(answer)
 }
 "#;
