@@ -610,6 +610,35 @@ def protocols_stores():
     return table(rows) + ["", results.origin() + "."]
 
 
+REDIS_SERVERS = {
+    "wirepaxos": "WirePaxos",
+    "replica": "one replica, WAIT 1",
+    "appendonly": "appendonly",
+    "alone": "alone",
+}
+
+
+def redis_16():
+    return redis(16)
+
+
+def redis_1():
+    return redis(1)
+
+
+def redis(pipeline):
+    """What each test comes to with each server, and the time within which 99% of its pipelines are answered."""
+    results = Results("redis")
+    rows = [[f"`-P {pipeline}`, commands/s (p99)", *REDIS_SERVERS.values(), "of alone"]]
+    names = [f"{server}-{pipeline}" for server in REDIS_SERVERS]
+    for test in [line["test"] for line in results.document["runs"][names[0]][0]]:
+        rates = [results.median(ops, name, test=test) for name in names]
+        late = [results.median(lambda line: line["p99_ms"], name, test=test) for name in names]
+        cells = [f"{number(rate)} ({ms:.1f} ms)" for rate, ms in zip(rates, late)]
+        rows.append([test, *cells, f"{100 * rates[0] / rates[-1]:.0f}%"])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def number(value):
     """With as many digits as mean something."""
     value = float(value)
