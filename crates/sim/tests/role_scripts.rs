@@ -7,7 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sim::script::{RustDevice, run};
+use paxos::auth::Algorithm;
+use sim::script::{RustDevice, run, run_signed};
 
 #[test]
 fn every_role_script_holds() {
@@ -31,6 +32,31 @@ fn every_role_script_holds() {
         }
     }
     assert!(failures.is_empty(), "\n{failures}");
+}
+
+/// What is refused, and why, doesn't depend on the hash.
+#[test]
+fn signed_scripts_hold_with_either_hash() {
+    let mut failures = String::new();
+    let mut ran = 0;
+    for path in scripts() {
+        let script = fs::read_to_string(&path).expect("a script is readable");
+        if !script.contains("\nkeys ") {
+            continue;
+        }
+        let name = path.display();
+        match run_signed(&script, Algorithm::HalfSipHash, &mut RustDevice::build) {
+            Err(error) => failures += &format!("{name}: {error}\n"),
+            Ok(outcome) => {
+                for difference in outcome.differences {
+                    failures += &format!("{name}: {difference}\n");
+                }
+            }
+        }
+        ran += 1;
+    }
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(ran >= 9, "only {ran} scripts have keys");
 }
 
 #[test]

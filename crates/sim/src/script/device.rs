@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use paxos::auth::Algorithm;
 use paxos::learner::SlotView;
 use paxos::{
     Deployment, Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Round, To, Verdict,
@@ -138,12 +139,12 @@ impl Setup {
             slots,
             nonce,
             trusted: Vec::new(),
-            keys: Known::default(),
+            keys: Known::by(Algorithm::SipHash),
         }
     }
 
-    /// Reads a `role` line.
-    pub(super) fn parse(text: &str) -> Result<Setup, String> {
+    /// Reads a `role` line of a cluster that signs by this algorithm.
+    pub(super) fn parse(text: &str, algorithm: Algorithm) -> Result<Setup, String> {
         let (role, rest) = super::keyword(text);
         let mut fields = Fields::parse(rest)?;
         let setup = Setup {
@@ -158,7 +159,7 @@ impl Setup {
             slots: fields.u16("slots", 8)?.into(),
             nonce: fields.u64("nonce", 0xa1)?,
             trusted: fields.nodes("trusted")?,
-            keys: Known::default(),
+            keys: Known::by(algorithm),
         };
         fields.finish()?;
         Ok(setup)

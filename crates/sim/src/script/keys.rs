@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys in scripts: a script names them, a role is told some, and packets are signed with any.
 
-use paxos::auth::{KeyId, KeyPair, Keyring};
+use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring};
 use paxos::wire::{HEADER_LEN, TAG_LEN, Tag};
 use paxos::{Flags, Header, Packet};
 
@@ -9,13 +9,23 @@ use super::fields::{Fields, number};
 use super::value::parse_hex;
 
 /// The keys that a script has named, and those that its role has been told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Known {
+    algorithm: Algorithm,
     named: Vec<(String, KeyPair)>,
     told: Option<Keyring>,
 }
 
 impl Known {
+    /// None so far, of a cluster that signs by this algorithm.
+    pub fn by(algorithm: Algorithm) -> Known {
+        Known {
+            algorithm,
+            named: Vec::new(),
+            told: None,
+        }
+    }
+
     /// Reads a `key` line: `NAME mac=... digest=...`.
     pub fn name(&mut self, text: &str) -> Result<(), String> {
         let (name, rest) = super::keyword(text);
@@ -37,7 +47,7 @@ impl Known {
     /// Reads a `keys` line: `own=ID ID=NAME ...`.
     pub fn keyring(&self, fields: &mut Fields<'_>) -> Result<Keyring, String> {
         let own = id(fields.take("own").ok_or("own is missing")?)?;
-        let mut keyring = Keyring::new(own);
+        let mut keyring = Keyring::by(self.algorithm, own);
         for (key, name) in fields.take_all() {
             keyring.insert(id(key)?, self.pair(name)?);
         }
@@ -65,7 +75,7 @@ impl Known {
                 (by, *told.ok_or("the role was told no such key")?)
             }
         };
-        let mut keyring = Keyring::new(by);
+        let mut keyring = Keyring::by(self.algorithm, by);
         keyring.insert(by, pair);
         let signed = keyring.datagram(header, value, by.number, counter);
         signed.ok_or_else(|| "there is no such key".to_owned())

@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 pub use device::{Device, Role, Setup, Slot, State, handed_over};
 use fields::Fields;
 pub use order::Order;
+use paxos::auth::Algorithm;
 use paxos::{Packet, Verdict};
 pub use rust::{RustDevice, pass_on};
 
@@ -43,8 +44,21 @@ pub type Build<'a> = dyn FnMut(&Setup) -> Result<Box<dyn Device>, String> + 'a;
 /// # Errors
 /// If the script can't be understood; the text begins with the line's number.
 pub fn run<'a>(script: &str, build: &'a mut Build<'a>) -> Result<Outcome, String> {
+    run_signed(script, Algorithm::SipHash, build)
+}
+
+/// The same, where packets are signed, by another algorithm.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_signed<'a>(
+    script: &str,
+    algorithm: Algorithm,
+    build: &'a mut Build<'a>,
+) -> Result<Outcome, String> {
     let mut run = Run {
         build,
+        algorithm,
         device: None,
         actual: String::new(),
         differences: Vec::new(),
@@ -85,6 +99,7 @@ fn keyword(text: &str) -> (&str, &str) {
 
 struct Run<'a> {
     build: &'a mut Build<'a>,
+    algorithm: Algorithm,
     device: Option<(Setup, Box<dyn Device>)>,
     actual: String,
     differences: Vec<String>,
@@ -102,7 +117,7 @@ impl Run<'_> {
         }
         let found = match word {
             "role" => {
-                let setup = Setup::parse(rest)?;
+                let setup = Setup::parse(rest, self.algorithm)?;
                 let device = (self.build)(&setup)?;
                 self.device = Some((setup, device));
                 Vec::new()
