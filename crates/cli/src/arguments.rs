@@ -43,7 +43,7 @@ pub fn protocol(name: &str) -> Result<Protocol, String> {
 
 /// Reads what is to be signed.
 pub fn auth(name: &str) -> Result<Auth, String> {
-    Auth::named(name).ok_or("take off, control or siphash".to_string())
+    Auth::named(name).ok_or("take off, control, siphash or halfsiphash".to_string())
 }
 
 /// Reads a share.

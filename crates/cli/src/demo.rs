@@ -39,8 +39,9 @@ pub struct Options {
     /// All roles in this one process; then only the leader is changed, by hand-over
     #[arg(long, conflicts_with = "faults")]
     embedded: bool,
-    /// What is signed with keys of its own. siphash: packets and control messages. control: control messages alone. off: nothing.
-    /// By default as much as its nodes can: P4 switches can't sign packets
+    /// What is signed with keys of its own. siphash: packets and control messages. halfsiphash: the same, by the
+    /// hash that P4 switches compute. control: control messages alone. off: nothing. By default siphash, and control where a role is in a
+    /// P4 switch
     #[arg(long, value_parser = auth)]
     auth: Option<Auth>,
     /// Seconds of load between two faults

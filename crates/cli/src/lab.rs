@@ -105,8 +105,9 @@ pub struct Up {
     /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on hosts of their own
     #[arg(long)]
     in_switch: bool,
-    /// What is signed with keys of the lab's. siphash: packets and control messages. control: control messages alone. off: nothing.
-    /// By default as much as its nodes can: P4 switches can't sign packets
+    /// What is signed with keys of the lab's. siphash: packets and control messages. halfsiphash: the same, by the
+    /// hash that P4 switches compute. control: control messages alone. off: nothing. By default siphash, and control where a role is in a
+    /// P4 switch
     #[arg(long, value_parser = auth)]
     auth: Option<Auth>,
     /// Keep the nodes' data in a new directory in this one instead of in memory

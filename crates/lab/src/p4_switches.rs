@@ -31,7 +31,7 @@ impl Lab {
         roles.dedup();
         for role in roles {
             let out = self.program(role);
-            programs::compile(&tools, role, shape.p4_sizes(), &out).map_err(Error::new)?;
+            programs::compile(&tools, role, shape.p4_build(), &out).map_err(Error::new)?;
         }
         Ok(())
     }

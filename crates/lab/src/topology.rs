@@ -8,7 +8,7 @@ use std::path::Path;
 use node::cluster_file::{
     self, ApplicationKind, Auth, Draft, GroupDraft, NodeDraft, Plane, Protocol, Storage,
 };
-use p4::programs::{MAX_VALUE, Sizes};
+use p4::programs::{Build, MAX_VALUE};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -191,7 +191,8 @@ impl Shape {
         }
     }
 
-    /// What is signed with the lab's keys: if nothing else was said all, except that P4 programs can't sign packets.
+    /// What is signed with the lab's keys: if nothing else was said all, except where P4 programs would sign packets: a switch in
+    /// software hashes step by step.
     pub fn auth(&self) -> Result<Auth> {
         match &self.auth {
             Some(name) => {
@@ -203,13 +204,14 @@ impl Shape {
         }
     }
 
-    /// How large the registers of its P4 programs must be.
-    pub(crate) fn p4_sizes(&self) -> Sizes {
+    /// How its P4 programs are made.
+    pub(crate) fn p4_build(&self) -> Build {
         let slots = self.slots().unwrap_or(P4_SLOTS) as u64 * u64::from(self.partitions);
-        Sizes {
-            slots: slots.max(Sizes::SMALL.slots),
-            partitions: u64::from(self.partitions).max(Sizes::SMALL.partitions),
-            ..Sizes::SMALL
+        Build {
+            slots: slots.max(Build::SMALL.slots),
+            partitions: u64::from(self.partitions).max(Build::SMALL.partitions),
+            signs: self.auth().is_ok_and(|auth| auth.of_packets().is_some()),
+            ..Build::SMALL
         }
     }
 
@@ -690,7 +692,7 @@ mod tests {
         assert_eq!(plane("replica-1"), Plane::Udp);
         let group = &cluster.groups[0];
         assert_eq!((group.max_value, group.slots), (128, P4_SLOTS));
-        assert_eq!(shape.p4_sizes(), Sizes::SMALL);
+        assert_eq!(shape.p4_build(), Build::SMALL);
         let near = |name| {
             let links = shape.links();
             let link = links.iter().find(|link| link.name == name).unwrap();

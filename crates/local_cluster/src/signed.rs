@@ -11,7 +11,9 @@ pub fn signed(cluster: &ClusterFile) -> String {
     match cluster.auth {
         Auth::Off => "nothing".to_string(),
         Auth::Control if in_switches => {
-            format!("control messages alone, as P4 switches can't sign packets; keys: {keys}")
+            format!(
+                "control messages alone, as P4 switches sign packets only if they are told to; keys: {keys}"
+            )
         }
         Auth::Control => format!("control messages alone; keys: {keys}"),
         Auth::SipHash | Auth::HalfSipHash => format!("packets and control messages; keys: {keys}"),

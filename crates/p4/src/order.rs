@@ -48,11 +48,15 @@ pub enum Op {
     Floor = 11,
     /// Which program it is, and how large; also before any group is known.
     About = 12,
+    /// One that signs: a key is there, or is gone.
+    Key = 13,
+    /// One that signs: with the keys of this generation.
+    Sign = 14,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Op; 12] = [
+    pub const ALL: [Op; 14] = [
         Op::Begin,
         Op::Look,
         Op::LookSlot,
@@ -65,6 +69,8 @@ impl Op {
         Op::Retire,
         Op::Floor,
         Op::About,
+        Op::Key,
+        Op::Sign,
     ];
 }
 

@@ -12,32 +12,38 @@ pub const MAX_VALUE: u16 = 128;
 /// Names the directory of the programs.
 const DIR_VARIABLE: &str = "WIREPAXOS_P4_DIR";
 
-/// How large registers are made (`SLOTS`, `PARTITIONS` and `GROUPS` of `include/headers.p4`).
+/// How a program is made: how large its registers are (`SLOTS`, `PARTITIONS` and `GROUPS` of `include/headers.p4`), and
+/// whether it checks and makes tags (`SIGNED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub struct Build {
     /// Of all partitions together.
     pub slots: u64,
     /// Of all groups together.
     pub partitions: u64,
     /// Groups of a node.
     pub groups: u64,
+    /// It takes signed packets, and signs what it sends.
+    pub signs: bool,
 }
 
-impl Sizes {
+impl Build {
     /// For labs and tests: a switch in software makes its registers anew each time it starts.
-    pub const SMALL: Sizes = Sizes {
+    pub const SMALL: Build = Build {
         slots: 4096,
         partitions: 8,
         groups: 2,
+        signs: false,
     };
 
     /// As they are named in a program.
-    pub fn defines(&self) -> [(&'static str, u64); 3] {
-        [
+    pub fn defines(&self) -> Vec<(&'static str, u64)> {
+        let mut defines = vec![
             ("SLOTS", self.slots),
             ("PARTITIONS", self.partitions),
             ("GROUPS", self.groups),
-        ]
+        ];
+        defines.extend(self.signs.then_some(("SIGNED", 1)));
+        defines
     }
 }
 
@@ -59,7 +65,7 @@ pub fn directory() -> Result<PathBuf> {
 }
 
 /// Compiles the program of a role into `out`.
-pub fn compile(tools: &Tools, role: &str, sizes: Sizes, out: &Path) -> Result<()> {
+pub fn compile(tools: &Tools, role: &str, build: Build, out: &Path) -> Result<()> {
     let program = directory()?.join(format!("{role}.p4"));
-    tools.compile(&program, &sizes.defines(), out)
+    tools.compile(&program, &build.defines(), out)
 }

@@ -5,6 +5,7 @@
 //! What an order must be in itself is checked as the roles in Rust check it, by asking one. What depends on the memory
 //! (its nonce, which epoch was there before) is checked by the switch, in the packet that changes it.
 
+use paxos::auth::{KEY_IDS, KeyId, KeyPair, Keyring, NODES};
 use paxos::nopaxos::Sequencer;
 use paxos::{
     Acceptor, Deployment, Enable, Epoch, Instance, Leader, NodeId, PartitionId, Program, Round,
@@ -62,7 +63,37 @@ impl<P: Port> Role<P> {
             partitions: answer.b,
             groups: answer.c,
             orders: answer.d,
+            signs: answer.epoch as u8,
         })
+    }
+
+    /// From now on these are the keys of a program that signs. All that are to be there are when one of them signs, and the others
+    /// go last: so nothing is dropped that was signed before, or elsewhere.
+    pub fn use_keys(&mut self, keyring: &Keyring) -> Result<()> {
+        let there = |at: &usize| keyring.pair(*at).is_some();
+        for at in (0..KEY_IDS).filter(there) {
+            self.set_key(at, keyring.pair(at))?;
+        }
+        let generation = KeyId {
+            number: NODES,
+            ..keyring.own()
+        };
+        let mut order = self.order(Op::Sign, 0);
+        order.at = generation.emit().into();
+        self.done(&order)?;
+        for at in (0..KEY_IDS).filter(|at| !there(at)) {
+            self.set_key(at, None)?;
+        }
+        Ok(())
+    }
+
+    fn set_key(&mut self, at: usize, pair: Option<&KeyPair>) -> Result<()> {
+        let mut order = self.order(Op::Key, 0);
+        order.at = at as u16;
+        if let Some(pair) = pair {
+            (order.a, order.b, order.c) = (words_of(&pair.mac), words_of(&pair.digest), 1);
+        }
+        self.done(&order).map(drop)
     }
 
     /// What is kept about a partition.
@@ -192,6 +223,14 @@ pub struct About {
     pub groups: u64,
     /// The version of its orders.
     pub orders: u64,
+    /// How it signs packets, as a tag has it; 0 = not at all.
+    pub signs: u8,
+}
+
+/// The two words of a HalfSipHash's key, the first one in the lower half.
+fn words_of(key: &[u8; 16]) -> u64 {
+    let &[a, b, c, d, e, f, g, h, ..] = key;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// The round that a leader's partition shows: none if it has retired.

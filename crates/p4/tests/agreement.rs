@@ -9,7 +9,7 @@ use std::rc::Rc;
 use common::{Bench, CpuPort};
 use loader::frame;
 use loader::run::counter;
-use p4::programs::{MAX_VALUE, Sizes};
+use p4::programs::{Build, MAX_VALUE};
 use p4::role::{Role, Stamps};
 use p4::tables::{self, Configurations, Copy, Place};
 use paxos::wire::value::Vector;
@@ -39,11 +39,11 @@ fn a_request_is_decided_in_one_pass() {
         return;
     };
     // Each role is in a group of its own number.
-    let sizes = Sizes {
+    let build = Build {
         groups: ROLES.len() as u64,
-        ..Sizes::SMALL
+        ..Build::SMALL
     };
-    let bench = Bench::sized(tools, &common::programs(), &["agreement"], sizes);
+    let bench = Bench::made(tools, &common::programs(), &["agreement"], build);
     let bench = bench.expect("it compiles, and root makes namespaces");
     for v6 in [false, true] {
         let mut switch = Agreement::start(&bench, v6).expect("the switch starts");

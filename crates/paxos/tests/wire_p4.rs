@@ -197,6 +197,27 @@ fn structured_values_are_laid_out_as_in_rust() {
 }
 
 #[test]
+fn the_tag_has_the_fields_of_rust() {
+    let tag = Tag {
+        key_id: 1,
+        alg: 2,
+        counter: 0x0304_0506_0708,
+        digest: 0x090a_0b0c_0d0e_0f10,
+        mac: 0x1112_1314_1516_1718,
+    };
+    let found = fields_of(&headers(&p4())["tag_t"], &tag.emit());
+    let expected = [
+        ("key_id", tag.key_id.into()),
+        ("alg", tag.alg.into()),
+        ("counter", tag.counter),
+        ("digest", tag.digest),
+        ("mac", tag.mac),
+    ];
+    let expected = expected.map(|(name, number)| (name.to_owned(), number));
+    assert_eq!(found, BTreeMap::from(expected));
+}
+
+#[test]
 fn lengths_are_those_of_the_headers() {
     let text = p4();
     let (headers, constants) = (headers(&text), constants(&text));

@@ -162,7 +162,11 @@ header wire_t {
 }
 
 header tag_t {
-    bit<192> bytes;
+    bit<8> key_id;
+    bit<8> alg;
+    bit<48> counter;
+    bit<64> digest;
+    bit<64> mac;
 }
 
 /* Value of PHASE1B with the range flag. */

@@ -648,7 +648,7 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
             counters.read(count, (bit<32>) m.verdict);
             counters.write((bit<32>) m.verdict, count + 1);
         } else if (m.ordered) {
-            if (refused == 0) {
+            if (refused == 0 && !m.carried_out) {
                 if (hdr.order.op == ORDER_BEGIN) {
                     if (hdr.order.nonce == 0 || (s.nonce != 0 && s.nonce != hdr.order.nonce)) {
                         refused = REASON_CONFLICT;

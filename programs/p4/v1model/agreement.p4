@@ -7,6 +7,9 @@
  * would without turns, and comes in again once for each: who has voted says the same again, and who refuses tells the
  * leader. So does a command that names partitions, of which each has an instance of its own. */
 #define IN_COMBINATION
+#ifdef SIGNED
+#error "what one role hands to another in the same switch isn't signed"
+#endif
 #define COUNTS_PASSES
 #include "leader.p4"
 #include "acceptor.p4"

@@ -2,6 +2,9 @@
 /* A leader and an acceptor in one switch, as the papers deploy them. Each has its own node, address and registers. What one sends
  * to the other comes in again; everything else leaves. */
 #define IN_COMBINATION
+#ifdef SIGNED
+#error "what one role hands to another in the same switch isn't signed"
+#endif
 #include "leader.p4"
 #include "acceptor.p4"
 

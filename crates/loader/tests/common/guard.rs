@@ -2,7 +2,7 @@
 //! What stands before a role where packets are signed, in Rust, and packets at random that pass it or don't.
 #![allow(dead_code)]
 
-use paxos::auth::{KeyId, KeyPair, Keyring, NODES, Replays, signer_of};
+use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, NODES, Replays, signer_of};
 use paxos::{Flags, Header, MsgType, Packet, Reason, To};
 use test_world::Rng;
 
@@ -19,8 +19,12 @@ pub struct Guard {
 impl Guard {
     /// `stamps`: it takes each request once.
     pub fn new(stamps: bool) -> Guard {
+        Guard::by(Algorithm::SipHash, stamps)
+    }
+
+    pub fn by(algorithm: Algorithm, stamps: bool) -> Guard {
         Guard {
-            keyring: keyring(true),
+            keyring: keyring(algorithm, true),
             replays: Replays::new(stamps),
             counter: 1 << 20,
         }
@@ -32,7 +36,7 @@ impl Guard {
 
     /// The other generation signs.
     pub fn turn(&mut self) {
-        self.keyring = keyring(!self.keyring.own().odd);
+        self.keyring = keyring(self.keyring.algorithm(), !self.keyring.own().odd);
     }
 
     /// The packet and who has signed it, if it counts.
@@ -84,7 +88,7 @@ impl Guard {
             true => pair(9, 9),
             false => *self.keyring.pair(id.index()).expect("it is there"),
         };
-        let mut signer = Keyring::new(id);
+        let mut signer = Keyring::by(self.keyring.algorithm(), id);
         signer.insert(id, pair);
         // Some come late, and some again.
         self.counter += 1;
@@ -103,8 +107,8 @@ impl Guard {
     }
 }
 
-fn keyring(odd: bool) -> Keyring {
-    let mut keyring = Keyring::new(KeyId { odd, number: NODES });
+fn keyring(algorithm: Algorithm, odd: bool) -> Keyring {
+    let mut keyring = Keyring::by(algorithm, KeyId { odd, number: NODES });
     for odd in [false, true] {
         for number in [NODES, CLIENT] {
             keyring.insert(KeyId { odd, number }, pair(number, odd.into()));

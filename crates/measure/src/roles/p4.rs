@@ -12,7 +12,7 @@ use loader::frame;
 use p4::bmv2::{CPU_PORT, Switch, Tools};
 use p4::cpu_port::CpuPort;
 use p4::packet_socket::PacketSocket;
-use p4::programs::{self, Sizes};
+use p4::programs::{self, Build};
 use p4::role::{Role, Stamps};
 use p4::tables::{self, Configurations, Copy, Place};
 use paxos::{Deployment, Header, Instance, MsgType, NodeId, Program, Round};
@@ -31,10 +31,11 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const TURN: f64 = 1.0;
 /// Of a partition.
 const SLOTS: u64 = 16_384;
-const SIZES: Sizes = Sizes {
+const BUILD: Build = Build {
     slots: SLOTS,
     partitions: 1,
     groups: 1,
+    signs: false,
 };
 /// By which port frames come in and go out.
 const IN: u16 = 0;
@@ -57,7 +58,7 @@ pub fn measure(runs: usize, seconds: f64) -> Result<Vec<AtLinks>> {
     tools.versions()?;
     let compiled = Scratch::new()?;
     for role in ["forwarder", "leader", "acceptor", "learner", "sequencer"] {
-        programs::compile(&tools, role, SIZES, &compiled.program(role))?;
+        programs::compile(&tools, role, BUILD, &compiled.program(role))?;
     }
     let one = |(role, copies)| of_role(&tools, &compiled, role, copies, runs, seconds);
     ROLES.into_iter().map(one).collect()

@@ -75,7 +75,7 @@ impl Cluster<'_> {
             found.push((
                 "`auth = \"halfsiphash\"` with `plane = \"xdp\"`: programs in the kernel sign by SipHash alone"
                     .to_owned(),
-                "take auth = \"siphash\", or plane = \"udp\"",
+                "take auth = \"siphash\" (or \"control\" where other nodes are in P4 switches), or plane = \"udp\"",
             ));
         }
         found
@@ -95,13 +95,11 @@ impl Cluster<'_> {
                 "take plane = \"udp\"",
             ));
         }
-        if self.auth.of_packets().is_some() {
+        if self.auth == Auth::SipHash {
             found.push((
-                format!(
-                    "`auth = {:?}` with `plane = \"p4\"`: what passes in a switch can't be signed yet",
-                    self.auth.name()
-                ),
-                "take plane = \"udp\", or auth = \"control\"",
+                "`auth = \"siphash\"` with `plane = \"p4\"`: programs in switches sign by HalfSipHash alone"
+                    .to_owned(),
+                "take auth = \"halfsiphash\" or \"control\", or plane = \"udp\"",
             ));
         }
         found.extend(self.slots_in_a_switch(node));

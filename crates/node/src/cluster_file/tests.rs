@@ -312,6 +312,24 @@ fn programs_in_the_kernel_sign_in_one_way() {
 }
 
 #[test]
+fn programs_in_switches_sign_in_another_way() {
+    let text = SAMPLE
+        .replacen("data = \"data\"", "data = \"data\"\nauth = \"siphash\"", 1)
+        .replacen(
+            "role = \"acceptor\"",
+            "role = \"acceptor\"\nplane = \"p4\"",
+            1,
+        );
+    let refused = parse(&text, "x.toml").unwrap_err().to_string();
+    assert!(refused.contains("by HalfSipHash alone"), "{refused}");
+    for auth in ["halfsiphash", "control"] {
+        let text = text.replacen("\"siphash\"", &format!("{auth:?}"), 1);
+        let file = parse(&text, "x.toml").unwrap();
+        assert_eq!(file.auth.name(), auth);
+    }
+}
+
+#[test]
 fn nodes_in_the_kernel_cant_record() {
     let text = SAMPLE.replacen("# trace =", "trace =", 1).replacen(
         "role = \"acceptor\"",

@@ -27,6 +27,7 @@ use tracing::info;
 
 use super::choice::refuse_kernel;
 use super::{Handler, counters};
+use crate::auth::Keys;
 use crate::cluster_file::{self, ClusterFile, Node};
 use crate::{Error, Senders, listen, random_nonce};
 
@@ -46,6 +47,10 @@ pub(crate) struct P4Plane {
     socket: UdpSocket,
     /// What the role itself wants in its tables.
     own_lines: Vec<String>,
+    /// With which packets are signed, if they are.
+    keys: Keys,
+    /// The switch may have others.
+    has_old_keys: bool,
     /// Whether the tables hold what they should, as far as is known.
     is_filled: bool,
 }
@@ -85,6 +90,8 @@ impl P4Plane {
             trouble: None,
             socket: listen::udp(node.address, "address")?,
             own_lines: Vec::new(),
+            keys: Keys::of_node(cluster)?,
+            has_old_keys: true,
             is_filled: false,
             interface,
             node: node.clone(),
@@ -161,6 +168,7 @@ impl P4Plane {
         }
         self.groups.iter_mut().for_each(|g| g.copies.clear());
         self.refresh_copies()?;
+        self.tell_keys()?;
         if self.has_memory() {
             for group in self.groups() {
                 group.begin()?;
@@ -170,6 +178,21 @@ impl P4Plane {
         self.run(&[own])?;
         self.is_filled = true;
         Ok(())
+    }
+
+    /// A program has the same keys for all groups.
+    fn tell_keys(&mut self) -> Result<(), Error> {
+        if let (Some(keyring), Some(group)) = (self.keys.keyring(), self.groups().next()) {
+            group.role().use_keys(&keyring)?;
+        }
+        self.has_old_keys = false;
+        Ok(())
+    }
+
+    /// The way in which the program is to sign, as a tag has it; 0 = not at all.
+    fn signs(&self) -> u8 {
+        let keyring = self.keys.keyring();
+        keyring.map_or(0, |keyring| keyring.algorithm().number())
     }
 
     fn run(&self, lines: &[String]) -> Result<String, Error> {
@@ -187,6 +210,7 @@ impl P4Plane {
         };
         let about = group.role.borrow_mut().about()?;
         let (role, wanted) = (&self.node.role, role_number(self.node.role));
+        let signed = if self.signs() == 0 { "" } else { ", -DSIGNED" };
         let problem = if about.orders != order::VERSION {
             format!(
                 "takes orders of version {}, and this node gives those of version {}",
@@ -195,6 +219,12 @@ impl P4Plane {
             )
         } else if about.role != wanted {
             format!("runs another role's program, and not the {role}'s")
+        } else if about.signs != self.signs() {
+            match about.signs {
+                0 => "was made without -DSIGNED, and the cluster file asks for signed packets"
+                    .to_owned(),
+                _ => "takes signed packets only, and the cluster file has none".to_owned(),
+            }
         } else {
             let last = self.groups.last().expect("there is one");
             let partitions =
@@ -226,7 +256,7 @@ impl P4Plane {
             ),
             format!(
                 "compile this version's programs/p4/v1model/{role}.p4, with -DSLOTS, -DPARTITIONS and -DGROUPS as large as \
-                 that, and start the switch with it"
+                 that{signed}, and start the switch with it"
             ),
         ))
     }
@@ -285,12 +315,16 @@ impl P4Plane {
     }
 
     fn look_after(&mut self) -> Result<(), Error> {
+        self.has_old_keys |= self.keys.newer().is_some();
         if !self.is_filled || !self.is_there() {
             info!(
                 "plane: the switch at {} doesn't answer, or has forgotten; its tables are filled anew",
                 self.node.p4_control
             );
             self.fill()?;
+        }
+        if self.has_old_keys {
+            self.tell_keys()?;
         }
         self.refresh_copies()
     }
@@ -358,6 +392,7 @@ impl Handler for P4Plane {
             Err(why) if self.trouble.is_none() => warnings.push(why),
             Err(_) => {}
         }
+        document["auth"] = self.keys.shown();
         document["plane"] = json!({
             "name": "p4",
             "interface": self.interface.name,

@@ -20,7 +20,7 @@ use measure::network::{Namespace, veth};
 use p4::Order;
 use p4::bmv2::{CPU_PORT, Switch, Tools};
 use p4::packet_socket::PacketSocket;
-use p4::programs::Sizes;
+use p4::programs::Build;
 use p4::role::{Port, Role, Stamps, round_shown};
 use p4::tables::{self, Configurations, Copy, Place};
 use paxos::learner::SlotView;
@@ -84,21 +84,21 @@ pub struct Bench {
 impl Bench {
     /// With the programs of these roles in a directory.
     pub fn new(tools: Tools, programs: &Path, roles: &[&str]) -> Result<Rc<Bench>, String> {
-        Bench::sized(tools, programs, roles, Sizes::SMALL)
+        Bench::made(tools, programs, roles, Build::SMALL)
     }
 
-    /// The same with registers of other sizes.
-    pub fn sized(
+    /// The same, made in another way.
+    pub fn made(
         tools: Tools,
         programs: &Path,
         roles: &[&str],
-        sizes: Sizes,
+        build: Build,
     ) -> Result<Rc<Bench>, String> {
         let compiled = scratch();
         for role in roles {
             let program = programs.join(format!("{role}.p4"));
             let out = compiled.join(format!("{role}.json"));
-            tools.compile(&program, &sizes.defines(), &out)?;
+            tools.compile(&program, &build.defines(), &out)?;
         }
         let (test, switch) = (Namespace::new()?, Namespace::new()?);
         switch.ip(&["link set lo up".into()])?;
@@ -499,6 +499,10 @@ impl Device for P4Device {
             script::Order::Retire { epoch } => role.retire(*epoch, nonce).is_ok(),
             script::Order::Configuration(configuration) => self.learn(configuration)?,
             script::Order::Floor { pid, inst } => role.set_floor(*pid, *inst).is_ok(),
+            script::Order::Keys(keyring) => {
+                role.use_keys(keyring)?;
+                true
+            }
             _ => return Err("a switch's memory isn't read from disk".into()),
         })
     }

@@ -151,11 +151,13 @@ control send_back(inout headers_t hdr, inout metadata_t m) {
     }
 }
 
-/* The message in hand, with its value and without a tag, to every member of its group. */
+/* The message in hand, with its value and without the tag that it came with, to every member of its group. */
 control send_multicast(inout headers_t hdr, inout metadata_t m, in bit<8> msgtype, in bit<16> flags) {
     apply {
         m.goes = TO_MEMBERS;
+#ifndef SIGNED
         hdr.tag.setInvalid();
+#endif
         hdr.wire.msgtype = msgtype;
         hdr.wire.swid = m.node;
         hdr.wire.flags = flags;

@@ -230,6 +230,15 @@ struct metadata_t {
     bit<16> copies;
     /* It comes from a role of this switch, in the same pass: its checksum isn't that of what it says now. */
     bool made_here;
+    /* An order that needed no role. */
+    bool carried_out;
+#ifdef SIGNED
+    /* Who has signed it, the generation that signs what leaves, and the keys for that: the nodes', and the signer's. */
+    bit<8> signer;
+    bit<8> signs;
+    bit<136> nodes_key;
+    bit<136> asker_key;
+#endif
     /* It comes in again. Nothing else is kept, so it is a packet like any other. */
     @field_list(KEPT_AGAIN) bool again;
 }

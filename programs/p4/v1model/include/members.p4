@@ -19,6 +19,9 @@
 control egress(inout headers_t hdr, inout metadata_t m, inout standard_metadata_t standard) {
     set_lengths() lengths;
     set_checksums() checksums;
+#ifdef SIGNED
+    sign() signed;
+#endif
     bit<8> number;
     bit<8> at;
 
@@ -120,6 +123,11 @@ control egress(inout headers_t hdr, inout metadata_t m, inout standard_metadata_
                 members6.apply();
             }
         }
+#ifdef SIGNED
+        if (m.goes != NOWHERE) {
+            signed.apply(hdr, m, standard);
+        }
+#endif
         if (m.goes != NOWHERE) {
             lengths.apply(hdr, m);
             checksums.apply(hdr, m);

@@ -5,7 +5,7 @@
 #ifndef ORDERS_P4
 #define ORDERS_P4
 
-#include "receive.p4"
+#include "headers.p4"
 
 /* Of every role. */
 const bit<8> ORDER_BEGIN = 1;
@@ -24,11 +24,20 @@ const bit<8> ORDER_RETIRE = 10;
 const bit<8> ORDER_FLOOR = 11;
 /* Of every role, also before its groups are known: which program this is, and how large. */
 const bit<8> ORDER_ABOUT = 12;
+/* Of every role that signs, and checks, packets. */
+const bit<8> ORDER_KEY = 13;
+const bit<8> ORDER_SIGN = 14;
 
 /* An order that no role has taken comes back to the process as it was, so an answer says that it is one. */
 const bit<8> ORDER_ANSWER = 0x80;
 /* Counts up when orders change. */
 const bit<64> ORDERS_VERSION = 1;
+/* How packets are signed; 0 = they aren't. */
+#ifdef SIGNED
+#define SIGNED_BY ALG_HALF_SIPHASH
+#else
+#define SIGNED_BY 0
+#endif
 /* A role is what PROBE calls it; nobody probes a learner. */
 const bit<16> ROLE_LEARNER = 16;
 
@@ -42,6 +51,7 @@ control answer_order(inout headers_t hdr, inout standard_metadata_t standard, in
             hdr.order.b = PARTITIONS;
             hdr.order.c = GROUPS;
             hdr.order.d = ORDERS_VERSION;
+            hdr.order.epoch = (bit<32>) SIGNED_BY;
             hdr.order.result = 0;
         } else {
             hdr.order.result = (bit<8>) refused;

@@ -5,6 +5,12 @@
 #define RECEIVE_P4
 
 #include "headers.p4"
+#ifdef SIGNED
+#include "siphash.p4"
+#ifdef STAMPED
+#include "replays.p4"
+#endif
+#endif
 
 /* ---- Rounds */
 
@@ -124,6 +130,13 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         default_action = no_group();
     }
 
+#ifdef SIGNED
+    keyring() signed;
+#ifdef STAMPED
+    admit() once;
+#endif
+#endif
+
     bit<32> udp_len;
     bit<32> ip_payload;
     bit<32> rest;
@@ -135,6 +148,7 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         refused = 0;
         m.ours = false;
         m.ordered = false;
+        m.carried_out = false;
         m.ports = 0;
         m.partitions = 0;
         m.copies = 0;
@@ -222,7 +236,26 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
                 refused = REASON_WRONG_CLUSTER;
             } else if (!m.at_home) {
                 refused = REASON_FOREIGN_ADDRESS;
-            } else if (m.partitions == 0) {
+            }
+        } else if (m.ordered) {
+            if (m.partitions == 0) {
+                refused = REASON_UNKNOWN_GROUP;
+            } else if (hdr.order.pid >= m.partitions) {
+                refused = REASON_UNKNOWN_PARTITION;
+            }
+        }
+#ifdef SIGNED
+        if (refused == 0 && (m.ours || m.ordered)) {
+            signed.apply(hdr, m, refused);
+        }
+#ifdef STAMPED
+        if (refused == 0 && m.ours && hdr.wire.msgtype == REQUEST) {
+            once.apply(hdr, m, refused);
+        }
+#endif
+#endif
+        if (refused == 0 && m.ours) {
+            if (m.partitions == 0) {
                 refused = REASON_UNKNOWN_GROUP;
             } else if (hdr.wire.pid >= m.partitions) {
                 refused = REASON_UNKNOWN_PARTITION;
@@ -235,12 +268,6 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
                 }
             } else if (hdr.wire.client == 0 && ((OF_COMMANDS >> hdr.wire.msgtype) & 1) == 1) {
                 refused = REASON_BAD_SESSION;
-            }
-        } else if (m.ordered) {
-            if (m.partitions == 0) {
-                refused = REASON_UNKNOWN_GROUP;
-            } else if (hdr.order.pid >= m.partitions) {
-                refused = REASON_UNKNOWN_PARTITION;
             }
         }
 

@@ -260,7 +260,7 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
             counters.read(count, (bit<32>) m.verdict);
             counters.write((bit<32>) m.verdict, count + 1);
         } else if (m.ordered) {
-            if (refused == 0) {
+            if (refused == 0 && !m.carried_out) {
                 if (hdr.order.op == ORDER_BEGIN) {
                     if (hdr.order.nonce == 0 ||
                         (s.leader.nonce != 0 && s.leader.nonce != hdr.order.nonce)) {
