@@ -499,7 +499,6 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
     receive() enter;
     verify_checksum_of() verified;
     handle() take;
-    take_value() value_in_hand;
     put_value() put;
     enable() count_in;
     answer_order() answer;
@@ -512,6 +511,7 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
     bit<32> reports_at;
     bit<64> count;
     bool changed;
+    bool of_reports;
 
     /* Finds what is kept about an instance. */
     action find() {
@@ -540,9 +540,23 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
         slot_v2.read(value.v2, m.slot_at);
         slot_v1.read(value.v1, m.slot_at);
     }
+    action no_value() {
+        value.v128 = 0;
+        value.v64 = 0;
+        value.v32 = 0;
+        value.v16 = 0;
+        value.v8 = 0;
+        value.v4 = 0;
+        value.v2 = 0;
+        value.v1 = 0;
+    }
     action find_reports() {
         EACH_REPORT(LOAD_REPORT)
         may_fail.read(r.g, m.partition_at);
+    }
+    action no_reports() {
+        EACH_REPORT(NO_REPORT)
+        r.g = 0;
     }
 
     action keep() {
@@ -561,16 +575,11 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
         slot_flags.write(m.slot_at, s.slot.flags);
         slot_lens.write(m.slot_at, s.slot.len);
     }
-    action keep_value() {
-        slot_v128.write(m.slot_at, value.v128);
-        slot_v64.write(m.slot_at, value.v64);
-        slot_v32.write(m.slot_at, value.v32);
-        slot_v16.write(m.slot_at, value.v16);
-        slot_v8.write(m.slot_at, value.v8);
-        slot_v4.write(m.slot_at, value.v4);
-        slot_v2.write(m.slot_at, value.v2);
-        slot_v1.write(m.slot_at, value.v1);
-    }
+    /* Steps that a value doesn't have stay as they were. */
+#define KEEP_STEP(step, slots)                        \
+        if (hdr.step.isValid()) {                     \
+            slots.write(m.slot_at, hdr.step.bytes);   \
+        }
     action keep_reports() {
         EACH_REPORT(STORE_REPORT)
         may_fail.write(m.partition_at, r.g);
@@ -626,8 +635,18 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
         reports_at = m.partition_at * MAX_REPLICAS;
         changed = false;
         find();
-        find_value();
-        find_reports();
+        /* Registers cost a switch in software time, and most packets are votes. */
+        if (m.ordered || hdr.wire.msgtype == PHASE1A || hdr.wire.msgtype == QUERY) {
+            find_value();
+        } else {
+            no_value();
+        }
+        of_reports = m.ordered || hdr.wire.msgtype == TRIM;
+        if (of_reports) {
+            find_reports();
+        } else {
+            no_reports();
+        }
         s.takes_value = false;
         s.rejected = 0;
         s.round = 0;
@@ -641,8 +660,14 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
             if (changed) {
                 keep_slot();
                 if (s.takes_value) {
-                    value_in_hand.apply(hdr, value);
-                    keep_value();
+                    KEEP_STEP(v128, slot_v128)
+                    KEEP_STEP(v64, slot_v64)
+                    KEEP_STEP(v32, slot_v32)
+                    KEEP_STEP(v16, slot_v16)
+                    KEEP_STEP(v8, slot_v8)
+                    KEEP_STEP(v4, slot_v4)
+                    KEEP_STEP(v2, slot_v2)
+                    KEEP_STEP(v1, slot_v1)
                 }
             }
             counters.read(count, (bit<32>) m.verdict);
@@ -695,7 +720,9 @@ control acceptor(inout headers_t hdr, inout metadata_t m, inout standard_metadat
                 s.end = s.trim;
             }
             keep();
-            keep_reports();
+            if (of_reports) {
+                keep_reports();
+            }
         }
         leave.apply(m, standard);
     }

@@ -69,25 +69,6 @@ control put_value(inout headers_t hdr, in value_t value, in bit<16> len) {
     }
 }
 
-#define TAKE_STEP(step)             \
-    if (hdr.step.isValid()) {       \
-        value.step = hdr.step.bytes; \
-    }
-
-/* The value of the packet in hand. Steps that it doesn't have stay as they were. */
-control take_value(in headers_t hdr, inout value_t value) {
-    apply {
-        TAKE_STEP(v128)
-        TAKE_STEP(v64)
-        TAKE_STEP(v32)
-        TAKE_STEP(v16)
-        TAKE_STEP(v8)
-        TAKE_STEP(v4)
-        TAKE_STEP(v2)
-        TAKE_STEP(v1)
-    }
-}
-
 /* ---- Messages */
 
 /* The packet becomes a message from this node, about what it was about: cluster, group, partition, instance, session and

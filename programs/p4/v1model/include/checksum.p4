@@ -6,162 +6,66 @@
 
 #include "headers.p4"
 
-/* The complement of a datagram's sum, its own checksum included: 0 where that is right. What a packet doesn't have is 0
- * here and adds nothing; a field of a header that isn't there may hold what an earlier packet had. A sum's words may stand in
- * any order; only the last step of a value may be odd. */
+/* For what may be there or not: as large as the largest value, and the carries of all others. */
+#define REST_BITS 1040
+#define ADD(header, bits)                       \
+    if (hdr.header.isValid()) {                 \
+        rest = rest + (bit<REST_BITS>) (bits);  \
+    }
+#define ADD_PLACE(i) ADD(places[i], hdr.places[i].pid ++ hdr.places[i].inst)
+
+/* The complement of a datagram's sum, its own checksum included: 0 where that is right. A sum's words may stand in any
+ * order, and numbers of whole words have the same sum when they are added up first. Of a value only the last step may be
+ * odd. */
 control sum_of(inout headers_t hdr, inout metadata_t m) {
-    bit<64> of_ipv4;
-    bit<256> of_ipv6;
-    bit<192> of_tag;
-    bit<192> of_range_report;
-    bit<128> of_rejection;
-    bit<16> of_probe;
-    bit<192> of_probe_report;
-    bit<48> of_vector;
-    bit<80> of_places0;
-    bit<80> of_places1;
-    bit<80> of_places2;
-    bit<80> of_places3;
-    bit<80> of_places4;
-    bit<80> of_places5;
-    bit<80> of_places6;
-    bit<80> of_places7;
-    bit<80> of_places8;
-    bit<80> of_places9;
-    bit<80> of_places10;
-    bit<80> of_places11;
-    bit<1024> of_v128;
-    bit<512> of_v64;
-    bit<256> of_v32;
-    bit<128> of_v16;
-    bit<64> of_v8;
-    bit<32> of_v4;
-    bit<16> of_v2;
-    bit<8> of_v1;
+    bit<REST_BITS> rest;
 
     apply {
-        of_ipv4 = 0;
-        if (hdr.ipv4.isValid()) {
-            of_ipv4 = hdr.ipv4.src ++ hdr.ipv4.dst;
-        }
-        of_ipv6 = 0;
-        if (hdr.ipv6.isValid()) {
-            of_ipv6 = hdr.ipv6.src ++ hdr.ipv6.dst;
-        }
-        of_tag = 0;
-        if (hdr.tag.isValid()) {
-            of_tag = hdr.tag.key_id ++ hdr.tag.alg ++ hdr.tag.counter ++ hdr.tag.digest ++ hdr.tag.mac;
-        }
-        of_range_report = 0;
+        rest = 0;
+        ADD(ipv4, hdr.ipv4.src ++ hdr.ipv4.dst)
+        ADD(ipv6, hdr.ipv6.src ++ hdr.ipv6.dst)
+        ADD(tag, hdr.tag.key_id ++ hdr.tag.alg ++ hdr.tag.counter ++ hdr.tag.digest ++ hdr.tag.mac)
+        /* A value is one of these, or ends in steps. */
         if (hdr.range_report.isValid()) {
-            of_range_report = hdr.range_report.end ++ hdr.range_report.trim ++ hdr.range_report.nonce;
-        }
-        of_rejection = 0;
-        if (hdr.rejection.isValid()) {
-            of_rejection = hdr.rejection.reason ++ hdr.rejection.zero ++ hdr.rejection.round ++ hdr.rejection.trim;
-        }
-        of_probe = 0;
-        if (hdr.probe.isValid()) {
-            of_probe = hdr.probe.role;
-        }
-        of_probe_report = 0;
-        if (hdr.probe_report.isValid()) {
-            of_probe_report = hdr.probe_report.nonce ++ hdr.probe_report.trim ++ hdr.probe_report.start;
-        }
-        of_vector = 0;
-        if (hdr.vector.isValid()) {
-            of_vector = hdr.vector.round ++ hdr.vector.count;
-        }
-        of_places0 = 0;
-        if (hdr.places[0].isValid()) {
-            of_places0 = hdr.places[0].pid ++ hdr.places[0].inst;
-        }
-        of_places1 = 0;
-        if (hdr.places[1].isValid()) {
-            of_places1 = hdr.places[1].pid ++ hdr.places[1].inst;
-        }
-        of_places2 = 0;
-        if (hdr.places[2].isValid()) {
-            of_places2 = hdr.places[2].pid ++ hdr.places[2].inst;
-        }
-        of_places3 = 0;
-        if (hdr.places[3].isValid()) {
-            of_places3 = hdr.places[3].pid ++ hdr.places[3].inst;
-        }
-        of_places4 = 0;
-        if (hdr.places[4].isValid()) {
-            of_places4 = hdr.places[4].pid ++ hdr.places[4].inst;
-        }
-        of_places5 = 0;
-        if (hdr.places[5].isValid()) {
-            of_places5 = hdr.places[5].pid ++ hdr.places[5].inst;
-        }
-        of_places6 = 0;
-        if (hdr.places[6].isValid()) {
-            of_places6 = hdr.places[6].pid ++ hdr.places[6].inst;
-        }
-        of_places7 = 0;
-        if (hdr.places[7].isValid()) {
-            of_places7 = hdr.places[7].pid ++ hdr.places[7].inst;
-        }
-        of_places8 = 0;
-        if (hdr.places[8].isValid()) {
-            of_places8 = hdr.places[8].pid ++ hdr.places[8].inst;
-        }
-        of_places9 = 0;
-        if (hdr.places[9].isValid()) {
-            of_places9 = hdr.places[9].pid ++ hdr.places[9].inst;
-        }
-        of_places10 = 0;
-        if (hdr.places[10].isValid()) {
-            of_places10 = hdr.places[10].pid ++ hdr.places[10].inst;
-        }
-        of_places11 = 0;
-        if (hdr.places[11].isValid()) {
-            of_places11 = hdr.places[11].pid ++ hdr.places[11].inst;
-        }
-        of_v128 = 0;
-        if (hdr.v128.isValid()) {
-            of_v128 = hdr.v128.bytes;
-        }
-        of_v64 = 0;
-        if (hdr.v64.isValid()) {
-            of_v64 = hdr.v64.bytes;
-        }
-        of_v32 = 0;
-        if (hdr.v32.isValid()) {
-            of_v32 = hdr.v32.bytes;
-        }
-        of_v16 = 0;
-        if (hdr.v16.isValid()) {
-            of_v16 = hdr.v16.bytes;
-        }
-        of_v8 = 0;
-        if (hdr.v8.isValid()) {
-            of_v8 = hdr.v8.bytes;
-        }
-        of_v4 = 0;
-        if (hdr.v4.isValid()) {
-            of_v4 = hdr.v4.bytes;
-        }
-        of_v2 = 0;
-        if (hdr.v2.isValid()) {
-            of_v2 = hdr.v2.bytes;
-        }
-        of_v1 = 0;
-        if (hdr.v1.isValid()) {
-            of_v1 = hdr.v1.bytes;
+            rest = rest + (bit<REST_BITS>) (hdr.range_report.end ++ hdr.range_report.trim ++ hdr.range_report.nonce);
+        } else if (hdr.rejection.isValid()) {
+            rest = rest + (bit<REST_BITS>) (hdr.rejection.reason ++ hdr.rejection.zero ++ hdr.rejection.round ++
+                                            hdr.rejection.trim);
+        } else if (hdr.probe.isValid()) {
+            rest = rest + (bit<REST_BITS>) hdr.probe.role;
+        } else if (hdr.probe_report.isValid()) {
+            rest = rest + (bit<REST_BITS>) (hdr.probe_report.nonce ++ hdr.probe_report.trim ++ hdr.probe_report.start);
+        } else if (hdr.wire.value_len != 0) {
+            if (hdr.vector.isValid()) {
+                rest = rest + (bit<REST_BITS>) (hdr.vector.round ++ hdr.vector.count);
+                ADD_PLACE(0)
+                ADD_PLACE(1)
+                ADD_PLACE(2)
+                ADD_PLACE(3)
+                ADD_PLACE(4)
+                ADD_PLACE(5)
+                ADD_PLACE(6)
+                ADD_PLACE(7)
+                ADD_PLACE(8)
+                ADD_PLACE(9)
+                ADD_PLACE(10)
+                ADD_PLACE(11)
+            }
+            ADD(v128, hdr.v128.bytes)
+            ADD(v64, hdr.v64.bytes)
+            ADD(v32, hdr.v32.bytes)
+            ADD(v16, hdr.v16.bytes)
+            ADD(v8, hdr.v8.bytes)
+            ADD(v4, hdr.v4.bytes)
+            ADD(v2, hdr.v2.bytes)
+            ADD(v1, hdr.v1.bytes ++ 8w0)
         }
         hash(m.sum, HashAlgorithm.csum16, (bit<16>) 0,
              { (bit<8>) 0, PROTOCOL_UDP, hdr.udp.length,
                hdr.udp.src, hdr.udp.dst, hdr.udp.length, hdr.udp.checksum,
                hdr.wire.version, hdr.wire.msgtype, hdr.wire.value_len, hdr.wire.group, hdr.wire.pid,
                hdr.wire.inst, hdr.wire.rnd, hdr.wire.vrnd, hdr.wire.swid, hdr.wire.flags,
-               hdr.wire.cluster, hdr.wire.client, hdr.wire.request,
-               of_ipv4, of_ipv6, of_tag, of_range_report, of_rejection, of_probe, of_probe_report,
-               of_vector, of_places0, of_places1, of_places2, of_places3, of_places4, of_places5,
-               of_places6, of_places7, of_places8, of_places9, of_places10, of_places11, of_v128,
-               of_v64, of_v32, of_v16, of_v8, of_v4, of_v2, of_v1 },
+               hdr.wire.cluster, hdr.wire.client, hdr.wire.request, rest },
              (bit<32>) 65536);
     }
 }

@@ -58,6 +58,12 @@ struct reports_t {
     report_disks.write(reports_at + i, r.disk);       \
     report_insts.write(reports_at + i, r.inst);
 
+/* Of whoever needs none. */
+#define NO_REPORT(i, n, disk, inst) \
+    r.n = 0;                        \
+    r.disk = 0;                     \
+    r.inst = 0;
+
 #define COVERS(j, n, disk, inst)  \
     if (r.inst >= it) {           \
         covered = covered + 1;    \

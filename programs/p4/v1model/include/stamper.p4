@@ -99,6 +99,7 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
     bit<64> trimmed;
     bit<64> count;
     bool changed;
+    bool of_reports;
 
     action find_group() {
         nonces.read(s.leader.nonce, m.group_at);
@@ -127,12 +128,20 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
     action find() {
         nexts.read(s.next, place);
         trimmeds.read(s.trimmed, place);
+    }
+    action find_reports() {
         may_fail.read(r.g, place);
         EACH_REPORT(LOAD_REPORT)
+    }
+    action no_reports() {
+        EACH_REPORT(NO_REPORT)
+        r.g = 0;
     }
     action keep() {
         nexts.write(place, s.next);
         trimmeds.write(place, s.trimmed);
+    }
+    action keep_reports() {
         may_fail.write(place, r.g);
         EACH_REPORT(STORE_REPORT)
     }
@@ -201,6 +210,13 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         place = in_force + m.partition_at;
         reports_at = place * MAX_REPLICAS;
         find();
+        /* Registers cost a switch in software time, and most packets are requests. */
+        of_reports = m.ordered || hdr.wire.msgtype == TRIM;
+        if (of_reports) {
+            find_reports();
+        } else {
+            no_reports();
+        }
         s.rejected = 0;
         s.trim = s.trimmed;
 
@@ -292,30 +308,7 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
                         reports_at = place * MAX_REPLICAS;
                         s.next = hdr.order.a;
                         s.trimmed = hdr.order.b;
-                        r.n0 = 0;
-                        r.n1 = 0;
-                        r.n2 = 0;
-                        r.n3 = 0;
-                        r.n4 = 0;
-                        r.n5 = 0;
-                        r.n6 = 0;
-                        r.n7 = 0;
-                        r.disk0 = 0;
-                        r.disk1 = 0;
-                        r.disk2 = 0;
-                        r.disk3 = 0;
-                        r.disk4 = 0;
-                        r.disk5 = 0;
-                        r.disk6 = 0;
-                        r.disk7 = 0;
-                        r.inst0 = 0;
-                        r.inst1 = 0;
-                        r.inst2 = 0;
-                        r.inst3 = 0;
-                        r.inst4 = 0;
-                        r.inst5 = 0;
-                        r.inst6 = 0;
-                        r.inst7 = 0;
+                        no_reports();
                         replicas.apply(r, hdr.replicas, (bit<8>) hdr.order.c);
                         changed = true;
                     }
@@ -338,6 +331,9 @@ control stamper(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         if (changed) {
             keep_group();
             keep();
+            if (of_reports) {
+                keep_reports();
+            }
         }
         leave.apply(m, standard);
     }
