@@ -452,9 +452,10 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         in_switch: settings.in_switch,
         cpu_of: settings.pinned.node_cpu(),
         spin_us: settings.spin.as_micros() as u64,
-        auth: Some(match settings.auth {
-            true => Auth::SipHash,
-            false => Auth::Off,
+        auth: Some(match (settings.auth, settings.plane) {
+            (true, Plane::P4) => Auth::HalfSipHash,
+            (true, _) => Auth::SipHash,
+            (false, _) => Auth::Off,
         }),
     };
     if !settings.is_in_lab() {

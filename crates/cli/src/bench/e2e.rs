@@ -29,7 +29,8 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Followers::Replicas)]
     followers: Followers,
     /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
-    /// root. dpdk: there, too, leader, acceptors, learners and replicas in one process, whose one loop looks at an interface
+    /// root. dpdk: there, too, leader, acceptors, learners and replicas in one process, whose one loop looks at an interface.
+    /// p4: leader, acceptors and learners in switches in software (BMv2), which must be installed
     #[arg(long, default_value = "udp", value_parser = plane_of_node)]
     plane: Plane,
     /// Run sockets, too, in the network of namespaces that xdp uses
