@@ -8,8 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use node::ClusterFile;
+use node::cluster_file::{Auth, Draft};
 use p4::bmv2::Tools;
-use serde_json::Value;
+use paxos::{Header, MsgType};
+use serde_json::{Value, json};
 use testlab::{
     Increments, TestLab, all, all_agree, eventually, leader, member, memory, ready, status,
 };
@@ -79,16 +82,18 @@ fn planes_fail_over_to_one_another() {
     };
     let planes = [
         "leader-1=p4",
+        "leader-2=xdp",
         "acceptor-1=p4",
         "acceptor-2=xdp",
         "learner-1=p4",
     ];
-    up(&lab, &planes, &["--learners", "1"]);
+    up(&lab, &planes, &["--learners", "1", "--leaders", "3"]);
     lab.json(&["start", "--json"]);
     ready(&lab);
     for (node, on) in [
         ("leader-1", "p4"),
-        ("leader-2", "udp"),
+        ("leader-2", "xdp"),
+        ("leader-3", "udp"),
         ("acceptor-1", "p4"),
         ("acceptor-2", "xdp"),
         ("acceptor-3", "udp"),
@@ -104,11 +109,17 @@ fn planes_fail_over_to_one_another() {
         assert!(n > Some(0), "{node}: {counters}");
     }
 
-    // To software, under load, and back into the switch.
+    // Into the kernel and to software, under load, and each time back into the switch.
     let increments = Increments::start(&lab, 300);
-    failover(&lab, "leader-2");
-    failover(&lab, "leader-1");
+    for to in ["leader-2", "leader-1", "leader-3", "leader-1"] {
+        failover(&lab, to);
+    }
     assert_eq!(increments.end(), "400");
+    for (node, counted) in [("leader-2", "/changed"), ("leader-3", "/sent/phase2a")] {
+        let counters = status(&lab, node)["counters"].clone();
+        let n = counters.pointer(counted).and_then(Value::as_u64);
+        assert!(n > Some(0), "{node} has led: {counters}");
+    }
 
     // A leader whose switch loses its power stamps nothing until it is programmed in a later epoch.
     let (nonce, epoch) = (leader_nonce(&lab), leader(&lab).1);
@@ -123,6 +134,159 @@ fn planes_fail_over_to_one_another() {
     failover(&lab, "leader-1");
     assert_eq!(Increments::start(&lab, 50).end(), "750");
     all_agree(&lab, "750");
+    lab.down();
+}
+
+/// Leaders, acceptors and a learner, each in a switch of its own, in both topologies.
+#[test]
+fn whole_labs_are_in_switches() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    for (letter, topology) in [('o', "one-switch"), ('t', "two-switches")] {
+        let Some(lab) = TestLab::new(letter) else {
+            return;
+        };
+        up(
+            &lab,
+            &[],
+            &["--plane", "p4", "--learners", "1", "--topology", topology],
+        );
+        lab.json(&["start", "--json"]);
+        ready(&lab);
+        for node in [
+            "leader-1",
+            "leader-2",
+            "acceptor-1",
+            "acceptor-2",
+            "acceptor-3",
+            "learner-1",
+        ] {
+            assert_eq!(plane(&lab, node), "p4", "{node}, {topology}");
+        }
+        assert_eq!(plane(&lab, "replica-1"), "udp");
+        let increments = Increments::start(&lab, 200);
+        failover(&lab, "leader-2");
+        assert_eq!(increments.end(), "200");
+        all_agree(&lab, "200");
+        lab.down();
+    }
+}
+
+/// The demo proves that nothing is lost where all roles are in switches, which lose their power one after the other.
+#[test]
+fn the_demo_survives_in_switches() {
+    let _alone = alone();
+    if !has_tools() || TestLab::new('d').is_none() {
+        return;
+    }
+    let mut command = Command::new(testlab::PROGRAM);
+    command.args(["demo", "--plane", "p4", "--app", "leveldb", "--json"]);
+    command.args(["--learners", "1", "--seconds", "1"]);
+    let output = command.env_remove("WIREPAXOS_LOG").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["plane"], "p4");
+    assert_eq!((&report["lost"], &report["wrong"]), (&0.into(), &0.into()));
+    assert_eq!(report["digests_equal"], true);
+    assert!(report["acknowledged"].as_u64() > Some(0), "{report}");
+}
+
+/// A client measures a cluster whose roles are in switches.
+#[test]
+fn a_cluster_in_switches_is_measured() {
+    let _alone = alone();
+    if !has_tools() || TestLab::new('b').is_none() {
+        return;
+    }
+    let mut command = Command::new(testlab::PROGRAM);
+    command.args(["bench", "e2e", "--plane", "p4", "--json"]);
+    command.args(["--outstanding", "4", "--independent", "0", "--seconds", "1"]);
+    let output = command.env_remove("WIREPAXOS_LOG").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["plane"], "p4");
+    assert!(line["ops_per_s"].as_f64() > Some(0.0), "{line}");
+}
+
+/// Every hop checks a tag and makes another one, in switches and behind sockets, also while the secret is replaced.
+#[test]
+fn switches_sign() {
+    let _alone = alone();
+    if !has_tools() {
+        return;
+    }
+    let Some(lab) = TestLab::new('k') else { return };
+    let planes = [
+        "leader-1=p4",
+        "acceptor-1=p4",
+        "acceptor-2=p4",
+        "learner-1=p4",
+    ];
+    let signed = ["--learners", "1", "--auth", "halfsiphash"];
+    up(&lab, &planes, &signed);
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    failover(&lab, "leader-1");
+    assert_eq!(Increments::start(&lab, 100).end(), "100");
+    let in_switches = ["leader-1", "acceptor-1", "acceptor-2", "learner-1"];
+    for node in in_switches {
+        let counters = status(&lab, node)["counters"].clone();
+        assert!(counters["changed"].as_u64() > Some(0), "{node}: {counters}");
+    }
+
+    // What isn't signed is counted, and nothing comes of it: a REQUEST from the client's host.
+    let unsigned = |lab: &TestLab| {
+        let shown = status(lab, "leader-1");
+        shown["counters"]["dropped"]["unsigned"].as_u64()
+    };
+    let before = unsigned(&lab).unwrap_or(0);
+    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
+    let request = Header {
+        cluster: ClusterFile::load(Path::new(&file)).unwrap().cluster,
+        client: 7,
+        request: 1,
+        ..Header::new(MsgType::Request)
+    };
+    let bytes: String = request
+        .datagram(b"x")
+        .iter()
+        .map(|byte| format!("\\x{byte:02x}"))
+        .collect();
+    let script = format!("printf '{bytes}' > /dev/udp/10.77.0.11/7000");
+    let sent = lab.exec("client-1", &["bash", "-c", &script]);
+    assert!(sent.status.success(), "{}", all(&sent));
+    eventually("it is counted", || {
+        (unsigned(&lab) == Some(before + 1)).then_some(())
+    });
+
+    // A step of the secret's replacement at a time; nothing but the key file tells the nodes.
+    for (step, generations) in [(1, vec![1, 2]), (2, vec![1, 2]), (3, vec![2])] {
+        let increments = Increments::start(&lab, 100);
+        let rotated = Command::new(testlab::PROGRAM)
+            .args(["keys", "rotate", "-c", &file])
+            .output()
+            .unwrap();
+        assert!(rotated.status.success(), "{}", all(&rotated));
+        let signs = if step == 1 { 1 } else { 2 };
+        for node in in_switches {
+            eventually(&format!("{node} has the keys of step {step}"), || {
+                let shown = status(&lab, node)["auth"].clone();
+                let wanted = json!({ "generations": generations, "signs": signs });
+                (shown == wanted).then_some(())
+            });
+        }
+        assert_eq!(increments.end(), (100 + 100 * step).to_string());
+    }
+    all_agree(&lab, "400");
+
+    // A switch without power has no keys either, until its process gives it some.
+    let increments = Increments::start(&lab, 200);
+    reboot(&lab, "acceptor-1");
+    assert_eq!(increments.end(), "600");
+    member(&lab, "acceptor-1");
+    all_agree(&lab, "600");
     lab.down();
 }
 
@@ -247,6 +411,12 @@ fn what_doesnt_fit_is_named() {
     change("plane = \"p4\"", "plane = \"p4\"\np4_port = 9");
     lab.json(&["start", "acceptor-1", "--json"]);
     refused("has no port 9 (`p4_port`); it has 1, 255");
+    std::fs::write(&file, &good).unwrap();
+    let mut signed = Draft::from(&ClusterFile::load(Path::new(&file)).unwrap());
+    signed.auth = Some(Auth::HalfSipHash);
+    signed.clients.clear();
+    signed.write(Path::new(&file)).unwrap();
+    refused("was made without -DSIGNED");
     change("slots = 1024", "slots = 8192");
     refused("has room for 4096 slots, 8 partitions and 2 groups");
     change("max_value = 128", "max_value = 256");

@@ -30,7 +30,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long packets that are reordered are held back at most.
 const HOLD_US: u32 = 1000;
-const RECORDS_WITH_FAULTS: usize = 5_000;
+const FEW_RECORDS: usize = 5_000;
 /// A killed node is started again after this time.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
@@ -285,10 +285,10 @@ impl<'a> Demo<'a> {
 
     fn import(&self, say: &Narrator) -> Result<Vec<dataset::Record>, Error> {
         let mut records = dataset::collect();
-        if self.settings.faults.is_some() {
-            // Each lost packet holds up what comes after it, so a hundred thousand records would
-            // take minutes.
-            records.truncate(RECORDS_WITH_FAULTS);
+        if self.settings.faults.is_some() || self.settings.plane == Plane::P4 {
+            // Each lost packet holds up what comes after it, and a switch in software takes some
+            // hundred a second, so a hundred thousand records would take minutes.
+            records.truncate(FEW_RECORDS);
         }
         let path = self.local.directory().join("records.resp");
         dataset::write_commands(&records, &path)?;
