@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md, "Leader").
+ *
+ * The rules of crates/paxos/src/leader.rs, in one pass. How it stamps is told in include/stamp.p4; what it leaves to the node's
+ * process in README.md. */
+#define STAMPED PHASE2A
+#include "include/stamp.p4"
