@@ -36,6 +36,8 @@ const NONCE: u64 = 0xa1_0000_00a2;
 const MAX_VALUE: u16 = 32;
 /// Epochs until an acceptor starts anew.
 const LIFE: u32 = 10;
+/// Acceptors and learners keep instances below, with so few slots.
+const LIMIT: u64 = SLOTS << 31;
 /// Leaders stamp below.
 const END: u64 = (1 << 63) - 1;
 /// The order that opens a window (`ORDER_OPEN`).
@@ -82,8 +84,8 @@ const MUTANTS: [(Role, &str, &str, &str); 4] = [
     (
         Role::Leader,
         "include/stamp.p4",
-        "if (value < hdr.order.round) {\n            value = hdr.order.round;",
-        "if (value <= hdr.order.round) {\n            value = hdr.order.round;",
+        "if (value != m.limit) { value = value + 1; })",
+        "value = value + 1;)",
     ),
     (
         Role::Learner,
@@ -289,9 +291,11 @@ impl Pair {
         });
         match rejected {
             Some(rejection) if self.setup.role == Role::Acceptor => {
-                if rejection.reason == Reason::Preempted {
-                    datagram[HEADER_LEN + 4..HEADER_LEN + 8].fill(0);
-                }
+                let round = HEADER_LEN + 4..HEADER_LEN + 8;
+                let told = rejection.reason != Reason::Preempted;
+                datagram[round]
+                    .iter_mut()
+                    .for_each(|byte| *byte *= u8::from(told));
             }
             Some(_) => datagram[HEADER_LEN + 8..].fill(0),
             None => {}
@@ -458,7 +462,13 @@ impl Pair {
                         let mut order = self.order(Op::Enable, pid);
                         order.round = Round::base(epoch);
                         (order.a, order.b) = (trim, end);
-                        self.done(&order)?;
+                        let done = self.done(&order);
+                        if trim.max(end) >= LIMIT && done.is_err() {
+                            // No chip follows there.
+                            self.restart();
+                            return Ok(());
+                        }
+                        done?;
                     }
                     (self.near.floor[at], self.near.from[at]) = (floor, trim);
                 }
