@@ -15,7 +15,7 @@ use crate::sys::{Mapped, create_mapped_array, pin};
 
 /// The form of what nodes pin: counts up with each change of a map that outlives its process, in type or in
 /// meaning.
-pub const FORMAT: u32 = 8;
+pub const FORMAT: u32 = 9;
 
 /// The map's name.
 const NAME: &str = "identity";

@@ -30,13 +30,7 @@ impl KernelKeyring {
 
     /// From now on these are the keys. A packet that is on its way ends with those that it began with, or is signed with
     /// these.
-    ///
-    /// # Errors
-    /// If they are for another hash than SipHash, which is the only one that programs compute.
     pub fn set(&self, keyring: &Keyring) -> Result<()> {
-        if keyring.algorithm() != Algorithm::SipHash {
-            return Err("programs in the kernel sign by SipHash alone".to_owned());
-        }
         let keys = keys(keyring);
         let now = self.memory.get(0);
         let used = (now.bank & 1) as usize;
@@ -70,11 +64,16 @@ fn keys(keyring: &Keyring) -> Keys {
         own: keyring.own().emit().into(),
         ..Keys::default()
     };
+    let mut known = 0;
     for at in 0..KEY_IDS {
         if let Some(pair) = keyring.pair(at) {
-            keys.known |= 1 << at;
+            known |= 1 << at;
             keys.pair[at] = words_of(pair);
         }
+    }
+    match keyring.algorithm() {
+        Algorithm::SipHash => keys.known = known,
+        Algorithm::HalfSipHash => keys.known_half = known,
     }
     keys
 }

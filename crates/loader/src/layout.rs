@@ -109,7 +109,7 @@ shared! {
         /// 0.
         unused: u32,
     }
-    /// A holder's keys of one generation: each the words that SipHash begins with.
+    /// A holder's keys of one generation: each the words that SipHash begins with. HalfSipHash's is in the first one.
     Pair {
         /// Of `mac`.
         mac: [u64; 2],
@@ -118,8 +118,10 @@ shared! {
     }
     /// What one bank of `keyring` holds.
     Keys {
-        /// Bit n: there is the key at place n.
+        /// Bit n: there is the key at place n, of SipHash.
         known: u64,
+        /// The same of HalfSipHash. A cluster signs by one of them, and the other has no keys.
+        known_half: u64,
         /// `key_id` of the nodes' key that signs.
         own: u32,
         /// 0.

@@ -6,7 +6,8 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sim::script::run;
+use paxos::auth::Algorithm;
+use sim::script::run_signed;
 
 #[test]
 fn every_role_script_holds_in_xdp() {
@@ -24,18 +25,27 @@ fn every_role_script_holds_in_xdp() {
             if v6 && name.ends_with("_multi.txt") {
                 continue;
             }
-            let mut build = |setup: &_| common::XdpDevice::build(&dir, setup, v6);
-            match run(&script, &mut build) {
-                Err(error) => failures += &format!("{name} (IPv6: {v6}): {error}\n"),
-                Ok(outcome) => {
-                    for difference in outcome.differences {
-                        failures += &format!("{name} (IPv6: {v6}): {difference}\n");
-                    }
+            for algorithm in [Algorithm::SipHash, Algorithm::HalfSipHash] {
+                if algorithm == Algorithm::SipHash || script.contains("\nkeys ") {
+                    let what = format!("{name} (IPv6: {v6}, {algorithm:?})");
+                    failures += &differences(&dir, &script, v6, algorithm, &what);
                 }
             }
         }
     }
     assert!(failures.is_empty(), "\n{failures}");
+}
+
+fn differences(dir: &Path, script: &str, v6: bool, algorithm: Algorithm, what: &str) -> String {
+    let mut build = |setup: &_| common::XdpDevice::build(dir, setup, v6);
+    match run_signed(script, algorithm, &mut build) {
+        Err(error) => format!("{what}: {error}\n"),
+        Ok(outcome) => outcome
+            .differences
+            .iter()
+            .map(|difference| format!("{what}: {difference}\n"))
+            .collect(),
+    }
 }
 
 fn scripts() -> Vec<PathBuf> {

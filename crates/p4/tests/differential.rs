@@ -303,7 +303,7 @@ impl Pair {
     /// What a batch begins with: now and then another generation signs.
     fn turn_keys(&mut self) -> Result<(), String> {
         if let Some(guard) = self.guard.as_mut().filter(|_| self.random.percent(5)) {
-            guard.turn();
+            guard.turn(Algorithm::HalfSipHash);
             self.tell_keys()?;
         }
         Ok(())

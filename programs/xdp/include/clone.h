@@ -38,17 +38,27 @@ struct cloning {
 };
 
 /* A clone's place is in its tag. */
-__noinline int sign_clone(struct __sk_buff *skb, __u32 header_at)
+static __always_inline int sign_by(struct __sk_buff *skb, __u32 header_at, __u32 alg)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	struct wire_header *h = data + known_place(header_at);
-	__u64 grown = sign(data, end, header_at, KEY_OF_NODES, 0, UNCOUNTED);
+	__u64 grown = sign(data, end, header_at, KEY_OF_NODES, 0, UNCOUNTED, alg);
 
 	if (!grown || (void *)(h + 1) > end)
 		return 0;
 	csum_grow(udp_of(h), grown);
 	return 1;
+}
+
+__noinline int sign_clone(struct __sk_buff *skb, __u32 header_at)
+{
+	return sign_by(skb, header_at, ALG_SIPHASH);
+}
+
+__noinline int sign_clone_half(struct __sk_buff *skb, __u32 header_at)
+{
+	return sign_by(skb, header_at, ALG_HALF_SIPHASH);
 }
 
 static __always_inline int clone_partition(struct cloning *c, __u32 partition)
@@ -60,7 +70,8 @@ static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 		return 0;
 	return set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
 			     known_place(c->header_at), entry) &&
-	       (!(c->flags & FLAG_TAG) || sign_clone(c->skb, c->header_at));
+	       (!(c->flags & FLAG_TAG) || sign_clone(c->skb, c->header_at) ||
+		sign_clone_half(c->skb, c->header_at));
 }
 
 /* Sends the clone of one partition to one member, if there is that one. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Tags, by which packets prove where they come from: checked and made as in crates/paxos/src/auth.rs. Both hashes are
- * SipHash-2-4 of 64 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). Keys are in the map
- * `keyring`; which are good, and who signs with which, docs/protocol.md says under "Authentication". [M-SIGNED]
+ * SipHash-2-4 of 64 bits (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012), or HalfSipHash-2-4. Keys are
+ * in the map `keyring`; which are good, and who signs with which, docs/protocol.md says under "Authentication".
+ * [M-SIGNED]
  *
  * What is checked and made here lies in the frame, so an answer is written first and signed then. All that the
  * verifier must walk is in functions of their own, which it looks at once. */
@@ -9,6 +10,7 @@
 #define WIREPAXOS_SIPHASH_H
 
 #include "checksum.h"
+#include "half_siphash.h"
 
 /* ---- Types */
 
@@ -25,6 +27,7 @@ struct tag {
 _Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
 
 #define ALG_SIPHASH 1
+#define ALG_HALF_SIPHASH 2
 /* In `key_id`: the lowest bit of the generation, and whose key it is. Other bits are 0. */
 #define KEY_ODD 0x80
 #define KEY_NUMBER 0x1f
@@ -33,7 +36,7 @@ _Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
 
 /* ---- State */
 
-/* A holder's keys of one generation, each the two words that SipHash begins with. */
+/* A holder's keys of one generation, each the two words that SipHash begins with. HalfSipHash's is in the first one. */
 struct key_pair {
 	__u64 mac[2];
 	__u64 digest[2];
@@ -41,8 +44,9 @@ struct key_pair {
 
 #define KEY_IDS 64
 struct keys {
-	/* Bit n: there is the key at place n. */
+	/* Bit n: there is the key at place n. One hash of the two has keys, the cluster's. */
 	__u64 known;
+	__u64 known_half;
 	/* `key_id` of the nodes' key that signs. */
 	__u32 own;
 	__u32 unused;
@@ -67,13 +71,14 @@ static __always_inline const struct keys *these_keys(void)
 }
 
 /* NULL = there is no such key. */
-static __always_inline const struct key_pair *key_of(const struct keys *keys, __u32 key_id)
+static __always_inline const struct key_pair *key_of(const struct keys *keys, __u32 key_id,
+						     __u32 alg)
 {
+	__u64 known = alg == ALG_SIPHASH ? keys->known : keys->known_half;
 	__u32 place = (key_id & KEY_ODD) >> 2 | (key_id & KEY_NUMBER);
-
 	const struct key_pair *pair;
 
-	if (key_id & ~(KEY_ODD | KEY_NUMBER) || !(keys->known >> place & 1))
+	if (key_id & ~(KEY_ODD | KEY_NUMBER) || !(known >> place & 1))
 		return NULL;
 	_Static_assert(KEY_IDS == 64, "a place isn't changed by its mask");
 	asm volatile("%0 &= 63" : "+r"(place));
@@ -141,18 +146,59 @@ static __always_inline __u64 sip_load(const void *at)
 	return __builtin_bswap64(get64(at));
 }
 
+/* ---- Either hash: which one, the compiler knows */
+
+struct hash {
+	struct sip sip;
+	struct half_sip half;
+};
+
+static __always_inline void hash_begin(struct hash *hash, const __u64 *key, __u32 alg)
+{
+	if (alg == ALG_SIPHASH)
+		hash->sip = sip_begin(key);
+	else
+		hash->half = half_begin(key[0]);
+}
+
+static __always_inline void hash_word(struct hash *hash, __u64 word, __u32 alg)
+{
+	if (alg == ALG_SIPHASH) {
+		sip_word(&hash->sip, word);
+	} else {
+		half_word(&hash->half, word);
+		half_word(&hash->half, word >> 32);
+	}
+}
+
+/* Of `len` bytes in all, of which `rest` has what hangs over the last whole word. */
+static __always_inline __u64 hash_end(struct hash *hash, __u64 rest, __u32 len, __u32 alg)
+{
+	if (alg == ALG_SIPHASH) {
+		sip_word(&hash->sip, rest | (__u64)len << 56);
+		return sip_end(&hash->sip);
+	}
+	if (len & 4) {
+		half_word(&hash->half, rest);
+		rest >>= 32;
+	}
+	half_word(&hash->half, rest | len << 24);
+	return half_end(&hash->half);
+}
+
 /* ---- Hashes of a packet whose header lies at `h`, and the tag behind it; all of both is there. */
 
-static __always_inline __u64 mac_of(const struct wire_header *h, const struct key_pair *pair)
+static __always_inline __u64 mac_of(const struct wire_header *h, const struct key_pair *pair,
+				    __u32 alg)
 {
 	const void *at = h;
-	struct sip s = sip_begin(pair->mac);
+	struct hash hash;
 
+	hash_begin(&hash, pair->mac, alg);
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < (HEADER_LEN + TAG_LEN) / 8 - 1; i++)
-		sip_word(&s, sip_load(at + 8 * i));
-	sip_word(&s, (__u64)(HEADER_LEN + TAG_LEN - 8) << 56);
-	return sip_end(&s);
+		hash_word(&hash, sip_load(at + 8 * i), alg);
+	return hash_end(&hash, 0, HEADER_LEN + TAG_LEN - 8, alg);
 }
 
 /* The words that the largest value has. */
@@ -162,13 +208,13 @@ _Static_assert(MAX_VALUE_LEN <= 2047, "a length isn't changed by its mask");
 /* Of instance and value, which is whole up to `end`. False = it isn't. What hangs over the last whole word is read
  * first, together with bytes before it: the verifier then has no address to keep behind the loop. */
 static __always_inline int digest_of(const struct wire_header *h, void *end, __u32 len,
-				     const struct key_pair *pair, __u64 *digest)
+				     const struct key_pair *pair, __u32 alg, __u64 *digest)
 {
 	void *at = (void *)(h + 1) + TAG_LEN;
 	__u32 words = len / 8, over = len % 8;
 	void *last = at - 8;
+	struct hash hash;
 	__u64 rest = 0;
-	struct sip s;
 
 	KEEP(len);
 	if (len > MAX_VALUE_LEN)
@@ -180,9 +226,8 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 		return 0;
 	if (over)
 		rest = sip_load(last) >> (64 - 8 * over);
-	rest |= (__u64)(8 + len) << 56;
-	s = sip_begin(pair->digest);
-	sip_word(&s, sip_load(&h->inst_hi));
+	hash_begin(&hash, pair->digest, alg);
+	hash_word(&hash, sip_load(&h->inst_hi), alg);
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < VALUE_WORDS; i++) {
 		if (i >= words)
@@ -192,10 +237,9 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 		KEEP(at);
 		if (at > end)
 			return 0;
-		sip_word(&s, sip_load(at - 8));
+		hash_word(&hash, sip_load(at - 8), alg);
 	}
-	sip_word(&s, rest);
-	*digest = sip_end(&s);
+	*digest = hash_end(&hash, rest, 8 + len, alg);
 	return 1;
 }
 
@@ -203,7 +247,7 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 
 /* 0, or why the tag of the packet at `header_at` isn't good (`Keyring::check`); above these 8 bits the number of who
  * has signed it. It has a tag, and its lengths are right. */
-__noinline int check_tag(struct xdp_md *ctx, __u32 header_at)
+static __always_inline int check_by(struct xdp_md *ctx, __u32 header_at, __u32 alg)
 {
 	struct wire_header *h = (void *)(long)ctx->data + known_place(header_at);
 	void *end = (void *)(long)ctx->data_end;
@@ -216,18 +260,28 @@ __noinline int check_tag(struct xdp_md *ctx, __u32 header_at)
 	if (!keys || (void *)(tag + 1) > end)
 		return REASON_TRUNCATED;
 	id = tag->key_id;
-	pair = key_of(keys, id);
-	if (!pair || tag->alg != ALG_SIPHASH)
+	pair = key_of(keys, id, alg);
+	if (!pair || tag->alg != alg)
 		return REASON_UNKNOWN_KEY;
-	if (mac_of(h, pair) != get64(&tag->mac_hi))
+	if (mac_of(h, pair, alg) != get64(&tag->mac_hi))
 		return REASON_BAD_MAC;
 	if ((id & KEY_NUMBER) != KEY_OF_NODES && !is_of_anybody(h->msgtype))
 		return REASON_FOREIGN_KEY;
-	if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, &digest))
+	if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, alg, &digest))
 		return REASON_VALUE_TOO_LARGE;
 	if (digest != get64(&tag->digest_hi))
 		return REASON_BAD_DIGEST;
 	return (id & KEY_NUMBER) << 8;
+}
+
+__noinline int check_tag(struct xdp_md *ctx, __u32 header_at)
+{
+	return check_by(ctx, header_at, ALG_SIPHASH);
+}
+
+__noinline int check_half_tag(struct xdp_md *ctx, __u32 header_at)
+{
+	return check_by(ctx, header_at, ALG_HALF_SIPHASH);
 }
 
 /* 0 or a reason. Notes in the message who has signed it. */
@@ -242,6 +296,8 @@ static __always_inline int check_signed(struct xdp_md *ctx, const struct device 
 	if (!(m->flags & FLAG_TAG))
 		return because(REASON_UNSIGNED);
 	checked = check_tag(ctx, m->header_at);
+	if (checked == REASON_UNKNOWN_KEY)
+		checked = check_half_tag(ctx, m->header_at);
 	m->signer = checked >> 8 & KEY_NUMBER;
 	return checked & 0xff;
 }
@@ -252,7 +308,7 @@ static __always_inline int check_signed(struct xdp_md *ctx, const struct device 
  * tag was for (`same_value`) or another one. Gives back by how much the sum of the datagram has grown; 0 = it can't be
  * signed. */
 static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 reader,
-				  __u32 same_value, __u64 counter)
+				  __u32 same_value, __u64 counter, __u32 alg)
 {
 	struct wire_header *h = data + known_place(header_at);
 	struct tag *tag = (void *)(h + 1);
@@ -264,31 +320,47 @@ static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 
 	if (!keys || (void *)(tag + 1) > end)
 		return 0;
 	id = (keys->own & KEY_ODD) | (reader & KEY_NUMBER);
-	pair = key_of(keys, id);
+	pair = key_of(keys, id, alg);
 	if (!pair)
 		return 0;
 	sum = csum_words(tag, sizeof(*tag));
-	if (!same_value || tag->key_id != id || tag->alg != ALG_SIPHASH) {
-		if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, &digest))
+	if (!same_value || tag->key_id != id || tag->alg != alg) {
+		if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, alg, &digest))
 			return 0;
 		tag->digest_hi = bpf_htonl(digest >> 32);
 		tag->digest_lo = bpf_htonl(digest);
 	}
 	tag->key_id = id;
-	tag->alg = ALG_SIPHASH;
+	tag->alg = alg;
 	tag->counter_hi = bpf_htons(counter >> 32);
 	tag->counter_lo = bpf_htonl(counter);
-	mac = mac_of(h, pair);
+	mac = mac_of(h, pair, alg);
 	tag->mac_hi = bpf_htonl(mac >> 32);
 	tag->mac_lo = bpf_htonl(mac);
 	return csum_grown(sum, csum_words(tag, sizeof(*tag)), sizeof(*tag));
 }
 
-__noinline __u64 make_tag(struct xdp_md *ctx, __u32 header_at, __u32 reader, __u32 same_value,
-			  __u64 counter)
+__noinline __u64 sign_whole(struct xdp_md *ctx, __u32 header_at, __u32 reader, __u32 same_value,
+			    __u64 counter)
 {
 	return sign((void *)(long)ctx->data, (void *)(long)ctx->data_end, header_at, reader,
-		    same_value, counter);
+		    same_value, counter, ALG_SIPHASH);
+}
+
+__noinline __u64 sign_half(struct xdp_md *ctx, __u32 header_at, __u32 reader, __u32 same_value,
+			   __u64 counter)
+{
+	return sign((void *)(long)ctx->data, (void *)(long)ctx->data_end, header_at, reader,
+		    same_value, counter, ALG_HALF_SIPHASH);
+}
+
+/* By the hash that has keys. */
+static __always_inline __u64 make_tag(struct xdp_md *ctx, __u32 header_at, __u32 reader,
+				      __u32 same_value, __u64 counter)
+{
+	__u64 grown = sign_whole(ctx, header_at, reader, same_value, counter);
+
+	return grown ? grown : sign_half(ctx, header_at, reader, same_value, counter);
 }
 
 /* What nodes send to each other, and to clients: nobody looks at its counter. */

@@ -34,9 +34,17 @@ impl Guard {
         &self.keyring
     }
 
-    /// The other generation signs.
-    pub fn turn(&mut self) {
-        self.keyring = keyring(self.keyring.algorithm(), !self.keyring.own().odd);
+    /// A hash at random.
+    pub fn either(random: &mut Rng) -> Algorithm {
+        match random.percent(50) {
+            true => Algorithm::SipHash,
+            false => Algorithm::HalfSipHash,
+        }
+    }
+
+    /// The other generation signs, by this hash.
+    pub fn turn(&mut self, algorithm: Algorithm) {
+        self.keyring = keyring(algorithm, !self.keyring.own().odd);
     }
 
     /// The packet and who has signed it, if it counts.
@@ -88,7 +96,12 @@ impl Guard {
             true => pair(9, 9),
             false => *self.keyring.pair(id.index()).expect("it is there"),
         };
-        let mut signer = Keyring::by(self.keyring.algorithm(), id);
+        let algorithm = match (random.percent(1), self.keyring.algorithm()) {
+            (true, Algorithm::SipHash) => Algorithm::HalfSipHash,
+            (true, Algorithm::HalfSipHash) => Algorithm::SipHash,
+            (false, cluster) => cluster,
+        };
+        let mut signer = Keyring::by(algorithm, id);
         signer.insert(id, pair);
         // Some come late, and some again.
         self.counter += 1;

@@ -250,9 +250,9 @@ impl Pair {
         };
         let datagram = match &mut self.guard {
             Some(guard) => {
-                // The other generation signs from now on.
+                // The other generation signs from now on, perhaps by the other hash.
                 if self.random.below(2000) == 0 {
-                    guard.turn();
+                    guard.turn(Guard::either(&mut self.random));
                     self.xdp.object.sign_with(guard.keyring())?;
                 }
                 guard.sign(&mut self.random, datagram)

@@ -233,6 +233,12 @@ impl Target {
             self.epoch = 0;
             self.next_epoch();
         }
+        let turning = self.guard.as_mut();
+        if let Some(guard) = turning.filter(|_| self.random.percent(20)) {
+            guard.turn(Guard::either(&mut self.random));
+            let told = self.loaded.object.sign_with(guard.keyring());
+            told.expect("there is a map");
+        }
         match &self.loaded.role {
             Control::Acceptor(role) => {
                 for pid in 0..PARTITIONS {

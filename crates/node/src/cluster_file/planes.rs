@@ -71,13 +71,6 @@ impl Cluster<'_> {
         if node.role == Role::Replica && is_ordered {
             found.push(said(NO_RECEIVER));
         }
-        if self.auth == Auth::HalfSipHash {
-            found.push((
-                "`auth = \"halfsiphash\"` with `plane = \"xdp\"`: programs in the kernel sign by SipHash alone"
-                    .to_owned(),
-                "take auth = \"siphash\" (or \"control\" where other nodes are in P4 switches), or plane = \"udp\"",
-            ));
-        }
         found
     }
 

@@ -8,7 +8,7 @@ use loader::switch::Switch;
 use tracing::{info, warn};
 
 use crate::Error;
-use crate::cluster_file::{Auth, ClusterFile, Node, Plane, Role, Storage};
+use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
 
 /// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
 /// what was chosen, and why.
@@ -32,9 +32,6 @@ pub(crate) fn in_kernel<T>(
         }
         Plane::Auto if node.storage == Storage::Durable => {
             Error::new("programs in the kernel can't store votes on disk")
-        }
-        Plane::Auto if cluster.auth == Auth::HalfSipHash => {
-            Error::new("programs in the kernel sign by SipHash alone")
         }
         Plane::Auto => match open() {
             Ok(role) => return Ok(Some(role)),
