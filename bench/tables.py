@@ -610,6 +610,19 @@ def protocols_stores():
     return table(rows) + ["", results.origin() + "."]
 
 
+def protocols_durable():
+    results = Results("protocols")
+    counts = (1, 64, 1024)
+    rows = [["stored before anybody is told", *(f"{n:,} outstanding: commands/s, p50, p99" for n in counts)]]
+    for protocol, what in (("nopaxos", "logs of replicas"), ("paxos", "votes of acceptors")):
+        cells = []
+        for outstanding in counts:
+            of = {"name": "durable/udp", "protocol": protocol, "outstanding": outstanding}
+            cells.append(f"{rate_and_latency(results, of)}, {micros(results.median(latency('p99'), **of))}")
+        rows.append([f"{PROTOCOLS[protocol]}: {what}", *cells])
+    return table(rows) + ["", results.origin() + "."]
+
+
 REDIS_SERVERS = {
     "wirepaxos": "WirePaxos",
     "replica": "one replica, WAIT 1",
