@@ -36,7 +36,10 @@ fn a_lab_has_keys_unless_it_is_to_have_none() {
     assert_eq!(keys_of(&lab, &control), (Auth::Control, Some(0o600)));
     assert_eq!(keys_of(&lab, &["--auth", "off"]), (Auth::Off, None));
     let said = lab.refused(&["up", "--auth", "on"]);
-    assert!(said.contains("take off, control, siphash or halfsiphash"), "{said}");
+    assert!(
+        said.contains("take off, control, siphash or halfsiphash"),
+        "{said}"
+    );
 }
 
 #[test]
