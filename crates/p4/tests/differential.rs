@@ -12,10 +12,10 @@ mod random;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use common::{Bench, P4Device};
+use common::{Bench, P4Device, copy_all, name};
 use guard::Guard;
 use p4::programs::{Build, MAX_VALUE};
 use paxos::auth::Algorithm;
@@ -127,7 +127,7 @@ fn mutants_are_found() {
     };
     for (role, signed, file, line, wrong) in MUTANTS {
         let programs = common::scratch();
-        copy(&sources(), &programs);
+        copy_all(&sources(), &programs);
         let path = programs.join(file);
         let text = fs::read_to_string(&path).expect("it was copied");
         fs::write(&path, text.replace(line, wrong)).expect("it can be written");
@@ -501,29 +501,6 @@ fn both(bench: &Rc<Bench>, setup: &Setup) -> (Box<dyn Device>, P4Device) {
     (rust, p4)
 }
 
-fn name(role: Role) -> &'static str {
-    match role {
-        Role::Acceptor => "acceptor",
-        Role::Leader => "leader",
-        Role::Sequencer => "sequencer",
-        _ => "learner",
-    }
-}
-
 fn sources() -> PathBuf {
     common::programs().join("..")
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a directory of the test");
-    for entry in fs::read_dir(from).expect("a directory of the tree") {
-        let path = entry.expect("an entry").path();
-        let to = to.join(path.file_name().expect("it has a name"));
-        match path.is_dir() {
-            true => copy(&path, &to),
-            false => {
-                fs::copy(&path, &to).expect("a file of the tree");
-            }
-        }
-    }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs for Tofino: their steps in BMv2 (`programs/p4/tna/include/on_bmv2.p4`) against the roles in Rust, and what they
-//! take of a chip, where its compiler is, against `programs/p4/tna/README.md`.
+//! The programs for Tofino: their steps in BMv2 (`programs/p4/tna/include/on_bmv2.p4`) against the roles in Rust.
 //!
 //! `P4_PACKETS=n` sets how many packets each role gets, `P4_SEED=n` which ones.
 
@@ -13,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use common::{Bench, CpuPort};
+use common::{Bench, CpuPort, copy_all, name};
 use loader::frame;
 use p4::Order;
 use p4::bmv2::CPU_PORT;
@@ -158,7 +157,7 @@ impl Pair {
     fn new(role: Role, seed: u64, changes: &[(&str, &str, &str)]) -> Option<Pair> {
         let tools = common::tools_or_skip()?;
         let sources = common::scratch();
-        copy(&programs().join(".."), &sources);
+        copy_all(&programs().join(".."), &sources);
         for (file, line, other) in changes {
             let path = sources.join("tna").join(file);
             let text = fs::read_to_string(&path).expect("it was copied");
@@ -593,27 +592,4 @@ fn lines(role: Role) -> Vec<String> {
 
 fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/tna")
-}
-
-fn name(role: Role) -> &'static str {
-    match role {
-        Role::Acceptor => "acceptor",
-        Role::Leader => "leader",
-        Role::Sequencer => "sequencer",
-        _ => "learner",
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("a directory of the test");
-    for entry in fs::read_dir(from).expect("a directory of the tree") {
-        let path = entry.expect("an entry").path();
-        let to = to.join(path.file_name().expect("it has a name"));
-        match path.is_dir() {
-            true => copy(&path, &to),
-            false => {
-                fs::copy(&path, &to).expect("a file of the tree");
-            }
-        }
-    }
 }

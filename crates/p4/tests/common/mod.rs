@@ -53,6 +53,31 @@ pub fn tools_or_skip() -> Option<Tools> {
         .ok()
 }
 
+/// The program of a role.
+pub fn name(role: script::Role) -> &'static str {
+    match role {
+        script::Role::Acceptor => "acceptor",
+        script::Role::Leader => "leader",
+        script::Role::Sequencer => "sequencer",
+        _ => "learner",
+    }
+}
+
+/// Copies programs, to change one line of them.
+pub fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a directory of the test");
+    for entry in std::fs::read_dir(from).expect("a directory of the tree") {
+        let path = entry.expect("an entry").path();
+        let to = to.join(path.file_name().expect("it has a name"));
+        match path.is_dir() {
+            true => copy_all(&path, &to),
+            false => {
+                std::fs::copy(&path, &to).expect("a file of the tree");
+            }
+        }
+    }
+}
+
 /// The directory of the programs.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/v1model")
