@@ -15,7 +15,7 @@ use common::{Pair, address, dpdk_or_skip};
 use dpdk::frame::{Content, parse};
 use loader::frame;
 use paxos::{Instance, PartitionId, To, Verdict};
-use sim::script::{Device, Order, RustDevice, Setup, Slot, State, run};
+use sim::script::{Device, Order, RustDevice, Setup, Slot, State, complaints, run};
 
 #[test]
 fn every_role_script_holds_by_a_port() {
@@ -32,14 +32,8 @@ fn every_role_script_holds_by_a_port() {
                 };
                 Ok(Box::new(device) as Box<dyn Device>)
             };
-            match run(&script, &mut build) {
-                Err(error) => failures += &format!("{name} (IPv6: {v6}): {error}\n"),
-                Ok(outcome) => {
-                    for difference in outcome.differences {
-                        failures += &format!("{name} (IPv6: {v6}): {difference}\n");
-                    }
-                }
-            }
+            let what = format!("{name} (IPv6: {v6})");
+            failures += &complaints(&what, run(&script, &mut build));
         }
         packets += pair.borrow().station.sent();
     }

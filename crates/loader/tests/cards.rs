@@ -29,7 +29,7 @@ use p4::packet_socket::PacketSocket;
 use paxos::{
     Deployment, Header, Instance, MsgType, PartitionId, Program, Reason, Round, To, Verdict,
 };
-use sim::script::{self, Device, Order, RustDevice, Setup, Slot, State, run};
+use sim::script::{self, Device, Order, RustDevice, Setup, Slot, State, complaints, run};
 
 /// Pairs of cards: a word for each and its two hardware addresses, with `;` between pairs.
 const VARIABLE: &str = "WIREPAXOS_CARDS";
@@ -409,14 +409,7 @@ fn run_script(
         let device = AtCard::new(dir, setup, (pairs, number), attached, multicast, v6)?;
         Ok(Box::new(device))
     };
-    let differences = match run(&script, &mut build) {
-        Err(error) => format!("{what}: {error}\n"),
-        Ok(outcome) => outcome
-            .differences
-            .iter()
-            .map(|difference| format!("{what}: {difference}\n"))
-            .collect(),
-    };
+    let differences = complaints(&what, run(&script, &mut build));
     let pairs = pairs.borrow();
     std::thread::sleep(Duration::from_millis(20));
     let left = pairs[number].next();

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paxos::auth::Algorithm;
-use sim::script::run_signed;
+use sim::script::{complaints, run_signed};
 
 #[test]
 fn every_role_script_holds_in_xdp() {
@@ -38,14 +38,7 @@ fn every_role_script_holds_in_xdp() {
 
 fn differences(dir: &Path, script: &str, v6: bool, algorithm: Algorithm, what: &str) -> String {
     let mut build = |setup: &_| common::XdpDevice::build(dir, setup, v6);
-    match run_signed(script, algorithm, &mut build) {
-        Err(error) => format!("{what}: {error}\n"),
-        Ok(outcome) => outcome
-            .differences
-            .iter()
-            .map(|difference| format!("{what}: {difference}\n"))
-            .collect(),
-    }
+    complaints(what, run_signed(script, algorithm, &mut build))
 }
 
 fn scripts() -> Vec<PathBuf> {

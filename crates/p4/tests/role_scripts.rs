@@ -10,7 +10,7 @@ use std::rc::Rc;
 use common::{IN_COMBINATIONS, P4Device};
 use p4::programs;
 use paxos::auth::Algorithm;
-use sim::script::{Build, Device, Setup, run_signed};
+use sim::script::{Build, Device, Setup, complaints, run_signed};
 
 /// Scripts that no switch can be held to, and why.
 const NOT_FOR_SWITCHES: [(&str, &str); 8] = [
@@ -107,13 +107,7 @@ fn every_role_script_holds_in_combinations() {
 
 /// What a script finds, a line each.
 fn differences(what: &str, script: &str, build: &mut Build<'_>) -> String {
-    match run_signed(script, Algorithm::HalfSipHash, build) {
-        Err(error) => format!("{what}: {error}\n"),
-        Ok(outcome) => {
-            let lines = outcome.differences.iter();
-            lines.map(|it| format!("{what}: {it}\n")).collect()
-        }
-    }
+    complaints(what, run_signed(script, Algorithm::HalfSipHash, build))
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paxos::auth::Algorithm;
-use sim::script::{RustDevice, run, run_signed};
+use sim::script::{RustDevice, complaints, run, run_signed};
 
 #[test]
 fn every_role_script_holds() {
@@ -20,15 +20,10 @@ fn every_role_script_holds() {
         let script = fs::read_to_string(&path).expect("a script is readable");
         let name = path.display();
         match run(&script, &mut RustDevice::build) {
-            Err(error) => failures += &format!("{name}: {error}\n"),
             Ok(outcome) if update => {
                 fs::write(&path, outcome.actual).expect("a script is writable")
             }
-            Ok(outcome) => {
-                for difference in outcome.differences {
-                    failures += &format!("{name}: {difference}\n");
-                }
-            }
+            ran => failures += &complaints(&name.to_string(), ran),
         }
     }
     assert!(failures.is_empty(), "\n{failures}");
@@ -44,15 +39,8 @@ fn signed_scripts_hold_with_either_hash() {
         if !script.contains("\nkeys ") {
             continue;
         }
-        let name = path.display();
-        match run_signed(&script, Algorithm::HalfSipHash, &mut RustDevice::build) {
-            Err(error) => failures += &format!("{name}: {error}\n"),
-            Ok(outcome) => {
-                for difference in outcome.differences {
-                    failures += &format!("{name}: {difference}\n");
-                }
-            }
-        }
+        let outcome = run_signed(&script, Algorithm::HalfSipHash, &mut RustDevice::build);
+        failures += &complaints(&path.display().to_string(), outcome);
         ran += 1;
     }
     assert!(failures.is_empty(), "\n{failures}");

@@ -36,6 +36,12 @@ pub struct Outcome {
     pub differences: Vec<String>,
 }
 
+/// What was wrong with a run, a line each that begins with `what` ran; empty = it passed.
+pub fn complaints(what: &str, ran: Result<Outcome, String>) -> String {
+    let found = ran.map_or_else(|error| vec![error], |outcome| outcome.differences);
+    found.iter().map(|it| format!("{what}: {it}\n")).collect()
+}
+
 /// Sets up the device that a `role` line describes.
 pub type Build<'a> = dyn FnMut(&Setup) -> Result<Box<dyn Device>, String> + 'a;
 
