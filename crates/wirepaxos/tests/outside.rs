@@ -58,11 +58,11 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
 }
 
 fn manifest(library: &Path) -> String {
-    // The profile is the workspace's, so that others' crates aren't compiled anew.
+    // The profile is the workspace's: with another one the crates of others would be compiled anew, too.
     format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\nwirepaxos = {{ path = {:?}, default-features = false }}\n\n\
-         [profile.dev]\nopt-level = 1\n\n[workspace]\n",
+         [profile.dev]\nopt-level = 1\ndebug = \"line-tables-only\"\n\n[workspace]\n",
         library.display().to_string()
     )
 }
