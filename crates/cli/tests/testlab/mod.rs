@@ -6,7 +6,7 @@
 pub mod waiting;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl TestLab {
     pub fn new(letter: char) -> Option<TestLab> {
         let lab = TestLab {
             name: format!("t{letter}{}", std::process::id()),
-            bpf: std::env::temp_dir().join(format!("wirepaxos-bpf-{letter}{}", std::process::id())),
+            bpf: compiled().join("none"),
         };
         if let Err(why) = can_have_labs() {
             println!("SKIPPED: {why}");
@@ -39,14 +39,14 @@ impl TestLab {
 
     /// The same with the fault injector compiled.
     pub fn with_faults(letter: char) -> Option<TestLab> {
-        let lab = TestLab::new(letter)?;
-        let injector = lab.bpf.join("fault.bpf.o");
-        lab.compile(&injector.display().to_string())
+        let bpf = compiled().join("fault");
+        let injector = bpf.join("fault.bpf.o").display().to_string();
+        TestLab::new(letter)?.compile(bpf, &injector)
     }
 
     /// The same with all XDP programs compiled.
     pub fn with_programs(letter: char) -> Option<TestLab> {
-        TestLab::new(letter)?.compile("all")
+        TestLab::new(letter)?.compile(compiled().join("all"), "all")
     }
 
     pub fn lab(&self, arguments: &[&str]) -> Command {
@@ -86,32 +86,17 @@ impl TestLab {
         self.exec(host, &[&[PROGRAM, verb, "-c", &file], rest].concat())
     }
 
-    fn compile(self, target: &str) -> Option<TestLab> {
-        match self.make(target) {
-            Ok(()) => Some(self),
+    fn compile(mut self, bpf: PathBuf, target: &str) -> Option<TestLab> {
+        match make(&bpf, target) {
+            Ok(()) => {
+                self.bpf = bpf;
+                Some(self)
+            }
             Err(why) => {
                 println!("SKIPPED: {why}");
                 None
             }
         }
-    }
-
-    /// Says why where it can't.
-    fn make(&self, target: &str) -> Result<(), String> {
-        let make = Command::new("make")
-            .args([
-                "-C",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/xdp"),
-            ])
-            .arg(format!("OUT={}", self.bpf.display()))
-            .arg(target)
-            .output()
-            .map_err(|e| format!("make: {e}; ./dev setup installs it"))?;
-        if Command::new("clang").arg("--version").output().is_err() {
-            return Err("clang isn't installed, which compiles the XDP programs".into());
-        }
-        assert!(make.status.success(), "{}", all(&make));
-        Ok(())
     }
 
     /// Everything on this machine that has the lab's name.
@@ -192,8 +177,32 @@ impl Drop for TestLab {
             eprintln!("{}", all(&self.run(&["status"])));
         }
         self.run(&["down"]);
-        let _ = std::fs::remove_dir_all(&self.bpf);
     }
+}
+
+/// Compiled once for all labs of all tests: it takes longer than most of them.
+fn compiled() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("bpf")
+}
+
+/// Says why where it can't. One at a time: another one's lab reads what is there.
+fn make(bpf: &Path, target: &str) -> Result<(), String> {
+    for tool in ["clang", "make", "flock"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return Err(format!("{tool} isn't installed, which compiling the XDP programs needs"));
+        }
+    }
+    std::fs::create_dir_all(bpf).map_err(|e| format!("{}: {e}", bpf.display()))?;
+    let made = Command::new("flock")
+        .arg(bpf)
+        .args(["make", "-C"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/xdp"))
+        .arg(format!("OUT={}", bpf.display()))
+        .arg(target)
+        .output()
+        .map_err(|e| format!("flock: {e}"))?;
+    assert!(made.status.success(), "{}", all(&made));
+    Ok(())
 }
 
 /// Whether this machine lets us make a namespace with a veth pair in it.
