@@ -63,7 +63,7 @@ impl Census {
             return;
         }
         for (pid, asked) in self.asked.iter_mut().enumerate() {
-            *asked = reads.push_own(pid as u16, command.clone());
+            *asked = reads.push_own(pid as u16, &command);
         }
     }
 

@@ -98,7 +98,7 @@ pub(crate) trait Sink {
     fn can_read(&self) -> bool;
 
     /// A command to be answered without the log; returns the number of the read.
-    fn read(&mut self, pid: PartitionId, command: Vec<u8>, stale: bool) -> u64;
+    fn read(&mut self, pid: PartitionId, command: &[u8], stale: bool) -> u64;
 }
 
 pub(crate) struct Connection {
@@ -585,7 +585,7 @@ impl Connection {
             if without_log && next.reads && shared.without_log && sink.can_read() {
                 let logged = self.waiting.remove(at).expect("just seen");
                 let stale = self.client.reads_stale;
-                let number = sink.read(wanted.lowest(), logged.bytes.clone(), stale);
+                let number = sink.read(wanted.lowest(), &logged.bytes, stale);
                 self.reading.push(number, logged);
                 reading.add(wanted);
                 continue;

@@ -9,7 +9,7 @@ use apps::redis::Event;
 use mio::{Registry, Token, Waker};
 use paxos::PartitionId;
 use replica::application::OpenReader;
-use replica::{LocalRead, LocalSession};
+use replica::{AnsweredReads, AskedReads, LocalSession};
 
 use crate::walk::{Found, Whose};
 
@@ -20,8 +20,8 @@ pub(crate) struct Mail {
     bytes: Vec<u8>,
     /// All sessions of a partition that answer to this front end.
     pub sessions: Vec<(PartitionId, Vec<LocalSession>)>,
-    /// What came of reads without the log: number, and where the answer ends in `bytes`.
-    reads: Vec<(u64, Option<Range<usize>>)>,
+    /// What came of reads without the log.
+    pub reads: AnsweredReads,
     /// What walks have found.
     pub walked: Vec<(Whose, Found)>,
     /// What Redis servers have done.
@@ -64,14 +64,6 @@ impl Mail {
         })
     }
 
-    /// What came of reads without the log, in order.
-    pub fn reads(&self) -> impl Iterator<Item = (u64, Option<&[u8]>)> {
-        let bytes = |at: &Range<usize>| &self.bytes[at.clone()];
-        self.reads
-            .iter()
-            .map(move |(number, at)| (*number, at.as_ref().map(bytes)))
-    }
-
     fn is_empty(&self) -> bool {
         let quiet = !self.leader_changed && !self.shut_down;
         let answers = self.replies.is_empty() && self.reads.is_empty() && self.walked.is_empty();
@@ -105,7 +97,7 @@ struct Shared {
 }
 
 /// Hands reads without the log to the worker of a partition.
-type AskReads = Arc<dyn Fn(PartitionId, Vec<LocalRead>) + Send + Sync>;
+type AskReads = Arc<dyn Fn(PartitionId, AskedReads) + Send + Sync>;
 
 impl Mailbox {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Mailbox> {
@@ -134,15 +126,10 @@ impl Mailbox {
         });
     }
 
-    /// What came of a read without the log; without an answer it goes through the log. Those of a partition come in the
+    /// What came of reads without the log; without an answer one goes through the log. Those of a partition come in the
     /// order in which they were asked for, but for some without an answer. It waits for [`deliver`](Self::deliver).
-    pub fn read(&self, number: u64, answer: Option<&[u8]>) {
-        self.leave(|mail| {
-            let start = mail.bytes.len();
-            mail.bytes.extend_from_slice(answer.unwrap_or_default());
-            let at = answer.map(|_| start..mail.bytes.len());
-            mail.reads.push((number, at));
-        });
+    pub fn answered_reads(&self, answered: &AnsweredReads) {
+        self.leave(|mail| mail.reads.append(answered));
     }
 
     /// How reads without the log are asked for, once the replica's workers are there. Before, and without it, all reads

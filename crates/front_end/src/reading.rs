@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use paxos::PartitionId;
-use replica::LocalRead;
+use replica::AskedReads;
 
 use crate::lane::Logged;
 use crate::mailbox::Mailbox;
@@ -71,8 +71,8 @@ const OWN_INDEX: usize = (1 << INDEX_BITS) - 1;
 /// Reads of all connections, until they leave.
 pub(crate) struct ReadQueue {
     last: u64,
-    /// By partition.
-    waiting: Vec<Vec<LocalRead>>,
+    /// By partition; those that aren't stale, and those that are.
+    waiting: Vec<[AskedReads; 2]>,
     /// Whether there is somebody to ask.
     pub is_open: bool,
 }
@@ -81,25 +81,21 @@ impl ReadQueue {
     pub fn new(partitions: u16) -> ReadQueue {
         ReadQueue {
             last: 0,
-            waiting: (0..partitions).map(|_| Vec::new()).collect(),
+            waiting: vec![[false, true].map(AskedReads::new); partitions.into()],
             is_open: false,
         }
     }
 
     /// Takes a connection's command; returns the number of the read.
-    pub fn push(&mut self, index: usize, pid: PartitionId, command: Vec<u8>, stale: bool) -> u64 {
+    pub fn push(&mut self, index: usize, pid: PartitionId, command: &[u8], stale: bool) -> u64 {
         self.last += 1;
         let number = self.last << INDEX_BITS | index as u64;
-        self.waiting[usize::from(pid)].push(LocalRead {
-            number,
-            stale,
-            command,
-        });
+        self.waiting[usize::from(pid)][usize::from(stale)].push(number, command);
         number
     }
 
     /// Asks for the number of a partition's keys, as this replica has them; returns the number of the read.
-    pub fn push_own(&mut self, pid: PartitionId, command: Vec<u8>) -> u64 {
+    pub fn push_own(&mut self, pid: PartitionId, command: &[u8]) -> u64 {
         self.push(OWN_INDEX, pid, command, true)
     }
 
@@ -120,8 +116,9 @@ impl ReadQueue {
             return;
         };
         for (pid, reads) in self.waiting.iter_mut().enumerate() {
-            if !reads.is_empty() {
-                ask(pid as PartitionId, std::mem::take(reads));
+            for of in reads.iter_mut().filter(|of| !of.is_empty()) {
+                let none = AskedReads::new(of.stale);
+                ask(pid as PartitionId, std::mem::replace(of, none));
             }
         }
     }
@@ -166,10 +163,10 @@ mod tests {
     #[test]
     fn a_number_names_its_connection() {
         let mut queue = ReadQueue::new(1);
-        let numbers = [0, 7, 20_000].map(|index| queue.push(index, 0, Vec::new(), false));
+        let numbers = [0, 7, 20_000].map(|index| queue.push(index, 0, &[], false));
         assert_eq!(numbers.map(ReadQueue::index_of), [0, 7, 20_000].map(Some));
         assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2]);
-        let own = queue.push_own(0, Vec::new());
+        let own = queue.push_own(0, &[]);
         assert_eq!(ReadQueue::index_of(own), None);
     }
 }

@@ -675,7 +675,7 @@ impl<P: Plane> Server<P> {
         for answer in mail.answers() {
             self.on_answer(&answer);
         }
-        for (number, answer) in mail.reads() {
+        for (number, answer) in mail.reads.iter() {
             self.on_read(number, answer);
         }
         for (whose, found) in &mail.walked {
@@ -1030,7 +1030,7 @@ impl<P: Plane> Sink for ToLog<'_, P> {
         self.reads.is_open
     }
 
-    fn read(&mut self, pid: PartitionId, command: Vec<u8>, stale: bool) -> u64 {
+    fn read(&mut self, pid: PartitionId, command: &[u8], stale: bool) -> u64 {
         self.reads.push(self.index, pid, command, stale)
     }
 }

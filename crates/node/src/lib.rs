@@ -59,7 +59,7 @@ pub use host::Stop;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::replica::{
-    AnsweredRead, AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
+    AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
 };
 pub use senders::Senders;
 pub use status::ask as ask_status;

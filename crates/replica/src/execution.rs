@@ -17,7 +17,6 @@ mod stopped;
 mod timed;
 
 pub use self::catch_up::Restored;
-pub use self::local_reads::LocalRead;
 
 use self::given_up::GivenUp;
 use self::local_reads::LocalReads;
@@ -493,7 +492,7 @@ impl<A: Application> Execution<A> {
         let gathered = self.gather();
         self.final_error(gathered)?;
         self.execute_reads(answers);
-        self.execute_local_reads();
+        self.execute_local_reads(out);
         self.goes_on()?;
         if self.settings.answers_wait || self.is_full() {
             self.commit()?;

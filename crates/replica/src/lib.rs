@@ -22,6 +22,7 @@ mod client_reads;
 mod execution;
 mod identity;
 mod install;
+mod local_reads;
 mod log;
 pub mod memory;
 mod outcome;
@@ -44,8 +45,9 @@ pub use application::{
 };
 pub use client_reads::{Gathered, Gathering, MAX_ANSWER_LEN, Piece, is_read_number, read_number};
 pub use execution::catch_up::is_state_of;
-pub use execution::{LocalRead, Restored, Statistics};
+pub use execution::{Restored, Statistics};
 pub use install::Install;
+pub use local_reads::{AnsweredReads, AskedReads};
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Basis, Output, ReplyTo};

@@ -2,6 +2,7 @@
 //! Replies that wait for the end of their batch.
 
 use crate::agreement::Answers;
+use crate::local_reads::AnsweredReads;
 use crate::protocol::Status;
 use crate::sibling::SiblingMessage;
 use paxos::{Header, Instance, NodeId, Outbox, PartitionId, Round};
@@ -48,9 +49,8 @@ pub trait Output: Outbox {
     /// Tells how far the log of this follower is filled: `header` is that of an ACK, which has no value. [N-ACK]
     fn ack(&mut self, to: &ReplyTo, header: &Header);
 
-    /// Answers a [read without the log](crate::LocalRead) of the front end beside this replica, by its number; without
-    /// an answer it is to go through the log.
-    fn read(&mut self, _number: u64, _answer: Option<&[u8]>) {}
+    /// Answers [reads without the log](crate::AskedReads) of the front end beside this replica. It is told at once.
+    fn reads(&mut self, _answered: &AnsweredReads) {}
 
     /// Hands a message to the worker of another partition of this replica.
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage);

@@ -25,7 +25,8 @@ pub use self::replay::Replayed;
 use crate::agreement::{Agreement, Decided, News, Paxos, Reading, Stepped};
 use crate::application::{Application, Checkpoint, Error};
 use crate::client_reads::ClientRead;
-use crate::execution::{Execution, LocalRead, Statistics};
+use crate::execution::{Execution, Statistics};
+use crate::local_reads::AskedReads;
 use crate::reply::Output;
 use crate::session::LocalSession;
 use crate::settings::{Settings, Turn, Wanted};
@@ -271,15 +272,15 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.run(now);
     }
 
-    /// Takes a read of the front end beside this replica, which has no place in the log. The answer leaves with a batch,
+    /// Takes reads of the front end beside this replica, which have no place in the log. The answers leave with a batch,
     /// or with a tick.
-    pub fn read(&mut self, now: Time, read: LocalRead) {
+    pub fn read(&mut self, now: Time, reads: AskedReads) {
         if !self.execution.has_failed() {
-            let question = G::BOUNDS_READS.then(|| match read.stale {
+            let question = G::BOUNDS_READS.then(|| match reads.stale {
                 true => 0,
                 false => self.agreement.want_bound(),
             });
-            self.execution.read_locally(now, question, read);
+            self.execution.read_locally(now, question, reads);
         }
     }
 

@@ -11,7 +11,7 @@ use paxos::{
 };
 use replica::protocol::ReplyAddress;
 use replica::{
-    EpochView, Gathered, Gathering, LocalRead, Piece, ReplyTo, Settings, Status, read_number,
+    AskedReads, EpochView, Gathered, Gathering, Piece, ReplyTo, Settings, Status, read_number,
 };
 use test_world::cluster::{nonce_of, range_answer};
 
@@ -41,13 +41,9 @@ impl Fed {
     }
 
     fn read_as(&mut self, number: u64, command: u64, stale: bool) {
-        let command = command.to_be_bytes().to_vec();
-        let read = LocalRead {
-            number,
-            stale,
-            command,
-        };
-        self.worker.read(self.now, read);
+        let mut reads = AskedReads::new(stale);
+        reads.push(number, &command.to_be_bytes());
+        self.worker.read(self.now, reads);
     }
 
     /// Opens a session of a client, which is answered at [`CLIENT_AT`].
@@ -272,7 +268,9 @@ fn what_writes_goes_through_the_log() {
     let mut r = fed();
     r.read_as(1, 5, false);
     r.read_as(2, 5, true);
-    assert_eq!(r.answered(), [(1, None), (2, None)]);
+    let question = r.only_question();
+    r.bound(&question, 0);
+    assert_eq!(r.answered(), [(2, None), (1, None)]);
     assert_eq!(r.times(5), 0);
 }
 

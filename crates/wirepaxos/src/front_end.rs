@@ -147,7 +147,7 @@ fn tie(
     services.on_local_reply =
         Arc::new(move |r| mailbox.reply(r.pid, r.client, r.request, r.status, r.bytes));
     let mailbox = front_end.mailbox().clone();
-    services.on_read = Arc::new(move |read| mailbox.read(read.number, read.answer));
+    services.on_answered_reads = Arc::new(move |answered| mailbox.answered_reads(answered));
     let mailbox = front_end.mailbox().clone();
     services.on_batch_end = Arc::new(move || mailbox.deliver());
     let mailbox = front_end.mailbox().clone();

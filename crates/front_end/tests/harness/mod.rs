@@ -24,7 +24,9 @@ use paxos::{
 };
 use replica::application::Reader;
 use replica::protocol::{ReplyAddress, SessionOp};
-use replica::{EpochView, Limits, LocalRead, Output, ReplyTo, SiblingMessage, Worker, slot};
+use replica::{
+    AnsweredReads, AskedReads, EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker, slot,
+};
 use test_world::Rng;
 use test_world::cluster::range_answer;
 
@@ -337,7 +339,7 @@ struct Log {
     partitions: Vec<PartitionLog>,
     mailbox: Mailbox,
     readers: mpsc::Receiver<(PartitionId, mpsc::Sender<Box<dyn Reader>>)>,
-    reads: mpsc::Receiver<(PartitionId, Vec<LocalRead>)>,
+    reads: mpsc::Receiver<(PartitionId, AskedReads)>,
     reads_held: Arc<AtomicBool>,
     faults: Faults,
     rng: Rng,
@@ -429,7 +431,7 @@ impl Log {
         let now = self.now();
         while let Ok((pid, reads)) = self.reads.try_recv() {
             let worker = &mut self.partitions[usize::from(pid)].worker;
-            reads.into_iter().for_each(|read| worker.read(now, read));
+            worker.read(now, reads);
         }
         for pid in 0..self.partitions.len() as PartitionId {
             let worker = &mut self.partitions[usize::from(pid)].worker;
@@ -661,8 +663,8 @@ impl Output for ToMailbox {
         panic!("Paxos acknowledges nothing");
     }
 
-    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
-        self.0.read(number, answer);
+    fn reads(&mut self, answered: &AnsweredReads) {
+        self.0.answered_reads(answered);
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

@@ -2,9 +2,10 @@
 //! Reads of the front end beside this replica, and of clients, that have no place in the log: each waits until everything
 //! is executed that may have been decided when it came. [B-EXECUTE]
 
-use super::{Execution, MAX_BEGUN};
+use super::Execution;
 use crate::application::{Application, Error};
 use crate::client_reads::{ClientRead, LongAnswer};
+use crate::local_reads::{AnsweredReads, AskedReads};
 use crate::protocol::Status;
 use crate::reply::{Output, Place, ReplyTo};
 use paxos::{Bound, Instance, Reason, Time};
@@ -12,27 +13,17 @@ use std::collections::VecDeque;
 
 /// Reads that may wait; others go through the log, or are sent again.
 const MAX_READS: usize = 65_536;
-/// Bytes of answers that stay allocated; more is given back.
-const KEEP: usize = 1 << 20;
-
-/// A read that the front end beside a replica asks for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LocalRead {
-    /// The front end's own number for it.
-    pub number: u64,
-    /// Whether it is content with what this replica has executed. [B-STALE]
-    pub stale: bool,
-    /// A command that only reads.
-    pub command: Vec<u8>,
-}
+/// Reads whose answers are awaited together, at most, and leave together: the front end shows them to clients while the next ones are
+/// executed.
+const MAX_TOGETHER: usize = 128;
 
 /// Those that wait, in the order in which they came, and those that are answered.
 #[derive(Default)]
 pub(super) struct LocalReads {
     waiting: VecDeque<Waiting>,
-    /// Numbers, and where their answers end; without one a read is to go through the log.
-    answered: Vec<(u64, Option<usize>)>,
-    bytes: Vec<u8>,
+    /// How many reads that is.
+    count: usize,
+    answered: AnsweredReads,
     /// Numbers of those that were begun and aren't answered.
     begun: VecDeque<u64>,
     /// The last answer to a client that left in pieces: it is asked for the next ones soon.
@@ -41,16 +32,24 @@ pub(super) struct LocalReads {
     scratch: Vec<u8>,
 }
 
-/// Who waits for a read.
-enum Asker {
-    /// The front end beside this replica, under this number.
-    FrontEnd(u64),
-    Client(ClientRead),
+/// What waits together.
+enum Asked {
+    /// By the front end beside this replica.
+    Here(AskedReads),
+    ByClient(ClientRead, Vec<u8>),
+}
+
+impl Asked {
+    fn count(&self) -> usize {
+        match self {
+            Asked::Here(reads) => reads.len(),
+            Asked::ByClient(..) => 1,
+        }
+    }
 }
 
 struct Waiting {
-    asker: Asker,
-    command: Vec<u8>,
+    asked: Asked,
     /// The question that it waits for, and the answer to that.
     question: u64,
     end: Option<Instance>,
@@ -59,34 +58,28 @@ struct Waiting {
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes a read that waits for a question, if there are such questions at all.
-    pub fn read_locally(&mut self, now: Time, question: Option<u64>, read: LocalRead) {
-        let fits = self.local_reads.waiting.len() < MAX_READS;
-        match question.filter(|_| fits && self.app.is_read(&read.command)) {
-            None => self.local_reads.give_up(read.number),
-            Some(_) if read.stale && !self.stands_still() => {
-                let asker = Asker::FrontEnd(read.number);
+    /// Takes reads that wait for a question, if there are such questions at all.
+    pub fn read_locally(&mut self, now: Time, question: Option<u64>, reads: AskedReads) {
+        let fits = self.local_reads.count + reads.len() <= MAX_READS;
+        match question.filter(|_| fits) {
+            None => self.local_reads.give_up(&reads),
+            Some(_) if reads.stale && !self.stands_still() => {
                 let executed = self
                     .gather()
-                    .and_then(|()| self.execute_local_read(&asker, &read.command));
+                    .and_then(|()| self.execute_each(&reads, |_| {}))
+                    .and_then(|()| self.gather_reads());
                 let _ = self.final_error(executed);
             }
             Some(question) => {
-                let end = read.stale.then_some(0);
-                self.wait(
-                    now,
-                    Asker::FrontEnd(read.number),
-                    read.command,
-                    question,
-                    end,
-                );
+                let end = reads.stale.then_some(0);
+                self.wait(now, Asked::Here(reads), question, end);
             }
         }
     }
 
     /// Whether a client's read can be taken. What isn't a read is answered as such. [B-CLIENT]
     pub fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
-        if self.local_reads.waiting.len() == MAX_READS {
+        if self.local_reads.count >= MAX_READS {
             return Err(Reason::Busy);
         }
         if self.app.is_read(command) {
@@ -109,20 +102,14 @@ impl<A: Application> Execution<A> {
     ) {
         let end = question.is_none().then_some(0);
         let question = question.unwrap_or_default();
-        self.wait(now, Asker::Client(read), command.to_vec(), question, end);
+        let asked = Asked::ByClient(read, command.to_vec());
+        self.wait(now, asked, question, end);
     }
 
-    fn wait(
-        &mut self,
-        now: Time,
-        asker: Asker,
-        command: Vec<u8>,
-        question: u64,
-        end: Option<Instance>,
-    ) {
+    fn wait(&mut self, now: Time, asked: Asked, question: u64, end: Option<Instance>) {
+        self.local_reads.count += asked.count();
         self.local_reads.waiting.push_back(Waiting {
-            asker,
-            command,
+            asked,
             question,
             end,
             until: now.saturating_add(self.settings.read_patience),
@@ -138,32 +125,56 @@ impl<A: Application> Execution<A> {
             .for_each(|read| read.end = Some(bound.end));
     }
 
-    /// Executes those for which enough is executed, as long as none before them waits.
-    pub(super) fn execute_local_reads(&mut self) {
+    /// Executes those for which enough is executed, as long as none before them waits. Where answers wait for no commit, some may leave
+    /// before all are executed.
+    pub(super) fn execute_local_reads(&mut self, out: &mut impl Output) {
         if self.stands_still() {
             return;
         }
+        let answers_wait = self.settings.answers_wait;
         let mut result = Ok(());
         while result.is_ok() && self.local_reads.is_due(self.next) {
-            let Some(Waiting { asker, command, .. }) = self.local_reads.waiting.pop_front() else {
-                break;
-            };
-            result = match asker {
-                Asker::FrontEnd(number) if self.answers_later => self.begin_read(number, &command),
-                asker => self.execute_local_read(&asker, &command),
+            result = match self.local_reads.take() {
+                Some(Asked::Here(reads)) => self.execute_each(&reads, |answered| {
+                    if !answers_wait {
+                        answered.send(out);
+                    }
+                }),
+                Some(Asked::ByClient(read, command)) => self
+                    .gather_reads()
+                    .and_then(|()| self.answer_client(&read, &command)),
+                None => break,
             };
         }
         let result = result.and_then(|()| self.gather_reads());
         let _ = self.final_error(result);
     }
 
-    /// All commands that were begun are answered. [X-GATHER]
-    fn begin_read(&mut self, number: u64, command: &[u8]) -> Result<(), Error> {
-        if self.local_reads.begun.len() >= MAX_BEGUN {
-            self.gather_reads()?;
+    /// What isn't a read goes through the log. All commands that were begun are answered. [X-GATHER]
+    fn execute_each(
+        &mut self,
+        asked: &AskedReads,
+        mut many: impl FnMut(&mut LocalReads),
+    ) -> Result<(), Error> {
+        for (number, command) in asked.iter() {
+            let reads = &mut self.local_reads;
+            if !self.app.is_read(command) {
+                reads.answered.push(number, None);
+            } else if self.answers_later {
+                reads.begun.push_back(number);
+                self.app.begin(command)?;
+            } else {
+                let app = &mut self.app;
+                reads.answered.write(number, |out| app.read(command, out))?;
+            }
+            if self.local_reads.begun.len() >= MAX_TOGETHER {
+                self.gather_reads()?;
+            }
+            if self.local_reads.answered.len() >= MAX_TOGETHER {
+                many(&mut self.local_reads);
+            }
         }
-        self.local_reads.begun.push_back(number);
-        self.app.begin(command)
+        Ok(())
     }
 
     fn gather_reads(&mut self) -> Result<(), Error> {
@@ -173,8 +184,7 @@ impl<A: Application> Execution<A> {
         let reads = &mut self.local_reads;
         self.app.answers(&mut |answer| {
             if let Some(number) = reads.begun.pop_front() {
-                reads.bytes.extend_from_slice(answer);
-                reads.answered.push((number, Some(reads.bytes.len())));
+                reads.answered.push(number, Some(answer));
             }
         })?;
         match reads.begun.len() {
@@ -182,21 +192,6 @@ impl<A: Application> Execution<A> {
             left => Err(Error(format!(
                 "the application hasn't answered {left} reads"
             ))),
-        }
-    }
-
-    fn execute_local_read(&mut self, asker: &Asker, command: &[u8]) -> Result<(), Error> {
-        match asker {
-            Asker::FrontEnd(number) => {
-                let reads = &mut self.local_reads;
-                self.app.read(command, &mut reads.bytes)?;
-                reads.answered.push((*number, Some(reads.bytes.len())));
-                Ok(())
-            }
-            Asker::Client(read) => {
-                self.gather_reads()?;
-                self.answer_client(read, command)
-            }
         }
     }
 
@@ -237,9 +232,8 @@ impl<A: Application> Execution<A> {
     /// Gives up those that have waited for long. [B-LIMIT]
     pub fn give_up_reads(&mut self, now: Time) {
         while self.read_deadline().is_some_and(|until| until <= now) {
-            let waiting = self.local_reads.waiting.pop_front();
-            if let Some(Asker::FrontEnd(number)) = waiting.map(|waiting| waiting.asker) {
-                self.local_reads.give_up(number);
+            if let Some(Asked::Here(reads)) = self.local_reads.take() {
+                self.local_reads.give_up(&reads);
             }
         }
     }
@@ -255,19 +249,23 @@ impl LocalReads {
         end.is_some_and(|end| end <= next)
     }
 
-    fn give_up(&mut self, number: u64) {
-        self.answered.push((number, None));
+    /// The first of those that wait.
+    fn take(&mut self) -> Option<Asked> {
+        let Waiting { asked, .. } = self.waiting.pop_front()?;
+        self.count -= asked.count();
+        Some(asked)
+    }
+
+    fn give_up(&mut self, reads: &AskedReads) {
+        let numbers = reads.iter().map(|(number, _)| number);
+        numbers.for_each(|number| self.answered.push(number, None));
     }
 
     /// Sends the answers.
     pub fn send(&mut self, out: &mut impl Output) {
-        let mut start = 0;
-        for (number, end) in self.answered.drain(..) {
-            let answer = end.map(|end| &self.bytes[start..end]);
-            start = end.unwrap_or(start);
-            out.read(number, answer);
+        if !self.answered.is_empty() {
+            out.reads(&self.answered);
+            self.answered.clear();
         }
-        self.bytes.clear();
-        self.bytes.shrink_to(KEEP);
     }
 }

@@ -14,8 +14,8 @@ use replica::application::{RecordVisitor, Take};
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::storage::Storage;
 use replica::{
-    Application, Basis, Checkpoint, EpochView, Error, InMemory, Output, Part, Record, ReplyTo,
-    Restore, Settings, SiblingMessage, Snapshot, Status, Worker,
+    AnsweredReads, Application, Basis, Checkpoint, EpochView, Error, InMemory, Output, Part,
+    Record, ReplyTo, Restore, Settings, SiblingMessage, Snapshot, Status, Worker,
 };
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -442,8 +442,9 @@ impl Output for Out {
         self.acks.push((*to, *header));
     }
 
-    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
-        self.reads.push((number, answer.map(<[u8]>::to_vec)));
+    fn reads(&mut self, answered: &AnsweredReads) {
+        let owned = |(number, answer): (u64, Option<&[u8]>)| (number, answer.map(<[u8]>::to_vec));
+        self.reads.extend(answered.iter().map(owned));
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

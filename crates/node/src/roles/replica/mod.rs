@@ -40,7 +40,7 @@ use control::View;
 use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::storage::private_directory;
-use replica::{Application, LocalRead, LocalSession, NoPaxos, Paxos};
+use replica::{AnsweredReads, Application, AskedReads, LocalSession, NoPaxos, Paxos};
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
@@ -87,18 +87,8 @@ pub struct LocalReply<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What came of a [`LocalRead`].
-pub struct AnsweredRead<'a> {
-    /// Partition.
-    pub pid: PartitionId,
-    /// Its number.
-    pub number: u64,
-    /// The application's answer; without one it is to go through the log.
-    pub answer: Option<&'a [u8]>,
-}
-
 /// Hands reads without the log to the worker of a partition.
-pub type AskReads = Arc<dyn Fn(PartitionId, Vec<LocalRead>) + Send + Sync>;
+pub type AskReads = Arc<dyn Fn(PartitionId, AskedReads) + Send + Sync>;
 
 /// Opens the application of a partition in a directory of its own.
 pub type OpenApplication =
@@ -112,7 +102,7 @@ pub struct Services {
     /// Takes the answers for local sessions.
     pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
     /// Takes what came of reads without the log.
-    pub on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
+    pub on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
     /// Called behind a batch of either.
     pub on_batch_end: Arc<dyn Fn() + Send + Sync>,
     /// Told of all local sessions that a partition's state has, when that has been opened or
@@ -141,7 +131,7 @@ impl Services {
         Services {
             open_application,
             on_local_reply: Arc::new(|_| {}),
-            on_read: Arc::new(|_| {}),
+            on_answered_reads: Arc::new(|_| {}),
             on_batch_end: Arc::new(|| {}),
             on_local_sessions: Arc::new(|_, _| {}),
             on_view: Arc::new(|_| {}),

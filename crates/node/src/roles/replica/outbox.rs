@@ -6,11 +6,11 @@ use std::sync::Arc;
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
 use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round, To, trace};
-use replica::{Basis, Output, ReplyTo, SiblingMessage};
+use replica::{AnsweredReads, Basis, Output, ReplyTo, SiblingMessage};
 
 use super::mailbox::Siblings;
 use super::partition::Partition;
-use super::{AnsweredRead, LocalReply, Services};
+use super::{LocalReply, Services};
 use crate::Error;
 use crate::plane::Sends;
 use crate::roles::links::Links;
@@ -26,7 +26,7 @@ pub struct WorkerOutbox {
     /// Those wait until everything else may leave, too: what they show is being stored.
     holds: bool,
     held: Vec<HeldReply>,
-    on_read: Arc<dyn Fn(AnsweredRead<'_>) + Send + Sync>,
+    on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
     on_batch_end: Arc<dyn Fn() + Send + Sync>,
     /// Whether the front end of this process has been told something since the last batch.
     has_told: bool,
@@ -85,7 +85,7 @@ impl WorkerOutbox {
             on_local_reply: services.on_local_reply.clone(),
             holds: memory.is_some(),
             held: Vec::new(),
-            on_read: services.on_read.clone(),
+            on_answered_reads: services.on_answered_reads.clone(),
             on_batch_end: services.on_batch_end.clone(),
             has_told: false,
             scratch: Vec::new(),
@@ -290,14 +290,9 @@ impl Output for WorkerOutbox {
         send_to(&mut self.links, to, header, &[]);
     }
 
-    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
-        let pid = self.reply_header.pid;
-        self.has_told = true;
-        (self.on_read)(AnsweredRead {
-            pid,
-            number,
-            answer,
-        });
+    fn reads(&mut self, answered: &AnsweredReads) {
+        (self.on_answered_reads)(answered);
+        (self.on_batch_end)();
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

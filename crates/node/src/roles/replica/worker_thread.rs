@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use control::View;
 use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
-use replica::{Application, LocalRead, SiblingMessage, Worker};
+use replica::{Application, AskedReads, SiblingMessage, Worker};
 use serde_json::{Value, json};
 use tracing::{Span, error_span};
 
@@ -58,7 +58,7 @@ pub enum Job {
         message: SiblingMessage,
     },
     /// The front end of this process reads without the log.
-    Read(Vec<LocalRead>),
+    Read(AskedReads),
     /// For those who read the replica's state, hand it out, or install another one's.
     Order(Order),
     /// The digest of the contents; takes as long as reading all of them.
@@ -551,9 +551,7 @@ impl<G: Followed> WorkerThread<G> {
                     heard = true;
                 }
                 Job::Read(reads) => {
-                    reads
-                        .into_iter()
-                        .for_each(|read| self.worker.read(now, read));
+                    self.worker.read(now, reads);
                     heard = true;
                 }
                 Job::View { view, leader } => {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use paxos::read::is_for_reads;
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
-use replica::{Basis, ReplyTo, SiblingMessage, Status};
+use replica::{AnsweredReads, Basis, ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
 use crate::check::READS;
@@ -75,8 +75,9 @@ impl replica::Output for Output {
         self.acks.push((*to, *header));
     }
 
-    fn read(&mut self, number: u64, answer: Option<&[u8]>) {
-        self.reads.push((number, answer.map(<[u8]>::to_vec)));
+    fn reads(&mut self, answered: &AnsweredReads) {
+        let owned = |(number, answer): (u64, Option<&[u8]>)| (number, answer.map(<[u8]>::to_vec));
+        self.reads.extend(answered.iter().map(owned));
     }
 
     fn sibling(&mut self, to: PartitionId, message: SiblingMessage) {

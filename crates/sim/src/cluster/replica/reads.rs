@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads without the log, as the front end beside a replica asks for them.
 
-use replica::LocalRead;
+use replica::AskedReads;
 
 use super::ReplicaHost;
 use crate::application::Look;
@@ -17,14 +17,9 @@ impl<G: Protocol> ReplicaHost<G> {
         let now = self.host.now(world);
         for (pid, key) in world.reads[number].keys.clone() {
             let worker = self.shards[usize::from(pid)].worker.as_mut();
-            worker.expect("it is up").read(
-                now,
-                LocalRead {
-                    number: number as u64,
-                    stale: false,
-                    command: Look::at(key),
-                },
-            );
+            let mut reads = AskedReads::new(false);
+            reads.push(number as u64, &Look::at(key));
+            worker.expect("it is up").read(now, reads);
             self.finish_batch(world, pid.into());
             if !self.is_up() {
                 return;
