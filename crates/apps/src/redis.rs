@@ -43,7 +43,7 @@ use replica::storage::{private_directory, sync_directory_of};
 use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
 
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
-pub use command::{Command, Stamp, Watched};
+pub use command::{Command, Stamp, Watched, put_call, put_query};
 pub use news::{Event, Message, News};
 pub use resp::{Malformed, Value};
 pub use server::is_installed;
@@ -169,7 +169,7 @@ impl Application for Redis {
     }
 
     fn is_read(&self, command: &[u8]) -> bool {
-        lock(&self.state).is_read(command)
+        command::is_query(command)
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {

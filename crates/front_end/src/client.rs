@@ -67,7 +67,8 @@ impl LastCommand {
     pub fn be(&mut self, name: &str, args: &[&[u8]]) {
         self.len = 0;
         self.push(name.as_bytes());
-        if let (true, Some(sub)) = (Self::FAMILIES.contains(&name), args.get(1)) {
+        let sub = args.get(1).filter(|_| Self::FAMILIES.contains(&name));
+        if let Some(sub) = sub {
             self.push(b"|");
             self.push(sub);
         }

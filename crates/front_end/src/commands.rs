@@ -174,13 +174,13 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Outcome::Close;
     }
+    if let Some(native) = &call.shared.native {
+        return native::run(call, native);
+    }
     let found = find(name);
     call.client
         .last_command
         .be(found.map_or("NULL", |spec| spec.name), call.args);
-    if let Some(native) = &call.shared.native {
-        return native::run(call, native);
-    }
     let Some(spec) = found else {
         refuse_transaction(call);
         let text = unknown_command(call.args);

@@ -818,9 +818,7 @@ impl Connection {
                 let channels = shared.channels.borrow();
                 writer.integer(channels.receivers(channel, *is_sharded) as i64);
             }
-            (_, true) => writer
-                .out
-                .extend(served.show(bytes, (pid, shared.partitions))),
+            (_, true) => served.show(writer.out, bytes, (pid, shared.partitions)),
             (_, false) => write_lost(writer, status),
         });
     }
@@ -871,7 +869,7 @@ impl Connection {
         }
         if let Shape::Served(served) = shape {
             self.answer(logged.number, shared, |writer| {
-                writer.out.extend(served.show(bytes, place));
+                served.show(writer.out, bytes, place);
             });
             return;
         }

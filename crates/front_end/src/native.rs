@@ -6,7 +6,9 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use apps::kv::parse_integer;
-use apps::redis::{Catalogue, Command, Keys, News, Spec, Spread, Stamp, Times, Value, Watched};
+use apps::redis::{
+    Catalogue, Command, News, Spec, Spread, Stamp, Times, Value, Watched, put_call, put_query,
+};
 use paxos::NodeId;
 
 use crate::answer::Shape;
@@ -23,11 +25,18 @@ use crate::waiting::Waiting;
 /// log, which moves the clock.
 const FRESH_MS: u64 = 100;
 
+/// What a command's stamp, kind and flags take.
+const HEAD_LEN: usize = 10;
+/// What a length takes, at most.
+const LENGTH_LEN: usize = 5;
+
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// What the front end needs to know of the servers.
 pub struct Native {
     catalogue: Catalogue,
+    /// By the numbers of the catalogue's commands.
+    ways: Vec<Way>,
     times: Times,
     news: News,
     node: NodeId,
@@ -40,7 +49,9 @@ impl Native {
     pub fn new(catalogue: Catalogue, times: Times, news: News, node: NodeId) -> Native {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let ms = now.unwrap_or_default().as_millis() as u64;
+        let ways = catalogue.specs().map(|spec| Way::of(spec.name.as_bytes()));
         Native {
+            ways: ways.collect(),
             catalogue,
             times,
             news,
@@ -59,11 +70,46 @@ impl Native {
         self.catalogue.find(&args).ok()
     }
 
+    /// The command of this name, as far as the servers have it, and who executes it.
+    fn named(&self, name: &[u8]) -> (Option<&Spec>, Way) {
+        match self.catalogue.named(name) {
+            Some(spec) => (Some(spec), self.ways[spec.number]),
+            None => (None, Way::of(name)),
+        }
+    }
+
     pub(crate) fn stamp(&self) -> Stamp {
         let (ms, since) = self.began;
         Stamp {
             node: self.node,
             ms: ms + since.elapsed().as_millis() as u64,
+        }
+    }
+}
+
+/// Who executes a command.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The front end: it concerns the connection.
+    Own(&'static commands::Spec),
+    /// The front end: it is about channels.
+    Channels(channels::Run),
+    /// The front end: WAIT.
+    Replicas,
+    /// A server, or all of them: SCAN.
+    Scan,
+    Server,
+}
+
+impl Way {
+    fn of(name: &[u8]) -> Way {
+        let own = commands::find(name).filter(|spec| spec.is_of_the_connection());
+        match (own, channels::find(name), name) {
+            (Some(own), ..) => Way::Own(own),
+            (None, Some(run), _) => Way::Channels(run),
+            (None, None, b"wait") => Way::Replicas,
+            (None, None, b"scan") => Way::Scan,
+            _ => Way::Server,
         }
     }
 }
@@ -110,16 +156,17 @@ impl Served {
         }
     }
 
-    /// The answer as a client gets it, of which the last partition's share is this.
-    pub fn show(&self, answer: &[u8], (pid, partitions): (u16, u16)) -> Vec<u8> {
-        match self {
-            _ if answer.starts_with(b"-") => answer.to_vec(),
+    /// Appends the answer as a client gets it, of which the last partition's share is this.
+    pub fn show(&self, out: &mut Vec<u8>, answer: &[u8], (pid, partitions): (u16, u16)) {
+        let other = match self {
+            _ if answer.starts_with(b"-") => None,
             // The latter two are shown by the connection.
-            Served::Plain | Served::Published { .. } | Served::Tried => answer.to_vec(),
-            Served::Watch(_) => b"+OK\r\n".to_vec(),
-            Served::Scan => scanned(answer, pid, partitions).unwrap_or_else(|| answer.to_vec()),
-            Served::All(spread, so_far) => so_far.show(*spread, answer),
-        }
+            Served::Plain | Served::Published { .. } | Served::Tried => None,
+            Served::Watch(_) => Some(b"+OK\r\n".to_vec()),
+            Served::Scan => scanned(answer, pid, partitions),
+            Served::All(spread, so_far) => so_far.show(*spread),
+        };
+        out.extend_from_slice(other.as_deref().unwrap_or(answer));
     }
 }
 
@@ -162,20 +209,21 @@ impl Gathered {
         }
     }
 
-    fn show(&self, spread: Spread, answer: &[u8]) -> Vec<u8> {
+    /// None if the last answer is all that matters.
+    fn show(&self, spread: Spread) -> Option<Vec<u8>> {
         match spread {
             Spread::Sum | Spread::Least if !self.numbers.is_empty() => {
                 let lines = self.numbers.iter().map(|number| format!(":{number}\r\n"));
                 let lines: String = lines.collect();
-                match self.is_list {
+                Some(match self.is_list {
                     true => format!("*{}\r\n{lines}", self.numbers.len()).into_bytes(),
                     false => lines.into_bytes(),
-                }
+                })
             }
             Spread::Joined if self.is_list => {
-                [format!("*{}\r\n", self.count).as_bytes(), &self.items].concat()
+                Some([format!("*{}\r\n", self.count).as_bytes(), &self.items].concat())
             }
-            _ => answer.to_vec(),
+            _ => None,
         }
     }
 }
@@ -193,14 +241,23 @@ fn scanned(answer: &[u8], pid: u16, partitions: u16) -> Option<Vec<u8>> {
 
 /// Executes one command, or says what shall go into the log.
 pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
-    let own = commands::find(call.args[0]).filter(|spec| spec.is_of_the_connection());
+    let (named, way) = native.named(call.args[0]);
+    let own = match way {
+        Way::Own(spec) => Some(spec),
+        _ => None,
+    };
+    let last = &mut call.client.last_command;
+    match own {
+        Some(spec) => last.be(spec.name, call.args),
+        None => last.be("NULL", &[]),
+    }
     if !call.client.authenticated && !own.is_some_and(|spec| spec.is_open()) {
         call.fail("NOAUTH Authentication required.");
         return Outcome::Answered;
     }
     let ends = own.is_some_and(|spec| transaction::is_at_once(spec.name));
     if call.client.transaction.is_some() && !ends {
-        queue(call, native);
+        queue(call, native, named);
         return Outcome::Answered;
     }
     if call.client.is_only_listening() && !channels::is_for_subscribers(call.args[0]) {
@@ -210,74 +267,79 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
         ));
         return Outcome::Answered;
     }
-    if let Some(run) = channels::find(call.args[0]) {
-        return match native.catalogue.find(call.args) {
-            Ok(spec) => {
-                call.client.last_command.be(&spec.name, &[]);
-                run(call)
-            }
-            Err(why) => {
-                call.fail(why);
-                Outcome::Answered
-            }
-        };
+    if let Some(spec) = own {
+        return run_own(call, native, spec);
     }
-    match own {
-        Some(spec) if !spec.takes(call.args.len()) => {
-            call.fail(format!(
-                "ERR wrong number of arguments for '{}' command",
-                spec.name
-            ));
-            Outcome::Answered
-        }
-        Some(spec) => match spec.name {
-            "exec" => exec(call, native),
-            "watch" => watch(call, native),
-            "command" => command(call, native),
-            _ => commands::run_own(call, spec),
-        },
-        None => serve(call, native),
-    }
-}
-
-/// What a server executes.
-fn serve(call: &mut Call<'_>, native: &Native) -> Outcome {
-    match native.catalogue.find(call.args) {
-        Ok(spec) if spec.may_wait() => {
-            call.client.last_command.be(&spec.name, &[]);
-            if let Some(outcome) = wait(call, spec) {
-                return outcome;
-            }
-        }
-        Ok(spec) if spec.name == "wait" => return wait_for_replicas(call),
-        _ => {}
-    }
-    let spec = match native.catalogue.judge(call.args, false) {
+    let spec = match native.catalogue.find_of(named, call.args) {
         Ok(spec) => spec,
         Err(why) => {
             call.fail(why);
             return Outcome::Answered;
         }
     };
+    match way {
+        Way::Channels(run) => {
+            call.client.last_command.be(&spec.name, &[]);
+            run(call)
+        }
+        Way::Replicas => wait_for_replicas(call),
+        _ => serve(call, native, (spec, way)),
+    }
+}
+
+fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outcome {
+    if !spec.takes(call.args.len()) {
+        call.fail(format!(
+            "ERR wrong number of arguments for '{}' command",
+            spec.name
+        ));
+        return Outcome::Answered;
+    }
+    match spec.name {
+        "exec" => exec(call, native),
+        "watch" => watch(call, native),
+        "command" => command(call, native),
+        _ => commands::run_own(call, spec),
+    }
+}
+
+/// What a server executes.
+fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Outcome {
+    if spec.may_wait {
+        call.client.last_command.be(&spec.name, &[]);
+        if let Some(outcome) = wait(call, spec) {
+            return outcome;
+        }
+    }
+    if let Err(why) = spec.judge(call.args, false) {
+        call.fail(why);
+        return Outcome::Answered;
+    }
     call.client.last_command.be(&spec.name, &[]);
-    if spec.name == "scan" {
+    if let Way::Scan = way {
         return scan(call, native);
     }
     if spec.is_message() {
         return publish(call, native, spec);
     }
-    let keys = spec.keys(call.args);
-    let Some(partitions) = partitions(call, call.args, &keys) else {
+    let Some(partitions) = partitions(call, spec, call.args) else {
         call.fail(CROSSSLOT);
         return Outcome::Answered;
     };
-    if keys.known.is_empty() && spec.spread != Spread::One && call.shared.partitions > 1 {
+    let names_none = partitions.is_empty();
+    if names_none && spec.spread != Spread::One && call.shared.partitions > 1 {
         let shape = Served::All(spec.spread, Gathered::default());
-        let args = call.args.to_vec();
-        return logged(call, native, Partitions::one(0), args, false, shape);
+        return logged(call, native, Partitions::one(0), call.args, false, shape);
     }
-    let args = call.args.to_vec();
-    logged(call, native, partitions, args, spec.is_read, Served::Plain)
+    let partitions = or_any(partitions);
+    logged(
+        call,
+        native,
+        partitions,
+        call.args,
+        spec.is_read,
+        Served::Plain,
+    )
 }
 
 /// A message goes to the partition of its channel's name.
@@ -288,8 +350,7 @@ fn publish(call: &mut Call<'_>, native: &Native, spec: &Spec) -> Outcome {
         channel: channel.to_vec(),
         is_sharded: spec.name == "spublish",
     };
-    let args = call.args.to_vec();
-    logged(call, native, partitions, args, false, shape)
+    logged(call, native, partitions, call.args, false, shape)
 }
 
 /// A command that may wait; none if it doesn't.
@@ -302,8 +363,7 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
             return Some(Outcome::Answered);
         }
     };
-    let keys = spec.keys(call.args);
-    let Some(partitions) = partitions(call, call.args, &keys) else {
+    let Some(partitions) = partitions(call, spec, call.args).map(or_any) else {
         call.fail(CROSSSLOT);
         return Some(Outcome::Answered);
     };
@@ -333,24 +393,38 @@ fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// The one partition that has all keys of a command; the first one if it names none.
-fn partitions(call: &Call<'_>, args: &[&[u8]], keys: &Keys) -> Option<Partitions> {
-    let all: Partitions = keys
-        .known
-        .iter()
-        .map(|(at, _)| partition_of(call, args[*at]))
-        .collect();
-    match all.len() {
-        0 => Some(Partitions::one(0)),
-        1 => Some(all),
-        _ => None,
+/// The one partition that has all keys of a command, or no partition if it names none.
+fn partitions(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Option<Partitions> {
+    let all = partitions_of_keys(call, spec, args);
+    (all.len() < 2).then_some(all)
+}
+
+fn partitions_of_keys(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Partitions {
+    let mut all = Partitions::default();
+    spec.each_key(args, |at, _| {
+        all.add(Partitions::one(partition_of(call, args[at])));
+    });
+    all
+}
+
+/// What names no key goes to the first partition.
+fn or_any(partitions: Partitions) -> Partitions {
+    match partitions.is_empty() {
+        true => Partitions::one(0),
+        false => partitions,
     }
 }
 
 fn scan(call: &mut Call<'_>, native: &Native) -> Outcome {
     if call.shared.partitions == 1 {
-        let args = call.args.to_vec();
-        return logged(call, native, Partitions::one(0), args, true, Served::Plain);
+        return logged(
+            call,
+            native,
+            Partitions::one(0),
+            call.args,
+            true,
+            Served::Plain,
+        );
     }
     let Some(cursor) = Cursor::parse(call.args[1], call.shared.partitions) else {
         call.fail("ERR invalid cursor");
@@ -363,7 +437,7 @@ fn scan(call: &mut Call<'_>, native: &Native) -> Outcome {
         call,
         native,
         Partitions::one(cursor.pid),
-        args,
+        &args,
         true,
         Served::Scan,
     )
@@ -374,7 +448,7 @@ fn logged(
     call: &mut Call<'_>,
     native: &Native,
     partitions: Partitions,
-    args: Vec<&[u8]>,
+    args: &[&[u8]],
     is_read: bool,
     shape: Served,
 ) -> Outcome {
@@ -383,22 +457,22 @@ fn logged(
     let is_fresh = call.client.reads_stale || stamp.ms <= time + FRESH_MS;
     let reads = is_read && is_fresh && call.shared.without_log;
     let resp3 = call.client.resp3;
-    let command = match reads {
-        true => Command::Query { resp3, args },
-        false => Command::Call { stamp, resp3, args },
-    };
-    submit(call, partitions, reads, &command, shape)
+    let len = |arg: &&[u8]| arg.len() + LENGTH_LEN;
+    let mut bytes = Vec::with_capacity(HEAD_LEN + args.iter().map(len).sum::<usize>());
+    match reads {
+        true => put_query(&mut bytes, resp3, args),
+        false => put_call(&mut bytes, stamp, resp3, args),
+    }
+    submit(call, partitions, reads, bytes, shape)
 }
 
 fn submit(
     call: &mut Call<'_>,
     partitions: Partitions,
     reads: bool,
-    command: &Command<'_>,
+    bytes: Vec<u8>,
     shape: Served,
 ) -> Outcome {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
     if bytes.len() > max_len(partitions, call.shared) {
         call.fail(too_large(bytes.len() as u64, partitions, call.shared));
         return Outcome::Answered;
@@ -413,11 +487,7 @@ fn submit(
 
 /// Appends the command that asks how many keys a partition has.
 pub(crate) fn count_keys(out: &mut Vec<u8>) {
-    let count = Command::Query {
-        resp3: false,
-        args: vec![b"DBSIZE"],
-    };
-    count.encode(out);
+    put_query(out, false, &[b"DBSIZE"]);
 }
 
 /// What was answered to it.
@@ -438,15 +508,27 @@ fn command(call: &mut Call<'_>, native: &Native) -> Outcome {
         Some(b"count") => call.writer().integer(catalogue.len() as i64),
         // Clients can do without documentation.
         Some(b"docs") => call.writer().map(0),
-        Some(_) => return serve(call, native),
+        Some(_) => return serve_command(call, native),
     }
     Outcome::Answered
 }
 
+/// What of COMMAND a server answers.
+fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
+    match native.catalogue.find(call.args) {
+        Ok(spec) => serve(call, native, (spec, Way::Server)),
+        Err(why) => {
+            call.fail(why);
+            Outcome::Answered
+        }
+    }
+}
+
 // ---- Transactions
 
-fn queue(call: &mut Call<'_>, native: &Native) {
-    match native.catalogue.judge(call.args, true) {
+fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
+    let found = native.catalogue.find_of(named, call.args);
+    match found.and_then(|spec| spec.judge(call.args, true).map(|()| spec)) {
         Ok(spec) => {
             call.client.last_command.be(&spec.name, &[]);
             transaction::queue(call);
@@ -470,8 +552,10 @@ fn watch(call: &mut Call<'_>, native: &Native) -> Outcome {
         return Outcome::Answered;
     }
     let shape = Served::Watch(keys.iter().map(|key| key.to_vec()).collect());
+    let mut bytes = Vec::new();
     let stamp = native.stamp();
-    submit(call, all, false, &Command::Watch { stamp, keys }, shape)
+    Command::Watch { stamp, keys }.encode(&mut bytes);
+    submit(call, all, false, bytes, shape)
 }
 
 fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
@@ -491,13 +575,7 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
     for args in &queued {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         if let Ok(spec) = native.catalogue.judge(&args, true) {
-            let keys = spec.keys(&args);
-            let of: Partitions = keys
-                .known
-                .iter()
-                .map(|(at, _)| partition_of(call, args[*at]))
-                .collect();
-            all.add(of);
+            all.add(partitions_of_keys(call, spec, &args));
         }
         commands.push(args);
     }
@@ -505,16 +583,15 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
         call.fail("EXECABORT Transaction discarded because of: CROSSSLOT its keys don't hash to the same slot");
         return Outcome::Answered;
     }
-    if all.is_empty() {
-        all = Partitions::one(0);
-    }
+    let mut bytes = Vec::new();
     let command = Command::Exec {
         stamp: native.stamp(),
         resp3: call.client.resp3,
         watched: watched.iter().map(as_watched).collect(),
         commands,
     };
-    submit(call, all, false, &command, Served::Plain)
+    command.encode(&mut bytes);
+    submit(call, or_any(all), false, bytes, Served::Plain)
 }
 
 fn as_watched(of: &client::Watched) -> Watched<'_> {
@@ -548,7 +625,10 @@ mod tests {
         let last = answers.len() - 1;
         let ends = answers.iter().position(|answer| !all.gather(answer));
         let ends = ends.unwrap_or(last);
-        all.show(answers[ends], (ends as u16, answers.len() as u16))
+        let mut shown = Vec::new();
+        let place = (ends as u16, answers.len() as u16);
+        all.show(&mut shown, answers[ends], place);
+        shown
     }
 
     #[test]

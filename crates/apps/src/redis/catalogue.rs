@@ -4,19 +4,25 @@
 use std::collections::HashMap;
 
 use super::resp::{Malformed, Value};
-use super::rules;
+use super::rules::{self, Verdict};
+
+/// No command's name is longer.
+const LONGEST_NAME: usize = 64;
 
 /// All commands of a server.
 pub struct Catalogue {
     /// COMMAND's answer, as clients get it.
     shown: Vec<u8>,
-    /// By their names in lower case; subcommands as `config|get`.
-    commands: HashMap<Vec<u8>, Spec>,
+    specs: Vec<Spec>,
+    /// Which of them has a name in lower case; subcommands as `config|get`.
+    numbers: HashMap<Vec<u8>, usize>,
 }
 
 /// What COMMAND says of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spec {
+    /// Its place in the catalogue.
+    pub number: usize,
     /// In lower case.
     pub name: String,
     /// Arguments, the name among them; negative: at least.
@@ -25,13 +31,19 @@ pub struct Spec {
     pub is_read: bool,
     /// Whether it runs a script, which may name any keys.
     pub is_script: bool,
+    /// Whether it may wait, if it is executed by itself.
+    pub may_wait: bool,
     /// What it asks of a group of several partitions, where it names no key.
     pub spread: Spread,
+    /// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
+    pub(super) needs_nothing_else: bool,
     pub(super) flags: Vec<String>,
     pub(super) categories: Vec<String>,
     pub(super) tips: Vec<String>,
     keys: Vec<KeySpec>,
     has_subcommands: bool,
+    /// Whether it is executed by itself, and within a transaction.
+    verdicts: [Verdict; 2],
 }
 
 /// Where a command without keys goes, and what its answers come to.
@@ -83,17 +95,17 @@ pub struct Keys {
 impl Catalogue {
     /// From the answer to COMMAND.
     pub fn parse(answer: &[u8]) -> Result<Catalogue, Malformed> {
-        let mut commands = HashMap::new();
-        let value = Value::parse(answer)?;
-        for command in value.items() {
-            add(&mut commands, command)?;
+        let mut catalogue = Catalogue {
+            shown: answer.to_vec(),
+            specs: Vec::new(),
+            numbers: HashMap::new(),
+        };
+        for command in Value::parse(answer)?.items() {
+            catalogue.add(command)?;
         }
-        match commands.is_empty() {
+        match catalogue.is_empty() {
             true => Err(Malformed),
-            false => Ok(Catalogue {
-                shown: answer.to_vec(),
-                commands,
-            }),
+            false => Ok(catalogue),
         }
     }
 
@@ -102,9 +114,9 @@ impl Catalogue {
         &self.shown
     }
 
-    /// All commands, in no order.
-    pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
-        self.commands.values()
+    /// All commands, by their numbers.
+    pub fn specs(&self) -> impl Iterator<Item = &Spec> {
+        self.specs.iter()
     }
 
     /// How many there are, subcommands aside.
@@ -115,18 +127,34 @@ impl Catalogue {
 
     /// Never.
     pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+        self.specs.is_empty()
+    }
+
+    /// The command of this name, in any case.
+    pub fn named(&self, name: &[u8]) -> Option<&Spec> {
+        let mut lower = [0; LONGEST_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.numbers.get(&*lower).map(|number| &self.specs[*number])
     }
 
     /// What a command is; or the error that answers it.
     pub fn find(&self, args: &[&[u8]]) -> Result<&Spec, String> {
-        let whole = self.commands.get(&args[0].to_ascii_lowercase());
-        let whole = whole.ok_or_else(|| unknown(args))?;
+        self.find_of(self.named(args[0]), args)
+    }
+
+    /// The same, if its name is known to be that of this one.
+    pub fn find_of<'a>(
+        &'a self,
+        named: Option<&'a Spec>,
+        args: &[&[u8]],
+    ) -> Result<&'a Spec, String> {
+        let whole = named.ok_or_else(|| unknown(args))?;
         let spec = match args.get(1).filter(|_| whole.has_subcommands) {
             None => whole,
             Some(sub) => {
-                let name = [whole.name.as_bytes(), b"|", sub].concat();
-                let found = self.commands.get(&name.to_ascii_lowercase());
+                let found = self.named(&[whole.name.as_bytes(), b"|", sub].concat());
                 found.ok_or_else(|| {
                     format!(
                         "ERR unknown subcommand '{}'. Try {} HELP.",
@@ -148,13 +176,16 @@ impl Catalogue {
     /// The same, if it may be executed here: by itself, or within a transaction.
     pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<&Spec, String> {
         let spec = self.find(args)?;
-        match rules::refusal(spec, args, in_transaction) {
-            None => Ok(spec),
-            Some(why) => Err(format!(
-                "ERR {} isn't available here: {why}",
-                spec.name.replace('|', " ").to_uppercase()
-            )),
-        }
+        spec.judge(args, in_transaction).map(|()| spec)
+    }
+
+    fn add(&mut self, command: &Value<'_>) -> Result<(), Malformed> {
+        let (mut spec, subcommands) = parse(command)?;
+        spec.number = self.specs.len();
+        self.numbers
+            .insert(spec.name.clone().into_bytes(), spec.number);
+        self.specs.push(spec);
+        subcommands.iter().try_for_each(|sub| self.add(sub))
     }
 }
 
@@ -184,6 +215,22 @@ impl Spec {
         }
     }
 
+    /// Whether it is executed here, by itself or within a transaction; or the error that answers it.
+    pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<(), String> {
+        let why = match self.verdicts[usize::from(in_transaction)] {
+            Verdict::Executed => None,
+            Verdict::Refused(why) => Some(why),
+            Verdict::ByArguments => rules::refusal(self, args),
+        };
+        match why {
+            None => Ok(()),
+            Some(why) => Err(format!(
+                "ERR {} isn't available here: {why}",
+                self.name.replace('|', " ").to_uppercase()
+            )),
+        }
+    }
+
     pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|known| known == flag)
     }
@@ -206,25 +253,23 @@ impl Spec {
         self.has("write") || self.has("may_replicate")
     }
 
-    /// Whether it may wait, if it is executed by itself.
-    pub fn may_wait(&self) -> bool {
-        self.has("blocking") && self.name != "wait"
-    }
-
     /// Where the keys are. A command that the server will refuse may seem to have none.
     pub fn keys(&self, args: &[&[u8]]) -> Keys {
-        let mut keys = Keys {
-            has_others: self.is_script,
-            ..Keys::default()
-        };
+        let mut known = Vec::new();
+        let has_others = self.each_key(args, |at, writes| known.push((at, writes)));
+        Keys { known, has_others }
+    }
+
+    /// Shows each key: which argument it is, and whether it may be changed. Returns whether the command may touch others.
+    pub fn each_key(&self, args: &[&[u8]], mut show: impl FnMut(usize, bool)) -> bool {
+        let mut has_others = self.is_script;
         for spec in &self.keys {
             match spec.positions(args) {
-                Some(found) => keys.known.extend(found.map(|at| (at, spec.writes))),
-                None => keys.has_others = true,
+                Some(found) => found.for_each(|at| show(at, spec.writes)),
+                None => has_others = true,
             }
         }
-        keys.has_others |= self.keys.is_empty() && !self.is_read && !self.is_message();
-        keys
+        has_others || self.keys.is_empty() && !self.is_read && !self.is_message()
     }
 }
 
@@ -284,7 +329,8 @@ fn in_range(first: i64, last: i64, step: i64) -> impl Iterator<Item = usize> {
     (first..=last).step_by(step as usize).map(|at| at as usize)
 }
 
-fn add(commands: &mut HashMap<Vec<u8>, Spec>, command: &Value<'_>) -> Result<(), Malformed> {
+/// A command, and its subcommands.
+fn parse<'v, 'a>(command: &'v Value<'a>) -> Result<(Spec, &'v [Value<'a>]), Malformed> {
     let [
         name,
         arity,
@@ -322,12 +368,11 @@ fn add(commands: &mut HashMap<Vec<u8>, Spec>, command: &Value<'_>) -> Result<(),
     spec.is_script = spec.is_of("@scripting") && spec.has("movablekeys");
     let writes = spec.keys.iter().any(|key| key.writes);
     spec.is_read = spec.has("readonly") && !writes && !spec.is_script;
+    spec.may_wait = spec.has("blocking") && spec.name != "wait";
     spec.spread = spread(&spec);
-    commands.insert(name, spec);
-    subcommands
-        .items()
-        .iter()
-        .try_for_each(|sub| add(commands, sub))
+    spec.needs_nothing_else = rules::needs_nothing_else(&spec);
+    spec.verdicts = [false, true].map(|in_transaction| rules::verdict(&spec, in_transaction));
+    Ok((spec, subcommands.items()))
 }
 
 fn spread(spec: &Spec) -> Spread {

@@ -20,6 +20,8 @@ const WATCH: u8 = 3;
 const QUERY: u8 = 4;
 
 const RESP3: u8 = 1;
+/// Arguments for which memory is allocated once.
+const FEW: usize = 4;
 
 /// The latest time that a stamp can say.
 const MAX_MS: u64 = (1 << 48) - 1;
@@ -72,15 +74,29 @@ pub enum Command<'a> {
     },
 }
 
+/// Appends the encoding of a CALL.
+pub fn put_call(out: &mut Vec<u8>, stamp: Stamp, resp3: bool, args: &[&[u8]]) {
+    put_head(out, CALL, stamp);
+    out.push(u8::from(resp3));
+    args.iter().for_each(|arg| put_bytes(out, arg));
+}
+
+/// Appends the encoding of a QUERY.
+pub fn put_query(out: &mut Vec<u8>, resp3: bool, args: &[&[u8]]) {
+    out.extend_from_slice(&[QUERY, u8::from(resp3)]);
+    args.iter().for_each(|arg| put_bytes(out, arg));
+}
+
+/// Whether this encodes a QUERY, unless it is malformed. Whatever that asks, it changes nothing.
+pub(super) fn is_query(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&QUERY)
+}
+
 impl<'a> Command<'a> {
     /// Appends the encoding.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Command::Call { stamp, resp3, args } => {
-                put_head(out, CALL, *stamp);
-                out.push(u8::from(*resp3));
-                args.iter().for_each(|arg| put_bytes(out, arg));
-            }
+            Command::Call { stamp, resp3, args } => put_call(out, *stamp, *resp3, args),
             Command::Exec {
                 stamp,
                 resp3,
@@ -106,10 +122,7 @@ impl<'a> Command<'a> {
                 put_head(out, WATCH, *stamp);
                 keys.iter().for_each(|key| put_bytes(out, key));
             }
-            Command::Query { resp3, args } => {
-                out.extend_from_slice(&[QUERY, u8::from(*resp3)]);
-                args.iter().for_each(|arg| put_bytes(out, arg));
-            }
+            Command::Query { resp3, args } => put_query(out, *resp3, args),
         }
     }
 
@@ -218,7 +231,8 @@ impl<'a> Input<'a> {
 
     /// Up to the end, one at least.
     fn arguments(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
-        let mut arguments = vec![self.bytes()?];
+        let mut arguments = Vec::with_capacity(FEW);
+        arguments.push(self.bytes()?);
         while !self.0.is_empty() {
             arguments.push(self.bytes()?);
         }

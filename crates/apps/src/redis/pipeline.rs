@@ -19,7 +19,7 @@ use super::kept::Given;
 use super::resp::put_request;
 use super::rules;
 use super::server::{Dead, User};
-use super::state::{Replicated, scripts_of, user_of};
+use super::state::Replicated;
 
 /// More bytes are never in flight.
 const MOST_BYTES: usize = 4 << 20;
@@ -65,7 +65,7 @@ impl Replicated {
         let command = Command::parse(command);
         match &command {
             Ok(Command::Call { stamp, resp3, args }) => match catalogue.judge(args, false) {
-                Ok(spec) if needs_nothing_else(spec) && !self.asks_what_changes(spec) => {
+                Ok(spec) if spec.needs_nothing_else && !self.asks_what_changes(spec) => {
                     return self.begin_call(*stamp, *resp3, spec, args);
                 }
                 _ => {}
@@ -189,10 +189,4 @@ impl Replicated {
         pipeline.answers.shrink_to(KEEP);
         Ok(())
     }
-}
-
-/// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
-fn needs_nothing_else(spec: &Spec) -> bool {
-    let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
-    by_itself && !spec.is_message() && spec.name != "spop" && !spec.name.starts_with("script|")
 }

@@ -3,6 +3,8 @@
 
 /// Values that lie in one another, at most: the deepest answer of a server is COMMAND's.
 const MAX_DEPTH: u32 = 32;
+/// Bytes of a request besides those of its arguments, for each of them and once more, roughly.
+const HEAD_LEN: usize = 8;
 
 /// Bytes that no server sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,6 +164,8 @@ impl<'a> Value<'a> {
 
 /// Appends a request.
 pub(super) fn put_request(out: &mut Vec<u8>, args: &[&[u8]]) {
+    let len = |arg: &&[u8]| arg.len() + HEAD_LEN;
+    out.reserve(HEAD_LEN + args.iter().map(len).sum::<usize>());
     put_number(out, b'*', args.len());
     for arg in args {
         put_number(out, b'$', arg.len());
@@ -171,8 +175,17 @@ pub(super) fn put_request(out: &mut Vec<u8>, args: &[&[u8]]) {
 }
 
 pub(super) fn put_number(out: &mut Vec<u8>, kind: u8, number: usize) {
+    let (mut digits, mut at, mut rest) = ([0; 20], 20, number);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
     out.push(kind);
-    out.extend_from_slice(number.to_string().as_bytes());
+    out.extend_from_slice(&digits[at..]);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -5,24 +5,42 @@
 use super::catalogue::{Catalogue, Spec};
 use super::news;
 use super::resp::put_request;
+use super::server::User;
+use super::state::{scripts_of, user_of};
 
 const ONE_DATABASE: &str = "there is one database";
+const WOULD_WAIT: &str = "it would wait within the log; ask again after a while, or use MULTI";
 
-/// Why a command isn't executed.
-pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Option<&'static str> {
-    let says = |word: &str| {
-        let word = word.as_bytes();
-        args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word))
-    };
+/// What is known of a command before its arguments are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Verdict {
+    #[default]
+    Executed,
+    /// And why.
+    Refused(&'static str),
+    /// See [`refusal`].
+    ByArguments,
+}
+
+/// Whether a command is executed, by itself or within a transaction.
+pub(super) fn verdict(spec: &Spec, in_transaction: bool) -> Verdict {
+    let may_wait = spec.has("blocking") && !in_transaction;
+    match spec.name.as_str() {
+        "copy" | "sort" | "publish" => return Verdict::ByArguments,
+        "xread" | "xreadgroup" if may_wait => return Verdict::ByArguments,
+        _ => {}
+    }
+    match refused_by_name(spec, in_transaction) {
+        Some(why) => Verdict::Refused(why),
+        None if may_wait => Verdict::Refused(WOULD_WAIT),
+        None => Verdict::Executed,
+    }
+}
+
+fn refused_by_name(spec: &Spec, in_transaction: bool) -> Option<&'static str> {
     let by_name = match spec.name.as_str() {
         "move" | "swapdb" | "select" => Some(ONE_DATABASE),
-        // Only behind both keys it is an option.
-        "copy" if args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(b"DB")) => Some(ONE_DATABASE),
         "migrate" => Some("keys stay in their cluster"),
-        // Otherwise equal weights are in the order of their items.
-        "sort" if says("BY") && says("ALPHA") && says("STORE") => Some(
-            "replicas would store equal weights in different orders; leave out BY, ALPHA or STORE",
-        ),
         // By itself it is answered by the front end.
         "wait" => Some("what a transaction does is executed everywhere, or nowhere"),
         "script|kill" | "script|debug" | "function|kill" => {
@@ -40,34 +58,43 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]], in_transaction: bool) -> Opti
         return Some("it is no command of its own");
     }
     if spec.is_of("@pubsub") {
-        return publishes(spec, args).err();
+        return (!spec.is_message())
+            .then_some("only a connection subscribes to channels, outside of MULTI");
     }
     if spec.has("admin") || spec.is_of("@admin") {
         return Some("the server belongs to its replica");
     }
     let asks_nothing_of_it = ["ping", "echo", "command"];
     let name = spec.name.split('|').next().unwrap_or_default();
-    if spec.is_of("@connection") && !asks_nothing_of_it.contains(&name) {
-        return Some("the connection is the front end's");
-    }
-    let may_wait = spec.has("blocking") && !in_transaction;
-    let waits = match spec.name.as_str() {
-        "xread" | "xreadgroup" => says("BLOCK"),
-        _ => true,
-    };
-    (may_wait && waits)
-        .then_some("it would wait within the log; ask again after a while, or use MULTI")
+    let is_of_it = spec.is_of("@connection") && !asks_nothing_of_it.contains(&name);
+    is_of_it.then_some("the connection is the front end's")
 }
 
-/// Whether it is one of the commands that send a message; why it isn't executed.
-fn publishes(spec: &Spec, args: &[&[u8]]) -> Result<(), &'static str> {
+/// Why a command isn't executed with these arguments, if it is executed with others.
+pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<&'static str> {
+    let says = |word: &str| {
+        let word = word.as_bytes();
+        args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word))
+    };
     match spec.name.as_str() {
+        // Only behind both keys it is an option.
+        "copy" if args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(b"DB")) => Some(ONE_DATABASE),
+        // Otherwise equal weights are in the order of their items.
+        "sort" if says("BY") && says("ALPHA") && says("STORE") => Some(
+            "replicas would store equal weights in different orders; leave out BY, ALPHA or STORE",
+        ),
         "publish" if args[1].starts_with(news::SHARDED) => {
-            Err("no channel's name begins like this one's")
+            Some("no channel's name begins like this one's")
         }
-        "publish" | "spublish" => Ok(()),
-        _ => Err("only a connection subscribes to channels, outside of MULTI"),
+        "xread" | "xreadgroup" if says("BLOCK") => Some(WOULD_WAIT),
+        _ => None,
     }
+}
+
+/// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
+pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
+    let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
+    by_itself && !spec.is_message() && spec.name != "spop" && !spec.name.starts_with("script|")
 }
 
 /// Appends a command as the server is given it, which has another database beside that of the clients. Channels of shards have

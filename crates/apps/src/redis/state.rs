@@ -159,17 +159,6 @@ impl Replicated {
 
     // ---- Commands
 
-    /// Whether a command may be executed without a place in the log.
-    pub fn is_read(&self, command: &[u8]) -> bool {
-        match Command::parse(command) {
-            Ok(Command::Query { args, .. }) => {
-                let spec = self.catalogue.judge(&args, false);
-                spec.is_ok_and(|spec| spec.is_read)
-            }
-            _ => false,
-        }
-    }
-
     /// Executes a command of the log, or one that only reads.
     pub fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.settle()?;

@@ -64,7 +64,7 @@ impl Replicated {
         for (spec, args) in commands {
             self.note_script(spec, args)?;
             rules::put_given(&mut transaction, spec, args);
-            if !spec.may_wait() {
+            if !spec.may_wait {
                 self.touch(spec, args);
             }
             speaks |= spec.is_message();
@@ -90,14 +90,14 @@ impl Replicated {
     /// What may wait, and doesn't within a transaction, has changed nothing if it found nothing. Otherwise those who wait would wake
     /// each other for ever: this is how they try.
     fn touch_what_was_found(&mut self, commands: &[Judged<'_>], answers: &[u8]) {
-        if !commands.iter().any(|(spec, _)| spec.may_wait()) {
+        if !commands.iter().any(|(spec, _)| spec.may_wait) {
             return;
         }
         let answers = Value::parse(answers);
         let answers = answers.as_ref().map_or(&[][..], Value::items);
         for (at, (spec, args)) in commands.iter().enumerate() {
             let found = !matches!(answers.get(at), Some(Value::Nil | Value::Error(_)));
-            if spec.may_wait() && found {
+            if spec.may_wait && found {
                 self.touch(spec, args);
             }
         }
