@@ -3,13 +3,14 @@
 //!
 //! What concerns the connection is answered here, as for every other store. Everything else goes to the server of one partition.
 
+use std::cell::Cell;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use apps::kv::parse_integer;
 use apps::redis::{
     Catalogue, Command, News, Spec, Spread, Stamp, Times, Value, Watched, put_call, put_query,
 };
-use paxos::NodeId;
+use paxos::{NodeId, PartitionId};
 
 use crate::answer::Shape;
 use crate::channels;
@@ -17,13 +18,16 @@ use crate::client;
 use crate::commands::{self, Call, Outcome};
 use crate::cursor::Cursor;
 use crate::keys::{max_len, partition_of, too_large};
-use crate::partitions::Partitions;
+use crate::partitions::{MAX_PARTITIONS, Partitions};
 use crate::transaction;
 use crate::waiting::Waiting;
 
 /// A read without the log sees the time of the last command that was executed. If that is older than this, it goes through the
 /// log, which moves the clock.
 const FRESH_MS: u64 = 100;
+/// Once it is as old as this, one read moves the clock for all others. If they all waited for the age above they would all go through
+/// the log then, until the first of them is executed.
+const RENEW_MS: u64 = 50;
 
 /// What a command's stamp, kind and flags take.
 const HEAD_LEN: usize = 10;
@@ -38,10 +42,13 @@ pub struct Native {
     /// By the numbers of the catalogue's commands.
     ways: Vec<Way>,
     times: Times,
+    renewals: Renewals,
     news: News,
     node: NodeId,
     /// The machine's clock at the start, and when that was: steps of that clock move no stamps.
     began: (u64, Instant),
+    /// What time it was when that was looked at last.
+    now_ms: Cell<u64>,
 }
 
 impl Native {
@@ -54,9 +61,11 @@ impl Native {
             ways: ways.collect(),
             catalogue,
             times,
+            renewals: Renewals::default(),
             news,
             node,
             began: (ms, Instant::now()),
+            now_ms: Cell::new(ms),
         }
     }
 
@@ -78,12 +87,44 @@ impl Native {
         }
     }
 
-    pub(crate) fn stamp(&self) -> Stamp {
+    /// Stamps show this time from now on.
+    pub(crate) fn look_at_clock(&self) {
         let (ms, since) = self.began;
+        self.now_ms.set(ms + since.elapsed().as_millis() as u64);
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
             node: self.node,
-            ms: ms + since.elapsed().as_millis() as u64,
+            ms: self.now_ms.get(),
         }
+    }
+
+    /// Whether a read may go without the log, by the time that it would see.
+    fn is_fresh(&self, pid: PartitionId, now: Stamp) -> bool {
+        let age = now.ms.saturating_sub(self.times.of(pid));
+        age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, now.ms)
+    }
+}
+
+/// When a read was sent through the log to move the clock, by partition.
+struct Renewals([Cell<u64>; MAX_PARTITIONS as usize]);
+
+impl Default for Renewals {
+    fn default() -> Renewals {
+        Renewals([const { Cell::new(0) }; MAX_PARTITIONS as usize])
+    }
+}
+
+impl Renewals {
+    /// Whether the read in hand is to be the next one.
+    fn take(&self, pid: PartitionId, now_ms: u64) -> bool {
+        let last = &self.0[usize::from(pid)];
+        let is_due = now_ms >= last.get() + RENEW_MS;
+        if is_due {
+            last.set(now_ms);
+        }
+        is_due
     }
 }
 
@@ -453,9 +494,8 @@ fn logged(
     shape: Served,
 ) -> Outcome {
     let stamp = native.stamp();
-    let time = native.times.of(partitions.lowest());
-    let is_fresh = call.client.reads_stale || stamp.ms <= time + FRESH_MS;
-    let reads = is_read && is_fresh && call.shared.without_log;
+    let is_fresh = || call.client.reads_stale || native.is_fresh(partitions.lowest(), stamp);
+    let reads = is_read && call.shared.without_log && is_fresh();
     let resp3 = call.client.resp3;
     let len = |arg: &&[u8]| arg.len() + LENGTH_LEN;
     let mut bytes = Vec::with_capacity(HEAD_LEN + args.iter().map(len).sum::<usize>());
@@ -653,6 +693,14 @@ mod tests {
         ] {
             assert_eq!(gathered(spread, &answers), shown, "{spread:?}");
         }
+    }
+
+    #[test]
+    fn one_read_moves_the_clock_of_a_partition_for_all_others() {
+        let renewals = Renewals::default();
+        let taken = [100, 101, 149, 150, 151].map(|ms| renewals.take(3, ms));
+        assert_eq!(taken, [true, false, false, true, false]);
+        assert!(renewals.take(4, 151));
     }
 
     #[test]

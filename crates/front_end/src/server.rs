@@ -270,6 +270,7 @@ impl<P: Plane> Server<P> {
                 Err(e) => panic!("the front end cannot wait for its sockets: {e}"),
             }
             self.handshakes.begin_turn();
+            self.shared.native.iter().for_each(Native::look_at_clock);
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
