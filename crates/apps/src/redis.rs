@@ -34,7 +34,7 @@ mod transactions;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,30 +60,45 @@ pub(crate) const STATE: &str = "state.rdb";
 /// How long to wait before looking again whether a snapshot is written.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// What time it is in each partition of a replica: its front end looks at it.
+/// What a replica's front end sees of its servers, by partition.
 #[derive(Clone)]
-pub struct Times(Arc<[AtomicU64]>);
+pub struct Seen(Arc<[SeenServer]>);
 
-impl Times {
+#[derive(Default)]
+struct SeenServer {
+    ms: AtomicU64,
+    process: AtomicU32,
+}
+
+impl Seen {
     /// Of so many partitions.
-    pub fn new(partitions: u16) -> Times {
-        Times((0..partitions).map(|_| AtomicU64::new(0)).collect())
+    pub fn new(partitions: u16) -> Seen {
+        Seen((0..partitions).map(|_| SeenServer::default()).collect())
     }
 
-    /// Milliseconds since 1970: the time of the last command that was executed there.
-    pub fn of(&self, pid: u16) -> u64 {
-        self.0[usize::from(pid)].load(Ordering::Relaxed)
+    /// What time it is there, in milliseconds since 1970: the time of the last command that was executed.
+    pub fn ms(&self, pid: u16) -> u64 {
+        self.0[usize::from(pid)].ms.load(Ordering::Relaxed)
     }
 
-    fn show(&self, pid: u16, ms: u64) {
-        self.0[usize::from(pid)].store(ms, Ordering::Relaxed);
+    /// The numbers of the servers' processes.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        let all = self.0.iter();
+        let all = all.map(|server| server.process.load(Ordering::Relaxed));
+        all.filter(|number| *number > 0)
+    }
+
+    fn show(&self, pid: u16, state: &Replicated) {
+        let server = &self.0[usize::from(pid)];
+        server.ms.store(state.ms(), Ordering::Relaxed);
+        server.process.store(state.process(), Ordering::Relaxed);
     }
 }
 
 /// See the module.
 pub struct Redis {
     dir: PathBuf,
-    times: Times,
+    seen: Seen,
     voice: Voice,
     state: Arc<Mutex<Replicated>>,
     /// Another replica's state, once it has been read.
@@ -105,20 +120,20 @@ impl Drop for Taken {
 impl Redis {
     /// Goes on from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<Redis, Error> {
-        Self::open_with(dir, 0, Times::new(1), News::default())
+        Self::open_with(dir, 0, Seen::new(1), News::default())
     }
 
-    /// The same for a partition, whose time is shown to others, and who are told its news.
-    pub fn open_with(dir: &Path, pid: u16, times: Times, news: News) -> Result<Redis, Error> {
+    /// The same for a partition, which others see, and whose news they are told.
+    pub fn open_with(dir: &Path, pid: u16, seen: Seen, news: News) -> Result<Redis, Error> {
         let voice = Voice { pid, news };
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         remove_others(dir)?;
         let contents = dir.join(STATE).exists().then_some(STATE);
         let state = Replicated::open(dir, contents, voice.clone())?;
-        times.show(pid, state.ms());
+        seen.show(pid, &state);
         Ok(Redis {
             dir: dir.to_owned(),
-            times,
+            seen,
             voice,
             state: Arc::new(Mutex::new(state)),
             taken: Arc::default(),
@@ -149,7 +164,7 @@ impl Application for Redis {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
-        self.times.show(self.voice.pid, state.ms());
+        self.seen.show(self.voice.pid, &state);
         Ok(())
     }
 
@@ -164,7 +179,7 @@ impl Application for Redis {
     fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.answers(take)?;
-        self.times.show(self.voice.pid, state.ms());
+        self.seen.show(self.voice.pid, &state);
         Ok(())
     }
 
@@ -228,7 +243,7 @@ impl Application for Redis {
         taken.state.is_in_place();
         let mut state = lock(&self.state);
         std::mem::swap(&mut *state, &mut taken.state);
-        self.times.show(self.voice.pid, state.ms());
+        self.seen.show(self.voice.pid, &state);
         self.voice.leapt();
         Ok(())
     }

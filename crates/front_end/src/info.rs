@@ -9,6 +9,7 @@ use crate::admin::REDIS_VERSION;
 use crate::channels::Kind;
 use crate::commands::{Call, Outcome};
 use crate::metrics::Metrics;
+use crate::native::Native;
 
 /// The kernel counts CPU time in these, whatever its own clock does (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -86,11 +87,20 @@ fn clients(call: &Call<'_>, text: &mut String) {
     lines(text, &all);
 }
 
-/// Of the whole process: the replica's store is in it.
+/// What the kernel says of this process, which the replica's store is in, and of the servers that are its children.
+fn of_processes(call: &Call<'_>, file: &str) -> Vec<String> {
+    let servers = call.shared.native.iter().flat_map(Native::processes);
+    let servers = servers.map(|number| format!("/proc/{number}/{file}"));
+    let all = std::iter::once(format!("/proc/self/{file}")).chain(servers);
+    all.filter_map(|path| fs::read_to_string(path).ok())
+        .collect()
+}
+
 fn memory(call: &Call<'_>, text: &mut String) {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (used, peak) = (kib(&status, "VmRSS:"), kib(&status, "VmHWM:"));
+    let of_all = of_processes(call, "status");
+    let sum = |name: &str| of_all.iter().map(|status| kib(status, name)).sum::<u64>();
+    let (used, peak) = (sum("VmRSS:"), sum("VmHWM:"));
     let metrics = &call.shared.metrics;
     let all = [
         ("used_memory", used),
@@ -175,16 +185,19 @@ fn replication(call: &Call<'_>, text: &mut String) {
     (call.shared.describe)(text);
 }
 
-fn cpu(_: &Call<'_>, text: &mut String) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let (user, system) = cpu_seconds(&stat).unwrap_or_default();
+fn cpu(call: &Call<'_>, text: &mut String) {
+    let of_all = of_processes(call, "stat");
+    let seconds = of_all.iter().filter_map(|stat| cpu_seconds(stat));
+    let (user, system) = seconds.fold((0.0, 0.0), |(user, system), one| {
+        (user + one.0, system + one.1)
+    });
     let _ = write!(
         text,
         "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\n"
     );
 }
 
-/// Of `/proc/self/stat`: the program's name, in brackets, may have any characters.
+/// Of `/proc/*/stat`: the program's name, in brackets, may have any characters.
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

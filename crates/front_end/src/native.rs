@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use apps::kv::parse_integer;
 use apps::redis::{
-    Catalogue, Command, News, Spec, Spread, Stamp, Times, Value, Watched, put_call, put_query,
+    Catalogue, Command, News, Seen, Spec, Spread, Stamp, Value, Watched, put_call, put_query,
 };
 use paxos::{NodeId, PartitionId};
 
@@ -41,7 +41,7 @@ pub struct Native {
     catalogue: Catalogue,
     /// By the numbers of the catalogue's commands.
     ways: Vec<Way>,
-    times: Times,
+    seen: Seen,
     renewals: Renewals,
     news: News,
     node: NodeId,
@@ -52,15 +52,15 @@ pub struct Native {
 }
 
 impl Native {
-    /// For servers that can do this, show their times there, and tell their news so.
-    pub fn new(catalogue: Catalogue, times: Times, news: News, node: NodeId) -> Native {
+    /// For servers that can do this, are seen there, and tell their news so.
+    pub fn new(catalogue: Catalogue, seen: Seen, news: News, node: NodeId) -> Native {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let ms = now.unwrap_or_default().as_millis() as u64;
         let ways = catalogue.specs().map(|spec| Way::of(spec.name.as_bytes()));
         Native {
             ways: ways.collect(),
             catalogue,
-            times,
+            seen,
             renewals: Renewals::default(),
             news,
             node,
@@ -71,6 +71,11 @@ impl Native {
 
     pub(crate) fn news(&self) -> &News {
         &self.news
+    }
+
+    /// The numbers of the servers' processes.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.seen.processes()
     }
 
     /// What a command is, if it is one, and has as many arguments as it takes.
@@ -102,7 +107,7 @@ impl Native {
 
     /// Whether a read may go without the log, by the time that it would see.
     fn is_fresh(&self, pid: PartitionId, now: Stamp) -> bool {
-        let age = now.ms.saturating_sub(self.times.of(pid));
+        let age = now.ms.saturating_sub(self.seen.ms(pid));
         age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, now.ms)
     }
 }

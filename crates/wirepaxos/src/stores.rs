@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ::front_end::Native;
-use apps::redis::{News, Times};
+use apps::redis::{News, Seen};
 use apps::{Redis, Share};
 use client::known_group;
 use node::cluster_file::{ApplicationKind, Node};
@@ -39,10 +39,10 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     Ok(services)
 }
 
-/// Redis itself: the front end is told what the servers can do, and looks at their clocks.
+/// Redis itself: the front end is told what the servers can do, and sees their clocks and processes.
 fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<Services, Error> {
-    let times = Times::new(partitions);
-    let (shown, told) = (times.clone(), News::default());
+    let seen = Seen::new(partitions);
+    let (shown, told) = (seen.clone(), News::default());
     let news = told.clone();
     let mut services = Services::new(Arc::new(move |pid, directory| {
         Ok(Box::new(Redis::open_with(
@@ -54,7 +54,7 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<
     }));
     if let Some(address) = node.redis {
         let catalogue = apps::redis::catalogue().map_err(|e| Error::System(e.0))?;
-        let native = Native::new(catalogue, times, news, node.id);
+        let native = Native::new(catalogue, seen, news, node.id);
         front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
     Ok(services)
