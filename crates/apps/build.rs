@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PRELOAD: &str = "../../programs/preload/preload.c";
+/// What it includes.
+const ARENA: &str = "../../programs/preload/arena.h";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={PRELOAD}");
+    println!("cargo:rerun-if-changed={ARENA}");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     if let Err(why) = compile_preload(&out.join("preload.so")) {
         eprintln!(

@@ -2,12 +2,15 @@
 /* Clock and dice of a replicated server: preloaded (LD_PRELOAD) into a program that asks the C library for the time, for
  * random numbers and for its process number, so that all replicas of it are told the same.
  *
- *   WIREPAXOS_CLOCK   a file of five numbers, in the machine's byte order. Whoever runs the server writes the first four.
+ *   WIREPAXOS_CLOCK   a file of eight numbers, in the machine's byte order. Whoever runs the server writes the first five.
  *                       0  microseconds since 1970: the wall clock, which stands still in between
  *                       1  the same with all bits inverted
  *                       2  a step in microseconds, or 0
  *                       3  the number of the run that is under way, or 0
- *                       4  the library's: the number of a run that took too many steps
+ *                       4  bytes that scripts may have in it, all together, or 0: as many as there are
+ *                       5  the library's: the number of a run that took too many steps
+ *                       6  the number of a run that took too much memory
+ *                       7  bytes that scripts have
  *                     What a file of two numbers leaves out is 0.
  *   WIREPAXOS_SEED    a number. All random bytes, and the process number, follow from it.
  *
@@ -19,6 +22,8 @@
  * comes before Redis finds that it lasts too long is the same everywhere. Redis then goes back to its event loop, deep in the
  * script's stack. In a run the library ends the server there, and says which run it was.
  *
+ * The same happens where Lua takes more memory than a run may (arena.h), in a server that found a step when it was started.
+ *
  * Standard input is the server's lifeline: once it ends, so does the server. Whoever started the server holds the other end, and
  * lets go of it however it dies.
  */
@@ -28,6 +33,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -41,6 +47,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "arena.h"
+
 #define MICROSECONDS 1000000
 /* What a reader of /dev/urandom finds before the end of it: more than any server takes at its start. */
 #define RANDOM_FILE_LEN (64 << 10)
@@ -48,10 +56,7 @@
 #define WALL_SHARE 1000
 /* A wait for events so many bytes below the others is one within a script. */
 #define NESTED 512
-/* A run gets no larger block of memory, however much the machine has. */
-#define MAX_BLOCK ((size_t)1 << 30)
-
-enum { TIME, INVERTED, STEP, RUN, OVER, WORDS };
+enum { TIME, INVERTED, STEP, RUN, ROOM, OVER, FULL, HELD, WORDS };
 
 static uint64_t *clock_file;
 static uint64_t seed;
@@ -60,6 +65,8 @@ static uint64_t drawn;
 /* Where the program's own code lies: libraries read clocks, too, and as often as they like. */
 static uintptr_t program_begin, program_end;
 static __thread int is_main;
+/* Only a server that begins with steps has scripts that are counted. */
+static int counts_memory;
 
 static void die(const char *what)
 {
@@ -112,6 +119,11 @@ static int find_program(struct dl_phdr_info *info, size_t size, void *unused)
 	return 1;
 }
 
+static uint64_t load(int word)
+{
+	return __atomic_load_n(&clock_file[word], __ATOMIC_ACQUIRE);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("WIREPAXOS_CLOCK");
@@ -129,17 +141,15 @@ __attribute__((constructor)) static void begin(void)
 	if (clock_file == MAP_FAILED)
 		die(path);
 	close(fd);
+	counts_memory = load(STEP) != 0;
+	if (counts_memory && !arena_begin())
+		die("no place for the memory of scripts");
 	is_main = 1;
 	dl_iterate_phdr(find_program, NULL);
 	start_lifeline();
 }
 
 /* ---- The clock */
-
-static uint64_t load(int word)
-{
-	return __atomic_load_n(&clock_file[word], __ATOMIC_ACQUIRE);
-}
 
 /* A write that is under way shows as two numbers that don't fit. */
 static uint64_t now(void)
@@ -279,22 +289,86 @@ int epoll_wait(int epoll, struct epoll_event *events, int max, int timeout)
 	return (int)syscall(SYS_epoll_pwait, epoll, events, max, timeout, NULL, (size_t)0);
 }
 
-/* Lua allocates by this. A script that is told of a lack of memory may go on, and do something else: so it must be told
- * everywhere, or nowhere. */
+/* ---- Memory of scripts */
+
+/* Not only the main thread gives Lua's memory back. */
+static int arena_lock;
+
+static void lock_arena(void)
+{
+	while (__atomic_exchange_n(&arena_lock, 1, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void unlock_arena(void)
+{
+	__atomic_store_n(&clock_file[HELD], arena_used, __ATOMIC_RELAXED);
+	__atomic_store_n(&arena_lock, 0, __ATOMIC_RELEASE);
+}
+
+/* A script that is told of a lack of memory may go on, and do something else: so none is ever told. */
+static void make_room(size_t len)
+{
+	uint64_t run = is_main ? load(RUN) : 0, room = load(ROOM);
+
+	if (run && room && (len > room || arena_used + len > room)) {
+		__atomic_store_n(&clock_file[FULL], run, __ATOMIC_RELEASE);
+		_exit(0);
+	}
+}
+
+static void *take_for_lua(void *old, size_t len)
+{
+	void *block;
+
+	lock_arena();
+	make_room(rounded(len));
+	block = old ? arena_resize(old, len) : arena_take(len);
+	unlock_arena();
+	if (!block && is_main && load(RUN))
+		die("no memory for a script");
+	return block;
+}
+
+static void *real_function(const char *name)
+{
+	void *found = dlsym(RTLD_NEXT, name);
+
+	if (!found)
+		die(name);
+	return found;
+}
+
+void free(void *block)
+{
+	static void (*real)(void *);
+
+	if (in_arena(block)) {
+		lock_arena();
+		arena_give(block);
+		unlock_arena();
+		return;
+	}
+	if (!real)
+		real = (void (*)(void *))real_function("free");
+	real(block);
+}
+
 void *realloc(void *old, size_t len)
 {
 	static void *(*real)(void *, size_t);
-	void *block;
-	int in_run = clock_file && is_main && load(RUN);
+	uintptr_t caller = (uintptr_t)__builtin_return_address(0);
 
-	if (in_run && len > MAX_BLOCK)
+	if (old ? in_arena(old) :
+		  counts_memory && caller - program_begin < program_end - program_begin) {
+		if (len)
+			return take_for_lua(old, len);
+		free(old);
 		return NULL;
+	}
 	if (!real)
-		real = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
-	block = real(old, len);
-	if (!block && len && in_run)
-		die("no memory for a script");
-	return block;
+		real = (void *(*)(void *, size_t))real_function("realloc");
+	return real(old, len);
 }
 
 /* Scripts can ask where a table lies. */

@@ -23,6 +23,7 @@ mod kept;
 mod news;
 mod pipeline;
 mod resp;
+mod room;
 mod rules;
 mod saves;
 mod server;

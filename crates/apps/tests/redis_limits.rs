@@ -8,6 +8,7 @@ use apps::redis::{Command, Stamp};
 use apps::{Application, Redis};
 use common::TempDir;
 use common::redis::*;
+use test_world::Rng;
 
 /// Scripts share what one may take: this many that do nothing leave little to the others.
 const IDLE: usize = 99;
@@ -183,7 +184,7 @@ fn what_says_where_a_table_lies_says_the_same_everywhere() {
 }
 
 #[test]
-fn no_string_grows_without_end_and_no_block_of_a_script() {
+fn no_string_grows_without_end() {
     if !is_installed() {
         return;
     }
@@ -194,10 +195,186 @@ fn no_string_grows_without_end_and_no_block_of_a_script() {
         assert!(shown.starts_with("-ERR "), "{words}: {shown}");
     }
     expect(&mut app, "EXISTS k", ":0\r\n");
-    // Whether a machine would have so much makes no difference.
-    let script = "local s = 'x' while true do s = s .. s end";
-    let shown = answer(&mut app, &call_at(NOON, &eval(script, &["0"])));
-    assert!(shown.contains("not enough memory"), "{shown}");
+}
+
+/// Each takes memory without end, in its own way.
+const GREEDY: [&str; 6] = [
+    "local t = {} while true do t[#t + 1] = {} end",
+    "redis.call('SET', KEYS[1], 'changed') local t = {} while true do t[{}] = {} end",
+    "local t = {} for i = 1, 1e9 do t['k' .. i] = i end",
+    "local s = 'x' while true do s = s .. s end",
+    "collectgarbage('stop') local t while true do t = {t} end",
+    "local t = {} while true do pcall(function() redis.call('SET', KEYS[1], 'changed') t[#t + 1] = string.rep('x', 100000) .. #t end) end",
+];
+
+#[test]
+fn scripts_that_take_memory_without_end_are_undone_everywhere() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-greedy");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k before", "+OK\r\n");
+    let library = "#!lua name=mine\nredis.register_function('f', function(k) redis.call('SET', k[1], 'x') local t = {} \
+                   while true do t[#t + 1] = {} end end)\nredis.register_function('g', function() return 7 end)";
+    let load: [&[u8]; 3] = [b"FUNCTION", b"LOAD", library.as_bytes()];
+    assert_eq!(answer(&mut app, &call_at(NOON, &load)), "$4\r\nmine\r\n");
+    let (_dir, mut copy) = copy_of(&mut app, "redis-greedy-2");
+    let before = app.digest().unwrap();
+    for (app, scripts) in [(&mut app, &GREEDY[..]), (&mut copy, &GREEDY[..2])] {
+        for script in scripts {
+            let shown = answer(app, &call_at(NOON, &eval(script, &["1", "k"])));
+            assert!(shown.contains("512 MiB of memory"), "{script}: {shown}");
+            expect(app, "GET k", "$6\r\nbefore\r\n");
+        }
+        let set: Vec<&[u8]> = vec![b"SET", b"k", b"changed"];
+        let fcall: Vec<&[u8]> = vec![b"FCALL", b"f", b"1", b"k"];
+        let shown = answer(app, &transaction(&[set, fcall]));
+        assert!(shown.starts_with("-LIMIT not executed: "), "{shown}");
+        expect(app, "FCALL g 0", ":7\r\n");
+        assert_eq!(app.digest().unwrap(), before);
+    }
+}
+
+#[test]
+fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
+    if !is_installed() {
+        return;
+    }
+    // A million bytes each, then 40,000.
+    let fill = "local s = string.rep('x', 1000000) local t = {} for i = 1, ARGV[1] do t[i] = s .. i end \
+                local u for i = 1, 500 * ARGV[2] do u = {u} end return redis.call('INCR', KEYS[1])";
+    let is_over = |app: &mut Redis, large: u64, small: u64| {
+        let (large, small) = (large.to_string(), small.to_string());
+        let shown = answer(
+            app,
+            &call_at(NOON, &eval(fill, &["1", "n", &large, &small])),
+        );
+        let is_over = shown.starts_with("-LIMIT");
+        assert!(is_over || shown.starts_with(':'), "{shown}");
+        is_over
+    };
+    let dir = TempDir::new("redis-room");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let (_dir, mut aged) = copy_of(&mut app, "redis-room-2");
+    // Here there is garbage, and more of it than a run usually may have in all.
+    for n in 0..30 {
+        let script = format!("local t = {{}} for i = 1, 100000 do t[i] = {{i}} end return {n}");
+        let shown = answer(&mut aged, &call_at(NOON, &eval(&script, &["0"])));
+        assert_eq!(shown, format!(":{n}\r\n"));
+        // All know the same scripts, and not from the same commands.
+        let load: [&[u8]; 3] = [b"SCRIPT", b"LOAD", script.as_bytes()];
+        answer(&mut app, &call_at(NOON, &load));
+    }
+    let large = boundary(480, 520, |large| is_over(&mut app, large, 0)) - 1;
+    assert!((480..519).contains(&large), "{large}");
+    let small = boundary(0, 80, |small| is_over(&mut app, large, small));
+    assert!(small < 80, "{small}");
+    let (_dir, mut copy) = copy_of(&mut app, "redis-room-3");
+    for app in [&mut copy, &mut aged, &mut app] {
+        assert!(small == 0 || !is_over(app, large, small - 1), "{small}");
+        assert!(is_over(app, large, small), "{small}");
+    }
+}
+
+/// A script that has some hundreds of MiB in the end, of several kinds, and leaves garbage on the way.
+fn random_script(rng: &mut Rng) -> String {
+    let mut script = "redis.call('INCR', KEYS[1]) local all = {} ".to_owned();
+    let pieces = 3 + rng.below(6);
+    for piece in 0..pieces {
+        let kib = (350 + rng.below(300)) * 1024 / pieces;
+        let len = 100 + rng.below(100_000);
+        script += &format!("local t = {{}} all[{piece}] = t ");
+        script += &match rng.below(7) {
+            0 => format!("for i = 1, {} do t[i] = {{i}} end ", kib * 10),
+            1 => format!(
+                "for i = 1, {} do t[i] = string.rep('{piece}', {len}) .. i end ",
+                kib * 1024 / len
+            ),
+            2 => format!("for i = 1, {} do t['{piece}k' .. i] = i end ", kib * 11),
+            3 => format!(
+                "for i = 1, {} do t[i] = function() return i end end ",
+                kib * 8
+            ),
+            4 => format!("for i = 1, {} do t = {{t}} end all[{piece}] = t ", kib * 12),
+            5 => format!(
+                "local s = '' for i = 1, {} do s = s .. i end t[1] = s ",
+                3_000 + len / 10
+            ),
+            _ => format!("for i = 1, {} do local g = {{i}} end ", kib * 10),
+        };
+        if rng.below(6) == 0 {
+            script += "all = {} ";
+        }
+    }
+    script + "return #all"
+}
+
+/// One server lives through all of them, one begins each time with the other one's snapshot, and one dies on the way. `REDIS_SCRIPTS`
+/// says how many, and `REDIS_SEED` which ones.
+#[test]
+fn random_scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
+    if !is_installed() {
+        return;
+    }
+    let number = |name: &str, otherwise: u64| {
+        let given = std::env::var(name).ok();
+        given.map_or(otherwise, |number| number.parse().unwrap())
+    };
+    let mut rng = Rng::new(number("REDIS_SEED", 19));
+    let dirs = ["redis-lives", "redis-dies"].map(TempDir::new);
+    let [mut lives, mut dies] = [&dirs[0], &dirs[1]].map(|dir| Redis::open(&dir.0).unwrap());
+    let mut outcomes = [0; 2];
+    let scripts = number("REDIS_SCRIPTS", 2);
+    for n in 0..scripts {
+        let script = random_script(&mut rng);
+        let (_dir, mut restored) = copy_of(&mut lives, &format!("redis-restored-{n}"));
+        if rng.below(2) == 0 {
+            kill_server(&dies);
+        }
+        let command = call_at(NOON + n, &eval(&script, &["1", "n"]));
+        let shown = [&mut lives, &mut restored, &mut dies].map(|app| answer(app, &command));
+        assert!(
+            shown[0].starts_with("-LIMIT") || shown[0].starts_with(':'),
+            "{}",
+            shown[0]
+        );
+        assert!(
+            shown.iter().all(|other| *other == shown[0]),
+            "{script}: {shown:?}"
+        );
+        let digests = [&mut lives, &mut restored, &mut dies].map(|app| app.digest().unwrap());
+        assert!(digests.iter().all(|other| *other == digests[0]), "{script}");
+        outcomes[usize::from(shown[0].starts_with(':'))] += 1;
+    }
+    println!("{} refused, {} executed", outcomes[0], outcomes[1]);
+    let both = outcomes.iter().all(|count| *count > 0);
+    assert!(both || scripts < 8, "{outcomes:?}");
+}
+
+#[test]
+fn scripts_with_little_memory_leave_their_server_alone() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-frugal");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let process = app.process();
+    let script = "local t = {} for i = 1, 100000 do t[i] = {i} end return #t";
+    for _ in 0..50 {
+        let shown = answer(&mut app, &call_at(NOON, &eval(script, &["0"])));
+        assert_eq!(shown, ":100000\r\n");
+    }
+    assert_eq!(app.process(), process);
+    // A larger one gets another server, and what it has done stays.
+    let large =
+        "redis.call('INCR', KEYS[1]) local t = {} for i = 1, 1000000 do t[i] = {i} end return #t";
+    for _ in 0..2 {
+        let shown = answer(&mut app, &call_at(NOON, &eval(large, &["1", "n"])));
+        assert_eq!(shown, ":1000000\r\n");
+    }
+    assert_ne!(app.process(), process);
+    expect(&mut app, "GET n", "$1\r\n2\r\n");
 }
 
 #[test]

@@ -102,12 +102,34 @@ pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
 pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
     match spec.name.as_str() {
         "flushall" => put_request(out, &[&[&b"FLUSHDB"[..]], &args[1..]].concat()),
+        // Not in the background: how much memory scripts have is looked at next.
+        "script|flush" | "function|flush" if flushes(args) => {
+            put_request(out, &[args[0], args[1], b"SYNC"]);
+        }
         "spublish" => {
             let channel = [news::SHARDED, args[1]].concat();
             put_request(out, &[b"PUBLISH", &channel, args[2]]);
         }
         _ => put_request(out, args),
     }
+}
+
+/// Whether the server will do so: it refuses other words.
+pub(super) fn flushes(args: &[&[u8]]) -> bool {
+    let is = |word: &str| args[2].eq_ignore_ascii_case(word.as_bytes());
+    args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
+}
+
+/// Whether scripts or functions may be forgotten by it.
+pub(super) fn forgets_code(spec: &Spec) -> bool {
+    let those = [
+        "script|flush",
+        "function|flush",
+        "function|delete",
+        "function|load",
+        "function|restore",
+    ];
+    those.contains(&spec.name.as_str())
 }
 
 /// The rights of scripts: they may change what they like by what they have read, so they read nothing that may differ

@@ -37,8 +37,11 @@ const PROGRAMS: [(&str, &str); 3] = [
 const SEED: &str = "1";
 
 /// The clock's file as the library reads it: the numbers that are written here, and behind them the library's own.
-const WRITTEN_WORDS: usize = 4;
-const CLOCK_BYTES: u64 = 40;
+const WRITTEN_WORDS: usize = 5;
+const OVER_AT: u64 = 40;
+const FULL_AT: u64 = 48;
+const HELD_AT: u64 = 56;
+const CLOCK_BYTES: u64 = 64;
 /// How far a server's own clock moves with 100,000 instructions of a script, or 500 commands in it. The library sees to it.
 const STEP_US: u64 = 1_000;
 /// What a server takes for the time while it reads its contents. With 0 it would crash after 2 MB.
@@ -289,14 +292,25 @@ impl Server {
 
     /// Whether the server has ended since scripts took too many steps.
     pub fn is_over(&self) -> Result<bool, Dead> {
-        self.clock.is_over()
+        self.clock.is_run_at(OVER_AT)
     }
 
-    /// Executes what is given, and appends the last answer.
-    pub fn execute(&mut self, given: &Given, answer: &mut Vec<u8>) -> Result<(), Dead> {
+    /// Whether it has ended since scripts took too much memory.
+    pub fn is_full(&self) -> Result<bool, Dead> {
+        self.clock.is_run_at(FULL_AT)
+    }
+
+    /// What Lua has in memory, in bytes.
+    pub fn held(&self) -> Result<u64, Dead> {
+        self.clock.word_at(HELD_AT)
+    }
+
+    /// Executes what is given, and appends the last answer. Together with what they have, scripts get so many bytes; with 0 as many
+    /// as they like.
+    pub fn execute(&mut self, given: &Given, room: u64, answer: &mut Vec<u8>) -> Result<(), Dead> {
         let greets = self.put(given)?;
         if given.scripts > 0 {
-            self.clock.begin_run(given.scripts)?;
+            self.clock.begin_run(given.scripts, room)?;
         }
         self.send()?;
         self.receive(given, greets, answer)?;
@@ -313,7 +327,8 @@ impl Server {
             }
             match given.scripts {
                 0 => put.push((given, self.put(given)?)),
-                _ => self.execute(given, &mut Vec::new())?,
+                // It was found small enough.
+                _ => self.execute(given, 0, &mut Vec::new())?,
             }
         }
         self.receive_all(&mut put)
@@ -518,13 +533,13 @@ impl Clock {
             runs: 0,
             runs_now: false,
         };
-        clock.write(STEP_US, 0)?;
+        clock.write(STEP_US, 0, 0)?;
         Ok(clock)
     }
 
-    fn write(&self, step: u64, run: u64) -> io::Result<()> {
+    fn write(&self, step: u64, run: u64, room: u64) -> io::Result<()> {
         let us = self.ms * 1_000;
-        let words: [u64; WRITTEN_WORDS] = [us, !us, step, run];
+        let words: [u64; WRITTEN_WORDS] = [us, !us, step, run, room];
         self.file
             .write_all_at(&words.map(u64::to_ne_bytes).concat(), 0)
     }
@@ -534,27 +549,32 @@ impl Clock {
             return Ok(());
         }
         self.ms = ms;
-        self.write(0, 0)
+        self.write(0, 0, 0)
     }
 
     /// So many scripts share what one may take.
-    fn begin_run(&mut self, scripts: u32) -> io::Result<()> {
+    fn begin_run(&mut self, scripts: u32, room: u64) -> io::Result<()> {
         self.runs += 1;
         self.runs_now = true;
-        self.write(STEP_US * u64::from(scripts), self.runs)
+        self.write(STEP_US * u64::from(scripts), self.runs, room)
     }
 
     fn end_run(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.runs_now) {
-            true => self.write(0, 0),
+            true => self.write(0, 0, 0),
             false => Ok(()),
         }
     }
 
-    fn is_over(&self) -> io::Result<bool> {
-        let mut over = [0; 8];
-        self.file.read_exact_at(&mut over, CLOCK_BYTES - 8)?;
-        Ok(self.runs_now && u64::from_ne_bytes(over) == self.runs)
+    /// Whether the library names the run that is under way.
+    fn is_run_at(&self, at: u64) -> io::Result<bool> {
+        Ok(self.runs_now && self.word_at(at)? == self.runs)
+    }
+
+    fn word_at(&self, at: u64) -> io::Result<u64> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, at)?;
+        Ok(u64::from_ne_bytes(word))
     }
 }
 

@@ -33,12 +33,14 @@ pub(super) const ABOUT: &[u8] = b"about";
 pub(super) const RECORDS: &[u8] = b"records";
 pub(super) const SCRIPTS: &[u8] = b"scripts";
 
-/// Run before each script: the generator behind `math.random` goes on from one script to the next, and no snapshot has it.
-const SEED_SCRIPT: &[u8] = b"math.randomseed(ARGV[1])";
+/// Run before each script: the generator behind `math.random` goes on from one script to the next, and no snapshot has it. With more
+/// arguments, which no client can give it, it is about [memory](super::room).
+pub(super) const SEED_SCRIPT: &[u8] =
+    b"math.randomseed(ARGV[1]) if ARGV[2] then collectgarbage(ARGV[2],ARGV[3]) end";
 const SEEDS: u64 = 1 << 31;
 
 /// The answer to scripts that take too long. The preloaded library counts their steps.
-const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
+pub(super) const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
                         they changed is undone; do less at once";
 
 /// See the module.
@@ -65,6 +67,8 @@ pub(super) struct Replicated {
     pub(super) kept: Kept,
     pub(super) pipeline: Pipeline,
     pub(super) saving: Saving,
+    /// What Lua had in memory when the server was started.
+    pub(super) held_at_start: u64,
     /// Whether all that was executed is committed: the records say what the server holds.
     pub(super) is_committed: bool,
     /// Whether anything has changed since the last snapshot that is to be a checkpoint.
@@ -93,6 +97,7 @@ impl Replicated {
             kept: Kept::default(),
             pipeline: Pipeline::default(),
             saving: Saving::default(),
+            held_at_start: 0,
             is_committed: true,
             is_changed: contents.is_none(),
         };
@@ -105,6 +110,7 @@ impl Replicated {
                 )),
             })?;
         }
+        state.note_held().map_err(|e| state.lost(&e))?;
         Ok(state)
     }
 
@@ -261,8 +267,12 @@ impl Replicated {
         }
         let given = self.given(user, resp3, requests, count);
         match spec.is_read {
-            true => self.give(&given, reply).map(|_| ()),
-            false => self.give_and_keep(given.with_scripts(scripts_of(spec)), reply),
+            true => self.give(&given, reply).map(|_| ())?,
+            false => self.give_and_keep(given.with_scripts(scripts_of(spec)), reply)?,
+        }
+        match rules::forgets_code(spec) {
+            true => self.note_forgotten(),
+            false => Ok(()),
         }
     }
 
@@ -332,7 +342,7 @@ impl Replicated {
         let text = match spec.name.as_str() {
             "eval" | "eval_ro" => args[1],
             "script|load" => args[2],
-            "script|flush" if flushes(args) => {
+            "script|flush" if rules::flushes(args) => {
                 self.scripts.clear();
                 self.writes_all = true;
                 return Ok(());
@@ -352,7 +362,8 @@ impl Replicated {
     /// Seeds the scripts' dice by what was executed so far.
     pub(super) fn put_seed(&mut self, requests: &mut Vec<u8>) -> usize {
         self.drawn += 1;
-        let seed = (self.drawn % SEEDS).to_string();
+        // Of one length, so that scripts need the same memory whatever it is.
+        let seed = format!("{:010}", self.drawn % SEEDS);
         put_request(requests, &[b"EVAL", SEED_SCRIPT, b"0", seed.as_bytes()]);
         1
     }
@@ -372,18 +383,22 @@ impl Replicated {
 
     pub(super) fn give_and_keep(&mut self, given: Given, reply: &mut Vec<u8>) -> Result<(), Error> {
         if self.give(&given, reply)? {
+            let is_run = given.scripts > 0;
             self.kept.push(given);
             self.bound_kept()?;
+            if is_run {
+                self.bound_held()?;
+            }
         }
         Ok(())
     }
 
     /// Gives something to the server while nothing is in flight; if it dies of it, once more to the next one. False if its
-    /// scripts take too long: the next one doesn't get it.
+    /// scripts take too long, or too much memory: the next one doesn't get it.
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
-            let e = match self.attempt(given, reply) {
+            let e = match self.attempt(given, self.usual_room(), reply) {
                 Ok(messages) => {
                     messages.iter().for_each(|told| self.voice.heard(told));
                     return Ok(true);
@@ -391,6 +406,9 @@ impl Replicated {
                 Err(e) => e,
             };
             reply.truncate(start);
+            if self.server.is_full().map_err(|e| self.lost(&e))? {
+                return self.judge(given, reply);
+            }
             let is_over = self.server.is_over().map_err(|e| self.lost(&e))?;
             if is_last && !is_over {
                 return Err(self.lost(&e));
@@ -405,13 +423,18 @@ impl Replicated {
     }
 
     /// Returns what the server has told of messages meanwhile.
-    fn attempt(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<Vec<Vec<u8>>, Dead> {
+    pub(super) fn attempt(
+        &mut self,
+        given: &Given,
+        room: u64,
+        reply: &mut Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, Dead> {
         let server = &mut self.server;
         let hears = given.speaks && self.voice.is_listened_to();
         if given.speaks {
             server.listen(hears)?;
         }
-        server.execute(given, reply)?;
+        server.execute(given, room, reply)?;
         match hears {
             true => server.hear(),
             false => Ok(Vec::new()),
@@ -442,6 +465,7 @@ impl Replicated {
         self.saving.running = None;
         self.writes_all = true;
         let again = self.load_scripts().and_then(|()| {
+            self.note_held()?;
             self.server.replay(self.kept.given.iter())?;
             self.server.set_clock(self.clock.ms)?;
             self.fly_again()
@@ -481,12 +505,6 @@ pub(super) fn user_of(spec: &Spec) -> User {
 pub(super) fn scripts_of(spec: &Spec) -> u32 {
     let loads = ["function|load", "function|restore"].contains(&spec.name.as_str());
     u32::from(spec.is_script || loads)
-}
-
-/// Whether the server will do so: it refuses other words.
-fn flushes(args: &[&[u8]]) -> bool {
-    let is = |word: &str| args[2].eq_ignore_ascii_case(word.as_bytes());
-    args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
 }
 
 /// Why contents can't be loaded.

@@ -84,7 +84,10 @@ impl Replicated {
         let start = reply.len();
         self.give_and_keep(Given { speaks, ..given }, reply)?;
         self.touch_what_was_found(commands, &reply[start..]);
-        Ok(())
+        match commands.iter().any(|(spec, _)| rules::forgets_code(spec)) {
+            true => self.note_forgotten(),
+            false => Ok(()),
+        }
     }
 
     /// What may wait, and doesn't within a transaction, has changed nothing if it found nothing. Otherwise those who wait would wake
