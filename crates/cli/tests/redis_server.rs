@@ -197,6 +197,30 @@ fn keys_expire_everywhere() {
 }
 
 #[test]
+fn info_counts_the_memory_of_the_servers() {
+    let Some(cluster) = start(2) else { return };
+    cluster.call(0, &["SET", "ready", "1"]);
+    let mut connection = cluster.connect(0);
+    let before = used_memory(&mut connection);
+    for n in 0..64 {
+        let answer = ask(&mut connection, &format!("SETRANGE key:{n} 1048575 x"));
+        assert_eq!(answer, Reply::Int(1 << 20));
+    }
+    let after = used_memory(&mut connection);
+    assert!(after >= before + (48 << 20), "{before} {after}");
+}
+
+fn used_memory(connection: &mut Connection) -> u64 {
+    let Reply::Bulk(Some(text)) = ask(connection, "INFO memory") else {
+        panic!("no text");
+    };
+    let text = String::from_utf8(text).unwrap();
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix("used_memory:"));
+    value.expect("it is there").parse().unwrap()
+}
+
+#[test]
 fn transactions_and_scripts_are_one_command_each() {
     let Some(cluster) = start(1) else { return };
     cluster.call(0, &["SET", "k", "1"]);
