@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is in the name of a node counts only if it comes from that node's address, as on the UDP plane.
 
+#[path = "common/askers.rs"]
+mod askers;
 mod common;
 
 use std::net::IpAddr;
@@ -99,32 +101,11 @@ fn nodes_are_believed_at_their_own_addresses() {
 #[test]
 fn clients_are_where_they_may_be() {
     let Some(dir) = objects_or_skip() else { return };
-    let net = |address: [u8; 4], bits| (IpAddr::from(address), bits);
-    let net6 = |address: [u16; 8], bits| (IpAddr::from(address), bits);
-    let [v4, v6]: [IpAddr; 2] = [frame::V4_FROM.into(), frame::V6_FROM.into()];
-    let cases = [
-        (false, vec![(v4, 32)], true),
-        (false, vec![net([10, 9, 9, 9], 32), (v4, 8)], true),
-        (false, vec![net([0, 0, 0, 0], 0)], true),
-        (
-            false,
-            vec![net([10, 9, 9, 9], 32), net6([0xfd00; 8], 8)],
-            false,
-        ),
-        (false, vec![], false),
-        (true, vec![(v6, 128)], true),
-        (true, vec![(v6, 16)], true),
-        (
-            true,
-            vec![net([0, 0, 0, 0], 0), net6([0xfe80; 8], 64)],
-            false,
-        ),
-    ];
     for role in [Role::Leader, Role::Learner, Role::Sequencer] {
         for of_type in [MsgType::Request, MsgType::Read] {
-            for (is_v6, networks, may) in &cases {
+            for (is_v6, networks, may) in &askers::cases() {
                 let mut loaded = knowing(&dir, role, *is_v6);
-                let everywhere = [net([0, 0, 0, 0], 0), net6([0; 8], 0)];
+                let everywhere = [[0; 4].into(), [0; 16].into()].map(|any: IpAddr| (any, 0));
                 // What was said before counts no longer.
                 loaded.object.set_askers(&everywhere).unwrap();
                 loaded.object.set_askers(networks).unwrap();

@@ -3,7 +3,7 @@
 //! (`simple_switch_CLI`). A program that isn't a combination has its role at `ingress.role`; see [`of_role`].
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use paxos::{Configuration, Deployment, Epoch, GroupId, Learner, Member, NodeId};
 
@@ -70,7 +70,16 @@ pub fn of_role(name: &str, lines: &[String]) -> Vec<String> {
 
 /// Takes the role's addresses away, so that it gets no packets; then everything else but a learner's configurations.
 pub fn clear() -> Vec<String> {
-    let enter = ["own4", "own6", "own_order", "nodes4", "nodes6", "groups"];
+    let enter = [
+        "own4",
+        "own6",
+        "own_order",
+        "nodes4",
+        "nodes6",
+        "askers4",
+        "askers6",
+        "groups",
+    ];
     let enter = enter.map(|table| format!("{ENTER}.{table}"));
     let others = [
         "ingress.others.beside",
@@ -111,6 +120,22 @@ pub fn node((node, address): (NodeId, IpAddr)) -> String {
         "nodes6"
     };
     format!("table_add {ENTER}.{table} {ENTER}.at_home {node} {address} =>")
+}
+
+/// Commands count from addresses that begin with so many bits of this one. [M-ASKER]
+pub fn asker((address, bits): (IpAddr, u8)) -> String {
+    let table = if address.is_ipv4() {
+        "askers4"
+    } else {
+        "askers6"
+    };
+    format!("table_add {ENTER}.{table} {ENTER}.at_home {address}/{bits} =>")
+}
+
+/// Commands count from anywhere.
+pub fn any_asker() -> Vec<String> {
+    let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    all.map(|address| asker((address, 0))).to_vec()
 }
 
 /// A group of the role.

@@ -299,6 +299,7 @@ fn entries(place: &Place, v6: bool) -> Vec<String> {
     ];
     let nodes = ROLES.map(|(_, node)| node).into_iter().chain([REPLICA]);
     lines.extend(nodes.map(|node| tables::node((node, address(node, v6).ip()))));
+    lines.extend(tables::any_asker());
     for (number, member) in members(at.node).into_iter().enumerate() {
         let copy = Copy {
             number: number as u8,

@@ -277,6 +277,7 @@ fn entries(place: &Place, copies: u8) -> Vec<String> {
         tables::group(place),
     ];
     lines.extend(nodes.map(|node| tables::node((node, from))));
+    lines.push(tables::asker((from, 32)));
     for number in 0..copies {
         let copy = Copy {
             number,

@@ -38,6 +38,8 @@ pub(crate) struct P4Plane {
     interface: Interface,
     tables: Tables,
     nodes: Vec<(u16, IpAddr)>,
+    /// Where commands come from; none: from anywhere.
+    askers: Option<Vec<(IpAddr, u8)>>,
     groups: Vec<Group>,
     /// Members that get nothing, as their hardware address isn't known.
     unreachable: Vec<IpAddr>,
@@ -85,6 +87,7 @@ impl P4Plane {
             cluster: cluster.cluster,
             tables: Tables::at(node.p4_control)?,
             nodes: Senders::of(cluster).nodes().to_vec(),
+            askers: askers(cluster),
             groups: places(cluster, node).into_iter().map(group).collect(),
             unreachable: Vec::new(),
             trouble: None,
@@ -159,6 +162,10 @@ impl P4Plane {
 
         let mut lines = vec![tables::beside(port), "set_queue_depth 4096".into()];
         lines.extend(self.nodes.iter().copied().map(tables::node));
+        lines.extend(match &self.askers {
+            Some(askers) => askers.iter().copied().map(tables::asker).collect(),
+            None => tables::any_asker(),
+        });
         lines.extend(self.groups.iter().map(|g| tables::group(&g.place)));
         lines.extend(self.own_lines.clone());
         self.run(&lines)?;
@@ -439,6 +446,12 @@ fn role_number(role: cluster_file::Role) -> u16 {
         cluster_file::Role::Sequencer => Probe::Sequencer as u16,
         _ => order::LEARNER,
     }
+}
+
+/// As the program's tables have them. [M-ASKER]
+fn askers(cluster: &ClusterFile) -> Option<Vec<(IpAddr, u8)>> {
+    let askers = cluster.askers()?;
+    Some(askers.iter().map(|n| (n.address, n.bits)).collect())
 }
 
 /// Leaders and sequencers have no slots.

@@ -218,7 +218,7 @@ struct metadata_t {
     bit<32> partition_at;
     bit<32> slot_at;
 
-    /* It is in the name of a node, and from its address. */
+    /* It is in the name of a node, and from its address; or a command, from where these are taken. */
     bool at_home;
     /* Bytes of value that follow a vector, or the value's. */
     bit<16> rest;

@@ -75,7 +75,7 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         default_action = nobodys();
     }
 
-    /* Nodes and their addresses; tests let anybody speak for anybody by the default action. [M-SENDER] */
+    /* Nodes and their addresses; tests let anybody speak for anybody by the default actions. [M-SENDER] */
     action at_home() {
         m.at_home = true;
     }
@@ -97,6 +97,28 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         key = {
             hdr.wire.swid: exact;
             hdr.ipv6.src: exact;
+        }
+        actions = {
+            at_home;
+            foreign;
+        }
+        default_action = foreign();
+    }
+
+    /* From where commands are taken: where packets are signed that is from anywhere. [M-ASKER] */
+    table askers4 {
+        key = {
+            hdr.ipv4.src: lpm;
+        }
+        actions = {
+            at_home;
+            foreign;
+        }
+        default_action = foreign();
+    }
+    table askers6 {
+        key = {
+            hdr.ipv6.src: lpm;
         }
         actions = {
             at_home;
@@ -224,13 +246,16 @@ control receive(inout headers_t hdr, inout metadata_t m, inout standard_metadata
         m.slot_at = m.first_slot + (bit<32>) pid * m.slots + ((bit<32>) inst & (m.slots - 1));
 
         if (m.ours && refused == 0) {
-            m.at_home = true;
-            if (((OF_ANYBODY >> hdr.wire.msgtype) & 1) == 0) {
+            if (((OF_ANYBODY >> hdr.wire.msgtype) & 1) == 1) {
                 if (hdr.ipv4.isValid()) {
-                    nodes4.apply();
+                    askers4.apply();
                 } else {
-                    nodes6.apply();
+                    askers6.apply();
                 }
+            } else if (hdr.ipv4.isValid()) {
+                nodes4.apply();
+            } else {
+                nodes6.apply();
             }
             if (hdr.wire.cluster != m.cluster) {
                 refused = REASON_WRONG_CLUSTER;
