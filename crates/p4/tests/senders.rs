@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From whom a program in BMv2 takes packets.
+//! From whom a program in BMv2 takes packets, and to whom it can answer.
 
 #[path = "../../loader/tests/common/askers.rs"]
 mod askers;
@@ -12,11 +12,13 @@ use std::rc::Rc;
 
 use common::{Bench, P4Device, name};
 use loader::frame;
+use loader::run::counter;
 use p4::programs::Build;
 use p4::tables;
+use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, NODES};
 use paxos::{Header, MsgType, NodeId, Reason, Verdict};
 use random::{SLOTS, deployment};
-use sim::script::{Device, Role, Setup};
+use sim::script::{Device, Order, Role, Setup};
 
 /// Where test frames come from, a node elsewhere, and one that isn't in the cluster file.
 const HERE: NodeId = 11;
@@ -122,4 +124,62 @@ fn clients_are_where_they_may_be() {
             assert_eq!(device.fingerprint(), before, "{role:?} {networks:?}");
         }
     }
+}
+
+/// A client whose key the generation that signs no longer has: nothing leaves, and that is counted, as in the kernel.
+#[test]
+fn what_nobody_could_check_doesnt_leave() {
+    let build = Build {
+        signs: true,
+        ..Build::SMALL
+    };
+    let Some(bench) = bench(&[Role::Leader], build) else {
+        return;
+    };
+    let mut device = device(&bench, Role::Leader, false);
+    let old = KeyId {
+        odd: false,
+        number: 3,
+    };
+    let mut keyring = Keyring::by(
+        Algorithm::HalfSipHash,
+        KeyId {
+            odd: true,
+            number: NODES,
+        },
+    );
+    for (id, byte) in [(keyring.own(), 1), (old, 2)] {
+        let pair = KeyPair {
+            mac: [byte; 16],
+            digest: [byte; 16],
+        };
+        keyring.insert(id, pair);
+    }
+    assert_eq!(device.order(&Order::Keys(keyring)), Ok(true));
+    let mut client = Keyring::by(Algorithm::HalfSipHash, old);
+    client.insert(
+        old,
+        KeyPair {
+            mac: [2; 16],
+            digest: [2; 16],
+        },
+    );
+    let header = Header {
+        cluster: 0xc1,
+        group: 1,
+        client: 7,
+        request: 1,
+        ..Header::new(MsgType::Request)
+    };
+    let request = client
+        .datagram(&header, b"", NODES, 9)
+        .expect("its own key");
+
+    let unsent = device.counter(counter::UNSENT);
+    let (sent, verdict) = device.packet(&request);
+    assert_eq!(
+        (sent, verdict),
+        (Vec::new(), Verdict::Rejected(Reason::NotLeader))
+    );
+    assert_eq!(device.counter(counter::UNSENT), unsent + 1);
 }

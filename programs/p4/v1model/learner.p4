@@ -301,6 +301,7 @@ control learner(inout headers_t hdr, inout metadata_t m, inout standard_metadata
             }
             counters.read(count, (bit<32>) m.verdict);
             counters.write((bit<32>) m.verdict, count + 1);
+            DROP_UNSIGNABLE
         } else if (m.ordered) {
             if (refused == 0 && !m.carried_out) {
                 if (hdr.order.op == ORDER_LOOK) {

@@ -305,6 +305,12 @@ impl P4Device {
         Ok(counters)
     }
 
+    /// What a counter stands at.
+    pub fn counter(&self, which: usize) -> u64 {
+        let four = self.role.borrow_mut().counters(which as u16 / 4 * 4);
+        four.expect("an answer")[which % 4]
+    }
+
     /// Frames in, one after the other; what came out for each, by port. Those to the switch's process are
     /// put aside.
     pub fn frames(&mut self, ins: &[Vec<u8>]) -> Result<Vec<Frames>, String> {

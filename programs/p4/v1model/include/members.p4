@@ -125,7 +125,7 @@ control egress(inout headers_t hdr, inout metadata_t m, inout standard_metadata_
         }
 #ifdef SIGNED
         if (m.goes != NOWHERE) {
-            signed.apply(hdr, m, standard);
+            signed.apply(hdr, m);
         }
 #endif
         if (m.goes != NOWHERE) {

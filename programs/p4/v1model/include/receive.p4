@@ -10,6 +10,8 @@
 #ifdef STAMPED
 #include "replays.p4"
 #endif
+#else
+#define DROP_UNSIGNABLE
 #endif
 
 /* ---- Rounds */

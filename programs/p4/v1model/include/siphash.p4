@@ -359,8 +359,21 @@ control keyring(inout headers_t hdr, inout metadata_t m, inout bit<16> refused) 
 
 /* ---- Making */
 
-/* Makes the tag of what leaves, for its reader: nodes, or who has asked. What can't be signed doesn't leave. */
-control sign(inout headers_t hdr, inout metadata_t m, inout standard_metadata_t standard) {
+/* Of the reader of what leaves: nodes, or who has asked. */
+bit<136> key_of_reader(in metadata_t m) {
+    return m.goes == BACK ? m.asker_key : m.nodes_key;
+}
+
+/* In a role: what has no key doesn't leave, and is counted. */
+#define DROP_UNSIGNABLE                                          \
+    if (m.goes != NOWHERE && !IS_THERE(key_of_reader(m))) {      \
+        m.goes = NOWHERE;                                        \
+        counters.read(count, (bit<32>) COUNT_UNSENT);            \
+        counters.write((bit<32>) COUNT_UNSENT, count + 1);       \
+    }
+
+/* Makes the tag of what leaves. Its key is there: the role has looked. */
+control sign(inout headers_t hdr, in metadata_t m) {
     mac_of() macs;
     digest_of() digests;
     bit<136> pair;
@@ -369,10 +382,9 @@ control sign(inout headers_t hdr, inout metadata_t m, inout standard_metadata_t 
     bool same_digest;
 
     apply {
-        pair = m.nodes_key;
+        pair = key_of_reader(m);
         key_id = m.signs;
         if (m.goes == BACK) {
-            pair = m.asker_key;
             key_id = m.signs | m.signer;
         }
         same_digest = false;
@@ -380,22 +392,17 @@ control sign(inout headers_t hdr, inout metadata_t m, inout standard_metadata_t 
         /* Value and instance are those that its old tag was for. */
         same_digest = m.goes == TO_MEMBERS && hdr.tag.key_id == key_id;
 #endif
-        if (!IS_THERE(pair)) {
-            m.goes = NOWHERE;
-            mark_to_drop(standard);
-        } else {
-            hdr.tag.setValid();
-            hdr.wire.flags = hdr.wire.flags | FLAG_TAG;
-            if (!same_digest) {
-                digests.apply(hdr, OF_DIGEST(pair), made);
-                hdr.tag.digest = made;
-            }
-            hdr.tag.key_id = key_id;
-            hdr.tag.alg = ALG_HALF_SIPHASH;
-            hdr.tag.counter = UNCOUNTED;
-            macs.apply(hdr, OF_MAC(pair), made);
-            hdr.tag.mac = made;
+        hdr.tag.setValid();
+        hdr.wire.flags = hdr.wire.flags | FLAG_TAG;
+        if (!same_digest) {
+            digests.apply(hdr, OF_DIGEST(pair), made);
+            hdr.tag.digest = made;
         }
+        hdr.tag.key_id = key_id;
+        hdr.tag.alg = ALG_HALF_SIPHASH;
+        hdr.tag.counter = UNCOUNTED;
+        macs.apply(hdr, OF_MAC(pair), made);
+        hdr.tag.mac = made;
     }
 }
 
