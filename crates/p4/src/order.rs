@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Orders and their answers, as frames between a switch and its process (`order_t` in
-//! `programs/p4/v1model/include/headers.p4`).
+//! `programs/p4/shared/orders.p4`).
 
 use paxos::{Epoch, GroupId, NodeId, PartitionId, Reason, Round};
 
@@ -20,7 +20,7 @@ const FIXED: usize = 60;
 /// Bytes of a frame with an order. Behind them lies what was asked for, a slot's value.
 pub const FRAME_LEN: usize = ETHERNET + FIXED + 2 * 2 * PLACES;
 
-/// What is ordered or asked (`ORDER_...` in `programs/p4/v1model/include/orders.p4`).
+/// What is ordered or asked (`ORDER_...` in `programs/p4/shared/orders.p4`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -52,11 +52,13 @@ pub enum Op {
     Key = 13,
     /// One that signs: with the keys of this generation.
     Sign = 14,
+    /// Leader of Tofino: the window reaches further.
+    Open = 15,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Op; 14] = [
+    pub const ALL: [Op; 15] = [
         Op::Begin,
         Op::Look,
         Op::LookSlot,
@@ -71,6 +73,7 @@ impl Op {
         Op::About,
         Op::Key,
         Op::Sign,
+        Op::Open,
     ];
 }
 

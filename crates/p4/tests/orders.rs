@@ -5,14 +5,13 @@ mod common;
 
 use std::fs;
 
-use p4::order::{ANSWER, FRAME_LEN, LEARNER, VERSION};
+use p4::order::{ANSWER, ETHERTYPE, FRAME_LEN, LEARNER, VERSION};
 use p4::{Op, Order};
 use paxos::Round;
 
 #[test]
 fn orders_have_the_numbers_of_p4() {
-    let text =
-        fs::read_to_string(common::programs().join("include/orders.p4")).expect("it is there");
+    let text = shared();
     let listed: Vec<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("const bit<8> ORDER_")?.strip_suffix(';'))
@@ -26,9 +25,8 @@ fn orders_have_the_numbers_of_p4() {
 
 #[test]
 fn an_order_is_laid_out_as_in_p4() {
-    let text =
-        fs::read_to_string(common::programs().join("include/headers.p4")).expect("it is there");
-    let widths = [fields(&text, "order_t"), fields(&text, "nodes_t")].map(|fields| {
+    let of_v1model = read("v1model/include/headers.p4");
+    let widths = [fields(&shared(), "order_t"), fields(&of_v1model, "nodes_t")].map(|fields| {
         let widths: Vec<u32> = fields.iter().map(|(_, width)| *width).collect();
         widths
     });
@@ -38,7 +36,7 @@ fn an_order_is_laid_out_as_in_p4() {
         [8, 8, 16, 16, 16, 16, 16, 32, 32, 64, 64, 64, 64, 64]
     );
     assert_eq!(nodes[..], [16; 8]);
-    let names: Vec<_> = fields(&text, "order_t")
+    let names: Vec<_> = fields(&shared(), "order_t")
         .into_iter()
         .map(|(name, _)| name)
         .collect();
@@ -93,10 +91,10 @@ fn an_answer_is_of_one_order() {
 /// Numbers that both sides have by name.
 #[test]
 fn constants_of_orders_are_those_of_p4() {
-    let orders =
-        fs::read_to_string(common::programs().join("include/orders.p4")).expect("it is there");
+    let orders = [shared(), read("v1model/include/orders.p4")].concat();
     for (line, number) in [
         ("const bit<8> ORDER_ANSWER = 0x80;", u64::from(ANSWER)),
+        ("const bit<16> ETHERTYPE_ORDER = 0x88b5;", ETHERTYPE.into()),
         ("const bit<64> ORDERS_VERSION = 1;", VERSION),
         ("const bit<16> ROLE_LEARNER = 16;", LEARNER.into()),
     ] {
@@ -109,6 +107,14 @@ fn constants_of_orders_are_those_of_p4() {
         };
         assert_eq!(said.expect("a number"), number, "{line}");
     }
+}
+
+fn shared() -> String {
+    read("shared/orders.p4")
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(common::programs().join("..").join(file)).expect("it is there")
 }
 
 /// Names and widths of a header's fields.

@@ -6,6 +6,7 @@
 #include <core.p4>
 #include <v1model.p4>
 #include "../../shared/wirepaxos.p4"
+#include "../../shared/orders.p4"
 
 /* ---- Sizes, which a build may change by -D. Indexes are bounded by them in `receive`. */
 
@@ -36,8 +37,6 @@
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_IPV6 = 0x86dd;
-/* For local experiments: orders and their answers, between a switch and its process. */
-const bit<16> ETHERTYPE_ORDER = 0x88b5;
 const bit<8> PROTOCOL_UDP = 17;
 const bit<16> ETHERNET_LEN = 14;
 const bit<16> IPV4_LEN = 20;
@@ -114,30 +113,6 @@ header v2_t {
 
 header v1_t {
     bit<8> bytes;
-}
-
-/* What the process of a node orders, and what comes back: ../../README.md, "Orders". */
-header order_t {
-    /* Of an answer: with ORDER_ANSWER. */
-    bit<8> op;
-    /* Of an answer: 0 = done; otherwise a reason. */
-    bit<8> result;
-    /* Whom it is for. */
-    bit<16> node;
-    bit<16> group;
-    bit<16> pid;
-    /* Of what is looked at: which. */
-    bit<16> at;
-    /* Whoever asks draws it; the answer has the same. */
-    bit<16> number;
-    bit<32> epoch;
-    bit<32> round;
-    /* Of the memory that it means. */
-    bit<64> nonce;
-    bit<64> a;
-    bit<64> b;
-    bit<64> c;
-    bit<64> d;
 }
 
 /* Node ids, by place; 0 = nobody. */

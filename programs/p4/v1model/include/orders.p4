@@ -7,29 +7,6 @@
 
 #include "headers.p4"
 
-/* Of every role. */
-const bit<8> ORDER_BEGIN = 1;
-const bit<8> ORDER_LOOK = 2;
-const bit<8> ORDER_LOOK_SLOT = 3;
-const bit<8> ORDER_LOOK_REPORT = 4;
-const bit<8> ORDER_LOOK_COUNTER = 5;
-/* Of acceptors. */
-const bit<8> ORDER_ENABLE = 6;
-const bit<8> ORDER_MEMBER = 7;
-/* Of leaders and sequencers. */
-const bit<8> ORDER_STAGE = 8;
-const bit<8> ORDER_PROGRAM = 9;
-const bit<8> ORDER_RETIRE = 10;
-/* Of learners. */
-const bit<8> ORDER_FLOOR = 11;
-/* Of every role, also before its groups are known: which program this is, and how large. */
-const bit<8> ORDER_ABOUT = 12;
-/* Of every role that signs, and checks, packets. */
-const bit<8> ORDER_KEY = 13;
-const bit<8> ORDER_SIGN = 14;
-
-/* An order that no role has taken comes back to the process as it was, so an answer says that it is one. */
-const bit<8> ORDER_ANSWER = 0x80;
 /* Counts up when orders change. */
 const bit<64> ORDERS_VERSION = 1;
 /* How packets are signed; 0 = they aren't. */
