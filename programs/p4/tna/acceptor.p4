@@ -14,51 +14,47 @@
 
 /* ---- Types */
 
-/* What is asked of this role. */
-const bit<4> NOTHING = 0;
+/* What is asked of this role; later, what becomes of it. */
+/* Nothing: it passes by. */
+const bit<4> PASSES = 0;
 const bit<4> VOTE = 1;
 const bit<4> PROMISE = 2;
-const bit<4> PROMISE_RANGE = 3;
-const bit<4> SHOW = 4;
+const bit<4> SHOW = 3;
+const bit<4> PROMISE_RANGE = 4;
 const bit<4> SHOW_RANGE = 5;
 /* What the node's process takes: TRIM, PROBE. */
 const bit<4> OF_PROCESS = 6;
+/* Answered by REJECT, about an instance or a range. */
+const bit<4> REFUSED = 7;
+const bit<4> RANGE_REFUSED = 8;
 /* Orders. */
-const bit<4> BEGIN = 8;
-const bit<4> ENABLE = 9;
-const bit<4> LOOK = 10;
+const bit<4> BEGIN = 9;
+const bit<4> ENABLE = 10;
+const bit<4> LOOK = 11;
 /* Enabling with instances that aren't kept here. */
-const bit<4> TOO_FAR = 11;
+const bit<4> TOO_FAR = 12;
+/* It counts. */
+const bit<4> ENABLED = 13;
+const bit<4> UNKNOWN = 14;
+/* It is counted, and dropped. */
+const bit<4> NOTHING = 15;
 
-/* How the instance's lap stands to that of the trim point. */
-const bit<2> LAP_SAME = 0;
-const bit<2> LAP_NEXT = 1;
-const bit<2> LAP_BELOW = 2;
-const bit<2> LAP_BEYOND = 3;
+#define OF_SLOT (m.asks == VOTE || m.asks == PROMISE || m.asks == SHOW)
 
-/* How the floor stands to the round. */
-const bit<2> FLOOR_BELOW = 0;
-const bit<2> FLOOR_ABOVE = 1;
-const bit<2> FLOOR_STRANGERS = 2;
-
-/* What becomes of the slot's value. */
-const bit<2> LEFT = 0;
-const bit<2> STORED = 1;
-const bit<2> COMPARED = 2;
-const bit<2> SHOWN = 3;
+/* Whose the floor is that a candidate asks for: its own, or that of the first one of its round. */
+const bit<2> ANOTHERS = 0;
+const bit<2> ITS_OWN = 1;
+const bit<2> OF_ITS_ROUND = 2;
 
 /* A floor that nobody has enabled: larger than any round. */
 const bit<32> STRANGERS = 0xffffffff;
 
 struct metadata_t {
-    bit<1> ours;
-    bit<1> ordered;
     bit<16> sum_left;
     bit<1> too_large;
     bit<4> asks;
     bit<16> verdict;
-    /* It is answered by REJECT, which names a reason and a round. */
-    bit<1> refused;
+    /* What REJECT names. */
     bit<16> reason;
     bit<32> round;
     received_t r;
@@ -70,10 +66,9 @@ struct metadata_t {
     /* 1 + the instance voted, or what `end` becomes. */
     bit<32> end_lap;
     bit<32> end_place;
-    /* The round with its attempt and lane all ones: as large as any round of its epoch. */
-    bit<32> last_of_epoch;
-    /* What `floors` holds once this candidate has the promise. */
-    bit<32> floor_taken;
+    /* What `floors` is compared with. Of an instance: the round with its attempt and lane all ones, as large as any of its epoch.
+     * Of a range: what it holds once this candidate has the promise. Of an order: the round. */
+    bit<32> floor_with;
     bit<16> form;
 
     /* What registers said. */
@@ -82,36 +77,40 @@ struct metadata_t {
     bit<32> nonce_high;
     bit<32> nonce_low;
     bit<32> floor;
+    bit<2> floor_is;
     bit<1> same_raiser;
     bit<32> laps_above_trim;
     bit<32> places_above_trim;
     bit<32> trim_lap;
     bit<32> trim_place;
-    bit<2> lap_is;
-    bit<2> floor_is;
     bit<32> promised;
     bit<32> voted;
+    bit<1> ends;
     bit<32> laps_above_end;
-    bit<2> value_is;
     bit<1> same_client_high;
     bit<1> same_client_low;
     bit<1> same_request_high;
     bit<1> same_request_low;
     bit<32> w7;
+
+    /* Instances as they are told, in two halves. */
+    bit<32> trim_high;
+    bit<32> trim_low;
+    bit<32> told_end_high;
+    bit<32> told_end_low;
 }
 
 #define CLEAR_METADATA        \
-    m.ours = 0;               \
-    m.ordered = 0;            \
     m.too_large = 0;          \
-    m.asks = NOTHING;         \
-    m.refused = 0;            \
+    m.asks = PASSES;          \
     m.promised = 0;           \
     m.voted = 0;              \
-    m.value_is = LEFT;        \
+    m.ends = 0;               \
     m.laps_above_end = 0;     \
     m.same_nonce_high = 0;    \
     m.same_nonce_low = 0;     \
+    m.floor = 0;              \
+    m.floor_is = ANOTHERS;    \
     m.same_raiser = 0;        \
     m.verdict = 0;            \
     m.r.ours = 0;             \
@@ -131,18 +130,20 @@ struct metadata_t {
     ASK_WORD(name, compare_##name, 32, slot_at_t, bit<1>,                                \
         said = 0;                                                                        \
         if (value == field) { said = 1; })
+#define IS_STORED (m.asks == VOTE && m.voted == 0)
+#define IS_SHOWN ((m.asks == PROMISE || m.asks == SHOW) && m.voted != 0)
 #define STORE_OR_SHOW(name, field)                                                       \
-    if (m.value_is == STORED) {                                                          \
+    if (IS_STORED) {                                                                     \
         CHANGE(store_##name, m.slot_at)                                                  \
-    } else if (m.value_is == SHOWN) {                                                    \
+    } else if (IS_SHOWN) {                                                               \
         ASK(field, show_##name, m.slot_at)                                               \
     }
 #define STORE_COMPARE_OR_SHOW(name, field, same)                                         \
-    if (m.value_is == STORED) {                                                          \
+    if (IS_STORED) {                                                                     \
         CHANGE(store_##name, m.slot_at)                                                  \
-    } else if (m.value_is == COMPARED) {                                                 \
+    } else if (m.asks == VOTE) {                                                         \
         ASK(same, compare_##name, m.slot_at)                                             \
-    } else if (m.value_is == SHOWN) {                                                    \
+    } else if (IS_SHOWN) {                                                               \
         ASK(field, show_##name, m.slot_at)                                               \
     }
 
@@ -160,14 +161,14 @@ INGRESS {
     /* [A-PREEMPT] */
     ASK_WORD(floors, look_at_floor, 32, partition_at_t, bit<32>,
         said = 0;
-        if (value > m.last_of_epoch) { said = value; })
+        if (value > m.floor_with) { said = value; })
     /* [A-RANGE] [A-ONE] */
     ASK_WORD(floors, raise_floor, 32, partition_at_t, bit<32>,
         said = 0;
-        if (value < m.floor_taken) { value = m.floor_taken; } else { said = value; })
+        if (value < m.floor_with) { value = m.floor_with; } else { said = value; })
     /* [A-ENABLE] */
     CHANGE_WORD(floors, enable_floor, 32, partition_at_t,
-        if (value == STRANGERS || value < hdr.order.round) { value = hdr.order.round; })
+        if (value == STRANGERS || value < m.floor_with) { value = m.floor_with; })
     ASK_WORD(floors, show_floor, 32, partition_at_t, bit<32>, said = value;)
 
     /* The number of the candidate that has the promise of the floor. */
@@ -246,12 +247,17 @@ INGRESS {
     /* Its flags and its length. */
     WORDS(forms, 16, slot_at_t, SLOTS, 0)
     CHANGE_WORD(forms, store_form, 16, slot_at_t, value = m.form;)
-    ASK_WORD(forms, show_form, 16, slot_at_t, bit<16>, said = value;)
+    ASK_WORD(forms, show_form_of_slot, 16, slot_at_t, bit<16>, said = value;)
 
     /* ---- What is asked */
 
     action asks(bit<4> what) {
         m.asks = what;
+        m.floor_with = hdr.wire.rnd | ROUND_SUB_MASK;
+    }
+    action asks_for_range() {
+        m.asks = PROMISE_RANGE;
+        m.floor_with = hdr.wire.rnd | 1;
     }
     action is_refused(bit<16> reason) {
         m.asks = NOTHING;
@@ -279,6 +285,7 @@ INGRESS {
         }
         actions = {
             asks;
+            asks_for_range;
             is_refused;
         }
         const default_action = is_refused(REASON_BAD_VERSION);
@@ -294,7 +301,7 @@ INGRESS {
             NO_ROUND(PHASE1A)
             (1, PHASE1A, 0 &&& 0xfffe, 0, _, _, _): asks(PROMISE);
             (1, PHASE1A, FLAG_RANGE &&& 0xfffe, 0, _, 0, _): is_refused(REASON_BAD_SESSION);
-            (1, PHASE1A, FLAG_RANGE &&& 0xfffe, 0, 0 &&& 0xfff, _, _): asks(PROMISE_RANGE);
+            (1, PHASE1A, FLAG_RANGE &&& 0xfffe, 0, 0 &&& 0xfff, _, _): asks_for_range();
             (1, PHASE1A, FLAG_RANGE &&& 0xfffe, 0, _, _, _): is_refused(REASON_BAD_ROUND);
             (1, PHASE1A, 0 &&& 0xfffc, _, _, _, _): is_refused(REASON_BAD_VALUE);
             (1, PHASE1A, _, _, _, _, _): is_refused(REASON_BAD_FLAGS);
@@ -308,13 +315,41 @@ INGRESS {
         }
     }
 
+    CUT(lap_of_order, 32)
+    CUT(end_lap_of_order, 32)
+    action is_ordered(bit<4> what) {
+        m.asks = what;
+        m.floor_with = hdr.order.round;
+        m.r.partition_at = hdr.order.at;
+        PUT_CUT(m.lap, lap_of_order, hdr.order.a[LAP_HIGH:LAP_LOW])
+        m.place = hdr.order.a[31:0] & PLACE_MASK;
+        PUT_CUT(m.end_lap, end_lap_of_order, hdr.order.b[LAP_HIGH:LAP_LOW])
+        m.end_place = hdr.order.b[31:0] & PLACE_MASK;
+    }
+    table what_is_ordered {
+        key = {
+            hdr.order.op: ternary;
+            hdr.order.a[63:LAP_HIGH]: ternary;
+            hdr.order.b[63:LAP_HIGH]: ternary;
+        }
+        actions = {
+            is_ordered;
+        }
+        const default_action = is_ordered(UNKNOWN);
+        const entries = {
+            (ORDER_LOOK, _, _): is_ordered(LOOK);
+            (ORDER_BEGIN, _, _): is_ordered(BEGIN);
+            (ORDER_ENABLE, 0, 0): is_ordered(ENABLE);
+            (ORDER_ENABLE, _, _): is_ordered(TOO_FAR);
+        }
+    }
+
     /* ---- Steps, in the order of the chip's stages */
 
+    CUT(lap_of_packet, 32)
     action from_packet() {
-        m.lap = hdr.wire.inst[LAP_HIGH:LAP_LOW];
-        m.place = (bit<32>) (hdr.wire.inst[15:0] & PLACE_MASK);
-        m.last_of_epoch = hdr.wire.rnd | ROUND_SUB_MASK;
-        m.floor_taken = hdr.wire.rnd | 1;
+        PUT_CUT(m.lap, lap_of_packet, hdr.wire.inst[LAP_HIGH:LAP_LOW])
+        m.place = hdr.wire.inst[31:0] & PLACE_MASK;
         m.form = hdr.wire.flags[7:0] ++ hdr.wire.value_len[7:0];
     }
     /* What is behind whole words lies where the last word does. */
@@ -330,27 +365,142 @@ INGRESS {
     action last_three() {
         m.w7 = hdr.v2.bytes ++ hdr.v1.bytes ++ 8w0;
     }
-    action from_order(bit<4> what) {
-        m.asks = what;
-        m.r.partition_at = hdr.order.at[7:0];
-        m.lap = hdr.order.a[LAP_HIGH:LAP_LOW];
-        m.place = (bit<32>) (hdr.order.a[15:0] & PLACE_MASK);
-        m.end_lap = hdr.order.b[LAP_HIGH:LAP_LOW];
-        m.end_place = (bit<32>) (hdr.order.b[15:0] & PLACE_MASK);
+    /* Whether it counts, and how the floor stands to its round. A message that has a fault changes nothing, and nobody is told. */
+    action passes_by() {
+        m.asks = PASSES;
+    }
+    action is_faulty() {
+        m.asks = NOTHING;
+        m.verdict = REASON_BAD_LENGTH;
+    }
+    action stays_refused() {
+    }
+    action look_at_its_floor() {
+        ASK(m.floor, look_at_floor, m.r.partition_at)
+    }
+    action raise_its_floor() {
+        ASK(m.floor, raise_floor, m.r.partition_at)
+    }
+    action enable_its_floor() {
+        m.asks = ENABLED;
+        CHANGE(enable_floor, m.r.partition_at)
+    }
+    action show_its_floor() {
+        ASK(m.floor, show_floor, m.r.partition_at)
+    }
+    table at_floor {
+        key = {
+            m.same_nonce_high: ternary;
+            m.same_nonce_low: ternary;
+            m.asks: ternary;
+            COUNTS_KEYS
+        }
+        actions = {
+            passes_by;
+            is_faulty;
+            stays_refused;
+            look_at_its_floor;
+            raise_its_floor;
+            enable_its_floor;
+            show_its_floor;
+        }
+        const default_action = is_faulty();
+        const entries = {
+            (1, 1, ENABLE, ANY_MESSAGE): enable_its_floor();
+            (_, _, BEGIN, ANY_MESSAGE): show_its_floor();
+            (_, _, ENABLE, ANY_MESSAGE): show_its_floor();
+            (_, _, LOOK, ANY_MESSAGE): show_its_floor();
+            (_, _, TOO_FAR, ANY_MESSAGE): show_its_floor();
+            (_, _, UNKNOWN, ANY_MESSAGE): show_its_floor();
+            (_, _, _, NOBODYS): passes_by();
+            (_, _, NOTHING, OURS): stays_refused();
+            COUNTS_IF(look_at_its_floor, 1, _, _, VOTE)
+            COUNTS_IF(look_at_its_floor, 1, _, _, PROMISE)
+            COUNTS_IF(show_its_floor, 1, _, _, SHOW)
+            COUNTS_IF(raise_its_floor, 1, _, _, PROMISE_RANGE)
+            COUNTS_IF(show_its_floor, 1, _, _, SHOW_RANGE)
+            COUNTS_IF(show_its_floor, 1, _, _, OF_PROCESS)
+        }
     }
 
     /* Nothing changes, and nobody is told why. */
     action drop(bit<16> reason) {
         m.asks = NOTHING;
         m.verdict = reason;
-        DROP
     }
-    action refuse(bit<16> reason, bit<32> round) {
-        m.refused = 1;
+    action refuse(bit<16> reason) {
+        m.asks = REFUSED;
         m.verdict = VERDICT_REJECTED + reason;
         m.reason = reason;
-        m.round = round;
+        m.round = 0;
     }
+    action refuse_below_floor(bit<4> what) {
+        m.asks = what;
+        m.verdict = VERDICT_REJECTED + REASON_PREEMPTED;
+        m.reason = REASON_PREEMPTED;
+        m.round = m.floor & 0xfffff000;
+    }
+    action refuse_below_promise() {
+        m.asks = REFUSED;
+        m.verdict = VERDICT_REJECTED + REASON_PREEMPTED;
+        m.reason = REASON_PREEMPTED;
+        m.round = m.promised;
+    }
+
+    /* The window, and the promise. [A-WINDOW] [A-STRANGER] [A-PREEMPT] */
+    action promise_it() {
+        ASK(m.promised, promise, m.slot_at)
+    }
+    action stays() {
+    }
+    table at_promise {
+        key = {
+            m.asks: ternary;
+            m.floor: ternary;
+            hdr.wire.inst[63:LAP_HIGH]: ternary;
+            m.laps_above_trim: ternary;
+            m.places_above_trim[31:31]: ternary;
+            m.floor_is: ternary;
+            m.same_raiser: ternary;
+        }
+        actions = {
+            promise_it;
+            stays;
+            drop;
+            refuse;
+            refuse_below_floor;
+        }
+        const default_action = stays();
+        /* Above the trim point by less than the ring. Its last entry takes what is further. */
+#define BELOW_TRIM(what)                                                                 \
+            (what, STRANGERS, _, _, _, _, _): drop(REASON_STRANGER);                     \
+            (what, _, 0, 0x80000000 &&& 0x80000000, _, _, _): refuse(REASON_TRIMMED);    \
+            (what, _, 0, 0, 1, _, _): refuse(REASON_TRIMMED);
+#define IN_RING(what, floor, does)                                                       \
+            (what, floor, 0, 0, 0, _, _): does;                                          \
+            (what, floor, 0, 1, 1, _, _): does;
+#define BEYOND(what)                                                                     \
+            (what, _, _, _, _, _, _): refuse(REASON_WINDOW);
+        const entries = {
+            BELOW_TRIM(VOTE)
+            IN_RING(VOTE, 0, promise_it())
+            IN_RING(VOTE, _, refuse_below_floor(REFUSED))
+            BEYOND(VOTE)
+            BELOW_TRIM(PROMISE)
+            IN_RING(PROMISE, 0, promise_it())
+            IN_RING(PROMISE, _, refuse_below_floor(REFUSED))
+            BEYOND(PROMISE)
+            BELOW_TRIM(SHOW)
+            IN_RING(SHOW, _, stays())
+            BEYOND(SHOW)
+            (PROMISE_RANGE, STRANGERS, _, _, _, _, _): drop(REASON_STRANGER);
+            (PROMISE_RANGE, _, _, _, _, ANOTHERS, _): refuse_below_floor(RANGE_REFUSED);
+            (PROMISE_RANGE, _, _, _, _, OF_ITS_ROUND, 0): drop(REASON_CONFLICT);
+            (SHOW_RANGE, STRANGERS, _, _, _, _, _): drop(REASON_STRANGER);
+        }
+    }
+
+    /* ---- What leaves */
 
     action turn_into_answer(bit<8> msgtype) {
         hdr.wire.msgtype = msgtype;
@@ -360,7 +510,6 @@ INGRESS {
     action send_vote() {
         turn_into_answer(PHASE2B);
         hdr.wire.vrnd = hdr.wire.rnd;
-        hdr.wire.flags = (bit<16>) (m.form[15:8] & 0x1c);
         SEND_MULTICAST(m.r.members)
     }
     action send_reject() {
@@ -373,18 +522,31 @@ INGRESS {
         hdr.rejection.reason = m.reason;
         hdr.rejection.zero = 0;
         hdr.rejection.round = m.round;
-        hdr.rejection.trim[63:LAP_HIGH + 1] = 0;
         SEND_BACK
     }
-    action send_slot(bit<8> msgtype) {
-        turn_into_answer(msgtype);
+    /* The slot's value follows. */
+    action send_promise() {
+        turn_into_answer(PHASE1B);
         hdr.wire.vrnd = m.voted;
-        hdr.wire.flags = (bit<16>) (m.form[15:8] & 0x1c);
-        hdr.wire.value_len = (bit<16>) m.form[7:0];
+        SEND_BACK
+    }
+    action send_shown() {
+        turn_into_answer(PHASE2B);
+        hdr.wire.vrnd = m.voted;
+        hdr.wire.rnd = m.voted;
+        SEND_BACK
+    }
+    action send_promise_without_vote() {
+        turn_into_answer(PHASE1B);
+        hdr.wire.vrnd = 0;
+        hdr.wire.flags = 0;
+        hdr.wire.client = 0;
+        hdr.wire.request = 0;
         SEND_BACK
     }
     action send_no_vote() {
         turn_into_answer(PHASE1B);
+        hdr.wire.rnd = 0;
         hdr.wire.vrnd = 0;
         hdr.wire.flags = 0;
         SEND_BACK
@@ -400,20 +562,95 @@ INGRESS {
         hdr.range_report.nonce[31:0] = m.nonce_low;
         SEND_BACK
     }
+    action show_range() {
+        send_range_report();
+        hdr.wire.rnd = m.floor & 0xfffff000;
+    }
     action answer_order(bit<8> result) {
-        hdr.order.op = hdr.order.op | 0x80;
+        hdr.order.op = hdr.order.op | ORDER_ANSWER;
         hdr.order.result = result;
         LEAVE_BY(CPU_PORT)
         LEAVE_AS_IT_IS
+    }
+    action answer_look() {
+        answer_order(0);
+        hdr.order.nonce[63:32] = m.nonce_high;
+        hdr.order.nonce[31:0] = m.nonce_low;
+        hdr.order.round = m.floor;
     }
     action to_process() {
         LEAVE_BY(CPU_PORT)
         LEAVE_AS_IT_IS
     }
+    action leaves_not() {
+        DROP
+    }
+    table answer {
+        key = {
+            m.asks: ternary;
+            m.voted: ternary;
+            m.same_nonce_high: ternary;
+            m.same_nonce_low: ternary;
+        }
+        actions = {
+            send_vote;
+            send_reject;
+            send_promise;
+            send_promise_without_vote;
+            send_shown;
+            send_no_vote;
+            send_range_report;
+            show_range;
+            answer_order;
+            answer_look;
+            to_process;
+            leaves_not;
+        }
+        const default_action = leaves_not();
+        const entries = {
+            (VOTE, _, _, _): send_vote();
+            (PROMISE, 0, _, _): send_promise_without_vote();
+            (PROMISE, _, _, _): send_promise();
+            (SHOW, 0, _, _): send_no_vote();
+            (SHOW, _, _, _): send_shown();
+            (PROMISE_RANGE, _, _, _): send_range_report();
+            (SHOW_RANGE, _, _, _): show_range();
+            (REFUSED, _, _, _): send_reject();
+            (RANGE_REFUSED, _, _, _): send_reject();
+            (OF_PROCESS, _, _, _): to_process();
+            (BEGIN, _, 1, 1): answer_order(0);
+            (BEGIN, _, _, _): answer_order((bit<8>) REASON_CONFLICT);
+            (ENABLED, _, _, _): answer_order(0);
+            (ENABLE, _, _, _): answer_order((bit<8>) REASON_STRANGER);
+            (TOO_FAR, _, _, _): answer_order((bit<8>) REASON_WINDOW);
+            (UNKNOWN, _, _, _): answer_order((bit<8>) REASON_NOT_FOR_ROLE);
+            (LOOK, _, _, _): answer_look();
+        }
+    }
+
+    /* Instances as they are told. */
+    CUT(trim_high, 32)
+    CUT(trim_low, 32)
+    CUT(end_high, 32)
+    CUT(end_low, 32)
+    action tell_trim() {
+        PUT_CUT(m.trim_high, trim_high, HIGH_OF(m.trim_lap))
+        PUT_CUT(m.trim_low, trim_low, LOW_OF(m.trim_lap, m.trim_place))
+    }
+    action tell_end() {
+        PUT_CUT(m.told_end_high, end_high, HIGH_OF(m.end_lap))
+        PUT_CUT(m.told_end_low, end_low, LOW_OF(m.end_lap, m.end_place))
+    }
 
     /* Room for a value, before its length is known; and what is kept of it: so many words, and a rest. */
+    action show_flags() {
+        hdr.wire.flags = 11w0 ++ m.form[12:10] ++ 2w0;
+    }
+    action show_form() {
+        hdr.wire.flags = 11w0 ++ m.form[12:10] ++ 2w0;
+        hdr.wire.value_len = 8w0 ++ m.form[7:0];
+    }
     action make_room() {
-        m.value_is = SHOWN;
         hdr.w0.setValid();
         hdr.w1.setValid();
         hdr.w2.setValid();
@@ -525,72 +762,41 @@ INGRESS {
             } else if (hdr.v1.isValid()) {
                 last_one();
             }
-            LEAVE_OUT_UDP
+        } else if (hdr.order.isValid()) {
+            what_is_ordered.apply();
+        }
+        if (hdr.order.isValid() && hdr.order.op == ORDER_BEGIN) {
+            ASK(m.same_nonce_high, begin_nonces_high, 0)
+            ASK(m.same_nonce_low, begin_nonces_low, 0)
+        } else if (hdr.order.isValid() && hdr.order.op == ORDER_ENABLE) {
+            ASK(m.same_nonce_high, compare_nonces_high, 0)
+            ASK(m.same_nonce_low, compare_nonces_low, 0)
+        } else {
             ASK(m.nonce_high, show_nonces_high, 0)
             ASK(m.nonce_low, show_nonces_low, 0)
-        } else if (m.ordered == 1) {
-            if (hdr.order.op == ORDER_BEGIN) {
-                from_order(BEGIN);
-                ASK(m.same_nonce_high, begin_nonces_high, 0)
-                ASK(m.same_nonce_low, begin_nonces_low, 0)
-            } else if (hdr.order.op == ORDER_ENABLE &&
-                       (hdr.order.a[63:LAP_HIGH] != 0 || hdr.order.b[63:LAP_HIGH] != 0)) {
-                from_order(TOO_FAR);
-            } else if (hdr.order.op == ORDER_ENABLE) {
-                from_order(ENABLE);
-                ASK(m.same_nonce_high, compare_nonces_high, 0)
-                ASK(m.same_nonce_low, compare_nonces_low, 0)
-            } else {
-                from_order(LOOK);
-                ASK(m.nonce_high, show_nonces_high, 0)
-                ASK(m.nonce_low, show_nonces_low, 0)
-            }
         }
 
         /* Stage 1: whether it counts, how it stands to the floor and to the trim point. */
-        if (m.asks == ENABLE) {
-            if (m.same_nonce_high == 1 && m.same_nonce_low == 1) {
-                ASK(m.laps_above_trim, raise_trim_lap, m.r.partition_at)
-            }
-        } else if (m.asks == VOTE || m.asks == PROMISE || m.asks == SHOW) {
+        if (m.asks == ENABLE && m.same_nonce_high == 1 && m.same_nonce_low == 1) {
+            ASK(m.laps_above_trim, raise_trim_lap, m.r.partition_at)
+        } else if (OF_SLOT) {
             ASK(m.laps_above_trim, look_at_trim_lap, m.r.partition_at)
         } else {
             ASK(m.trim_lap, show_trim_lap, m.r.partition_at)
         }
-        m.slot_at = m.r.first_slot | m.place[15:0];
-        if (m.ordered == 0 && m.r.ours == 0) {
-            m.asks = NOTHING;
-        } else if (m.ordered == 0 &&
-                   (m.r.at_home == 0 || m.r.known == 0 || SUM_IS_WRONG || m.too_large == 1 ||
-                    !((hdr.wire.flags[0:0] == 1 && m.r.around_value == UDP_LEN + HEADER_LEN + TAG_LEN) ||
-                      (hdr.wire.flags[0:0] == 0 && m.r.around_value == UDP_LEN + HEADER_LEN)))) {
-            drop(REASON_BAD_LENGTH);
-        } else if (m.asks == VOTE || m.asks == PROMISE) {
-            ASK(m.floor, look_at_floor, m.r.partition_at)
-        } else if (m.asks == PROMISE_RANGE) {
-            ASK(m.floor, raise_floor, m.r.partition_at)
-        } else if (m.asks == ENABLE) {
-            if (m.same_nonce_high == 1 && m.same_nonce_low == 1) {
-                CHANGE(enable_floor, m.r.partition_at)
-            }
-        } else {
-            ASK(m.floor, show_floor, m.r.partition_at)
-        }
-        if (m.ordered == 0) {
+        at_floor.apply();
+        m.slot_at = m.r.first_slot | m.place;
+        if (hdr.wire.isValid()) {
             m.end_place = m.place + 1;
             m.end_lap = m.lap;
         }
 
         /* Stage 2: the rest of the trim point, and who raised the floor. */
-        if (m.asks == ENABLE) {
-            if (m.same_nonce_high == 1 && m.same_nonce_low == 1) {
-                if (m.laps_above_trim == 0) {
-                    CHANGE(raise_trim_place, m.r.partition_at)
-                } else if (m.laps_above_trim[31:31] == 0) {
-                    CHANGE(set_trim_place, m.r.partition_at)
-                }
-            }
-        } else if (m.asks == VOTE || m.asks == PROMISE || m.asks == SHOW) {
+        if (m.asks == ENABLED && m.laps_above_trim == 0) {
+            CHANGE(raise_trim_place, m.r.partition_at)
+        } else if (m.asks == ENABLED && m.laps_above_trim[31:31] == 0) {
+            CHANGE(set_trim_place, m.r.partition_at)
+        } else if (OF_SLOT) {
             ASK(m.places_above_trim, look_at_trim_place, m.r.partition_at)
         } else {
             ASK(m.trim_place, show_trim_place, m.r.partition_at)
@@ -598,93 +804,47 @@ INGRESS {
         if (m.asks == PROMISE_RANGE) {
             if (m.floor == 0) {
                 CHANGE(store_raiser, m.r.partition_at)
-            } else if (m.floor == m.floor_taken) {
+                m.floor_is = ITS_OWN;
+            } else if (m.floor == m.floor_with) {
                 ASK(m.same_raiser, compare_raiser, m.r.partition_at)
+                m.floor_is = OF_ITS_ROUND;
             }
         }
-        if (hdr.wire.inst[63:LAP_HIGH] != 0) {
-            m.lap_is = LAP_BEYOND;
-        } else if (m.laps_above_trim == 0) {
-            m.lap_is = LAP_SAME;
-        } else if (m.laps_above_trim == 1) {
-            m.lap_is = LAP_NEXT;
-        } else if (m.laps_above_trim[31:31] == 1) {
-            m.lap_is = LAP_BELOW;
-        } else {
-            m.lap_is = LAP_BEYOND;
-        }
-        if (m.floor == STRANGERS) {
-            m.floor_is = FLOOR_STRANGERS;
-        } else if (m.floor == 0) {
-            m.floor_is = FLOOR_BELOW;
-        } else {
-            m.floor_is = FLOOR_ABOVE;
-        }
-        if (m.ordered == 0 && m.end_place[SLOT_BITS:SLOT_BITS] == 1) {
+        if (hdr.wire.isValid() && m.end_place[SLOT_BITS:SLOT_BITS] == 1) {
             m.end_place = 0;
             m.end_lap = m.lap + 1;
         }
 
-        /* Stage 3: the window, and the promise. [A-WINDOW] [A-STRANGER] */
-        if (m.asks == VOTE || m.asks == PROMISE || m.asks == SHOW) {
-            if (m.floor_is == FLOOR_STRANGERS) {
-                drop(REASON_STRANGER);
-            } else if (m.lap_is == LAP_BELOW || (m.lap_is == LAP_SAME && m.places_above_trim[31:31] == 1)) {
-                refuse(REASON_TRIMMED, 0);
-            } else if (m.lap_is == LAP_BEYOND || (m.lap_is == LAP_NEXT && m.places_above_trim[31:31] == 0)) {
-                refuse(REASON_WINDOW, 0);
-            } else if (m.asks != SHOW) {
-                if (m.floor_is == FLOOR_ABOVE) {
-                    refuse(REASON_PREEMPTED, m.floor & 0xfffff000);
-                } else {
-                    ASK(m.promised, promise, m.slot_at)
-                }
-            }
-        } else if (m.asks == PROMISE_RANGE) {
-            if (m.floor_is == FLOOR_STRANGERS) {
-                drop(REASON_STRANGER);
-            } else if (m.floor_is == FLOOR_ABOVE && m.floor != m.floor_taken) {
-                refuse(REASON_PREEMPTED, m.floor & 0xfffff000);
-            } else if (m.floor_is == FLOOR_ABOVE && m.same_raiser == 0) {
-                drop(REASON_CONFLICT);
-            }
-        } else if (m.asks == SHOW_RANGE && m.floor_is == FLOOR_STRANGERS) {
-            drop(REASON_STRANGER);
-        }
+        /* Stage 3: the window, and the promise. */
+        at_promise.apply();
 
         /* Stage 4: the vote. */
-        if (m.refused == 0) {
-            if (m.promised != 0) {
-                refuse(REASON_PREEMPTED, m.promised);
-            } else if (m.asks == VOTE) {
-                ASK(m.voted, vote, m.slot_at)
-            } else if (m.asks == PROMISE || m.asks == SHOW) {
-                ASK(m.voted, look_at_vote, m.slot_at)
-            }
+        if (m.promised != 0) {
+            refuse_below_promise();
+        } else if (m.asks == VOTE) {
+            ASK(m.voted, vote, m.slot_at)
+        } else if (m.asks == PROMISE || m.asks == SHOW) {
+            ASK(m.voted, look_at_vote, m.slot_at)
+        }
+        if (m.asks == REFUSED) {
+            m.trim_lap = m.lap - m.laps_above_trim;
+            m.trim_place = m.place - m.places_above_trim;
         }
 
-        /* Stage 5: what becomes of the value. */
-        if (m.refused == 0) {
-            if (m.asks == VOTE && m.voted == 0) {
-                m.value_is = STORED;
-            } else if (m.asks == VOTE) {
-                m.value_is = COMPARED;
-            } else if (m.voted != 0) {
-                make_room();
-            }
+        /* The other stages: the value; `end`; what leaves. */
+        if (IS_SHOWN) {
+            make_room();
         }
-
-        /* The other stages: the value; `end`; the answer. */
-        if (m.value_is == STORED) {
+        if (IS_STORED) {
             CHANGE(store_form, m.slot_at)
-        } else if (m.value_is != LEFT) {
-            ASK(m.form, show_form, m.slot_at)
+        } else if (m.asks == VOTE || IS_SHOWN) {
+            ASK(m.form, show_form_of_slot, m.slot_at)
         }
-        STORE_OR_SHOW(words7, m.w7)
         STORE_COMPARE_OR_SHOW(clients_high, hdr.wire.client[63:32], m.same_client_high)
         STORE_COMPARE_OR_SHOW(clients_low, hdr.wire.client[31:0], m.same_client_low)
         STORE_COMPARE_OR_SHOW(requests_high, hdr.wire.request[63:32], m.same_request_high)
         STORE_COMPARE_OR_SHOW(requests_low, hdr.wire.request[31:0], m.same_request_low)
+        STORE_OR_SHOW(words7, m.w7)
         STORE_OR_SHOW(words0, hdr.w0.bytes)
         STORE_OR_SHOW(words1, hdr.w1.bytes)
         STORE_OR_SHOW(words2, hdr.w2.bytes)
@@ -693,100 +853,45 @@ INGRESS {
         STORE_OR_SHOW(words5, hdr.w5.bytes)
         STORE_OR_SHOW(words6, hdr.w6.bytes)
 
-        if (m.value_is == STORED || (m.asks == ENABLE && m.same_nonce_high == 1 && m.same_nonce_low == 1)) {
+        if (m.asks == ENABLED || IS_STORED) {
+            m.ends = 1;
             ASK(m.laps_above_end, raise_end_lap, m.r.partition_at)
         } else {
             ASK(m.end_lap, show_end_lap, m.r.partition_at)
         }
-        if (m.value_is == STORED || (m.asks == ENABLE && m.same_nonce_high == 1 && m.same_nonce_low == 1)) {
-            if (m.laps_above_end == 0) {
-                CHANGE(raise_end_place, m.r.partition_at)
-            } else if (m.laps_above_end[31:31] == 0) {
-                CHANGE(set_end_place, m.r.partition_at)
-            }
+        if (m.ends == 1 && m.laps_above_end == 0) {
+            CHANGE(raise_end_place, m.r.partition_at)
+        } else if (m.ends == 1 && m.laps_above_end[31:31] == 0) {
+            CHANGE(set_end_place, m.r.partition_at)
         } else {
             ASK(m.end_place, show_end_place, m.r.partition_at)
         }
 
-        if (m.refused == 1 && m.asks != PROMISE_RANGE) {
-            m.trim_lap = m.lap - m.laps_above_trim;
-            m.trim_place = m.place - m.places_above_trim;
-        }
-        if (m.asks == NOTHING) {
-            if (hdr.wire.isValid() && m.r.ours == 1) {
-                DROP
-            } else {
-                OTHERS
-            }
-        } else if (m.refused == 1) {
-            send_reject();
-            hdr.rejection.trim[LAP_HIGH:LAP_LOW] = m.trim_lap;
-            hdr.rejection.trim[SLOT_BITS - 1:0] = m.trim_place[SLOT_BITS - 1:0];
-        } else if (m.asks == VOTE) {
-            /* [A-CONFLICT] */
-            if (m.value_is == COMPARED &&
-                (m.same_client_high == 0 || m.same_client_low == 0 || m.same_request_high == 0 ||
-                 m.same_request_low == 0)) {
-                drop(REASON_CONFLICT);
-            } else {
-                send_vote();
-            }
-        } else if (m.asks == PROMISE) {
-            if (m.value_is == SHOWN) {
-                send_slot(PHASE1B);
-            } else {
-                send_no_vote();
-                hdr.wire.client = 0;
-                hdr.wire.request = 0;
-            }
-        } else if (m.asks == SHOW) {
-            if (m.value_is == SHOWN) {
-                send_slot(PHASE2B);
-                hdr.wire.rnd = m.voted;
-            } else {
-                send_no_vote();
-                hdr.wire.rnd = 0;
-            }
-        } else if (m.asks == PROMISE_RANGE || m.asks == SHOW_RANGE) {
-            send_range_report();
-            if (m.asks == SHOW_RANGE) {
-                hdr.wire.rnd = m.floor & 0xfffff000;
-            }
-            hdr.range_report.trim[63:LAP_HIGH + 1] = 0;
-            hdr.range_report.trim[LAP_HIGH:LAP_LOW] = m.trim_lap;
-            hdr.range_report.trim[SLOT_BITS - 1:0] = m.trim_place[SLOT_BITS - 1:0];
-            hdr.range_report.end[63:LAP_HIGH + 1] = 0;
-            hdr.range_report.end[LAP_HIGH:LAP_LOW] = m.end_lap;
-            hdr.range_report.end[SLOT_BITS - 1:0] = m.end_place[SLOT_BITS - 1:0];
-        } else if (m.asks == OF_PROCESS) {
-            to_process();
-        } else if (m.asks == BEGIN) {
-            if (m.same_nonce_high == 1 && m.same_nonce_low == 1) {
-                answer_order(0);
-            } else {
-                answer_order((bit<8>) REASON_CONFLICT);
-            }
-        } else if (m.asks == ENABLE) {
-            if (m.same_nonce_high == 1 && m.same_nonce_low == 1) {
-                answer_order(0);
-            } else {
-                answer_order((bit<8>) REASON_STRANGER);
-            }
-        } else if (m.asks == TOO_FAR) {
-            answer_order((bit<8>) REASON_WINDOW);
+        if (m.asks == PASSES) {
+            OTHERS
         } else {
-            answer_order(0);
-            hdr.order.nonce[63:32] = m.nonce_high;
-            hdr.order.nonce[31:0] = m.nonce_low;
-            hdr.order.round = m.floor;
-            hdr.order.a[63:LAP_HIGH + 1] = 0;
-            hdr.order.a[LAP_HIGH:LAP_LOW] = m.trim_lap;
-            hdr.order.a[SLOT_BITS - 1:0] = m.trim_place[SLOT_BITS - 1:0];
-            hdr.order.b[63:LAP_HIGH + 1] = 0;
-            hdr.order.b[LAP_HIGH:LAP_LOW] = m.end_lap;
-            hdr.order.b[SLOT_BITS - 1:0] = m.end_place[SLOT_BITS - 1:0];
+            answer.apply();
         }
-        if (m.value_is == SHOWN) {
+        tell_trim();
+        tell_end();
+        if (hdr.rejection.isValid()) {
+            hdr.rejection.trim[63:32] = m.trim_high;
+            hdr.rejection.trim[31:0] = m.trim_low;
+        } else if (hdr.range_report.isValid()) {
+            hdr.range_report.trim[63:32] = m.trim_high;
+            hdr.range_report.trim[31:0] = m.trim_low;
+            hdr.range_report.end[63:32] = m.told_end_high;
+            hdr.range_report.end[31:0] = m.told_end_low;
+        } else if (m.asks == LOOK) {
+            hdr.order.a[63:32] = m.trim_high;
+            hdr.order.a[31:0] = m.trim_low;
+            hdr.order.b[63:32] = m.told_end_high;
+            hdr.order.b[31:0] = m.told_end_low;
+        }
+        if (m.asks == VOTE) {
+            show_flags();
+        } else if (IS_SHOWN) {
+            show_form();
             keep_words.apply();
             if (m.form[1:0] == 1) {
                 put_rest1();
@@ -795,6 +900,13 @@ INGRESS {
             } else if (m.form[1:0] == 3) {
                 put_rest3();
             }
+        }
+        /* [A-CONFLICT] */
+        if (m.asks == VOTE && m.voted != 0 &&
+            (m.same_client_high == 0 || m.same_client_low == 0 || m.same_request_high == 0 ||
+             m.same_request_low == 0)) {
+            drop(REASON_CONFLICT);
+            leaves_not();
         }
         if (m.r.ours == 1) {
             COUNT_VERDICT(counters)

@@ -12,17 +12,18 @@
 /* ---- Types */
 
 /* What is asked of this role. */
-const bit<4> NOTHING = 0;
+/* Nothing: it passes by. */
+const bit<4> PASSES = 0;
 const bit<4> COUNT = 1;
+/* It is counted, and dropped. */
+const bit<4> NOTHING = 15;
 
 /* How a vote stands to what was counted in its slot. */
-const bit<2> OF_NEWER = 0;
-const bit<2> OF_SAME = 1;
-const bit<2> OF_OLDER = 2;
+const bit<2> OF_OLDER = 0;
+const bit<2> OF_NEWER = 1;
+const bit<2> OF_SAME = 2;
 
 struct metadata_t {
-    bit<1> ours;
-    bit<1> ordered;
     bit<16> sum_left;
     bit<1> too_large;
     bit<4> asks;
@@ -30,8 +31,11 @@ struct metadata_t {
     received_t r;
     slot_at_t slot_at;
     bit<32> lap;
+    bit<32> place;
     /* The lap as a decision is remembered: 1 more, since 0 is none. */
     bit<32> decided_lap;
+    /* Its two rounds differ. */
+    bit<1> bad_round;
 
     /* Of the round's epoch: the number of its configuration here, and the bit of the sender. 0 = it isn't known, or the sender is
      * none of its acceptors. */
@@ -44,22 +48,24 @@ struct metadata_t {
     bit<2> round_is;
     bit<1> same_client;
     bit<1> same_request;
-    bit<1> conflicts;
-    bit<8> before;
     bit<8> votes;
     bit<1> decides;
     bit<1> first;
 }
 
 #define CLEAR_METADATA        \
-    m.ours = 0;               \
-    m.ordered = 0;            \
     m.too_large = 0;          \
-    m.asks = NOTHING;         \
+    m.asks = PASSES;          \
     m.verdict = 0;            \
     m.configuration = 0;      \
     m.voter = 0;              \
-    m.conflicts = 0;          \
+    m.bad_round = 0;          \
+    m.laps_above = 0;         \
+    m.counted_round = 0;      \
+    m.round_is = OF_OLDER;    \
+    m.same_client = 0;        \
+    m.same_request = 0;       \
+    m.votes = 0;              \
     m.decides = 0;            \
     m.first = 0;              \
     m.r.ours = 0;             \
@@ -105,8 +111,8 @@ INGRESS {
     /* Who has voted so: a bit for each acceptor. */
     WORDS(votes, 8, slot_at_t, SLOTS, 0)
     ASK_WORD(votes, add_vote, 8, slot_at_t, bit<8>,
-        said = value;
-        value = value | m.voter;)
+        value = value | m.voter;
+        said = value;)
     CHANGE_WORD(votes, begin_votes, 8, slot_at_t, value = m.voter;)
 
     /* The instance that was delivered, by 1 + its lap: so nothing is delivered again, whatever the round. */
@@ -197,15 +203,63 @@ INGRESS {
 
     /* ---- Steps */
 
+    CUT(lap_of_packet, 32)
     action from_packet() {
-        m.lap = hdr.wire.inst[LAP_HIGH:LAP_LOW];
-        m.slot_at = hdr.wire.inst[15:0] & PLACE_MASK;
+        PUT_CUT(m.lap, lap_of_packet, hdr.wire.inst[LAP_HIGH:LAP_LOW])
+        m.place = hdr.wire.inst[31:0] & PLACE_MASK;
+    }
+
+    /* Whether it counts. Here values leave the network for an application. [M-CHECKSUM] */
+    action counts() {
+    }
+    action passes_by() {
+        m.asks = PASSES;
+    }
+    action stays_refused() {
     }
     action drop(bit<16> reason) {
         m.asks = NOTHING;
         m.verdict = reason;
-        DROP
     }
+    action of_unknown_sender() {
+        drop(REASON_UNKNOWN_SENDER);
+    }
+    action of_two_rounds() {
+        drop(REASON_BAD_ROUND);
+    }
+    action beyond() {
+        drop(REASON_WINDOW);
+    }
+    table is_counted {
+        key = {
+            m.voter: ternary;
+            m.bad_round: ternary;
+            hdr.wire.inst[63:LAP_HIGH]: ternary;
+            m.asks: ternary;
+            COUNTS_KEYS
+        }
+        actions = {
+            counts;
+            passes_by;
+            stays_refused;
+            drop;
+            of_unknown_sender;
+            of_two_rounds;
+            beyond;
+        }
+        const default_action = drop(REASON_BAD_LENGTH);
+        const entries = {
+            (_, _, _, _, NOBODYS): passes_by();
+            (_, _, _, NOTHING, OURS): stays_refused();
+            COUNTS_IF(of_unknown_sender, 1, 0, _, _, COUNT)
+            COUNTS_IF(of_two_rounds, 1, _, 1, _, COUNT)
+            COUNTS_IF(counts, 1, _, _, 0, COUNT)
+            COUNTS_IF(beyond, 1, _, _, _, COUNT)
+        }
+    }
+
+    /* ---- What leaves */
+
     action send_delivery() {
         hdr.wire.msgtype = DELIVER;
         hdr.wire.swid = m.r.node;
@@ -215,34 +269,26 @@ INGRESS {
         SEND_MULTICAST(m.r.members)
     }
 
+    action leaves_not() {
+        m.verdict = VERDICT_CHANGED;
+        DROP
+    }
+
     apply {
         if (hdr.wire.isValid()) {
             enter.apply(hdr, m.r);
             what_is_asked.apply();
             voters.apply();
             from_packet();
-            LEAVE_OUT_UDP
-        }
-
-        /* Whether it counts, and the instance. Here values leave the network for an application. [M-CHECKSUM] */
-        if (m.asks == COUNT) {
-            if (m.r.ours == 0) {
-                m.asks = NOTHING;
-            } else if (m.r.at_home == 0 || m.r.known == 0 || SUM_IS_WRONG || m.too_large == 1 ||
-                       !((hdr.wire.flags[0:0] == 1 && m.r.around_value == UDP_LEN + HEADER_LEN + TAG_LEN) ||
-                         (hdr.wire.flags[0:0] == 0 && m.r.around_value == UDP_LEN + HEADER_LEN))) {
-                drop(REASON_BAD_LENGTH);
-            } else if (m.voter == 0) {
-                drop(REASON_UNKNOWN_SENDER);
-            } else if (hdr.wire.rnd != hdr.wire.vrnd) {
-                drop(REASON_BAD_ROUND);
-            } else if (hdr.wire.inst[63:LAP_HIGH] != 0) {
-                drop(REASON_WINDOW);
+            if (hdr.wire.rnd != hdr.wire.vrnd) {
+                m.bad_round = 1;
             }
         }
-        m.slot_at = m.r.first_slot | m.slot_at;
+        is_counted.apply();
+        m.slot_at = m.r.first_slot | m.place;
         m.decided_lap = m.lap + 1;
 
+        /* The instance. */
         if (m.asks == COUNT) {
             ASK(m.laps_above, raise_lap, m.slot_at)
         }
@@ -253,16 +299,6 @@ INGRESS {
                 ASK(m.counted_round, raise_round, m.slot_at)
             } else if (m.laps_above[31:31] == 0) {
                 CHANGE(store_round, m.slot_at)
-                m.counted_round = 0;
-            } else {
-                drop(REASON_STALE);
-            }
-        }
-        if (m.asks == COUNT) {
-            if (m.counted_round == 0) {
-                m.round_is = OF_NEWER;
-            } else if (m.counted_round == hdr.wire.rnd) {
-                m.round_is = OF_SAME;
             } else {
                 drop(REASON_STALE);
             }
@@ -270,45 +306,45 @@ INGRESS {
 
         /* The value. [D-CONFLICT] */
         if (m.asks == COUNT) {
-            if (m.round_is == OF_NEWER) {
+            if (m.counted_round == 0) {
+                m.round_is = OF_NEWER;
                 CHANGE(store_clients, m.slot_at)
-                CHANGE(store_requests, m.slot_at)
-            } else {
+            } else if (m.counted_round == hdr.wire.rnd) {
+                m.round_is = OF_SAME;
                 ASK(m.same_client, compare_clients, m.slot_at)
-                ASK(m.same_request, compare_requests, m.slot_at)
+            } else {
+                drop(REASON_STALE);
             }
         }
-        if (m.asks == COUNT && m.round_is == OF_SAME && (m.same_client == 0 || m.same_request == 0)) {
-            drop(REASON_CONFLICT);
+        if (m.round_is == OF_NEWER) {
+            CHANGE(store_requests, m.slot_at)
+        } else if (m.round_is == OF_SAME) {
+            ASK(m.same_request, compare_requests, m.slot_at)
         }
 
         /* The votes. */
-        if (m.asks == COUNT) {
-            if (m.round_is == OF_NEWER) {
-                CHANGE(begin_votes, m.slot_at)
-                m.votes = m.voter;
-            } else {
-                ASK(m.before, add_vote, m.slot_at)
-                m.votes = m.before | m.voter;
-            }
-            quorums.apply();
+        if (m.round_is == OF_NEWER) {
+            CHANGE(begin_votes, m.slot_at)
+            m.votes = m.voter;
+        } else if (m.round_is == OF_SAME && m.same_client == 1 && m.same_request == 1) {
+            ASK(m.votes, add_vote, m.slot_at)
+        } else if (m.round_is == OF_SAME) {
+            drop(REASON_CONFLICT);
         }
+        quorums.apply();
 
         /* The decision. */
         if (m.decides == 1) {
             ASK(m.first, deliver, m.slot_at)
         }
-        if (m.asks == NOTHING) {
-            if (hdr.wire.isValid() && m.r.ours == 1) {
-                DROP
-            } else {
-                OTHERS
-            }
+        if (m.asks == PASSES) {
+            OTHERS
         } else if (m.first == 1) {
             send_delivery();
+        } else if (m.asks == COUNT) {
+            leaves_not();
         } else {
             DROP
-            m.verdict = VERDICT_CHANGED;
         }
         if (m.r.ours == 1) {
             COUNT_VERDICT(counters)

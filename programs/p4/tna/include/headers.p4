@@ -5,6 +5,7 @@
 
 #include "target.p4"
 #include "../../shared/wirepaxos.p4"
+#include "../../shared/orders.p4"
 
 /* ---- Sizes, which a build may change by -D */
 
@@ -26,6 +27,10 @@
 #ifndef NODES
 #define NODES 256
 #endif
+/* Networks of clients. */
+#ifndef ASKERS
+#define ASKERS 64
+#endif
 
 /* The largest value, in bytes: 8 words. */
 #define MAX_VALUE 32
@@ -35,12 +40,13 @@
 #define LAP_LOW SLOT_BITS
 #define LAP_HIGH (SLOT_BITS + 31)
 #define PLACE_MASK ((1 << SLOT_BITS) - 1)
+/* The halves of an instance that is told by lap and place. */
+#define HIGH_OF(lap) JOINED((bit<(32 - SLOT_BITS)>) 0, lap[31:32 - SLOT_BITS])
+#define LOW_OF(lap, place) JOINED(lap[31 - SLOT_BITS:0], place[SLOT_BITS - 1:0])
 
 /* ---- Frames */
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
-/* For local experiments: orders and their answers, between a switch and its process. */
-const bit<16> ETHERTYPE_ORDER = 0x88b5;
 const bit<8> PROTOCOL_UDP = 17;
 const bit<16> IPV4_LEN = 20;
 const bit<16> UDP_LEN = 8;
@@ -87,32 +93,6 @@ header v1_t {
     bit<8> bytes;
 }
 
-/* What the process of a node orders, and what comes back: as for v1model. */
-header order_t {
-    bit<8> op;
-    bit<8> result;
-    bit<16> node;
-    bit<16> group;
-    bit<16> pid;
-    bit<16> at;
-    bit<16> number;
-    bit<32> epoch;
-    bit<32> round;
-    bit<64> nonce;
-    bit<64> a;
-    bit<64> b;
-    bit<64> c;
-    bit<64> d;
-}
-
-const bit<8> ORDER_BEGIN = 1;
-const bit<8> ORDER_LOOK = 2;
-const bit<8> ORDER_ENABLE = 6;
-const bit<8> ORDER_PROGRAM = 9;
-const bit<8> ORDER_RETIRE = 10;
-/* Of leaders and sequencers: the window reaches further. */
-const bit<8> ORDER_OPEN = 13;
-
 /* From ingress to egress, in front of the frame. */
 header bridge_t {
     /* Where it goes: BACK or TO_MEMBERS. */
@@ -148,7 +128,7 @@ const bit<8> NOWHERE = 0;
 const bit<8> BACK = 1;
 const bit<8> TO_MEMBERS = 2;
 
-typedef bit<16> slot_at_t;
-typedef bit<8> partition_at_t;
+typedef bit<32> slot_at_t;
+typedef bit<16> partition_at_t;
 
 #endif

@@ -54,6 +54,10 @@ const bit<16> ports = 9000;
 #define ASK(field, name, at) name(at, field);
 #define CHANGE(name, at) name(at);
 
+#define CUT(name, bits)
+#define PUT_CUT(field, name, bits) field = bits;
+#define JOINED(high, low) high ++ low
+
 #define COUNTERS(name) counter(128, CounterType.packets) name;
 #define COUNT_VERDICT(name) name.count((bit<32>) m.verdict);
 

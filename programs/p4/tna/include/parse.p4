@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a frame to headers, and back, on both sides of the traffic manager. The chip drops what ends before its headers do.
  *
- * A role's metadata has `ours` (the frame is a message), `ordered` (it is an order), `sum_left` (what is left of its UDP checksum) and
- * `too_large` (its value is). */
+ * A role's metadata has `sum_left` (what is left of a message's UDP checksum) and `too_large` (its value is). */
 #ifndef PARSE_P4
 #define PARSE_P4
 
@@ -84,10 +83,11 @@
 #define BEGIN_PARSE
 parser parse(packet_in packet, out headers_t hdr, inout metadata_t m, inout standard_metadata_t standard) {
 #else
-/* Of a datagram's checksum everything is subtracted that is known here. What is left of a right one are the parts of it that
- * aren't told again: UDP's number, and the length twice. `receive` compares. [M-CHECKSUM] */
-#define SUM_ADDRESSES sum.subtract({hdr.ipv4.src, hdr.ipv4.dst});
-#define SUM_UDP sum.subtract({hdr.udp.src, hdr.udp.dst, hdr.udp.checksum});
+/* Of a datagram's checksum everything is subtracted that is known here: a right one leaves nothing. It counts UDP's number, which is
+ * left out, and the length of the datagram twice. A parser takes a field once; the second time that is IP's length, which is larger by
+ * the 20 bytes of its header. So 17 - 20 is left, SUM_IS_RIGHT. [M-CHECKSUM] */
+#define SUM_ADDRESSES sum.subtract({hdr.ipv4.total_len, hdr.ipv4.src, hdr.ipv4.dst});
+#define SUM_UDP sum.subtract({hdr.udp.src, hdr.udp.dst, hdr.udp.length, hdr.udp.checksum});
 #define SUM_WIRE                                                                         \
     sum.subtract({hdr.wire.version, hdr.wire.msgtype, hdr.wire.value_len, hdr.wire.group, hdr.wire.pid, \
                   hdr.wire.inst, hdr.wire.rnd, hdr.wire.vrnd, hdr.wire.swid, hdr.wire.flags, \
@@ -118,7 +118,6 @@ parser parse(packet_in packet, out headers_t hdr, out metadata_t m,
     /* Only the process of this switch is behind that port. */
     state parse_order {
         packet.extract(hdr.order);
-        m.ordered = 1;
         transition accept;
     }
 
@@ -144,7 +143,6 @@ parser parse(packet_in packet, out headers_t hdr, out metadata_t m,
     state parse_wire {
         packet.extract(hdr.wire);
         SUM_WIRE
-        m.ours = 1;
         transition select(hdr.wire.flags) {
             FLAG_TAG &&& FLAG_TAG: parse_tag;
             default: parse_value;

@@ -7,19 +7,37 @@
 
 #include "headers.p4"
 
-/* IPv4 knows datagrams without a checksum. [M-CHECKSUM] */
+/* What is left of a right checksum: see parse.p4. IPv4 knows datagrams without one. [M-CHECKSUM] */
 #ifdef ON_BMV2
-#define LEAVE_OUT_UDP
-#define SUM_IS_WRONG false
+#define SUM_IS_RIGHT _
 #else
-#define LEAVE_OUT_UDP                                       \
-    if (hdr.udp.checksum == 0) {                            \
-        m.sum_left = hdr.udp.length + hdr.udp.length;       \
-    } else {                                                \
-        m.sum_left = m.sum_left - (bit<16>) PROTOCOL_UDP;   \
-    }
-#define SUM_IS_WRONG m.sum_left != m.r.twice_length
+#define SUM_IS_RIGHT 0xfffc
 #endif
+
+/* What the datagram has beyond its value: header, and a tag if there is one. */
+#define UNTAGGED (UDP_LEN + HEADER_LEN)
+#define TAGGED (UDP_LEN + HEADER_LEN + TAG_LEN)
+
+/* Of a table that asks whether a message counts: its last keys, and the entries of one that does, whose sender is `home`. In front
+ * are the keys and values of the table's own. */
+#define COUNTS_KEYS                    \
+            m.r.ours: ternary;         \
+            m.r.at_home: ternary;      \
+            m.r.known: ternary;        \
+            m.too_large: ternary;      \
+            m.r.around_value: ternary; \
+            hdr.wire.flags[0:0]: ternary; \
+            hdr.udp.checksum: ternary; \
+            m.sum_left: ternary;
+#define COUNTS_IF(does, home, ...)                                                     \
+            (__VA_ARGS__, 1, home, 1, 0, UNTAGGED, 0, 0, _): does();                   \
+            (__VA_ARGS__, 1, home, 1, 0, UNTAGGED, 0, _, SUM_IS_RIGHT): does();        \
+            (__VA_ARGS__, 1, home, 1, 0, TAGGED, 1, 0, _): does();                     \
+            (__VA_ARGS__, 1, home, 1, 0, TAGGED, 1, _, SUM_IS_RIGHT): does();
+/* Whatever comes with it. */
+#define ANY_MESSAGE _, _, _, _, _, _, _, _
+#define NOBODYS 0, _, _, _, _, _, _, _
+#define OURS 1, _, _, _, _, _, _, _
 
 /* What `receive` finds. */
 struct received_t {
@@ -32,10 +50,8 @@ struct received_t {
     slot_at_t first_slot;
     /* The multicast group of whoever gets what this role decides. */
     bit<16> members;
-    /* What the datagram has beyond its value: header, and a tag if there is one. */
+    /* What the datagram has beyond its value. */
     bit<16> around_value;
-    /* What must be left of its checksum: but for UDP's number. */
-    bit<16> twice_length;
 }
 
 control receive(inout headers_t hdr, inout received_t r) {
@@ -99,7 +115,6 @@ control receive(inout headers_t hdr, inout received_t r) {
         nodes4.apply();
         partitions.apply();
         r.around_value = hdr.udp.length - hdr.wire.value_len;
-        r.twice_length = hdr.udp.length + hdr.udp.length;
     }
 }
 

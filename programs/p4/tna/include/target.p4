@@ -43,6 +43,11 @@ struct pair_t {
 #define ASK(field, name, at) field = name.execute(at);
 #define CHANGE(name, at) name.execute(at);
 
+/* Puts any bits together: a chip's actions move fields between containers of the same size alone, and by whole ones. */
+#define CUT(name, bits) Hash<bit<bits>>(HashAlgorithm_t.IDENTITY) name;
+#define PUT_CUT(field, name, bits) field = name.get({bits});
+#define JOINED(high, low) high, low
+
 /* Of packets, by verdict. */
 #define COUNTERS(name) Counter<bit<32>, bit<8>>(128, CounterType_t.PACKETS) name;
 #define COUNT_VERDICT(name) name.count(m.verdict[7:0]);

@@ -3,21 +3,19 @@
 //!
 //! `P4_PACKETS=n` sets how many packets each role gets, `P4_SEED=n` which ones.
 
+mod chip;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "../../loader/tests/common/random.rs"]
+#[path = "../../../loader/tests/common/random.rs"]
 mod random;
+mod scripts;
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use common::{Bench, CpuPort, copy_all, name};
+use chip::{Chip, Frames, programs};
 use loader::frame;
-use p4::Order;
 use p4::bmv2::CPU_PORT;
 use p4::order::Op;
-use p4::role::Port;
 use paxos::wire::HEADER_LEN;
 use paxos::wire::value::Rejection;
 use paxos::{
@@ -32,19 +30,12 @@ use test_world::Rng;
 const PACKETS: u64 = 2_000;
 /// Both halves of it are something.
 const NONCE: u64 = 0xa1_0000_00a2;
-const MAX_VALUE: u16 = 32;
 /// Epochs until an acceptor starts anew.
 const LIFE: u32 = 10;
 /// Acceptors and learners keep instances below, with so few slots.
 const LIMIT: u64 = SLOTS << 31;
 /// Leaders stamp below.
 const END: u64 = (1 << 63) - 1;
-/// The order that opens a window (`ORDER_OPEN`).
-const OPEN: u8 = 13;
-
-const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
-const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const TO_PROCESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 #[test]
 fn acceptors_agree() {
@@ -77,8 +68,8 @@ const MUTANTS: [(Role, &str, &str, &str); 4] = [
     (
         Role::Acceptor,
         "acceptor.p4",
-        "(m.lap_is == LAP_NEXT && m.places_above_trim[31:31] == 0)",
-        "(m.lap_is == LAP_NEXT && m.places_above_trim[31:31] == 1)",
+        "(what, floor, 0, 1, 1, _, _): does;",
+        "(what, floor, 0, 1, 0, _, _): does;",
     ),
     (
         Role::Leader,
@@ -133,8 +124,7 @@ fn compare(role: Role, changes: &[(&str, &str, &str)]) {
 /// A Rust role and the program in a switch, in the same state. This end is the node's process, too: it has the Rust role do what
 /// the chip hands over, and orders what follows.
 struct Pair {
-    bench: Rc<Bench>,
-    cpu: CpuPort,
+    chip: Chip,
     setup: Setup,
     rust: Box<dyn Device>,
     random: Rng,
@@ -145,43 +135,19 @@ struct Pair {
     ordered: Vec<(Epoch, Instance)>,
     /// Leader: the limit of each partition.
     limits: Vec<u64>,
-    number: u16,
-    fences: u64,
 }
-
-/// What leaves, by port.
-type Frames = Vec<(u16, Vec<u8>)>;
 
 impl Pair {
     /// With some lines of the programs changed. `None` where no switch is.
     fn new(role: Role, seed: u64, changes: &[(&str, &str, &str)]) -> Option<Pair> {
-        let tools = common::tools_or_skip()?;
-        let sources = common::scratch();
-        copy_all(&programs().join(".."), &sources);
-        for (file, line, other) in changes {
-            let path = sources.join("tna").join(file);
-            let text = fs::read_to_string(&path).expect("it was copied");
-            fs::write(&path, text.replace(line, other)).expect("it can be written");
-        }
-        let small = common::scratch();
-        let program = name(role);
-        let bits = SLOTS.trailing_zeros();
-        let source = format!(
-            "#define ON_BMV2\n#undef SLOTS\n#undef PARTITIONS\n#define PARTITIONS {PARTITIONS}\n#define SLOT_BITS {bits}\n\
-             #define CPU_PORT {CPU_PORT}\n#include \"{}\"\n",
-            sources.join("tna").join(format!("{program}.p4")).display()
-        );
-        fs::write(small.join(format!("{program}.p4")), source).expect("it can be written");
-        let bench = Bench::new(tools, &small, &[program]);
-        let bench = bench.expect("it compiles, and root makes namespaces");
         let deployment = Deployment {
-            max_value: MAX_VALUE,
+            max_value: chip::MAX_VALUE,
             ..random::deployment(11)
         };
+        let chip = Chip::new(role, deployment, changes)?;
         let setup = Setup::new(role, deployment, SLOTS as usize, NONCE);
         let mut pair = Pair {
-            cpu: CpuPort(bench.clone()),
-            bench,
+            chip,
             rust: RustDevice::build(&setup).expect("a role"),
             setup,
             random: Rng::new(seed),
@@ -190,8 +156,6 @@ impl Pair {
             window: 0,
             ordered: vec![(0, 0); PARTITIONS.into()],
             limits: vec![0; PARTITIONS.into()],
-            number: 0,
-            fences: 0,
         };
         pair.restart();
         Some(pair)
@@ -203,16 +167,7 @@ impl Pair {
         self.near = Near::start();
         self.epoch = 0;
         self.ordered.fill((0, 0));
-        let program = name(self.setup.role);
-        self.bench.start(program).expect("the switch starts");
-        self.bench.tables(&lines(self.setup.role)).expect("tables");
-        if self.setup.role != Role::Learner {
-            let begin = self.order(Op::Begin, 0);
-            self.done(&begin).expect("a new memory");
-            let mut other = self.order(Op::Begin, 0);
-            other.nonce = NONCE + 1;
-            assert!(self.done(&other).is_err(), "it has a name");
-        }
+        self.chip.restart(NONCE).expect("the switch starts");
         self.control().expect("nothing differs the first time");
     }
 
@@ -230,7 +185,7 @@ impl Pair {
             true => Vec::new(),
             false => self.rust.packet(&datagram).0,
         };
-        let out = self.frames(&datagram)?;
+        let out = self.chip.frames(&frame::build(&datagram, false))?;
         if out.iter().any(|(port, _)| *port == CPU_PORT) {
             let of_process = [MsgType::Trim, MsgType::Probe, MsgType::Reject];
             if out.len() != 1 || !header.is_some_and(|h| of_process.contains(&h.msgtype)) {
@@ -302,27 +257,6 @@ impl Pair {
         datagram
     }
 
-    /// A frame in, and what leaves before others that follow it, one by each port.
-    fn frames(&mut self, datagram: &[u8]) -> Result<Frames, String> {
-        self.bench.send(0, &frame::build(datagram, false));
-        self.fences += 1;
-        let mark = self.fences.to_be_bytes();
-        for to in [TO_SENDER, TO_MEMBERS, TO_PROCESS] {
-            let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 9)), 9);
-            let fence = frame::between(from, SocketAddr::new(to.into(), 9), &mark);
-            self.bench.send(0, &fence);
-        }
-        let (mut out, mut fences) = (Vec::new(), 0);
-        while fences < 3 {
-            let (port, frame) = self.bench.receive()?;
-            match frame::payload(&frame) {
-                Some(payload) if payload == mark => fences += 1,
-                _ => out.push((port, frame)),
-            }
-        }
-        Ok(out)
-    }
-
     /// A later epoch, or a later leader elsewhere.
     fn control(&mut self) -> Result<(), String> {
         if self.setup.role == Role::Acceptor && self.epoch >= LIFE {
@@ -373,23 +307,7 @@ impl Pair {
         for from in &mut self.near.from {
             *from += self.random.below(SLOTS);
         }
-        // A configuration's number here is that of its epoch.
-        let epoch = self.epoch;
-        let mut lines: Vec<_> = [3, 5, 6]
-            .map(|set| {
-                format!(
-                    "table_add ingress.quorums ingress.is_quorum {epoch} {set}&&&{set} => {set}"
-                )
-            })
-            .to_vec();
-        for (place, node) in acceptors.iter().enumerate() {
-            let group = self.setup.deployment.group;
-            let bit = 1 << place;
-            lines.push(format!(
-                "table_add ingress.voters ingress.votes_as {group} {epoch} {node} => {epoch} {bit}"
-            ));
-        }
-        self.bench.tables(&lines).map(drop)
+        self.chip.learn(self.epoch, &acceptors, 2)
     }
 
     fn program(&mut self) -> Result<(), String> {
@@ -423,12 +341,12 @@ impl Pair {
         self.rust.order(&script::Order::Program(program))?;
         for pid in 0..PARTITIONS {
             let (next, limit) = self.next_and_limit(pid);
-            let mut order = self.order(Op::Program, pid);
+            let mut order = self.chip.order(Op::Program, pid);
             order.round = Round::base(self.epoch);
             (order.a, order.b) = (next, limit);
-            self.done(&order)?;
+            self.chip.done(&order)?;
             self.limits[usize::from(pid)] = limit;
-            if self.done(&order).is_ok() {
+            if self.chip.done(&order).is_ok() {
                 return Err("a round was taken twice".into());
             }
         }
@@ -458,10 +376,10 @@ impl Pair {
                     end,
                 }) => {
                     if std::mem::replace(&mut self.ordered[at], (epoch, trim)) != (epoch, trim) {
-                        let mut order = self.order(Op::Enable, pid);
+                        let mut order = self.chip.order(Op::Enable, pid);
                         order.round = Round::base(epoch);
                         (order.a, order.b) = (trim, end);
-                        let done = self.done(&order);
+                        let done = self.chip.done(&order);
                         if trim.max(end) >= LIMIT && done.is_err() {
                             // No chip follows there.
                             self.restart();
@@ -474,9 +392,9 @@ impl Pair {
                 Some(State::Leader { rnd, trimmed, .. }) => {
                     self.near.from[at] = trimmed;
                     if rnd.is_none() {
-                        let mut order = self.order(Op::Retire, pid);
+                        let mut order = self.chip.order(Op::Retire, pid);
                         order.round = Round::base(self.epoch + 1);
-                        self.done(&order)?;
+                        self.chip.done(&order)?;
                     } else {
                         self.near.floor[at] = rnd;
                         self.open(pid)?;
@@ -488,22 +406,21 @@ impl Pair {
         Ok(())
     }
 
-    /// The window reaches further: an order that names what it replaces, so the same one again changes nothing.
+    /// The window reaches further: an order that names how often it was set before, so the same one again changes nothing.
     fn open(&mut self, pid: PartitionId) -> Result<(), String> {
         let (_, limit) = self.next_and_limit(pid);
         let before = std::mem::replace(&mut self.limits[usize::from(pid)], limit);
         if before == limit {
             return Ok(());
         }
-        let mut order = self.order(Op::Look, pid);
-        (order.b, order.c) = (limit, before);
-        let mut frame = order.emit();
-        frame[14] = OPEN;
+        let look = self.chip.order(Op::Look, pid);
+        let opened = self.chip.done(&look)?.c;
+        let mut order = self.chip.order(Op::Open, pid);
+        (order.b, order.c) = (limit, opened);
         for result in [0, Reason::Stale as u8] {
-            self.bench.send(CPU_PORT, &frame);
-            let (port, answer) = self.bench.receive()?;
-            if port != CPU_PORT || answer[14..16] != [OPEN | p4::order::ANSWER, result] {
-                return Err(format!("the window opens: {answer:02x?}"));
+            let answer = self.chip.ask(&order)?;
+            if answer.result != result {
+                return Err(format!("the window opens: {answer:?}"));
             }
         }
         Ok(())
@@ -515,8 +432,8 @@ impl Pair {
             if self.setup.role == Role::Learner {
                 return Ok(());
             }
-            let order = self.order(Op::Look, pid);
-            let look = self.done(&order)?;
+            let order = self.chip.order(Op::Look, pid);
+            let look = self.chip.done(&order)?;
             let limit = self.limits[usize::from(pid)];
             let same = match expected {
                 Some(State::Acceptor {
@@ -538,58 +455,4 @@ impl Pair {
         }
         Ok(())
     }
-
-    fn order(&mut self, op: Op, pid: PartitionId) -> Order {
-        let at = &self.setup.deployment;
-        let mut order = Order::new(op, at.node, at.group);
-        self.number = self.number.wrapping_add(1);
-        order.number = self.number;
-        order.at = pid;
-        order.nonce = NONCE;
-        order
-    }
-
-    fn done(&mut self, order: &Order) -> Result<Order, String> {
-        let (answer, _) = self.cpu.ask(order)?;
-        answer.done()?;
-        Ok(answer)
-    }
-}
-
-/// The tables of a role: it is at the address of tests, anybody speaks for anybody, and its group has one member.
-fn lines(role: Role) -> Vec<String> {
-    let enter = "ingress.enter";
-    let port = frame::PORT;
-    let mut lines = vec![
-        format!("table_add {enter}.own4 {enter}.own 10.0.0.1 {port} => 11"),
-        format!("table_set_default {enter}.nodes4 {enter}.at_home"),
-        "mc_mgrp_create 1".into(),
-        "mc_node_create 0 1".into(),
-        "mc_node_associate 1 0".into(),
-        "set_queue_depth 4096".into(),
-    ];
-    for pid in 0..u64::from(PARTITIONS) {
-        let first = pid * SLOTS;
-        lines.push(format!(
-            "table_add {enter}.partitions {enter}.lies_at 0xc1 1 {pid} => {pid} {first} 1"
-        ));
-        lines.push(format!(
-            "table_add egress.members4 egress.to_member4 0 {pid} => 02:00:00:00:01:01 02:00:00:00:01:02 10.1.0.1 \
-             10.1.0.2 7000 7001"
-        ));
-        if role == Role::Acceptor {
-            // Registers of BMv2 begin with 0.
-            lines.push(format!("register_write ingress.floors {pid} {}", u32::MAX));
-        }
-    }
-    for (address, port) in [(TO_SENDER, 0), (TO_MEMBERS, 1), (TO_PROCESS, CPU_PORT)] {
-        lines.push(format!(
-            "table_add ingress.others.routes4 ingress.others.to_port {address} => {port} 02:00:00:00:00:02 02:00:00:00:00:01"
-        ));
-    }
-    lines
-}
-
-fn programs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/tna")
 }
