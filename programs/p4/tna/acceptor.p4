@@ -289,6 +289,7 @@ INGRESS {
             is_refused;
         }
         const default_action = is_refused(REASON_BAD_VERSION);
+        SIZE(64)
         const entries = {
             NO_ROUND(PHASE2A)
             (1, PHASE2A, FLAG_NOOP &&& 0xfffe, 0, _, 0, 0): asks(VOTE);
@@ -317,25 +318,32 @@ INGRESS {
 
     CUT(lap_of_order, 32)
     CUT(end_lap_of_order, 32)
-    action is_ordered(bit<4> what) {
-        m.asks = what;
+    action find_trim_lap() {
+        PUT_CUT(m.lap, lap_of_order, hdr.order.a[LAP_HIGH:LAP_LOW])
+    }
+    action find_end_lap() {
+        PUT_CUT(m.end_lap, end_lap_of_order, hdr.order.b[LAP_HIGH:LAP_LOW])
+    }
+    action find_order() {
         m.floor_with = hdr.order.round;
         m.r.partition_at = hdr.order.at;
-        PUT_CUT(m.lap, lap_of_order, hdr.order.a[LAP_HIGH:LAP_LOW])
         m.place = hdr.order.a[31:0] & PLACE_MASK;
-        PUT_CUT(m.end_lap, end_lap_of_order, hdr.order.b[LAP_HIGH:LAP_LOW])
         m.end_place = hdr.order.b[31:0] & PLACE_MASK;
+    }
+    action is_ordered(bit<4> what) {
+        m.asks = what;
     }
     table what_is_ordered {
         key = {
             hdr.order.op: ternary;
-            hdr.order.a[63:LAP_HIGH]: ternary;
-            hdr.order.b[63:LAP_HIGH]: ternary;
+            hdr.order.a[63:LAP_HIGH]: ternary @name("trim_beyond");
+            hdr.order.b[63:LAP_HIGH]: ternary @name("end_beyond");
         }
         actions = {
             is_ordered;
         }
         const default_action = is_ordered(UNKNOWN);
+        SIZE(8)
         const entries = {
             (ORDER_LOOK, _, _): is_ordered(LOOK);
             (ORDER_BEGIN, _, _): is_ordered(BEGIN);
@@ -347,8 +355,10 @@ INGRESS {
     /* ---- Steps, in the order of the chip's stages */
 
     CUT(lap_of_packet, 32)
-    action from_packet() {
+    action find_lap() {
         PUT_CUT(m.lap, lap_of_packet, hdr.wire.inst[LAP_HIGH:LAP_LOW])
+    }
+    action find_place() {
         m.place = hdr.wire.inst[31:0] & PLACE_MASK;
         m.form = hdr.wire.flags[7:0] ++ hdr.wire.value_len[7:0];
     }
@@ -377,6 +387,7 @@ INGRESS {
     }
     action look_at_its_floor() {
         ASK(m.floor, look_at_floor, m.r.partition_at)
+        m.slot_at = m.r.first_slot | m.place;
     }
     action raise_its_floor() {
         ASK(m.floor, raise_floor, m.r.partition_at)
@@ -387,6 +398,7 @@ INGRESS {
     }
     action show_its_floor() {
         ASK(m.floor, show_floor, m.r.partition_at)
+        m.slot_at = m.r.first_slot | m.place;
     }
     table at_floor {
         key = {
@@ -405,6 +417,7 @@ INGRESS {
             show_its_floor;
         }
         const default_action = is_faulty();
+        SIZE(64)
         const entries = {
             (1, 1, ENABLE, ANY_MESSAGE): enable_its_floor();
             (_, _, BEGIN, ANY_MESSAGE): show_its_floor();
@@ -457,9 +470,9 @@ INGRESS {
         key = {
             m.asks: ternary;
             m.floor: ternary;
-            hdr.wire.inst[63:LAP_HIGH]: ternary;
+            hdr.wire.inst[63:LAP_HIGH]: ternary @name("beyond");
             m.laps_above_trim: ternary;
-            m.places_above_trim[31:31]: ternary;
+            m.places_above_trim[31:31]: ternary @name("place_below_trim");
             m.floor_is: ternary;
             m.same_raiser: ternary;
         }
@@ -471,6 +484,7 @@ INGRESS {
             refuse_below_floor;
         }
         const default_action = stays();
+        SIZE(64)
         /* Above the trim point by less than the ring. Its last entry takes what is further. */
 #define BELOW_TRIM(what)                                                                 \
             (what, STRANGERS, _, _, _, _, _): drop(REASON_STRANGER);                     \
@@ -607,6 +621,7 @@ INGRESS {
             leaves_not;
         }
         const default_action = leaves_not();
+        SIZE(32)
         const entries = {
             (VOTE, _, _, _): send_vote();
             (PROMISE, 0, _, _): send_promise_without_vote();
@@ -633,12 +648,16 @@ INGRESS {
     CUT(trim_low, 32)
     CUT(end_high, 32)
     CUT(end_low, 32)
-    action tell_trim() {
+    action tell_trim_high() {
         PUT_CUT(m.trim_high, trim_high, HIGH_OF(m.trim_lap))
+    }
+    action tell_trim_low() {
         PUT_CUT(m.trim_low, trim_low, LOW_OF(m.trim_lap, m.trim_place))
     }
-    action tell_end() {
+    action tell_end_high() {
         PUT_CUT(m.told_end_high, end_high, HIGH_OF(m.end_lap))
+    }
+    action tell_end_low() {
         PUT_CUT(m.told_end_low, end_low, LOW_OF(m.end_lap, m.end_place))
     }
 
@@ -721,7 +740,7 @@ INGRESS {
     }
     table keep_words {
         key = {
-            m.form[5:2]: exact;
+            m.form[5:2]: exact @name("words");
         }
         actions = {
             keep_0_words;
@@ -735,6 +754,7 @@ INGRESS {
             @defaultonly NoAction;
         }
         const default_action = NoAction();
+        SIZE(16)
         const entries = {
             0: keep_0_words();
             1: keep_1_words();
@@ -752,7 +772,8 @@ INGRESS {
         if (hdr.wire.isValid()) {
             enter.apply(hdr, m.r);
             what_is_asked.apply();
-            from_packet();
+            find_lap();
+            find_place();
             if (hdr.w7.isValid()) {
                 last_word();
             } else if (hdr.v2.isValid() && hdr.v1.isValid()) {
@@ -764,6 +785,9 @@ INGRESS {
             }
         } else if (hdr.order.isValid()) {
             what_is_ordered.apply();
+            find_order();
+            find_trim_lap();
+            find_end_lap();
         }
         if (hdr.order.isValid() && hdr.order.op == ORDER_BEGIN) {
             ASK(m.same_nonce_high, begin_nonces_high, 0)
@@ -785,7 +809,6 @@ INGRESS {
             ASK(m.trim_lap, show_trim_lap, m.r.partition_at)
         }
         at_floor.apply();
-        m.slot_at = m.r.first_slot | m.place;
         if (hdr.wire.isValid()) {
             m.end_place = m.place + 1;
             m.end_lap = m.lap;
@@ -872,8 +895,10 @@ INGRESS {
         } else {
             answer.apply();
         }
-        tell_trim();
-        tell_end();
+        tell_trim_high();
+        tell_trim_low();
+        tell_end_high();
+        tell_end_low();
         if (hdr.rejection.isValid()) {
             hdr.rejection.trim[63:32] = m.trim_high;
             hdr.rejection.trim[31:0] = m.trim_low;

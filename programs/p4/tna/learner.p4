@@ -154,6 +154,7 @@ INGRESS {
             is_refused;
         }
         const default_action = is_refused(REASON_BAD_VERSION);
+        SIZE(32)
         const entries = {
             NO_ROUND
             (1, PHASE2B, FLAG_NOOP &&& 0xffe6, _, 0, 0): asks(COUNT);
@@ -170,10 +171,11 @@ INGRESS {
         m.configuration = configuration;
         m.voter = its_bit;
     }
+    @ternary(1)
     table voters {
         key = {
             hdr.wire.group: exact;
-            hdr.wire.rnd[31:12]: exact;
+            hdr.wire.rnd[31:12]: exact @name("epoch");
             hdr.wire.swid: exact;
         }
         actions = {
@@ -181,7 +183,7 @@ INGRESS {
             @defaultonly NoAction;
         }
         default_action = NoAction();
-        size = 1024;
+        size = 512;
     }
 
     /* Sets of f+1 acceptors of a configuration, each as the bits that must be there. [D-QUORUM] */
@@ -204,13 +206,16 @@ INGRESS {
     /* ---- Steps */
 
     CUT(lap_of_packet, 32)
-    action from_packet() {
+    action find_lap() {
         PUT_CUT(m.lap, lap_of_packet, hdr.wire.inst[LAP_HIGH:LAP_LOW])
+    }
+    action find_place() {
         m.place = hdr.wire.inst[31:0] & PLACE_MASK;
     }
 
     /* Whether it counts. Here values leave the network for an application. [M-CHECKSUM] */
     action counts() {
+        m.slot_at = m.r.first_slot | m.place;
     }
     action passes_by() {
         m.asks = PASSES;
@@ -234,7 +239,7 @@ INGRESS {
         key = {
             m.voter: ternary;
             m.bad_round: ternary;
-            hdr.wire.inst[63:LAP_HIGH]: ternary;
+            hdr.wire.inst[63:LAP_HIGH]: ternary @name("beyond");
             m.asks: ternary;
             COUNTS_KEYS
         }
@@ -248,6 +253,7 @@ INGRESS {
             beyond;
         }
         const default_action = drop(REASON_BAD_LENGTH);
+        SIZE(32)
         const entries = {
             (_, _, _, _, NOBODYS): passes_by();
             (_, _, _, NOTHING, OURS): stays_refused();
@@ -279,13 +285,13 @@ INGRESS {
             enter.apply(hdr, m.r);
             what_is_asked.apply();
             voters.apply();
-            from_packet();
+            find_lap();
+            find_place();
             if (hdr.wire.rnd != hdr.wire.vrnd) {
                 m.bad_round = 1;
             }
         }
         is_counted.apply();
-        m.slot_at = m.r.first_slot | m.place;
         m.decided_lap = m.lap + 1;
 
         /* The instance. */

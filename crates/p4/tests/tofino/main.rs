@@ -6,6 +6,7 @@
 mod chip;
 #[path = "../common/mod.rs"]
 mod common;
+mod compiler;
 #[path = "../../../loader/tests/common/random.rs"]
 mod random;
 mod scripts;

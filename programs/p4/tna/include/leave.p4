@@ -53,6 +53,7 @@ control forward(inout headers_t hdr, in ingress_intrinsic_metadata_t chip,
     action drop() {
         DROP
     }
+    @ternary(1)
     table routes4 {
         key = {
             hdr.ipv4.dst: exact;
@@ -62,7 +63,7 @@ control forward(inout headers_t hdr, in ingress_intrinsic_metadata_t chip,
             @defaultonly NoAction;
         }
         default_action = NoAction();
-        size = 1024;
+        size = 512;
     }
     table beside {
         key = {
@@ -109,6 +110,7 @@ control egress(inout headers_t hdr, inout egress_metadata_t m, in egress_intrins
         hdr.udp.dst = port_to;
         hdr.udp.src = port_from;
     }
+    @ternary(1)
     table members4 {
         key = {
             COPY: exact;

@@ -58,6 +58,8 @@ const bit<16> ports = 9000;
 #define PUT_CUT(field, name, bits) field = bits;
 #define JOINED(high, low) high ++ low
 
+#define SIZE(entries)
+
 #define COUNTERS(name) counter(128, CounterType.packets) name;
 #define COUNT_VERDICT(name) name.count((bit<32>) m.verdict);
 

@@ -78,6 +78,7 @@
 #define SUM_ADDRESSES
 #define SUM_UDP
 #define SUM_WIRE
+#define SUM_TAG
 #define SUM_ONE(header)
 #define SUM_LEFT
 #define BEGIN_PARSE
@@ -92,6 +93,8 @@ parser parse(packet_in packet, out headers_t hdr, inout metadata_t m, inout stan
     sum.subtract({hdr.wire.version, hdr.wire.msgtype, hdr.wire.value_len, hdr.wire.group, hdr.wire.pid, \
                   hdr.wire.inst, hdr.wire.rnd, hdr.wire.vrnd, hdr.wire.swid, hdr.wire.flags, \
                   hdr.wire.cluster, hdr.wire.client, hdr.wire.request});
+#define SUM_TAG                                                                          \
+    sum.subtract({hdr.tag.key_id, hdr.tag.alg, hdr.tag.counter, hdr.tag.digest, hdr.tag.mac});
 #define SUM_ONE(header) sum.subtract({header.bytes});
 #define SUM_LEFT sum.subtract_all_and_deposit(m.sum_left);
 #define BEGIN_PARSE                       \
@@ -151,7 +154,7 @@ parser parse(packet_in packet, out headers_t hdr, out metadata_t m,
 
     state parse_tag {
         packet.extract(hdr.tag);
-        SUM_ONE(hdr.tag)
+        SUM_TAG
         transition parse_value;
     }
 
@@ -212,11 +215,7 @@ parser parse_leaving(packet_in packet, out headers_t hdr, out egress_metadata_t 
         packet.extract(chip);
         packet.extract(hdr.bridge);
         m.sums = 0;
-        transition select(hdr.bridge.goes) {
-            BACK: parse_message;
-            TO_MEMBERS: parse_message;
-            default: accept;
-        }
+        transition parse_message;
     }
 
     state parse_message {

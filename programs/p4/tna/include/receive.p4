@@ -26,7 +26,7 @@
             m.r.known: ternary;        \
             m.too_large: ternary;      \
             m.r.around_value: ternary; \
-            hdr.wire.flags[0:0]: ternary; \
+            hdr.wire.flags[0:0]: ternary @name("has_tag"); \
             hdr.udp.checksum: ternary; \
             m.sum_left: ternary;
 #define COUNTS_IF(does, home, ...)                                                     \
@@ -59,6 +59,7 @@ control receive(inout headers_t hdr, inout received_t r) {
         r.ours = 1;
         r.node = node;
     }
+    @ternary(1)
     table own4 {
         key = {
             hdr.ipv4.dst: exact;
@@ -76,6 +77,7 @@ control receive(inout headers_t hdr, inout received_t r) {
     action at_home() {
         r.at_home = 1;
     }
+    @ternary(1)
     table nodes4 {
         key = {
             hdr.wire.swid: exact;
@@ -96,6 +98,7 @@ control receive(inout headers_t hdr, inout received_t r) {
         r.first_slot = first_slot;
         r.members = members;
     }
+    @ternary(1)
     table partitions {
         key = {
             hdr.wire.cluster: exact;

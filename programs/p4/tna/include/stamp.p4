@@ -151,6 +151,7 @@ INGRESS {
             is_refused;
         }
         const default_action = is_refused(REASON_BAD_VERSION);
+        SIZE(16)
         const entries = {
             (1, REQUEST, 0 &&& 0xffee, _, 0): is_refused(REASON_BAD_SESSION);
             (1, REQUEST, 0 &&& 0xffee, _, _): asks(STAMP);
@@ -190,6 +191,7 @@ INGRESS {
             is_ordered;
         }
         const default_action = is_ordered(UNKNOWN);
+        SIZE(16)
         const entries = {
             ORDER_LOOK: is_ordered(LOOK);
             ORDER_BEGIN: is_ordered(BEGIN);
@@ -237,6 +239,7 @@ INGRESS {
             show_its_round;
         }
         const default_action = is_faulty();
+        SIZE(32)
         const entries = {
             (1, 1, _, PROGRAM, ANY_MESSAGE): program_its_round();
             (1, 1, _, RETIRE, ANY_MESSAGE): retire_its_round();
@@ -334,6 +337,7 @@ INGRESS {
             leaves_not;
         }
         const default_action = leaves_not();
+        SIZE(32)
         const entries = {
             (STAMP, 0, _, _, _, _, _): refuse_to_lead();
             (STAMP, 1, 0, _, _, _, _): refuse_beyond();

@@ -48,6 +48,9 @@ struct pair_t {
 #define PUT_CUT(field, name, bits) field = name.get({bits});
 #define JOINED(high, low) high, low
 
+/* Of a table whose entries are all in the program: a chip's compiler wants to be told. */
+#define SIZE(entries) size = entries;
+
 /* Of packets, by verdict. */
 #define COUNTERS(name) Counter<bit<32>, bit<8>>(128, CounterType_t.PACKETS) name;
 #define COUNT_VERDICT(name) name.count(m.verdict[7:0]);
