@@ -173,10 +173,10 @@ impl Runner {
         }
         let vector = paxos::wire::value::Vector::parse(packet.value);
         let named = vector.map_err(|reason| reason.name())?.iter().count();
-        let made = if named <= VECTOR_FEW {
-            VECTOR_FEW
-        } else {
-            paxos::wire::value::MAX_VECTOR
+        let made = match named {
+            1 => 1,
+            2..=VECTOR_FEW => VECTOR_FEW,
+            _ => paxos::wire::value::MAX_VECTOR,
         };
         let mut copies = Vec::new();
         for _ in 0..made {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The leader's multicast over real links: every member gets one copy of every proposal, with its
-//! own addresses and a right checksum. Members on links of their own and all behind one port, IPv4
-//! and IPv6, several groups and partitions, from all CPUs at once.
+//! own addresses and a right checksum, without another packet that pushes it out. Members on links of their own and all
+//! behind one port, IPv4 and IPv6, several groups and partitions, from all CPUs at once.
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use aya::programs::xdp::XdpLink;
 use aya::programs::{Xdp, XdpFlags};
@@ -30,10 +31,14 @@ use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 
 const RECEIVERS: u8 = 3;
 /// By number: partitions, and members, which are the first receivers.
-const GROUPS: [(u16, u16, u8); 2] = [(1, 2, 3), (7, 1, 2)];
-const ROUNDS: u64 = 12;
+const GROUPS: [(u16, u16, u8); 2] = [(1, 5, 3), (7, 1, 2)];
+/// Each kind of request from all CPUs, then each CPU sends another one.
+const ROUNDS: usize = 2 * KINDS;
+const KINDS: usize = 6;
+/// Within which what was sent has come.
+const LIMIT: Duration = Duration::from_secs(10);
 /// Small enough for the receivers' buffers.
-const BURST: u32 = 8;
+const BURST: u32 = 4;
 
 /// What keeps the leader at an interface.
 type Attached = (Option<XdpLink>, Option<Cloning>);
@@ -304,45 +309,67 @@ impl Network {
         }
     }
 
-    /// All CPUs send requests of all kinds at once; everybody must get every proposal once.
+    /// All CPUs send requests of all kinds at once; everybody must get every proposal once, and before anything else is
+    /// sent.
     fn run(&self, object: &mut Object, v6: bool) {
-        let sockets: Vec<_> = GROUPS
+        let mut listeners: Vec<Listener> = GROUPS
             .iter()
-            .flat_map(|(group, _, members)| {
-                self.receivers
-                    .iter()
-                    .take(usize::from(*members))
-                    .map(|r| (*group, r.socket(*group, v6)))
+            .flat_map(|(group, partitions, members)| {
+                let members = self.receivers.iter().take(usize::from(*members));
+                members.map(|receiver| Listener {
+                    group: *group,
+                    partitions: *partitions,
+                    socket: receiver.socket(*group, v6),
+                    got: BTreeMap::new(),
+                })
             })
             .collect();
-        let mut got: Vec<BTreeMap<(u16, u64), u32>> = vec![BTreeMap::new(); sockets.len()];
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let kinds = requests(v6);
         for round in 0..ROUNDS {
             std::thread::scope(|scope| {
                 for cpu in 0..cpus {
-                    let frame = &kinds[(round as usize + cpu) % kinds.len()];
+                    let frame = &kinds[(round + cpu * (round / KINDS)) % KINDS];
                     let generator = Generator::of(object).expect("every object has one");
                     let (switch, ingress) = (&self.switch, self.ingress.index);
                     scope.spawn(move || switch.inside(|| send(&generator, cpu, ingress, frame)));
                 }
             });
-            for ((_, socket), got) in sockets.iter().zip(&mut got) {
-                drain(socket, got);
+            for listener in &mut listeners {
+                listener.wait(object, &format!("round {round}, IPv6: {v6}"));
             }
         }
-        for ((group, _), got) in sockets.iter().zip(&got) {
-            let leader = |pid: u16| next(object, *group, pid);
-            let (_, partitions, _) = GROUPS.iter().find(|g| g.0 == *group).expect("a group");
-            let expected = (0..*partitions)
-                .flat_map(|pid| (0..leader(pid)).map(move |inst| ((pid, inst), 1)))
-                .collect::<BTreeMap<_, _>>();
+        for (group, partitions, _) in GROUPS {
+            let mut stamped = (0..partitions).map(|pid| next(object, group, pid));
+            assert!(stamped.all(|n| n > 0), "group {group}");
+        }
+    }
+}
+
+/// A member's socket, and how often each proposal has come there.
+struct Listener {
+    group: u16,
+    partitions: u16,
+    socket: UdpSocket,
+    got: BTreeMap<(u16, u64), u32>,
+}
+
+impl Listener {
+    /// Until all that was stamped has come, once each.
+    fn wait(&mut self, object: &Object, when: &str) {
+        let stamped = |pid| (0..next(object, self.group, pid)).map(move |inst| ((pid, inst), 1));
+        let expected: BTreeMap<_, _> = (0..self.partitions).flat_map(stamped).collect();
+        let begun = Instant::now();
+        drain(&self.socket, &mut self.got);
+        while self.got != expected {
             assert!(
-                expected.len() > 20,
-                "group {group}: {} proposals",
-                expected.len()
+                begun.elapsed() < LIMIT,
+                "{when}, group {}: {:?} instead of {expected:?}",
+                self.group,
+                self.got
             );
-            assert!(*got == expected, "group {group}, IPv6: {v6}: got {got:?}");
+            std::thread::sleep(Duration::from_millis(1));
+            drain(&self.socket, &mut self.got);
         }
     }
 }
@@ -392,8 +419,8 @@ fn next(object: &Object, group: u16, pid: u16) -> u64 {
     unreachable!("a known group")
 }
 
-/// One of each kind: both groups, both partitions, both at once.
-fn requests(v6: bool) -> Vec<Vec<u8>> {
+/// One of each kind: both groups; one partition, and commands over one, two and all of them.
+fn requests(v6: bool) -> [Vec<u8>; KINDS] {
     let header = |group, pid| Header {
         cluster: 0xc1,
         group,
@@ -402,19 +429,24 @@ fn requests(v6: bool) -> Vec<Vec<u8>> {
         request: 1,
         ..Header::new(MsgType::Request)
     };
-    let mut vector = Vec::new();
-    Vector::reserve(&[0, 1], &mut vector);
-    let multi = Header {
-        flags: Flags::MULTI,
-        ..header(1, 0)
+    let over = |partitions: &[u16]| {
+        let mut vector = Vec::new();
+        Vector::reserve(partitions, &mut vector);
+        let multi = Header {
+            flags: Flags::MULTI,
+            ..header(1, partitions[0])
+        };
+        multi.datagram(&vector)
     };
     let datagrams = [
         header(1, 0).datagram(b"a value"),
         header(7, 0).datagram(b"another"),
-        multi.datagram(&vector),
+        over(&[0, 1]),
+        over(&[0, 1, 2, 3, 4]),
+        over(&[2]),
         header(1, 1).datagram(&[b'x'; 700]),
     ];
-    datagrams.iter().map(|d| frame::build(d, v6)).collect()
+    datagrams.map(|datagram| frame::build(&datagram, v6))
 }
 
 /// Notes what has come. The kernel has checked addresses and checksums.

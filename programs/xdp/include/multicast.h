@@ -117,8 +117,8 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_only SEC(".maps");
 
-/* For commands over several partitions: every port as often as in `multicast`, times the number of
- * partitions. Surplus copies are dropped on egress. */
+/* For commands over several partitions: every port as often as in `multicast`, times as many partitions as there can
+ * be. Surplus copies are dropped on egress. */
 #define VECTOR_FEW 4
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
@@ -134,17 +134,23 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_many SEC(".maps");
 
-/* Which copy of its packet this one is. */
+#define SURPLUS (~0u)
+
+/* Which copy of its packet this one is, of `entries` that leave and `wanted` that are for somebody. The others,
+ * SURPLUS, come first: the kernel hands a driver a burst in parts, and tells it with the last of them to send
+ * what it has; but not where egress drops all of that part. What the driver has then waits for the next burst. */
 static __always_inline __u32 number_of_copy(const struct wire_header *h, const struct link *link,
-					    __u32 entries)
+					    __u32 entries, __u32 wanted)
 {
 	__u32 index = link->index;
 	struct copies *seen = bpf_map_lookup_elem(&copies, &index);
+	__u32 surplus = wanted < entries ? entries - wanted : 0;
 	__u64 difference = 0;
 	const __u64 *old;
+	__u32 at;
 
 	if (!seen)
-		return 0;
+		return SURPLUS;
 	old = (void *)&seen->of;
 #pragma clang loop unroll(full)
 	for (int i = 0; i < HEADER_LEN / 8; i++) {
@@ -157,7 +163,8 @@ static __always_inline __u32 number_of_copy(const struct wire_header *h, const s
 		__builtin_memcpy(&seen->of, h, HEADER_LEN);
 		seen->left = 0;
 	}
-	return seen->left++;
+	at = seen->left++;
+	return at < surplus ? SURPLUS : at - surplus;
 }
 
 /* Makes the packet at `header_at` the copy of a command over several partitions for the one whose
@@ -195,6 +202,12 @@ static __always_inline __u32 partitions_of(const struct wire_header *h, void *en
 		return 0;
 	__builtin_memcpy(&partitions, value + 4, 2);
 	return bpf_ntohs(partitions);
+}
+
+/* As often as a port stands in `multicast`, it stands so many times in the map by which such a packet leaves. */
+static __always_inline __u32 times_of(__u32 partitions)
+{
+	return partitions > VECTOR_FEW ? MAX_VECTOR : partitions > 1 ? VECTOR_FEW : 1;
 }
 
 /* In a packet with these flags. */
@@ -293,7 +306,7 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 {
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	__u32 header_at, copy = 0, partitions;
+	__u32 header_at, copy = 0, entries, partitions;
 	struct wire_header *h;
 	struct link *link;
 	__u64 grown = 0;
@@ -310,12 +323,14 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 		return XDP_DROP;
 	flags = bpf_ntohs(h->flags);
 	partitions = partitions_of(h, end);
+	entries = link->entries * times_of(partitions);
 	if (partitions) {
-		__u32 times = partitions <= VECTOR_FEW ? VECTOR_FEW : MAX_VECTOR;
 		__u8 entry[12] = {};
 		__u32 partition;
 
-		copy = number_of_copy(h, link, link->entries * times);
+		copy = number_of_copy(h, link, entries, link->members * partitions);
+		if (copy == SURPLUS)
+			return XDP_DROP;
 		partition = copy / link->members;
 		copy %= link->members;
 		if (partition >= partitions || partition >= MAX_VECTOR ||
@@ -329,8 +344,8 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 			if (!grown)
 				return XDP_DROP;
 		}
-	} else if (link->entries > 1) {
-		copy = number_of_copy(h, link, link->entries);
+	} else if (entries > 1) {
+		copy = number_of_copy(h, link, entries, link->members);
 	}
 	if (copy >= link->members || copy >= MAX_MEMBERS)
 		return XDP_DROP;
