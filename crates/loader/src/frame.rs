@@ -27,11 +27,17 @@ pub const fn head_len(v6: bool) -> usize {
 
 /// A frame with this datagram, as a careful sender makes it.
 pub fn build(datagram: &[u8], v6: bool) -> Vec<u8> {
+    let (from, to) = addresses(v6);
+    between(from, to, datagram)
+}
+
+/// From where to where such frames go.
+pub fn addresses(v6: bool) -> (SocketAddr, SocketAddr) {
     let (from, to): (IpAddr, IpAddr) = match v6 {
         true => (V6_FROM.into(), V6_TO.into()),
         false => (V4_FROM.into(), V4_TO.into()),
     };
-    between((from, FROM_PORT).into(), (to, PORT).into(), datagram)
+    ((from, FROM_PORT).into(), (to, PORT).into())
 }
 
 /// The same between these addresses, of one family.

@@ -119,14 +119,14 @@ impl Runner {
     }
 
     /// What was counted since this was asked last: the verdict, and whether a decision was made. At a card others' frames
-    /// come, too, and pass.
+    /// come, too, and pass, and an answer may find no room in a frame.
     pub fn counted(&mut self, object: &Object) -> Result<(Verdict, bool)> {
         let now = counters(object);
         let before = std::mem::replace(&mut self.counters, now);
         let mut found = None;
         for (which, (now, before)) in now.iter().zip(before).enumerate() {
             match (now - before, which) {
-                (0, _) | (_, counter::DECIDED | counter::PASSED) => {}
+                (0, _) | (_, counter::DECIDED | counter::PASSED | counter::UNSENT) => {}
                 (1, which) if found.is_none() => found = verdict_of(which),
                 (n, which) => return Err(format!("counter {which} rose by {n}")),
             }
