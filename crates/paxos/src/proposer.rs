@@ -484,7 +484,7 @@ impl Proposer {
         let waited = now.saturating_sub(value.sent_at);
         let (is_copy, is_overtaken) = (value.is_copy, value.is_overtaken);
         let flight = &mut self.queues[pid].flight;
-        if !flight.answered(waited, is_copy, is_overtaken) {
+        if !flight.answered(waited, first, is_copy, is_overtaken) {
             return;
         }
         while let Some((earlier, slot)) = self.queues[pid].flight.overtaken_by(number) {

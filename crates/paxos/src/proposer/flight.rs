@@ -18,6 +18,8 @@ use crate::round_trip::RoundTrip;
 const PATIENT_FOR: u32 = 16;
 /// The longest waiting time is the first one doubled so often.
 const MAX_DOUBLINGS: u32 = 5;
+/// An answer that took more than so many of the longest waiting times says that a machine slept, not how long answers take.
+const MAX_SAMPLE: Time = 8;
 
 /// See the module.
 #[derive(Default, Debug)]
@@ -53,13 +55,20 @@ impl Flight {
     /// A value was answered for the first time, so long after it had left; says whether that tells of others. Some of its
     /// commands may have been in another one before (`is_copy`), or it was passed by another one's answer
     /// (`is_overtaken`).
-    pub(super) fn answered(&mut self, waited: Time, is_copy: bool, is_overtaken: bool) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        waited: Time,
+        first: Time,
+        is_copy: bool,
+        is_overtaken: bool,
+    ) -> bool {
         let is_answer_to_it = !is_copy || self.round_trip.is_possible(waited);
         if is_overtaken || !is_answer_to_it {
             self.patient_for = PATIENT_FOR;
         }
         if !is_copy {
-            self.round_trip.sample(waited);
+            let most = longest(first).saturating_mul(MAX_SAMPLE);
+            self.round_trip.sample(waited.min(most));
         }
         if is_answer_to_it {
             self.timeouts = 0;
@@ -118,4 +127,22 @@ impl Flight {
 
 fn longest(first: Time) -> Time {
     first.saturating_mul(1 << MAX_DOUBLINGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Time = 1_000_000;
+
+    /// Who slept for an hour waits no longer for what is lost than it takes to see that. [P-WAIT]
+    #[test]
+    fn an_answer_that_came_after_an_hour_is_no_reason_to_wait_for_hours() {
+        let first = 50 * MILLISECOND;
+        let mut flight = Flight::default();
+        assert!(flight.answered(MILLISECOND, first, false, false));
+        assert!(flight.answered(3_600_000 * MILLISECOND, first, false, false));
+        let patience = flight.patience(first);
+        assert!(patience < 30_000 * MILLISECOND, "{patience}");
+    }
 }
