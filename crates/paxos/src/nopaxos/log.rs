@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use crate::ring::Ring;
+use crate::wire::value::Vector;
 use crate::{Flags, Instance, Round, mix};
 
 /// What lies in a slot.
@@ -226,15 +227,31 @@ impl Log {
             .find(|inst| self.slots[self.ring.index(0, *inst)].entry().is_noop())
     }
 
-    /// Tells logs apart: a digest over client, request, flags and length of each of these slots.
+    /// Tells logs apart: a digest over client, request, flags and length of each of these slots, and over a vector, which
+    /// the others don't tell.
     pub(super) fn digest(&self, slots: Range<Instance>) -> u64 {
         let entries = slots.filter_map(|inst| self.get(inst));
         entries.fold(0, |digest, entry| {
             let digest = mix(digest ^ entry.client);
             let digest = mix(digest ^ entry.request);
-            mix(digest ^ u64::from(entry.flags.0) << 32 ^ entry.value.len() as u64)
+            let digest = mix(digest ^ u64::from(entry.flags.0) << 32 ^ entry.value.len() as u64);
+            match entry.flags.has(Flags::MULTI) {
+                true => with_vector(digest, entry.value),
+                false => digest,
+            }
         })
     }
+}
+
+fn with_vector(digest: u64, value: &[u8]) -> u64 {
+    let Ok(vector) = Vector::parse(value) else {
+        return digest;
+    };
+    let digest = mix(digest ^ u64::from(vector.round.0));
+    let places = vector.iter();
+    places.fold(digest, |digest, (pid, inst)| {
+        mix(mix(digest ^ u64::from(pid)) ^ inst)
+    })
 }
 
 /// Whether a slot is in one of these ascending ranges.
@@ -306,6 +323,32 @@ mod tests {
         log.replace(0, &Entry::noop(Round::base(1)));
         assert_ne!(log.digest(0..2), before);
         assert_eq!(log.noops(0..2), [0..1]);
+    }
+
+    /// The same command, sent again and stamped in another session. [Y-ALARM]
+    #[test]
+    fn the_digest_sees_another_vector() {
+        let vector = |round, places: [Instance; 2]| {
+            let mut value = Vec::new();
+            Vector::reserve(&[0, 1], &mut value);
+            Vector::stamp(&mut value, Round::base(round), |pid| {
+                places[usize::from(pid)]
+            });
+            value
+        };
+        let digest = |value: &[u8]| {
+            let mut log = Log::new(4, 0);
+            assert!(log.push(&Entry {
+                flags: Flags::MULTI,
+                value,
+                ..request(1)
+            }));
+            log.digest(0..1)
+        };
+        let first = digest(&vector(1, [5, 0]));
+        assert_eq!(digest(&vector(1, [5, 0])), first);
+        assert_ne!(digest(&vector(2, [5, 0])), first);
+        assert_ne!(digest(&vector(1, [6, 0])), first);
     }
 
     #[test]

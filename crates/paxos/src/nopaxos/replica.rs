@@ -598,9 +598,12 @@ impl Replica {
         }
     }
 
-    /// Puts something else into a slot that is filled, unless it is there.
+    /// Puts something else into a slot that is filled, unless it is there. Its name doesn't tell: a command over several
+    /// partitions that was sent again in a later session has the same one, and another vector. [W-VECTOR]
     pub(super) fn put(&mut self, inst: Instance, entry: &Entry<'_>) -> bool {
-        let what = |e: &Entry<'_>| (e.client, e.request, e.flags);
+        fn what<'a>(e: &Entry<'a>) -> (u64, u64, Flags, &'a [u8]) {
+            (e.client, e.request, e.flags, e.value)
+        }
         let is_there = self
             .log
             .get(inst)

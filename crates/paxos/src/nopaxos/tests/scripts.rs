@@ -8,6 +8,7 @@ use super::world::{Message, SEQUENCER, SLOTS, feed, ordered, settings};
 use crate::nopaxos::{Entry, Quorum, Replica, Session, Stage, Status, view};
 use crate::outbox::Sent;
 use crate::wire::nopaxos::{Noops, SyncPrepare, max_noop_ranges};
+use crate::wire::value::Vector;
 use crate::{
     Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Reason, Round, Time, To, Verdict,
 };
@@ -528,6 +529,42 @@ fn a_deposed_leader_takes_back_what_it_executed_and_no_more() {
     group.change_view(&[1, 2, 3], view_of(1, 2));
     let replica = group.replicas.get_mut(&2).unwrap();
     assert_eq!(replica.take_rewind(), None, "all that it executed is there");
+}
+
+/// A command over several partitions is sent again, and stamped in the same slot of the next session. Who was away knows
+/// its first copy, by the same name. [W-VECTOR] [N-REWIND]
+#[test]
+fn a_vector_takes_the_place_of_an_earlier_one_of_the_same_command() {
+    let copy = |session: Epoch, places: [Instance; 2], to: NodeId| {
+        let mut value = Vec::new();
+        Vector::reserve(&[0, 1], &mut value);
+        Vector::stamp(&mut value, view::first(session), |pid| {
+            places[usize::from(pid)]
+        });
+        let header = Header {
+            flags: Flags::MULTI,
+            ..ordered(session, 0, 5)
+        };
+        message(SEQUENCER, to, header, &value)
+    };
+    let mut group = Group::new(3);
+    assert_eq!(group.step(&copy(1, [0, 8], 1)), Verdict::Changed);
+    let members = group.sessions[0].members.clone();
+    group.open_session(&members, 1);
+    group.change_view(&[2, 3], view_of(2, 0));
+    group.activate(2, 0);
+    for node in [2, 3] {
+        assert_eq!(group.step(&copy(2, [0, 9], node)), Verdict::Changed);
+    }
+    group.change_view(&[2, 3], view_of(2, 1));
+    group.now += 20 * MS;
+    group.tick(3);
+    group.settle(&[1, 2, 3]);
+    assert_eq!(group.of(1).view(), view_of(2, 1));
+    let value = |node| group.of(node).entry(0).expect("filled").value.to_vec();
+    assert_eq!(value(1), value(2));
+    let replica = group.replicas.get_mut(&1).unwrap();
+    assert_eq!(replica.take_rewind(), Some(0));
 }
 
 /// The paper, 4.3: a packet with a higher session number ends the session, and anyone can send one. [N-APPEND]
