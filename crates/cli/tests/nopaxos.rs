@@ -307,32 +307,156 @@ fn keys_are_shown_by_a_busy_leader() {
     });
 }
 
-/// Each partition has a leader of its own; what would have to take effect in two of them at once is refused by name.
-/// [X-MULTI]
+/// Keys in all of four partitions.
+const KEYS: usize = 20;
+
+fn keys() -> Vec<String> {
+    (0..KEYS).map(|n| format!("key:{n}")).collect()
+}
+
+fn call(connection: &mut Connection, words: &[&str]) -> Reply {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    connection.call(&words).unwrap()
+}
+
+/// A command, and each of the keys with what belongs to it.
+fn over<'a>(command: &'a str, keys: &'a [String], value: Option<&'a str>) -> Vec<&'a str> {
+    let of_key = |key: &'a String| [Some(key.as_str()), value].into_iter().flatten();
+    [command]
+        .into_iter()
+        .chain(keys.iter().flat_map(of_key))
+        .collect()
+}
+
+/// Waits until a replica is in a view of each partition.
+fn takes_part_everywhere(cluster: &TestCluster, replica: &str) {
+    eventually("a replica that takes part", || {
+        let status = cluster.status(replica);
+        let partitions = status["partitions"].as_array()?;
+        let is_normal = |p: &Value| p["nopaxos"]["status"] == "normal";
+        partitions.iter().all(is_normal).then_some(())
+    });
+}
+
+/// Counts in a transaction over all keys: each once, or none.
+fn transaction_increment(connection: &mut Connection, keys: &[String], expected: i64) {
+    assert_eq!(call(connection, &["MULTI"]), Reply::Simple("OK".into()));
+    for key in keys {
+        assert_eq!(
+            call(connection, &["INCR", key]),
+            Reply::Simple("QUEUED".into())
+        );
+    }
+    let all = vec![Reply::Int(expected); keys.len()];
+    assert_eq!(call(connection, &["EXEC"]), Reply::Array(all));
+}
+
+/// Each partition has a leader of its own. Whoever is killed, a command over all partitions takes effect once, or
+/// nowhere, and a read of all of them sees the same command in each. [V-STABLE] [V-SEALED] [V-DEAD]
+fn transactions_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
+    const STEPS: i64 = 60;
+    let mut cluster = TestCluster::start(shape);
+    let (keys, read) = (keys(), |text: &str| Reply::Bulk(Some(text.into())));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let mut done = 0;
+    for victim in victims {
+        let victim = victim(&cluster);
+        let mut connection = cluster.connect(elsewhere(&victim));
+        let mut reader = cluster.connect(elsewhere(&victim));
+        transaction_increment(&mut connection, &keys, done + 1);
+        done += 1;
+        let goes_on = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let _lowers = Lowers(&goes_on);
+            let sees_whole_commands = || {
+                let mut last = 0;
+                while goes_on.load(Ordering::Relaxed) {
+                    let Reply::Array(found) = call(&mut reader, &over("MGET", &keys, None)) else {
+                        panic!("no values");
+                    };
+                    let first = found[0].clone();
+                    assert!(found.iter().all(|value| *value == first), "{found:?}");
+                    let Reply::Bulk(Some(text)) = first else {
+                        panic!("{first:?}");
+                    };
+                    let count: i64 = String::from_utf8(text).unwrap().parse().unwrap();
+                    assert!(count >= last, "{count} after {last}");
+                    last = count;
+                }
+            };
+            scope.spawn(sees_whole_commands);
+            for step in 0..STEPS {
+                if step == STEPS / 2 {
+                    cluster.processes.kill(&victim);
+                }
+                done += 1;
+                transaction_increment(&mut connection, &keys, done);
+            }
+        });
+        cluster.start_node(&victim);
+        takes_part_everywhere(&cluster, &victim);
+    }
+    for at in 0..3 {
+        let found = cluster.call(at, &over("MGET", &keys, None));
+        let all = vec![read(&done.to_string()); keys.len()];
+        assert_eq!(found, Reply::Array(all));
+    }
+    cluster.assert_replicas_agree(3);
+}
+
 #[test]
-fn partitions_work_side_by_side_and_not_together() {
+fn transactions_over_partitions_survive_kills() {
     let shape = Shape {
-        partitions: 2,
+        partitions: 4,
         ..ordered("leveldb")
     };
-    let cluster = TestCluster::start(&shape);
-    let keys: Vec<String> = (0..20).map(|n| format!("key:{n}")).collect();
+    transactions_survive(&shape, &[leader, follower]);
+}
+
+#[test]
+fn transactions_over_partitions_survive_kills_of_durable_replicas() {
+    let shape = Shape {
+        partitions: 2,
+        durable: true,
+        ..ordered("rocksdb")
+    };
+    transactions_survive(&shape, &[leader, follower]);
+}
+
+/// What Redis clients send over several partitions works as in a group with Paxos. [V-STEPS]
+#[test]
+fn commands_over_several_partitions_are_answered() {
+    let shape = Shape {
+        partitions: 4,
+        ..ordered("leveldb")
+    };
+    let mut cluster = TestCluster::start(&shape);
+    let keys = keys();
     for key in &keys {
         cluster.call(0, &["SET", key, "1"]);
     }
-    let one = Reply::Bulk(Some(b"1".to_vec()));
-    for key in &keys {
-        assert_eq!(cluster.call(1, &["GET", key]), one);
+    let bulk = |text: &str| Reply::Bulk(Some(text.into()));
+    let victims = [Some(sequencer(&cluster)), None];
+    for (round, victim) in victims.iter().enumerate() {
+        let value = format!("round {round}");
+        let set = cluster.call(1, &over("MSET", &keys, Some(&value)));
+        assert_eq!(set, Reply::Simple("OK".into()));
+        let found = cluster.call(2, &over("MGET", &keys, None));
+        assert_eq!(found, Reply::Array(vec![bulk(&value); KEYS]));
+        assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(KEYS as i64));
+        if let Some(victim) = victim {
+            cluster.processes.kill(victim);
+        }
     }
-    let mset: Vec<&[u8]> = [&b"MSET"[..]]
-        .into_iter()
-        .chain(keys.iter().flat_map(|key| [key.as_bytes(), b"2"]))
-        .collect();
-    let mut connection = cluster.connect(1);
-    for refused in [&mset[..], &[b"DBSIZE"]] {
-        let said = connection.call(refused).unwrap();
-        assert_eq!(said, Reply::Error("ERR refused: unsupported".into()));
-    }
-    assert_eq!(cluster.call(2, &["GET", &keys[3]]), one);
+    let all = KEYS as i64;
+    assert_eq!(
+        cluster.call(1, &over("EXISTS", &keys, None)),
+        Reply::Int(all)
+    );
+    assert_eq!(
+        cluster.call(2, &over("UNLINK", &keys, None)),
+        Reply::Int(all)
+    );
+    assert_eq!(cluster.call(0, &["DBSIZE"]), Reply::Int(0));
     cluster.assert_replicas_agree(3);
 }

@@ -136,6 +136,8 @@ pub trait Agreement: Log + Sized {
     type EpochView;
     /// Whether each epoch begins with a marker in the log.
     const HAS_MARKERS: bool;
+    /// Whether commands over several partitions are executed: dead ones can be told from those that still come.
+    const SPANS: bool = true;
     /// Whether there are reads without the log.
     const BOUNDS_READS: bool = false;
     /// Who is told what this replica's disk holds.

@@ -93,6 +93,8 @@ pub(crate) struct Execution<A> {
     met: Epoch,
     /// The last active epoch, and where it begins.
     begins: (Epoch, Instance),
+    /// The same where epochs have no markers: beyond lies nothing that was stamped before.
+    sealed: (Epoch, Instance),
     sessions: Sessions,
     /// Behind the last session operation that was executed: others should learn of it soon.
     operations: Instance,
@@ -113,7 +115,7 @@ pub(crate) struct Execution<A> {
     reader_waits: bool,
     /// Since the last commit, commands have waited for the next one.
     is_held: bool,
-    /// Whether commands over several partitions can be judged: only epochs' markers end the wait for one's place.
+    /// Whether commands over several partitions can be judged.
     spans: bool,
     /// What was executed, for a replica that takes this one's state over.
     kept: Option<Vec<u8>>,
@@ -160,6 +162,7 @@ impl<A: Application> Execution<A> {
             marker,
             met: marker,
             begins: (0, 0),
+            sealed: (0, 0),
             sessions,
             operations: 0,
             spanning: Spanning::new(outcomes),
@@ -194,9 +197,9 @@ impl<A: Application> Execution<A> {
         })
     }
 
-    /// Of a group whose epochs have no markers in the log: commands over several partitions are answered
-    /// `unsupported`. [V-ALIVE]
-    pub fn without_markers(mut self) -> Self {
+    /// Of a group in which nobody could judge commands over several partitions: they are answered `unsupported`.
+    /// [X-MULTI]
+    pub fn alone(mut self) -> Self {
         self.spans = false;
         self
     }
@@ -255,7 +258,7 @@ impl<A: Application> Execution<A> {
         self.now = now;
         self.replies.answers = log.answers();
         let end = self.end_of_run(log);
-        while self.next < end && self.has_room() {
+        while self.next < end && self.has_room() && self.may_take_next() {
             let Some(value) = log.entry(self.next) else {
                 break;
             };
@@ -288,7 +291,11 @@ impl<A: Application> Execution<A> {
     }
 
     fn end_of_run(&mut self, log: &impl Log) -> Instance {
-        self.stable = self.stable.max(log.stable());
+        if log.stable() > self.stable {
+            self.stable = log.stable();
+            // What was passed ahead of it counts now.
+            self.answer_siblings();
+        }
         let ready = log.ready();
         match ready > self.stable && self.may_run_ahead() {
             true => ready,
@@ -307,12 +314,19 @@ impl<A: Application> Execution<A> {
     }
 
     /// Whether something waits until more of the log is stable: execution, front ends' answers, whoever reads the
-    /// state, or whoever is to hear of a session.
+    /// state, siblings, or whoever is to hear of a session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
         let awaited = self.operations.max(self.replies.awaited);
         let waits = self.replies.waits || self.reader_waits || awaited > self.stable;
+        let waits = waits || self.siblings_wait_for_stable();
         is_held && !self.stands_still() || waits
+    }
+
+    /// Whether the next value may be executed: the first one that isn't stable only once all copies that were passed are
+    /// committed, so that nothing takes back what siblings count on. [V-KEPT]
+    fn may_take_next(&mut self) -> bool {
+        self.next < self.stable || !self.spanning.has_passed || self.commit().is_ok()
     }
 
     /// Whether the batch isn't full, and nothing else stands in the way.
@@ -575,6 +589,7 @@ impl<A: Application> Execution<A> {
         self.final_error(result)?;
         self.sessions.committed();
         self.statistics.commits += 1;
+        self.spanning.has_passed = false;
         self.is_held = false;
         self.committed = self.next;
         self.commands_committed = self.statistics.commands;

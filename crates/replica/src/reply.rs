@@ -73,6 +73,8 @@ pub(crate) enum Place {
     Slot(Instance),
     /// The log of a view up to this slot: a READ, which has no slot of its own.
     Read(Round, Instance),
+    /// What never changes.
+    Final,
 }
 
 /// The replies of one batch.
@@ -106,7 +108,7 @@ impl Place {
     fn may_change(self, stable: Instance, answers: Answers) -> bool {
         let slot = match self {
             Place::Slot(slot) => slot,
-            Place::Read(..) => return false,
+            Place::Read(..) | Place::Final => return false,
         };
         answers != Answers::AtHome && slot >= stable
     }
@@ -115,7 +117,7 @@ impl Place {
     /// [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
         let (view, slot, is_read) = match (self, answers) {
-            (Place::Slot(_), Answers::AtHome) => return Some(None),
+            (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => return Some(None),
             (Place::Slot(slot), _) if slot < stable => return Some(None),
             (Place::Slot(slot), Answers::Here(view)) => (view, slot, false),
             // Also where all of it is stable: what makes a read the latest is that its view goes on.
@@ -136,9 +138,13 @@ impl Replies {
 
     pub fn push(&mut self, to: ReplyTo, client: u64, request: u64, status: Status, bytes: &[u8]) {
         // That replica tells its front end itself, once this is stable. [N-RETRY]
-        if let (ReplyTo::Node(_), Place::Slot(slot)) = (to, self.place) {
-            self.awaited = self.awaited.max(slot + 1);
-            return;
+        match (to, self.place) {
+            (ReplyTo::Node(_), Place::Slot(slot)) => {
+                self.awaited = self.awaited.max(slot + 1);
+                return;
+            }
+            (ReplyTo::Node(_), Place::Final) => return,
+            _ => {}
         }
         self.bytes.extend_from_slice(bytes);
         self.entries.push(Entry {

@@ -55,9 +55,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// As [`Worker::open`], by whatever protocol the group agrees.
     pub fn open_in(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
         let execution = Execution::open(settings, app, now)?;
-        let execution = match G::HAS_MARKERS {
+        let execution = match G::SPANS {
             true => execution,
-            false => execution.without_markers(),
+            false => execution.alone(),
         };
         Ok(Worker {
             nonce,
@@ -171,14 +171,18 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.agreement.set_lane(now, epoch, lane);
     }
 
-    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored.
-    /// Tell what was given up first. Where epochs have no markers, where they begin means nothing. [X-BEGIN]
-    pub fn begins(&mut self, epoch: Epoch, at: Instance) {
+    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored. Says whether it is news.
+    /// Tell what was given up first. Where epochs have no markers that judges commands over several partitions, in place of
+    /// these. [X-BEGIN] [V-SEALED]
+    pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if !G::HAS_MARKERS {
-            self.execution.is_active(epoch);
-        } else if self.execution.begins(epoch, at) {
+            return self.execution.seals(epoch, at);
+        }
+        let is_news = self.execution.begins(epoch, at);
+        if is_news {
             self.agreement.begins(at);
         }
+        is_news
     }
 
     /// Whether this worker has stopped since an epoch begins below what it has executed.

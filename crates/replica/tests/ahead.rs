@@ -5,256 +5,11 @@
 mod common;
 
 use common::siblings::{Replica, SESSION, stamped};
+use common::written::*;
 use common::*;
-use paxos::{
-    Epoch, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason, Round,
-    Time, To, Verdict,
-};
+use paxos::{Flags, Instance, PartitionId};
 use replica::protocol::ReplyAddress;
-use replica::{
-    Agreement, Application, Decided, Log, News, Restored, Settings, SiblingMessage, Stepped,
-    Wanted, Worker,
-};
-use std::ops::Range;
-
-// ---- A log that the test writes
-
-/// A PHASE2A puts a value at its instance, in place of what was there and of everything behind. A DELIVER says that
-/// everything below its instance is stable.
-struct Written {
-    log: Vec<(Header, Vec<u8>)>,
-    stable: Instance,
-    changed: Option<Instance>,
-}
-
-impl Log for Written {
-    fn entry(&self, inst: Instance) -> Option<Decided<'_>> {
-        let (header, value) = self.log.get(inst as usize)?;
-        Some(Decided {
-            inst,
-            flags: header.flags,
-            client: header.client,
-            request: header.request,
-            value,
-        })
-    }
-
-    fn ready(&self) -> Instance {
-        self.log.len() as Instance
-    }
-
-    fn stable(&self) -> Instance {
-        self.stable
-    }
-}
-
-impl Agreement for Written {
-    type EpochView = ();
-    const HAS_MARKERS: bool = true;
-    const TRIM_TO: &'static [To] = &[];
-
-    fn open(_: &Settings, _: u64, _: Instance, _: Time) -> Written {
-        Written {
-            log: Vec::new(),
-            stable: 0,
-            changed: None,
-        }
-    }
-
-    fn step<'p>(&mut self, _: Time, packet: &Packet<'p>, _: &mut impl Outbox) -> Stepped<'p> {
-        let h = packet.header;
-        match h.msgtype {
-            MsgType::Phase2a => {
-                assert!(h.inst >= self.stable && h.inst <= self.ready());
-                if h.inst < self.ready() {
-                    self.log.truncate(h.inst as usize);
-                    self.changed = Some(h.inst);
-                }
-                self.log.push((h, packet.value.to_vec()));
-            }
-            MsgType::Deliver => self.stable = self.stable.max(h.inst),
-            _ => return Stepped::dropped(Reason::NotForRole),
-        }
-        Stepped {
-            verdict: Verdict::Changed,
-            news: News::Kept,
-        }
-    }
-
-    fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
-        Stepped::dropped(Reason::NotForRole)
-    }
-
-    fn wants_votes(&self) -> bool {
-        false
-    }
-
-    fn keep(&mut self, _: &Decided<'_>) {
-        panic!("none was handed over");
-    }
-
-    fn executed(&mut self, _: Instance) {}
-
-    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
-
-    fn end_batch(&mut self, _: Time, _: bool, _: &mut impl Outbox) -> bool {
-        false
-    }
-
-    fn tick(&mut self, _: Time, _: &mut impl Outbox) -> bool {
-        false
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-
-    fn configure(&mut self, _: Time, _: &[()], _: Epoch) -> bool {
-        false
-    }
-
-    fn epoch(&self) -> Option<Epoch> {
-        None
-    }
-
-    fn replicas(&self) -> Vec<NodeId> {
-        Vec::new()
-    }
-
-    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
-
-    fn begins(&mut self, _: Instance) {}
-
-    fn begun_by(&mut self, _: Round, _: Instance) {}
-
-    fn give_up(&mut self, _: Range<Instance>) {}
-
-    fn restored(&mut self, _: Instance) {}
-
-    fn wanted(&self) -> Wanted {
-        Wanted::default()
-    }
-
-    fn floor(&self) -> Instance {
-        0
-    }
-
-    fn take_rewind(&mut self) -> Option<Instance> {
-        self.changed.take()
-    }
-
-    fn waiting(&self) -> usize {
-        0
-    }
-
-    fn repaired(&self) -> u64 {
-        0
-    }
-}
-
-// ---- A worker on it
-
-struct Ahead<A> {
-    worker: Worker<A, Written>,
-    settings: Settings,
-    /// What its log holds, and how far it is stable.
-    log: Vec<Value>,
-    stable: Instance,
-    now: Time,
-    out: Out,
-}
-
-impl<A: Application> Ahead<A> {
-    fn new(settings: Settings, app: A) -> Ahead<A> {
-        Ahead {
-            worker: Worker::open_in(settings.clone(), app, 1, 0).unwrap(),
-            settings,
-            log: Vec::new(),
-            stable: 0,
-            now: 0,
-            out: Out::default(),
-        }
-    }
-
-    /// A new process with the same log.
-    fn restart(&mut self, app: A) {
-        self.worker = Worker::open_in(self.settings.clone(), app, 1, self.now).unwrap();
-        for (at, value) in self.log.clone().iter().enumerate() {
-            self.write(at, value);
-        }
-        self.show_stable();
-    }
-
-    fn write(&mut self, at: usize, (flags, client, request, bytes): &Value) {
-        let header = Header {
-            msgtype: MsgType::Phase2a,
-            pid: self.settings.pid,
-            inst: at as Instance,
-            flags: *flags,
-            client: *client,
-            request: *request,
-            ..deliver_header()
-        };
-        self.step(&header, bytes);
-    }
-
-    fn step(&mut self, header: &Header, bytes: &[u8]) {
-        let datagram = header.datagram(bytes);
-        let packet = Packet::parse(&datagram).unwrap();
-        let verdict = self.worker.step(self.now, &packet, &mut self.out);
-        assert_eq!(verdict, Verdict::Changed);
-    }
-
-    /// Puts a value at `at`, in place of everything from there on.
-    fn put(&mut self, at: usize, value: Value) {
-        self.write(at, &value);
-        self.log.truncate(at);
-        self.log.push(value);
-    }
-
-    fn push(&mut self, client: u64, request: u64, bytes: &[u8]) {
-        let value = (Flags::NONE, client, request, bytes.to_vec());
-        self.put(self.log.len(), value);
-    }
-
-    fn noop(&mut self) {
-        self.put(self.log.len(), (Flags::NOOP, 0, 0, Vec::new()));
-    }
-
-    fn stable_below(&mut self, end: Instance) {
-        self.stable = end;
-        self.show_stable();
-    }
-
-    fn show_stable(&mut self) {
-        let header = Header {
-            pid: self.settings.pid,
-            inst: self.stable,
-            flags: Flags::NOOP,
-            ..deliver_header()
-        };
-        self.step(&header, &[]);
-    }
-
-    fn finish(&mut self) -> Vec<Reply> {
-        self.worker.finish_batch(self.now, &mut self.out).unwrap();
-        std::mem::take(&mut self.out.replies)
-    }
-
-    /// Everything that is due by time, the commit included.
-    fn tick(&mut self) {
-        self.now += SECOND;
-        self.worker.tick(self.now, &mut self.out).unwrap();
-    }
-}
-
-fn ahead_settings() -> Settings {
-    Settings {
-        answers_wait: false,
-        checkpoint_every: 16,
-        ..settings(REPLICAS[0])
-    }
-}
+use replica::{Restored, Settings, SiblingMessage, Worker};
 
 // ---- Random logs
 
@@ -557,45 +312,84 @@ fn nothing_is_kept_for_another_replica_that_is_not_stable() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// What siblings are told can't be taken back; and outcomes are what the records say.
+/// What lies behind a copy is taken back, and the copy itself is not: siblings count on that. [V-STABLE] [V-KEPT]
 #[test]
-fn a_copy_waits_until_it_is_stable_and_its_outcome_goes_with_what_is_taken_back() {
-    let mut zero = Replica::new(2);
-    let vector = [(0, 1), (1, 1)];
-    let copy = stamped(1, &vector, &command(5));
-    zero.at(0).give(1, Flags::MULTI, (SESSION, 5), &copy);
-
+fn a_copy_waits_until_it_is_stable_and_then_it_stays_passed() {
+    let (mut zero, copy) = zero_at_its_copy();
     let disk = Disk::default();
+    let mut one = partition_one(&disk);
+    one.put(1, copy);
+    assert_eq!(says_to_zero(&mut one), 0, "it isn't stable");
+    one.stable_below(2);
+    one.push(SESSION, 9, &command(9));
+    exchange(&mut zero, &mut one);
+    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
+    assert_eq!(disk.committed().tally.by_command.get(&5), Some(&1));
+    assert_eq!(disk.committed().tally.by_command.get(&9), None);
+
+    one.put(2, (Flags::NOOP, 0, 0, Vec::new()));
+    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
+    assert_eq!(says_to_zero(&mut one), 0, "nobody is asked again");
+    let tally = &one.worker.application().tally;
+    assert_eq!((tally.by_command[&5], tally.total), (1, 1));
+    assert_eq!(zero.at(0).times(5), 1);
+}
+
+/// In another log the copy may be there. [V-STABLE]
+#[test]
+fn a_place_that_was_passed_ahead_of_what_is_stable_says_nothing() {
+    for is_lost in [false, true] {
+        let (mut zero, copy) = zero_at_its_copy();
+        let mut one = partition_one(&Disk::default());
+        one.noop();
+        exchange(&mut zero, &mut one);
+        assert_eq!((zero.at(0).worker.next(), one.worker.next()), (1, 2));
+        if !is_lost {
+            one.put(1, copy);
+        }
+        one.stable_below(2);
+        exchange(&mut zero, &mut one);
+        assert_eq!((zero.at(0).worker.next(), one.worker.next()), (2, 2));
+        let times = u64::from(!is_lost);
+        assert_eq!(zero.at(0).times(5), times);
+        assert_eq!(one.worker.application().tally.total, times);
+    }
+}
+
+/// Nothing more comes of what an earlier session has stamped there. [V-SEALED]
+#[test]
+fn where_a_later_session_begins_ends_the_wait_for_a_copy() {
+    for (session, begins, ends) in [(2, 1, true), (2, 2, false), (1, 1, false)] {
+        let (mut zero, _) = zero_at_its_copy();
+        let mut one = partition_one(&Disk::default());
+        exchange(&mut zero, &mut one);
+        assert!(one.worker.begins(session, begins));
+        assert!(!one.worker.begins(session, begins), "it is no news");
+        exchange(&mut zero, &mut one);
+        let next = zero.at(0).worker.next();
+        assert_eq!(next, if ends { 2 } else { 1 }, "{session} {begins}");
+        assert_eq!(zero.at(0).times(5), 0);
+    }
+}
+
+/// Partition 0 of a replica, where it stands at a copy of command 5 that also has slot 1 of partition 1; and that copy.
+fn zero_at_its_copy() -> (Replica, Value) {
+    let mut zero = Replica::new(2);
+    let copy = stamped(1, &[(0, 1), (1, 1)], &command(5));
+    zero.at(0).give(1, Flags::MULTI, (SESSION, 5), &copy);
+    (zero, (Flags::MULTI, SESSION, 5, copy))
+}
+
+/// Partition 1 of the same replica, in which a session is open.
+fn partition_one(disk: &Disk) -> Ahead<Durable> {
     disk.with(|d| d.spans = true);
     let mut settings = ahead_settings();
     settings.deployment.partitions = 2;
     settings.pid = 1;
-    let mut one = Ahead::new(settings, Durable::open(&disk));
-    let op = open(false, 64, ReplyAddress::default()).to_bytes();
-    one.push(7, 0, &op);
-    one.put(1, (Flags::MULTI, SESSION, 5, copy));
-    assert_eq!(says_to_zero(&mut one), 0, "it isn't stable");
-    one.stable_below(2);
-    one.push(SESSION, 9, &command(9));
-
-    // Passed, but not committed: both parts of it go.
-    exchange(&mut zero, &mut one);
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
-    one.put(2, (Flags::NOOP, 0, 0, Vec::new()));
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (1, 0));
-    assert_eq!(one.worker.application().tally, Tally::default());
-    exchange(&mut zero, &mut one);
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
-
-    // Committed: it stays, and nobody is asked again.
-    one.stable_below(3);
-    one.tick();
-    one.push(SESSION, 9, &command(9));
-    one.put(3, (Flags::NOOP, 0, 0, Vec::new()));
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (4, 1));
-    assert_eq!(says_to_zero(&mut one), 0);
-    assert_eq!(one.worker.application().tally.by_command[&5], 1);
-    assert_eq!(zero.at(0).times(5), 1);
+    let mut one = Ahead::new(settings, Durable::open(disk));
+    one.push(7, 0, &open(false, 64, ReplyAddress::default()).to_bytes());
+    one.stable_below(1);
+    one
 }
 
 /// How many messages partition 1 has for partition 0, but for how far it is on disk.

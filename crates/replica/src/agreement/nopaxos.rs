@@ -54,6 +54,9 @@ pub struct NoPaxos {
     durable: Instance,
     /// Everything below is given up. [F-ANEW]
     given_up: Instance,
+    /// The last place here of a command over several partitions of which another partition has told, and the round that
+    /// stamped it.
+    begun: (Round, Instance),
     /// The view of the memory that was read from a disk, and what it knew to be stable.
     found: (Round, Instance),
     /// When time was last looked at, and whether it is to be at once.
@@ -138,6 +141,7 @@ impl Agreement for NoPaxos {
             executed: next,
             durable: next,
             given_up: 0,
+            begun: (Round::NONE, 0),
             found: (Round::NONE, 0),
             now,
             is_due: false,
@@ -226,9 +230,8 @@ impl Agreement for NoPaxos {
     }
 
     fn begun_by(&mut self, round: Round, place: Instance) {
-        if round == view::stamp(self.replica.view()) {
-            self.replica.stamped(self.now, place.saturating_add(1));
-        }
+        self.begun = self.begun.max((round, place));
+        self.look_for_begun();
     }
 
     // ---- Time
@@ -260,6 +263,7 @@ impl Agreement for NoPaxos {
         for slots in self.receiver.missing(now, MAX_MISSING) {
             slots.for_each(|slot| self.replica.dropped(now, slot));
         }
+        self.look_for_begun();
         let mut looped = looped(&self.settings, &mut self.to_self, out);
         self.replica.tick(now, &mut looped);
         self.ask_sequencer(now, out);
@@ -393,6 +397,15 @@ impl NoPaxos {
                 true => REORDER_WAIT,
                 false => 0,
             });
+    }
+
+    /// Another partition has a copy, so its place here was stamped. Whoever hears that in a change of views looks for it
+    /// in the next one. [V-GAP]
+    fn look_for_begun(&mut self) {
+        let (round, place) = self.begun;
+        if round == view::stamp(self.replica.view()) && place >= self.replica.next() {
+            self.replica.stamped(self.now, place.saturating_add(1));
+        }
     }
 
     // ---- A memory that is stored

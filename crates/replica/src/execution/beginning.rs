@@ -35,11 +35,17 @@ impl<A: Application> Execution<A> {
         true
     }
 
-    /// Tells the last active epoch, where epochs have no markers: their beginnings say nothing.
-    pub fn is_active(&mut self, epoch: Epoch) {
-        if epoch > self.begins.0 {
-            self.begins = (epoch, Instance::MAX);
+    /// Tells the last active epoch, where epochs have no markers. Whoever has executed more than where it begins is no
+    /// cause for alarm, as it may be ahead. What was stamped before that epoch lies below, in every log that can become
+    /// stable. [V-SEALED]
+    pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
+        if epoch <= self.begins.0 {
+            return false;
         }
+        self.begins = (epoch, Instance::MAX);
+        self.sealed = (epoch, at);
+        self.answer_siblings();
+        true
     }
 
     /// The largest epoch whose marker was executed.

@@ -12,6 +12,7 @@ use crate::application::{Application, Error, Part};
 use crate::outcome::{Executed, Outcome, Outcomes};
 use crate::parts;
 use crate::protocol::Status;
+use crate::reply::Place;
 use crate::session::At;
 use crate::sibling::{Copy, SiblingMessage};
 use paxos::{Instance, PartitionId, Time};
@@ -28,6 +29,8 @@ pub(super) struct Spanning {
     pub mail: Vec<(PartitionId, SiblingMessage)>,
     /// What siblings were told to survive a power failure.
     told_synced: Option<Instance>,
+    /// Whether a copy was passed since the last commit.
+    pub has_passed: bool,
 }
 
 struct Met {
@@ -59,6 +62,7 @@ impl Spanning {
             outcomes,
             mail: Vec::new(),
             told_synced: None,
+            has_passed: false,
         }
     }
 
@@ -183,10 +187,13 @@ impl<A: Application> Execution<A> {
     }
 
     /// Whether a copy takes no effect by what this partition alone knows: it doesn't name this place, or lies
-    /// behind the marker of a later epoch. The marker of one that lies before it here says the same to a
-    /// sibling that has got further. [V-ALIVE] [V-MARKER]
+    /// behind the marker of a later epoch, or where a later epoch without markers has begun. The marker of one that lies
+    /// before it here says the same to a sibling that has got further. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
-        copy.place_in(self.settings.pid) != Some(inst) || self.marker > copy.round.epoch()
+        let (sealed, at) = self.sealed;
+        copy.place_in(self.settings.pid) != Some(inst)
+            || self.marker > copy.round.epoch()
+            || sealed > copy.round.epoch() && at <= inst
     }
 
     fn is_lowest(&self, copy: &Copy) -> bool {
@@ -249,6 +256,8 @@ impl<A: Application> Execution<A> {
             return true;
         };
         let answer = match (self.spanning.met_at(place), self.next > place) {
+            // Another log may have the copy there. [V-STABLE]
+            (_, true) if place >= self.stable => return false,
             (_, true) => match self.spanning.outcomes.of(place, copy) {
                 Some(outcome) => SiblingMessage::Alive(outcome.clone()),
                 None => SiblingMessage::Dead(copy.clone()),
@@ -260,10 +269,22 @@ impl<A: Application> Execution<A> {
             (None, _) => return false,
         };
         if matches!(answer, SiblingMessage::Dead(_)) && self.is_lowest(copy) {
+            let place = std::mem::replace(&mut self.replies.place, Place::Final);
             self.sessions.died(copy, &mut self.replies);
+            self.replies.place = place;
         }
         self.spanning.mail.push((question.from, answer));
         true
+    }
+
+    /// Whether a sibling asks for a place that was passed ahead of what is stable. [V-STABLE]
+    pub(super) fn siblings_wait_for_stable(&self) -> bool {
+        let unstable = self.stable..self.next;
+        let is_ahead = |q: &Question| {
+            let place = q.copy.place_in(self.settings.pid);
+            place.is_some_and(|place| unstable.contains(&place))
+        };
+        !unstable.is_empty() && self.spanning.questions.iter().any(is_ahead)
     }
 
     /// All workers of this replica stand still in an install, and have got what they said to one another
@@ -289,6 +310,7 @@ impl<A: Application> Execution<A> {
     /// It leaves nothing, and whoever sent it is to send it again. [V-DEAD]
     fn pass_dead(&mut self, copy: &Copy) {
         self.spanning.met = None;
+        self.spanning.has_passed = true;
         if self.is_lowest(copy) {
             self.sessions.died(copy, &mut self.replies);
         }
@@ -313,6 +335,7 @@ impl<A: Application> Execution<A> {
             self.app.apply(effect)?;
         }
         self.spanning.met = None;
+        self.spanning.has_passed = true;
         if copy.places.len() > 1 {
             self.spanning.outcomes.keep(inst, outcome);
         }
@@ -408,9 +431,10 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Another replica's state has taken the place of this partition's.
+    /// Another replica's state has taken the place of this partition's, or what ran ahead was taken back.
     pub(super) fn replace_outcomes(&mut self, stored: Vec<(Instance, Outcome)>) {
         self.spanning.met = None;
+        self.spanning.has_passed = false;
         self.spanning.outcomes.replace(stored);
         self.answer_siblings();
     }

@@ -4,6 +4,7 @@
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 pub mod siblings;
+pub mod written;
 
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A worker that may run ahead of what is stable, on a log that the test writes.
+
+use super::*;
+use paxos::{Epoch, Reason};
+use replica::{Agreement, Decided, Log, News, Stepped, Wanted};
+use std::ops::Range;
+
+/// A PHASE2A puts a value at its instance, in place of what was there and of everything behind. A DELIVER says that
+/// everything below its instance is stable.
+pub struct Written {
+    log: Vec<(Header, Vec<u8>)>,
+    stable: Instance,
+    changed: Option<Instance>,
+}
+
+impl Log for Written {
+    fn entry(&self, inst: Instance) -> Option<Decided<'_>> {
+        let (header, value) = self.log.get(inst as usize)?;
+        Some(Decided {
+            inst,
+            flags: header.flags,
+            client: header.client,
+            request: header.request,
+            value,
+        })
+    }
+
+    fn ready(&self) -> Instance {
+        self.log.len() as Instance
+    }
+
+    fn stable(&self) -> Instance {
+        self.stable
+    }
+}
+
+impl Agreement for Written {
+    type EpochView = ();
+    const HAS_MARKERS: bool = false;
+    const TRIM_TO: &'static [To] = &[];
+
+    fn open(_: &Settings, _: u64, _: Instance, _: Time) -> Written {
+        Written {
+            log: Vec::new(),
+            stable: 0,
+            changed: None,
+        }
+    }
+
+    fn step<'p>(&mut self, _: Time, packet: &Packet<'p>, _: &mut impl Outbox) -> Stepped<'p> {
+        let h = packet.header;
+        match h.msgtype {
+            MsgType::Phase2a => {
+                assert!(h.inst >= self.stable && h.inst <= self.ready());
+                if h.inst < self.ready() {
+                    self.log.truncate(h.inst as usize);
+                    self.changed = Some(h.inst);
+                }
+                self.log.push((h, packet.value.to_vec()));
+            }
+            MsgType::Deliver => self.stable = self.stable.max(h.inst),
+            _ => return Stepped::dropped(Reason::NotForRole),
+        }
+        Stepped {
+            verdict: Verdict::Changed,
+            news: News::Kept,
+        }
+    }
+
+    fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
+        Stepped::dropped(Reason::NotForRole)
+    }
+
+    fn wants_votes(&self) -> bool {
+        false
+    }
+
+    fn keep(&mut self, _: &Decided<'_>) {
+        panic!("none was handed over");
+    }
+
+    fn executed(&mut self, _: Instance) {}
+
+    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
+
+    fn end_batch(&mut self, _: Time, _: bool, _: &mut impl Outbox) -> bool {
+        false
+    }
+
+    fn tick(&mut self, _: Time, _: &mut impl Outbox) -> bool {
+        false
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn configure(&mut self, _: Time, _: &[()], _: Epoch) -> bool {
+        false
+    }
+
+    fn epoch(&self) -> Option<Epoch> {
+        None
+    }
+
+    fn replicas(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+
+    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
+
+    fn begins(&mut self, _: Instance) {}
+
+    fn begun_by(&mut self, _: Round, _: Instance) {}
+
+    fn give_up(&mut self, _: Range<Instance>) {}
+
+    fn restored(&mut self, _: Instance) {}
+
+    fn wanted(&self) -> Wanted {
+        Wanted::default()
+    }
+
+    fn floor(&self) -> Instance {
+        0
+    }
+
+    fn take_rewind(&mut self) -> Option<Instance> {
+        self.changed.take()
+    }
+
+    fn waiting(&self) -> usize {
+        0
+    }
+
+    fn repaired(&self) -> u64 {
+        0
+    }
+}
+
+// ---- A worker on it
+
+pub struct Ahead<A> {
+    pub worker: Worker<A, Written>,
+    pub settings: Settings,
+    /// What its log holds, and how far it is stable.
+    pub log: Vec<Value>,
+    pub stable: Instance,
+    pub now: Time,
+    pub out: Out,
+}
+
+impl<A: Application> Ahead<A> {
+    pub fn new(settings: Settings, app: A) -> Ahead<A> {
+        Ahead {
+            worker: Worker::open_in(settings.clone(), app, 1, 0).unwrap(),
+            settings,
+            log: Vec::new(),
+            stable: 0,
+            now: 0,
+            out: Out::default(),
+        }
+    }
+
+    /// A new process with the same log.
+    pub fn restart(&mut self, app: A) {
+        self.worker = Worker::open_in(self.settings.clone(), app, 1, self.now).unwrap();
+        for (at, value) in self.log.clone().iter().enumerate() {
+            self.write(at, value);
+        }
+        self.show_stable();
+    }
+
+    fn write(&mut self, at: usize, (flags, client, request, bytes): &Value) {
+        let header = Header {
+            msgtype: MsgType::Phase2a,
+            pid: self.settings.pid,
+            inst: at as Instance,
+            flags: *flags,
+            client: *client,
+            request: *request,
+            ..deliver_header()
+        };
+        self.step(&header, bytes);
+    }
+
+    fn step(&mut self, header: &Header, bytes: &[u8]) {
+        let datagram = header.datagram(bytes);
+        let packet = Packet::parse(&datagram).unwrap();
+        let verdict = self.worker.step(self.now, &packet, &mut self.out);
+        assert_eq!(verdict, Verdict::Changed);
+    }
+
+    /// Puts a value at `at`, in place of everything from there on.
+    pub fn put(&mut self, at: usize, value: Value) {
+        self.write(at, &value);
+        self.log.truncate(at);
+        self.log.push(value);
+    }
+
+    pub fn push(&mut self, client: u64, request: u64, bytes: &[u8]) {
+        let value = (Flags::NONE, client, request, bytes.to_vec());
+        self.put(self.log.len(), value);
+    }
+
+    pub fn noop(&mut self) {
+        self.put(self.log.len(), (Flags::NOOP, 0, 0, Vec::new()));
+    }
+
+    pub fn stable_below(&mut self, end: Instance) {
+        self.stable = end;
+        self.show_stable();
+    }
+
+    fn show_stable(&mut self) {
+        let header = Header {
+            pid: self.settings.pid,
+            inst: self.stable,
+            flags: Flags::NOOP,
+            ..deliver_header()
+        };
+        self.step(&header, &[]);
+    }
+
+    pub fn finish(&mut self) -> Vec<Reply> {
+        self.worker.finish_batch(self.now, &mut self.out).unwrap();
+        std::mem::take(&mut self.out.replies)
+    }
+
+    /// Everything that is due by time, the commit included.
+    pub fn tick(&mut self) {
+        self.now += SECOND;
+        self.worker.tick(self.now, &mut self.out).unwrap();
+    }
+}
+
+pub fn ahead_settings() -> Settings {
+    Settings {
+        answers_wait: false,
+        checkpoint_every: 16,
+        ..settings(REPLICAS[0])
+    }
+}
