@@ -68,6 +68,22 @@ fn seeds_with_a_sequencer_and_power_cuts_are_sound() {
     are_sound(60, limits);
 }
 
+/// Commands over several partitions, each with a leader of its own. [V-STABLE] [V-SEALED] [V-KEPT] [V-GAP]
+#[test]
+fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
+    for (seeds, durable, courses) in [(80, false, false), (40, true, false), (80, false, true)] {
+        let limits = Limits {
+            ordered: true,
+            spanning: true,
+            durable: Some(durable),
+            courses,
+            reads: courses,
+            ..Limits::default()
+        };
+        are_sound(seeds, limits);
+    }
+}
+
 /// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their
 /// clients wait for answers. [W-DEPOSED] [S-EXPIRE]
 #[test]

@@ -74,12 +74,15 @@ pub struct Executions {
     commands: Vec<Command>,
     spanning: Records,
     acknowledged: u64,
+    /// Whether partitions show only what they have stored.
+    shows_stored: bool,
 }
 
 impl Executions {
-    /// An empty record.
-    pub fn new(partitions: u16) -> Executions {
+    /// An empty record. `shows_stored`: of replicas that show only what they have stored, each partition by itself.
+    pub fn new(partitions: u16, shows_stored: bool) -> Executions {
         Executions {
+            shows_stored,
             logs: (0..partitions).map(|_| Log::default()).collect(),
             commands: Vec::new(),
             spanning: Records::new(),
@@ -267,11 +270,7 @@ impl Executions {
         };
         let before = known.executed.replace(position);
         note_once(id, pid, before, position, findings);
-        if known.told.take().is_some_and(|told| told != answer) {
-            findings.report(Invariant::Acknowledged, || {
-                format!("a client was told something else for command {id} than {answer:x}, which is stored")
-            });
-        }
+        note_told(known, id, answer, findings);
         if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
             findings.report(Invariant::Agreement, || {
                 format!("replica {replica} executes command {id} otherwise than submitted")
@@ -294,18 +293,21 @@ impl Executions {
         findings: &mut Findings,
     ) {
         let id = command.id;
+        let shows_stored = self.shows_stored;
         let Executions { logs, spanning, .. } = self;
         let record = spanning.get_mut(&id).expect("asked for by the caller");
         let word =
             |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
-        let expected = record.part(pid, word);
         let (key, op) = (command.key, command.op);
-        if expected.map(|(key, after, answer)| (key, Op::Set(after), answer))
-            != Some((key, op, answer))
-        {
+        let is_right = match op {
+            Op::Set(after) if shows_stored => record.stores(pid, (key, after), answer, word),
+            Op::Set(after) => record.part(pid, word) == Some((key, after, answer)),
+            _ => false,
+        };
+        if !is_right {
             findings.report(Invariant::AllOrNothing, || {
                 format!(
-                    "replica {replica} executes command {id} in partition {pid} instance {inst} as {op:?} of {key} with answer {answer:x}; from the histories it is {expected:x?}"
+                    "replica {replica} executes command {id} in partition {pid} instance {inst} as {op:?} of {key} with answer {answer:x}; by the histories it is {record:x?}"
                 )
             });
             return;
@@ -319,6 +321,7 @@ impl Executions {
         let known = &mut self.commands[id as usize];
         if known.info.pid == pid {
             known.executed = Some(position);
+            note_told(known, id, answer, findings);
             note_ordered(log, id, known.info.ordered, findings);
         }
     }
@@ -556,6 +559,17 @@ fn note_once(
         findings.report(Invariant::InOrderOnce, || {
             format!(
                 "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
+            )
+        });
+    }
+}
+
+/// It is stored: a client that was told its answer before was told this one.
+fn note_told(command: &mut Command, id: u64, answer: u64, findings: &mut Findings) {
+    if command.told.take().is_some_and(|told| told != answer) {
+        findings.report(Invariant::Acknowledged, || {
+            format!(
+                "a client was told something else for command {id} than {answer:x}, which is stored"
             )
         });
     }

@@ -15,6 +15,16 @@ pub struct Record {
     comes_to: Option<(Vec<u64>, u64)>,
     /// By key: its position in the history of that partition.
     executed: Vec<Option<u64>>,
+    /// By key, where partitions show only what they have stored.
+    stored: Vec<Option<Stored>>,
+}
+
+/// What a partition has stored of it.
+#[derive(Clone, Copy, Debug)]
+struct Stored {
+    before: u64,
+    after: u64,
+    answer: u64,
 }
 
 /// All of them, by the number of the command.
@@ -24,6 +34,7 @@ impl Record {
     pub fn new(command: Spanning) -> Record {
         Record {
             executed: vec![None; command.keys.len()],
+            stored: vec![None; command.keys.len()],
             comes_to: None,
             command,
         }
@@ -42,12 +53,42 @@ impl Record {
     ) -> Option<(u64, u64, u64)> {
         let at = self.index(pid)?;
         let (_, key) = self.command.keys[at];
+        if let Some(stored) = self.stored[at] {
+            return Some((key, stored.after, stored.answer));
+        }
         let command = &self.command;
         let (after, answer) = self.comes_to.get_or_insert_with(|| {
             let words = command.keys.iter().map(|(pid, key)| word(*pid, *key));
             command.span.apply(&words.collect::<Vec<u64>>())
         });
         Some((key, after[at], *answer))
+    }
+
+    /// Where partitions show only what they have stored: one may show its part before another one shows what comes
+    /// before its own. So the parts are compared once all are there. False if they, or this one, can't be.
+    pub fn stores(
+        &mut self,
+        pid: PartitionId,
+        (key, after): (u64, u64),
+        answer: u64,
+        word: impl Fn(PartitionId, u64) -> u64,
+    ) -> bool {
+        let at = self.index(pid).filter(|at| self.command.keys[*at].1 == key);
+        let Some(at) = at else {
+            return false;
+        };
+        self.stored[at] = Some(Stored {
+            before: word(pid, key),
+            after,
+            answer,
+        });
+        let Some(all) = self.stored.iter().copied().collect::<Option<Vec<Stored>>>() else {
+            return true;
+        };
+        let before: Vec<u64> = all.iter().map(|part| part.before).collect();
+        let (words, answer) = self.command.span.apply(&before);
+        let fits = |(part, after): (&Stored, &u64)| (part.after, part.answer) == (*after, answer);
+        all.iter().zip(&words).all(fits)
     }
 
     /// Notes where it was executed in a partition; what was noted before.
@@ -65,6 +106,7 @@ impl Record {
     pub fn undone(&mut self, pid: PartitionId) {
         if let Some(at) = self.index(pid) {
             self.executed[at] = None;
+            self.stored[at] = None;
         }
     }
 

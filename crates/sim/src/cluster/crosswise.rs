@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A deliberate mistake of a leader: it stamps commands over several partitions in each of them by itself, so
+//! A deliberate mistake of a leader, or of a sequencer: it stamps commands over several partitions in each of them by itself, so
 //! that two of them lie crosswise.
 
 use paxos::wire::value::Vector;
@@ -16,7 +16,7 @@ pub struct Crosswise {
 type Places = Vec<(PartitionId, Instance)>;
 
 impl Crosswise {
-    /// Spoils what a leader sends: two commands over the same partitions exchange their places in the last one.
+    /// Spoils what is sent: two commands over the same partitions exchange their places in the last one.
     pub fn spoil(&mut self, out: &mut Outgoing) {
         let Some((round, second)) = stamped(out) else {
             return;
@@ -34,9 +34,11 @@ impl Crosswise {
     }
 }
 
-/// The round and the places of the command over several partitions that a leader sends, if it is one.
+/// The round and the places of the command over several partitions that is sent, if it is one.
 fn stamped(out: &Outgoing) -> Option<(Round, Places)> {
-    let is_copy = |h: &Header| h.msgtype == MsgType::Phase2a && h.flags.has(Flags::MULTI);
+    let is_copy = |h: &Header| {
+        matches!(h.msgtype, MsgType::Phase2a | MsgType::Ordered) && h.flags.has(Flags::MULTI)
+    };
     let (_, header, value) = out.iter().find(|(_, header, _)| is_copy(header))?;
     Some((header.rnd, Vector::parse(value).ok()?.iter().collect()))
 }

@@ -162,12 +162,16 @@ pub enum Mutation {
     LeaderSuffices,
     /// A client of NOPaxos that reads is content with the leader's answer.
     ReadsUnechoed,
+    /// Replicas of NOPaxos aren't told where a session has begun.
+    SealNotTold,
+    /// Replicas of NOPaxos are told that a session has begun before everything.
+    SealedTooLow,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 67] = [
+    pub const ALL: [Mutation; 69] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -235,6 +239,8 @@ impl Mutation {
         Mutation::FirstSlotNamed,
         Mutation::LeaderSuffices,
         Mutation::ReadsUnechoed,
+        Mutation::SealNotTold,
+        Mutation::SealedTooLow,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -246,6 +252,8 @@ impl Mutation {
             | Mutation::NumberIgnored => Some(Invariant::Alarm),
             // That nobody executes either command, and nothing behind them.
             Mutation::StampsCrosswise => Some(Invariant::Liveness),
+            // That the copies of a command wait for one that was never stamped.
+            Mutation::SealNotTold => Some(Invariant::Liveness),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 use paxos::nopaxos::Sequencer;
 use paxos::{Epoch, Packet, Program, Round, Verdict};
 
+use super::crosswise::Crosswise;
 use super::host::Host;
 use super::layout::Endpoint;
 use super::mutation::Mutation;
@@ -17,8 +18,9 @@ pub struct SequencerHost {
     role: Option<Sequencer>,
     nonce: u64,
     out: Outgoing,
-    /// For a mutation: what it was programmed with.
+    /// For mutations: what it was programmed with, and a command that waits for another one.
     programmed: Option<Program>,
+    crosswise: Crosswise,
 }
 
 impl SequencerHost {
@@ -30,6 +32,7 @@ impl SequencerHost {
             nonce: 0,
             out: Outgoing::default(),
             programmed: None,
+            crosswise: Crosswise::default(),
         }
     }
 
@@ -70,6 +73,7 @@ impl SequencerHost {
     /// The process dies.
     pub fn crash(&mut self) {
         self.role = None;
+        self.crosswise = Crosswise::default();
     }
 
     /// A session is handed to it.
@@ -107,6 +111,9 @@ impl SequencerHost {
             world.judge(self.host.endpoint(0), damaged, verdict, || {
                 before == *sequencer
             });
+        }
+        if world.mutated(Mutation::StampsCrosswise) {
+            self.crosswise.spoil(&mut self.out);
         }
         let at = self.host.endpoint(0);
         let who = Sender::Proposer(self.host.process);

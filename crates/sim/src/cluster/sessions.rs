@@ -9,7 +9,7 @@ use replica::NoPaxos;
 
 use super::Cluster;
 use super::layout::{NodeIndex, node_id};
-use super::mutation::Mutation;
+use super::mutation::{self, Mutation};
 use super::replica::ReplicaHost;
 use super::world::Event;
 use crate::observe::Observed;
@@ -98,6 +98,17 @@ impl Sessions {
             earlier.iter_mut().for_each(|s| s.stage = Stage::Writing);
         }
         told
+    }
+
+    /// The last active one, and where each partition began.
+    fn active(&self) -> Option<(Epoch, Vec<Instance>)> {
+        let active = self
+            .records
+            .iter()
+            .rev()
+            .find(|record| record.is_active())?;
+        let ends = active.begun.iter().flatten().map(|(_, end)| *end);
+        Some((active.session.number, ends.collect()))
     }
 
     /// Those of which a view may need f+1 members.
@@ -282,11 +293,13 @@ impl Cluster<NoPaxos> {
             false => self.sessions.told(pid),
         };
         let told: Vec<Vec<Session>> = self.world.pids().map(told).collect();
+        let active = mutation::ordered::told_as_begun(&self.world, self.sessions.active());
         for n in 0..self.replicas.len() {
             if self.reaches_node(self.replicas[n].host.at) {
                 self.sessions.numbers += 1;
                 let number = u64::from(self.sessions.last()) << 32 | self.sessions.numbers;
-                self.replicas[n].told_sessions(&mut self.world, &told, sequencer, number);
+                let replica = &mut self.replicas[n];
+                replica.told_sessions(&mut self.world, &told, active.as_ref(), sequencer, number);
             }
         }
         let mut to_clients = told.clone();

@@ -254,7 +254,7 @@ impl World {
                 0 => 0,
                 _ => scenario.partitions.into(),
             }),
-            executions: Executions::new(scenario.partitions.into()),
+            executions: Executions::new(scenario.partitions.into(), scenario.sequencers > 0),
             beginnings: Beginnings::default(),
             issued: Vec::new(),
             findings: Findings {

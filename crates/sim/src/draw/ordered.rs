@@ -23,6 +23,9 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         replicas: *rng.pick(&[3, 3, 3, 5]),
         ..drawn
     };
+    if limits.spanning {
+        scenario.partitions = 2 + (seed % 2) as u8;
+    }
     let duration = rng.between(400, 3_000) * MILLISECOND;
     let mut actions = Vec::new();
     load(&scenario, duration, 1, &mut rng, &mut actions);
@@ -41,6 +44,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
             power_cuts(&scenario, duration, &mut rng, &mut actions);
         }
     }
+    super::spanning(&scenario, duration, 1, &mut actions);
     reads(&scenario, duration, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }

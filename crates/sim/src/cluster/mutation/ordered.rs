@@ -7,6 +7,7 @@ use paxos::wire::value::packed_items;
 use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Round};
 
 use super::Mutation;
+use crate::cluster::world::World;
 
 /// Slots that a follower claims beyond those that it has.
 const CLAIMED: u64 = 4;
@@ -75,6 +76,20 @@ pub fn answers_at_once(mutation: Mutation, packet: &Packet<'_>, own: Member) -> 
         value_len: 0,
         ..h
     })
+}
+
+/// Where replicas are told that the last active session has begun.
+pub fn told_as_begun(
+    world: &World,
+    active: Option<(Epoch, Vec<Instance>)>,
+) -> Option<(Epoch, Vec<Instance>)> {
+    let (session, mut begun) = active?;
+    match world.mutation {
+        Some(Mutation::SealNotTold) => return None,
+        Some(Mutation::SealedTooLow) => begun.fill(0),
+        _ => {}
+    }
+    Some((session, begun))
 }
 
 /// A VIEW_CHANGE once more, as if another member of its session had sent it.

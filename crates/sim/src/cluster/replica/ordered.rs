@@ -2,7 +2,7 @@
 //! What is particular to replicas that agree by NOPaxos.
 
 use paxos::nopaxos::{Session, Started, Status};
-use paxos::{Instance, Member, PartitionId, Round};
+use paxos::{Epoch, Instance, Member, PartitionId, Round};
 use replica::NoPaxos;
 use test_world::committed::Content;
 
@@ -32,11 +32,13 @@ impl ReplicaHost<NoPaxos> {
         replica.leads().then(|| (replica.view(), replica.next()))
     }
 
-    /// It hears of the sessions, by partition, of who stamps, and gets a number for its disk.
+    /// It hears of the sessions, by partition, of where the last active one has begun, of who stamps, and gets a number
+    /// for its disk.
     pub fn told_sessions(
         &mut self,
         world: &mut World,
         told: &[Vec<Session>],
+        active: Option<&(Epoch, Vec<Instance>)>,
         sequencer: Option<NodeIndex>,
         number: u64,
     ) {
@@ -45,10 +47,18 @@ impl ReplicaHost<NoPaxos> {
         }
         self.host.leader = sequencer.or(self.host.leader);
         let now = self.host.now(world);
+        let mut is_news = false;
         for (pid, sessions) in told.iter().enumerate() {
             if let Some(worker) = &mut self.shards[pid].worker {
+                if let Some((session, ends)) = active {
+                    is_news |= worker.begins(*session, ends[pid]);
+                }
                 worker.configure(now, sessions);
             }
+        }
+        if is_news {
+            // What siblings are told of it leaves.
+            (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
         }
         self.wake_up(now);
         self.take_incarnation(world, number);
