@@ -84,15 +84,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together. `groups_in_one`:
-    /// the keys of a group are in one partition.
-    pub fn start(
-        servers: &[Server],
-        clients: u32,
-        rate: f64,
-        seed: u64,
-        groups_in_one: bool,
-    ) -> Load {
+    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together.
+    pub fn start(servers: &[Server], clients: u32, rate: f64, seed: u64) -> Load {
         let shared = Arc::new(Shared {
             start: Instant::now(),
             stop: AtomicBool::new(false),
@@ -110,7 +103,6 @@ impl Load {
                     rng: rng.fork(u64::from(number)),
                     sequence: 0,
                     pause: Duration::from_secs_f64(f64::from(clients) / rate),
-                    groups_in_one,
                     shared: shared.clone(),
                     history: Vec::new(),
                 };
@@ -138,7 +130,6 @@ struct Client {
     sequence: u64,
     /// After each command.
     pause: Duration,
-    groups_in_one: bool,
     shared: Arc<Shared>,
     history: Vec<Event>,
 }
@@ -245,11 +236,6 @@ impl Client {
         let time = self.shared.start.elapsed().as_secs() / SECONDS_OF_A_KEY;
         let (name, draw) = KINDS[kind as usize];
         let key = format!("{name}-{number}:{generation}.{time}");
-        let key = match self.groups_in_one {
-            // The part in braces alone says in which partition a key is.
-            true => format!("{{{key}}}"),
-            false => key,
-        };
         (key, draw(self))
     }
 

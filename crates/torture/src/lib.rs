@@ -224,9 +224,7 @@ fn observe(
     let servers = bed.servers()?;
     await_service(&servers, START_TIMEOUT)?;
     say.line("the cluster serves");
-    // With NOPaxos there are no commands over several partitions.
-    let groups_in_one = settings.protocol == Protocol::NoPaxos;
-    let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed, groups_in_one);
+    let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed);
     let shared = load.shared.clone();
     let mut nemesis = Nemesis::new(bed, say);
     let played = nemesis.play(plan);
