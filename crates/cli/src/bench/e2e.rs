@@ -416,11 +416,11 @@ impl Options {
         let contenders = self.contenders();
         let only_paxos = contenders == [Contender::Paxos];
         let has_nopaxos = contenders.contains(&Contender::NoPaxos);
-        let of_paxos = self.learners > 0 || self.multi > 0;
-        if !only_paxos && (of_paxos || self.plane != Plane::Udp || self.in_switch) {
+        let of_paxos = self.learners > 0 || self.plane != Plane::Udp || self.in_switch;
+        if !only_paxos && of_paxos {
             return Err(Error::new(
-                "--protocol: --learners, --multi, --plane and --in-switch are for paxos alone; where NOPaxos has its \
-                 sequencer, --sequencer says",
+                "--protocol: --learners, --plane and --in-switch are for paxos alone; where NOPaxos has its sequencer, \
+                 --sequencer says",
             ));
         }
         if !has_nopaxos && (!self.sequencer.is_empty() || self.followers == Followers::Stub) {
