@@ -527,9 +527,7 @@ fn every_queue_of_a_card_serves() {
         .collect();
     assert_eq!(got, expected);
     let object = &leader.inner.loaded.object;
-    let busy = (0..object.cpus()).filter(|cpu| {
-        object.counters_of(*cpu).of[counter::CHANGED] > 0
-    });
+    let busy = (0..object.cpus()).filter(|cpu| object.counters_of(*cpu).of[counter::CHANGED] > 0);
     assert!(busy.count() > 1, "all came by one queue");
 }
 

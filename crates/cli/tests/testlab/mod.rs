@@ -189,7 +189,9 @@ fn compiled() -> PathBuf {
 fn make(bpf: &Path, target: &str) -> Result<(), String> {
     for tool in ["clang", "make", "flock"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            return Err(format!("{tool} isn't installed, which compiling the XDP programs needs"));
+            return Err(format!(
+                "{tool} isn't installed, which compiling the XDP programs needs"
+            ));
         }
     }
     std::fs::create_dir_all(bpf).map_err(|e| format!("{}: {e}", bpf.display()))?;
