@@ -517,10 +517,9 @@ fn clients_that_want_no_answers_get_their_messages() {
     // Who is ended while it waits takes nothing.
     send(&mut one, "BLPOP q 0");
     await_waiting(&cluster, 0, 1);
-    assert_eq!(
-        cluster.call(0, &["CLIENT", "KILL", "TYPE", "normal"]),
-        Reply::Int(1)
-    );
+    // A connection of a call before may not have been found closed yet.
+    let killed = cluster.call(0, &["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(matches!(killed, Reply::Int(1..)), "{killed:?}");
     assert!(one.read().is_err());
     await_waiting(&cluster, 0, 0);
     ask(&mut other, "RPUSH q v");
