@@ -303,6 +303,25 @@ def connections():
     return table(rows) + ["", results.origin() + "."]
 
 
+def many_keys():
+    results = Results("many-keys")
+    name = "rocksdb"
+    rows = [["million keys", "SET: commands/s, p99", "GET: commands/s, p99"]]
+    turns = results.document["runs"][name]
+    for at in range(min(len(turn) for turn in turns)):
+        lines = [turn[at] for turn in turns]
+
+        def median(pick):
+            return statistics.median(pick(line) for line in lines)
+
+        def shown(test):
+            rate = median(lambda line: line[test]["ops_per_s"])
+            return f"{number(rate)}, {median(lambda line: line[test]['p99_ms']):.1f} ms"
+
+        rows.append([f"{median(lambda line: line['keys']) / 1e6:.1f}", shown("set"), shown("get")])
+    return table(rows) + ["", results.origin() + "."]
+
+
 def replica_memory(line, at):
     return max(mib for name, mib in line["memory_mib"][at].items() if name.startswith("replica"))
 
@@ -410,7 +429,15 @@ def execution_durable():
 
 
 def execution_independent():
-    results = Results("execution")
+    return independent("execution")
+
+
+def many_clients():
+    return independent("many-clients")
+
+
+def independent(experiment):
+    results = Results(experiment)
     rows = [["clients with one command in flight each", "commands/s", "p50", "p99", "unreplicated", "of unreplicated"]]
     for name in results.document["runs"]:
         if not name.startswith("independent"):
