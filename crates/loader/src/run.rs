@@ -118,21 +118,31 @@ impl Runner {
         Ok((run.action, &self.out[..run.len]))
     }
 
-    /// What was counted since this was asked last: the verdict, and whether a decision was made. At a card others' frames
-    /// come, too, and pass, and an answer may find no room in a frame.
+    /// What was counted since this was asked last: the verdict, and whether a decision was made.
     pub fn counted(&mut self, object: &Object) -> Result<(Verdict, bool)> {
+        let counted = self.counted_beside(object, &[])?;
+        counted.ok_or("no verdict was counted".into())
+    }
+
+    /// The same where these counters may rise, too: `None` as long as no verdict was counted.
+    pub fn counted_beside(
+        &mut self,
+        object: &Object,
+        others: &[usize],
+    ) -> Result<Option<(Verdict, bool)>> {
         let now = counters(object);
         let before = std::mem::replace(&mut self.counters, now);
         let mut found = None;
         for (which, (now, before)) in now.iter().zip(before).enumerate() {
             match (now - before, which) {
-                (0, _) | (_, counter::DECIDED | counter::PASSED | counter::UNSENT) => {}
+                (0, _) | (_, counter::DECIDED) => {}
+                (_, which) if others.contains(&which) => {}
                 (1, which) if found.is_none() => found = verdict_of(which),
                 (n, which) => return Err(format!("counter {which} rose by {n}")),
             }
         }
         let decided = now[counter::DECIDED] != before[counter::DECIDED];
-        Ok((found.ok_or("no verdict was counted")?, decided))
+        Ok(found.map(|verdict| (verdict, decided)))
     }
 
     /// Takes one datagram.

@@ -32,8 +32,8 @@ use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 const RECEIVERS: u8 = 3;
 /// By number: partitions, and members, which are the first receivers.
 const GROUPS: [(u16, u16, u8); 2] = [(1, 5, 3), (7, 1, 2)];
-/// Each kind of request from all CPUs, then each CPU sends another one.
-const ROUNDS: usize = 2 * KINDS;
+/// Each kind of request from all CPUs, then each CPU sends another one, five times.
+const ROUNDS: usize = 6 * KINDS;
 const KINDS: usize = 6;
 /// Within which what was sent has come.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -340,8 +340,14 @@ impl Network {
             }
         }
         for (group, partitions, _) in GROUPS {
-            let mut stamped = (0..partitions).map(|pid| next(object, group, pid));
-            assert!(stamped.all(|n| n > 0), "group {group}");
+            let stamped: Vec<_> = (0..partitions)
+                .map(|pid| next(object, group, pid))
+                .collect();
+            assert!(stamped.iter().all(|n| *n > 0), "group {group}: {stamped:?}");
+            assert!(
+                stamped.iter().sum::<u64>() > 20,
+                "group {group}: {stamped:?}"
+            );
         }
     }
 }
