@@ -615,6 +615,24 @@ impl<'a> Input<'a> {
     }
 }
 
+/// Appends a number as [`parse_integer`] reads it, without a string of its own.
+pub fn put_integer(out: &mut Vec<u8>, number: i64) {
+    let (mut digits, mut at, mut rest) = ([0; 20], 20, number.unsigned_abs());
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        at -= 1;
+        digits[at] = b'-';
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
 /// The number that a stored string shows, by Redis's rules: decimal, no leading zero, no plus
 /// sign, no space, within 64 bits.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
@@ -633,6 +651,16 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_shown_as_they_are_read() {
+        for number in [0, 7, -7, 10, 1_000_000, -99, i64::MAX, i64::MIN] {
+            let mut text = b"n=".to_vec();
+            put_integer(&mut text, number);
+            assert_eq!(text, format!("n={number}").into_bytes());
+            assert_eq!(parse_integer(&text[2..]), Some(number));
+        }
+    }
 
     fn samples() -> Vec<Command<'static>> {
         let flags = |bits| SetFlags::from_bits(bits).unwrap();

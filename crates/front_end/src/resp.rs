@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use apps::kv::put_integer;
 use replica::parts::MAX_COMMAND_LEN;
 
 /// The longest line: an inline command, or a header that never ends.
@@ -436,21 +437,9 @@ impl Writer<'_> {
     }
 
     fn number(&mut self, kind: u8, n: i64) {
-        let (mut digits, mut rest) = ([0; 20], n.unsigned_abs());
-        let mut at = digits.len();
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if n < 0 {
-            at -= 1;
-            digits[at] = b'-';
-        }
-        self.line(kind, &digits[at..]);
+        self.out.push(kind);
+        put_integer(self.out, n);
+        self.out.extend_from_slice(b"\r\n");
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a Redis server answers: where an answer ends, and what it holds. Both versions of the protocol.
 
+use crate::kv::put_integer;
+
 /// Values that lie in one another, at most: the deepest answer of a server is COMMAND's.
 const MAX_DEPTH: u32 = 32;
 /// Bytes of a request besides those of its arguments, for each of them and once more, roughly.
@@ -175,17 +177,8 @@ pub(super) fn put_request(out: &mut Vec<u8>, args: &[&[u8]]) {
 }
 
 pub(super) fn put_number(out: &mut Vec<u8>, kind: u8, number: usize) {
-    let (mut digits, mut at, mut rest) = ([0; 20], 20, number);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
     out.push(kind);
-    out.extend_from_slice(&digits[at..]);
+    put_integer(out, number as i64);
     out.extend_from_slice(b"\r\n");
 }
 
