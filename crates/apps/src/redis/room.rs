@@ -20,8 +20,6 @@
 //! reachable, and whatever is reachable there is in its memory. Only a table may be half as large, if its keys are hashed by their
 //! addresses. So every other server comes to a quarter of [`ROOM`]: twice its limit.
 
-use std::time::Duration;
-
 use replica::Error;
 
 use super::kept::Given;
@@ -46,9 +44,6 @@ const COLLECT: [&str; 2] = ["collect", "0"];
 const COLLECTOR: &[u8] = b"#!lua name=wirepaxos_collector\nredis.register_function('wirepaxos_collector', function(_, args) \
                            collectgarbage(args[1], args[2]) end)";
 const COLLECTOR_NAME: &[u8] = b"wirepaxos_collector";
-/// How long to wait before looking again whether a snapshot is written.
-const LOOK_AGAIN: Duration = Duration::from_millis(3);
-
 /// The answer to scripts that take too much. The preloaded library counts it.
 const TOO_LARGE: &str = "LIMIT not executed: its scripts take more than 512 MiB of memory, and what they changed is undone; do less \
                          at once";
@@ -94,13 +89,9 @@ impl Replicated {
             return Ok(());
         }
         // Many scripts, or what functions keep for themselves.
-        while self.is_saving()? {
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        self.await_saved()?;
         self.begin_save(Purpose::Base)?;
-        while self.is_saving()? {
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        self.await_saved()?;
         self.revive()
     }
 

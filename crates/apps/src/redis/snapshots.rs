@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A replica's records and scripts beside its keys, and snapshots of all of it.
 
-use std::time::Duration;
-
 use replica::application::RecordVisitor;
 use replica::{Error, Record};
 
-use super::about;
 use super::saves::{Purpose, Save};
 use super::state::{ABOUT, RECORDS, Replicated, SCRIPTS};
-
-/// How long to wait before looking again whether a snapshot is written.
-const LOOK_AGAIN: Duration = Duration::from_millis(3);
+use super::{LOOK_AGAIN, about};
 
 impl Replicated {
     pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
@@ -130,6 +125,14 @@ impl Replicated {
             self.begin_with(base.file, base.given);
         }
         Ok(false)
+    }
+
+    /// Waits until no snapshot is being written.
+    pub(super) fn await_saved(&mut self) -> Result<(), Error> {
+        while self.is_saving()? {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
     }
 
     /// Makes a snapshot for the next start of the server, if it was given so much since the last one.
