@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::definition::{Effect, tallies};
 use common::siblings::{SESSION, stamped};
 use common::written::*;
 use common::*;
@@ -76,7 +77,7 @@ impl World {
             }
             world.logs.push(log);
         }
-        world.execute();
+        world.expected = world.expect();
         world
     }
 
@@ -128,61 +129,15 @@ impl World {
         })
     }
 
-    /// What each partition holds at each position, by the definition.
-    fn execute(&mut self) {
-        let partitions = self.logs.len();
-        let mut expected = vec![vec![Tally::default()]; partitions];
-        let mut done = Vec::new();
-        loop {
-            let before: usize = expected.iter().map(Vec::len).sum();
-            for pid in 0..partitions {
-                let inst = expected[pid].len() - 1;
-                let Some(entry) = self.logs[pid].get(inst) else {
-                    continue;
-                };
-                let mut tally = expected[pid][inst].clone();
-                match *entry {
-                    Entry::Single(number) => count(&mut tally, number),
-                    Entry::Copy(number) if self.is_alive(number) => {
-                        let vector = &self.vectors[number];
-                        let at = |pid: PartitionId| &expected[usize::from(pid)];
-                        let stands = |(pid, place): &(PartitionId, Instance)| {
-                            at(*pid).len() as u64 == place + 1
-                        };
-                        if !vector.places.iter().all(stands) {
-                            continue;
-                        }
-                        let request = (vector.places[0].0, vector.request);
-                        let again = done.contains(&request);
-                        done.push(request);
-                        let totals = vector
-                            .places
-                            .iter()
-                            .map(|(pid, place)| at(*pid)[*place as usize].total);
-                        let sum: u64 = totals.sum();
-                        for (pid, place) in &vector.places {
-                            let at = &mut expected[usize::from(*pid)];
-                            let mut tally = at[*place as usize].clone();
-                            if !again {
-                                count(&mut tally, vector.request);
-                                *tally.by_command.entry(SUM_OF + vector.request).or_default() +=
-                                    sum;
-                            }
-                            at.push(tally);
-                        }
-                        continue;
-                    }
-                    Entry::Open | Entry::Noop | Entry::Copy(_) => {}
-                }
-                expected[pid].push(tally);
-            }
-            if expected.iter().map(Vec::len).sum::<usize>() == before {
-                break;
-            }
-        }
-        let whole = |at: &Vec<Tally>| at.len() == self.length + 1;
-        assert!(expected.iter().all(whole), "the order has a circle");
-        self.expected = expected;
+    fn expect(&self) -> Vec<Vec<Tally>> {
+        tallies(&self.logs, |_, _, entry| match *entry {
+            Entry::Single(number) => Effect::Counts(number),
+            Entry::Copy(number) if self.is_alive(number) => Effect::Spans {
+                places: &self.vectors[number].places,
+                request: self.vectors[number].request,
+            },
+            Entry::Open | Entry::Noop | Entry::Copy(_) => Effect::Nothing,
+        })
     }
 
     fn value(&self, entry: Entry) -> Value {
@@ -200,11 +155,6 @@ impl World {
             }
         }
     }
-}
-
-fn count(tally: &mut Tally, number: u64) {
-    tally.total += 1;
-    *tally.by_command.entry(number).or_default() += 1;
 }
 
 // ---- Schedules

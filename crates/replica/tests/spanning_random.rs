@@ -7,6 +7,7 @@
 
 mod common;
 
+use common::definition::{Effect, tallies};
 use common::siblings::*;
 use common::*;
 use paxos::wire::value::emit_marker;
@@ -106,7 +107,7 @@ impl World {
             vectors,
             expected: Vec::new(),
         };
-        world.execute();
+        world.expected = world.expect();
         world
     }
 
@@ -123,60 +124,15 @@ impl World {
         })
     }
 
-    /// What each partition holds at each position, by the definition.
-    fn execute(&mut self) {
-        let partitions = self.logs.len();
-        let mut expected = vec![vec![Tally::default()]; partitions];
-        let mut done = Vec::new();
-        loop {
-            let before: usize = expected.iter().map(Vec::len).sum();
-            for pid in 0..partitions {
-                let inst = expected[pid].len() - 1;
-                let Some(entry) = self.logs[pid].get(inst) else {
-                    continue;
-                };
-                let mut tally = expected[pid][inst].clone();
-                match *entry {
-                    Entry::Single => count(&mut tally, number_of(pid, inst as u64), 0),
-                    Entry::Copy(number) if self.is_alive(number) => {
-                        let vector = &self.vectors[number];
-                        let stands = |(pid, place): &(PartitionId, Instance)| {
-                            expected[usize::from(*pid)].len() as u64 == place + 1
-                        };
-                        if !vector.places.iter().all(stands) {
-                            continue;
-                        }
-                        let request = (vector.places[0].0, vector.request);
-                        let again = done.contains(&request);
-                        done.push(request);
-                        let totals = vector.places.iter().map(|(pid, _)| {
-                            let at = &expected[usize::from(*pid)];
-                            at[at.len() - 1].total
-                        });
-                        let sum: u64 = totals.sum();
-                        for (pid, _) in &vector.places {
-                            let at = &mut expected[usize::from(*pid)];
-                            let mut tally = at[at.len() - 1].clone();
-                            if !again {
-                                count(&mut tally, vector.request, 0);
-                                *tally.by_command.entry(SUM_OF + vector.request).or_default() +=
-                                    sum;
-                            }
-                            at.push(tally);
-                        }
-                        continue;
-                    }
-                    Entry::Open | Entry::Noop | Entry::Marker(_) | Entry::Copy(_) => {}
-                }
-                expected[pid].push(tally);
-            }
-            if expected.iter().map(Vec::len).sum::<usize>() == before {
-                break;
-            }
-        }
-        let whole = |at: &Vec<Tally>| at.len() as u64 == self.length() + 1;
-        assert!(expected.iter().all(whole), "the order has a circle");
-        self.expected = expected;
+    fn expect(&self) -> Vec<Vec<Tally>> {
+        tallies(&self.logs, |pid, inst, entry| match *entry {
+            Entry::Single => Effect::Counts(number_of(pid, inst as u64)),
+            Entry::Copy(number) if self.is_alive(number) => Effect::Spans {
+                places: &self.vectors[number].places,
+                request: self.vectors[number].request,
+            },
+            Entry::Open | Entry::Noop | Entry::Marker(_) | Entry::Copy(_) => Effect::Nothing,
+        })
     }
 
     /// What each partition holds that has gone on behind what is given up from these positions: a command that
@@ -232,11 +188,6 @@ impl World {
             }
         };
     }
-}
-
-fn count(tally: &mut Tally, number: u64, more: u64) {
-    tally.total += 1;
-    *tally.by_command.entry(number).or_default() += 1 + more;
 }
 
 fn number_of(pid: usize, inst: Instance) -> u64 {

@@ -3,6 +3,7 @@
 //! take, an output that records, and a worker that is fed decided values directly.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
+pub mod definition;
 pub mod siblings;
 pub mod written;
 
