@@ -40,6 +40,17 @@ fn crash(lab: &TestLab, node: &str) {
     pins.remove().unwrap();
 }
 
+/// The machine of who leads in this epoch dies, and another one takes over; its epoch.
+fn crash_leader(lab: &TestLab, (leads, epoch): (&str, u64)) -> u64 {
+    crash(lab, leads);
+    let (next, later) = eventually("another leader", || {
+        let (next, later) = leader(lab);
+        (later > epoch).then_some((next, later))
+    });
+    assert_ne!(next, leads);
+    later
+}
+
 /// Another cluster's node at the address of one whose program runs would hear nothing.
 fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
     let directory = format!("/run/wirepaxos/{}", lab.name);
@@ -135,12 +146,7 @@ fn kernel_and_sockets_sign_by_halfsiphash() {
 
     let load = Increments::start(&lab, 800);
     let (leads, epoch) = leader(&lab);
-    crash(&lab, leads);
-    let next = eventually("another leader", || {
-        let (next, later) = leader(&lab);
-        (later > epoch).then_some(next)
-    });
-    assert_ne!(next, leads);
+    crash_leader(&lab, (leads, epoch));
     crash(&lab, "acceptor-1");
     assert_eq!(load.end(), "1600");
     all_agree(&lab, "1600");
@@ -275,12 +281,7 @@ fn machines_die_and_come_back() {
     ready(&lab);
     let load = Increments::start(&lab, 1500);
     let (leads, epoch) = leader(&lab);
-    crash(&lab, leads);
-    let (next, later) = eventually("another leader", || {
-        let (next, later) = leader(&lab);
-        (later > epoch).then_some((next, later))
-    });
-    assert_ne!(next, leads);
+    let later = crash_leader(&lab, (leads, epoch));
     lab.json(&["start", leads, "--json"]);
 
     let (nonce, _) = memory(&lab, "acceptor-3");
@@ -377,12 +378,7 @@ fn roles_in_switches_outlive_processes_and_are_replaced() {
     assert!(later > end, "{later} {end}");
 
     // The leader's memory is lost, then an acceptor's.
-    crash(&lab, leads);
-    let (next, _) = eventually("another leader", || {
-        let (next, later) = leader(&lab);
-        (later > epoch).then_some((next, later))
-    });
-    assert_ne!(next, leads);
+    crash_leader(&lab, (leads, epoch));
     lab.json(&["start", leads, "--json"]);
     crash(&lab, "acceptor-3");
     lab.json(&["start", "acceptor-3", "--json"]);
