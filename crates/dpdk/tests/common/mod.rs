@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test program uses a part
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use dpdk::frame::{Content, parse};
@@ -31,7 +31,11 @@ pub fn dpdk_or_skip() -> Option<Eal> {
         );
         return None;
     };
-    let socket = std::env::temp_dir().join(format!("wirepaxos-memif-{}", std::process::id()));
+    Some(start(&path, memifs()))
+}
+
+/// DPDK with these ports.
+pub fn start(library: &Path, ports: Vec<String>) -> Eal {
     let plain = [
         "--no-huge",
         "-m",
@@ -42,18 +46,24 @@ pub fn dpdk_or_skip() -> Option<Eal> {
         "-l",
         "0",
     ];
-    let mut arguments = plain.map(str::to_owned).to_vec();
-    for pair in 0..PAIRS {
-        for (end, role) in ["server", "client"].into_iter().enumerate() {
-            arguments.push(format!(
-                "--vdev=net_memif{},id={pair},role={role},mac=02:00:00:00:00:0{},socket={}",
-                2 * pair + end,
-                1 + end,
-                socket.display()
-            ));
-        }
-    }
-    Some(Eal::start(&path, &arguments).expect("DPDK starts"))
+    let arguments = plain.map(str::to_owned).into_iter().chain(ports);
+    Eal::start(library, &arguments.collect::<Vec<_>>()).expect("DPDK starts")
+}
+
+fn memifs() -> Vec<String> {
+    let socket = std::env::temp_dir().join(format!("wirepaxos-memif-{}", std::process::id()));
+    let end = |pair, (end, role)| {
+        format!(
+            "--vdev=net_memif{},id={pair},role={role},mac=02:00:00:00:00:0{},socket={}",
+            2 * pair + end,
+            1 + end,
+            socket.display()
+        )
+    };
+    let ends = ["server", "client"].into_iter().enumerate();
+    (0..PAIRS)
+        .flat_map(|pair| ends.clone().map(move |role| end(pair, role)))
+        .collect()
 }
 
 /// A station, and who is at the other end of its link: the sender of [`frame::build`], and two other nodes.
