@@ -54,7 +54,7 @@ pub struct Options {
     /// Runs; what is reported is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// Measure what making and checking a packet's tag adds, too; in the kernel, all roles with and without tags
+    /// Measure what making and checking a packet's tag adds, too; in the kernel and in a switch, all roles with and without tags
     #[arg(long)]
     auth: bool,
     /// Print one JSON object a line
@@ -76,7 +76,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
             }
         }
         Plane::Dpdk => at_ports = dpdk::measure(runs, seconds).map_err(Error::new)?,
-        Plane::P4 => in_switch = p4::measure(runs, seconds).map_err(Error::new)?,
+        Plane::P4 => {
+            in_switch.push(p4::measure(runs, seconds, false).map_err(Error::new)?);
+            if options.auth {
+                in_switch.push(p4::measure(runs, seconds, true).map_err(Error::new)?);
+            }
+        }
     }
     let libraries = udp::measure(runs, seconds);
     let tags = match options.auth {
@@ -86,7 +91,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.json {
         in_kernel.iter().for_each(print_json);
         at_ports.iter().for_each(print_at_port_json);
-        in_switch.iter().for_each(print_in_switch_json);
+        for measured in &in_switch {
+            let print = |role| print_in_switch_json(role, measured.signs);
+            measured.roles.iter().for_each(print);
+        }
         print_libraries_json(&libraries);
         tags.iter().for_each(print_tag_json);
         return Ok(());
@@ -99,7 +107,12 @@ pub fn run(options: &Options) -> Result<(), Error> {
         print_live(&measured.live);
     }
     print_at_ports(&at_ports);
-    print_in_switch(&in_switch);
+    for measured in &in_switch {
+        if measured.signs {
+            println!("\nThe same where packets are signed:");
+        }
+        print_in_switch(&measured.roles);
+    }
     print_libraries(&libraries);
     for tag in &tags {
         println!(
@@ -178,8 +191,9 @@ fn print_at_ports(roles: &[dpdk::Measured]) {
     println!();
 }
 
-fn print_in_switch_json(m: &AtLinks) {
+fn print_in_switch_json(m: &AtLinks, signs: bool) {
     let mut line = at_links(m);
+    line["auth"] = signs.into();
     line["plane"] = "p4".into();
     line["target"] = IN_SOFTWARE.into();
     line["role"] = m.role.into();
@@ -191,9 +205,6 @@ fn print_in_switch_json(m: &AtLinks) {
 const IN_SOFTWARE: &str = "BMv2, a switch in software";
 
 fn print_in_switch(roles: &[AtLinks]) {
-    if roles.is_empty() {
-        return;
-    }
     println!(
         "p4 plane: {IN_SOFTWARE}, at links (in turns with its bare forwarding of single frames, medians)"
     );

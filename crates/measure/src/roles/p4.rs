@@ -5,16 +5,20 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
+use keys::KeyFile;
 use loader::frame;
+use node::auth::{Keyring, Signer, keyring};
 use p4::bmv2::{CPU_PORT, Switch, Tools};
 use p4::cpu_port::CpuPort;
 use p4::packet_socket::PacketSocket;
 use p4::programs::{self, Build};
 use p4::role::{Role, Stamps};
 use p4::tables::{self, Configurations, Copy, Place};
+use paxos::auth::Algorithm;
 use paxos::{Deployment, Header, Instance, MsgType, NodeId, Program, Round};
 
 use super::AtLinks;
@@ -52,31 +56,34 @@ const ROLES: [(&str, u8); 6] = [
     ("sequencer", 3),
 ];
 
+/// The roles, with or without tags.
+pub struct Measured {
+    /// Whether packets were signed.
+    pub signs: bool,
+    /// Each of them.
+    pub roles: Vec<AtLinks>,
+}
+
 /// Measures all roles, in `runs` runs of `seconds` each. Needs root, a P4 compiler and BMv2.
-pub fn measure(runs: usize, seconds: f64) -> Result<Vec<AtLinks>> {
-    let tools = Tools::find()?;
-    tools.versions()?;
-    let compiled = Scratch::new()?;
-    for role in ["forwarder", "leader", "acceptor", "learner", "sequencer"] {
-        programs::compile(&tools, role, BUILD, &compiled.program(role))?;
-    }
-    let one = |(role, copies)| of_role(&tools, &compiled, role, copies, runs, seconds);
-    ROLES.into_iter().map(one).collect()
+pub fn measure(runs: usize, seconds: f64, signs: bool) -> Result<Measured> {
+    let made = Made::new(signs)?;
+    let one = |(role, copies)| of_role(&made, role, copies, runs, seconds);
+    let roles = ROLES.into_iter().map(one).collect::<Result<_>>()?;
+    Ok(Measured { signs, roles })
 }
 
 fn of_role(
-    tools: &Tools,
-    compiled: &Scratch,
+    made: &Made,
     role: &'static str,
     copies: u8,
     runs: usize,
     seconds: f64,
 ) -> Result<AtLinks> {
-    let mut measured = AtLinks::new(role, Message::of(role).outs(copies));
+    let mut measured = AtLinks::new(role, made.message(role).outs(copies));
     let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
-        let mut bare = Bench::bare(tools, compiled, role)?;
-        let mut bench = Bench::new(tools, compiled, role, copies)?;
+        let mut bare = Bench::bare(made, role)?;
+        let mut bench = Bench::new(made, role, copies)?;
         for _ in 0..turns as usize {
             let rate = bare.send(seconds / turns)?;
             measured.forwarding_msgs_per_s.push(rate);
@@ -87,26 +94,56 @@ fn of_role(
     Ok(measured)
 }
 
-/// A directory for compiled programs, which goes with this.
-struct Scratch(PathBuf);
+/// The compiled programs, in a directory that goes with this, and the keys of those that sign.
+struct Made {
+    tools: Tools,
+    dir: PathBuf,
+    keyring: Option<Arc<Keyring>>,
+}
 
-impl Scratch {
-    fn new() -> Result<Scratch> {
+impl Made {
+    fn new(signs: bool) -> Result<Made> {
+        let tools = Tools::find()?;
+        tools.versions()?;
         let dir = env::temp_dir().join(format!("wirepaxos-bench-{}", process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-        Ok(Scratch(dir))
+        let made = Made {
+            tools,
+            dir,
+            keyring: new_keyring(signs)?,
+        };
+        let build = Build { signs, ..BUILD };
+        for role in ["leader", "acceptor", "learner", "sequencer"] {
+            programs::compile(&made.tools, role, build, &made.program(role))?;
+        }
+        let forwarder = made.program("forwarder");
+        programs::compile(&made.tools, "forwarder", BUILD, &forwarder)?;
+        Ok(made)
     }
 
     fn program(&self, role: &str) -> PathBuf {
-        self.0.join(format!("{role}.json"))
+        self.dir.join(format!("{role}.json"))
+    }
+
+    fn message(&self, role: &str) -> Message {
+        Message::of(role, self.keyring.clone())
     }
 }
 
-impl Drop for Scratch {
+impl Drop for Made {
     fn drop(&mut self) {
         // It holds nothing that anybody misses.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Those of a cluster's nodes, if its packets are signed.
+fn new_keyring(signs: bool) -> Result<Option<Arc<Keyring>>> {
+    if !signs {
+        return Ok(None);
+    }
+    let file = KeyFile::new(deployment(1).cluster).map_err(|error| error.to_string())?;
+    Ok(Some(Arc::new(keyring(&file, Algorithm::HalfSipHash))))
 }
 
 /// A switch with a link at each side.
@@ -154,9 +191,9 @@ impl Bench {
     }
 
     /// The path without roles, for the same frames.
-    fn bare(tools: &Tools, compiled: &Scratch, role: &str) -> Result<Bench> {
-        let program = compiled.program("forwarder");
-        let bench = Bench::start(tools, &program, Message::of(role), 1.0)?;
+    fn bare(made: &Made, role: &str) -> Result<Bench> {
+        let program = made.program("forwarder");
+        let bench = Bench::start(&made.tools, &program, made.message(role), 1.0)?;
         let macs = "02:00:00:00:00:02 02:00:00:00:00:01";
         bench.run(&[format!(
             "table_add forward.routes4 forward.to_port 10.0.0.0/8 => {OUT} {macs}"
@@ -165,10 +202,10 @@ impl Bench {
     }
 
     /// A role that is ready for messages, and sends so many copies of each.
-    fn new(tools: &Tools, compiled: &Scratch, name: &str, copies: u8) -> Result<Bench> {
-        let message = Message::of(name);
+    fn new(made: &Made, name: &str, copies: u8) -> Result<Bench> {
+        let message = made.message(name);
         let outs = message.outs(copies);
-        let bench = Bench::start(tools, &compiled.program(name), message, outs)?;
+        let bench = Bench::start(&made.tools, &made.program(name), message, outs)?;
         let place = Place {
             deployment: Deployment {
                 max_value: programs::MAX_VALUE,
@@ -182,7 +219,11 @@ impl Bench {
         bench.run(&entries(&place, copies))?;
         tables::make_multicast(&place, copies, OUT, |lines| bench.run(lines))?;
         let port = bench.ends.inside(|| CpuPort::open(bench.cpu))?;
-        ready(&mut Role::new(port, place.deployment), name)?;
+        let mut role = Role::new(port, place.deployment);
+        if let Some(keyring) = &made.keyring {
+            role.use_keys(keyring)?;
+        }
+        ready(&mut role, name)?;
         if name == "learner" {
             let mut known = Configurations::of(place.deployment);
             known.learn(&configuration());
@@ -326,16 +367,20 @@ fn ready(role: &mut Role<CpuPort>, name: &str) -> Result<()> {
 /// The messages that a role is sent.
 struct Message {
     kind: MsgType,
+    signer: Signer,
 }
 
 impl Message {
-    fn of(role: &str) -> Message {
+    fn of(role: &str, keyring: Option<Arc<Keyring>>) -> Message {
         let kind = match role {
             "acceptor" => MsgType::Phase2a,
             "learner" => MsgType::Phase2b,
             _ => MsgType::Request,
         };
-        Message { kind }
+        Message {
+            kind,
+            signer: Signer::new(keyring),
+        }
     }
 
     /// Frames that one leads to. A decision takes two votes.
@@ -347,7 +392,7 @@ impl Message {
     }
 
     /// The frame of this number: votes come in pairs.
-    fn frame(&self, number: u64) -> Vec<u8> {
+    fn frame(&mut self, number: u64) -> Vec<u8> {
         let (inst, sender) = match self.kind {
             MsgType::Phase2b => (number / 2, ACCEPTORS[(number % 2) as usize]),
             MsgType::Phase2a => (number, 1),
@@ -367,18 +412,24 @@ impl Message {
             request: inst + 1,
             ..header(self.kind, sender, inst)
         };
-        frame::build(&header.datagram(&[0x5a; VALUE_LEN]), false)
+        self.framed(&header, &[0x5a; VALUE_LEN])
     }
 
     /// The replica needs nothing below any more.
-    fn trim(&self, inst: Instance) -> Vec<u8> {
+    fn trim(&mut self, inst: Instance) -> Vec<u8> {
         let header = Header {
             // Its disk, and the epoch that it knows.
             client: 1,
             request: 1,
             ..header(MsgType::Trim, REPLICA, inst)
         };
-        frame::build(&header.datagram(&[]), false)
+        self.framed(&header, &[])
+    }
+
+    fn framed(&mut self, header: &Header, value: &[u8]) -> Vec<u8> {
+        let signed = self.signer.datagram(header, value);
+        let datagram = signed.unwrap_or_else(|| header.datagram(value));
+        frame::build(&datagram, false)
     }
 }
 
