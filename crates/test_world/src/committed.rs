@@ -11,6 +11,8 @@ use paxos::nopaxos::view;
 use paxos::wire::nopaxos::{Noops, SyncPrepare};
 use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, Round};
 
+use crate::rng::hash;
+
 /// What breaks which invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
@@ -27,16 +29,50 @@ pub enum Content {
     Noop,
     /// Some request: which one isn't known.
     Request,
-    /// This request: client and number.
+    /// A request of this client and number. Its name is all that is known.
     Known(u64, u64),
+    /// This very entry. A command over several partitions that was sent again has the same name, and another vector.
+    Whole {
+        /// Its client and number.
+        name: (u64, u64),
+        /// Of flags and value.
+        digest: u64,
+    },
 }
 
 impl Content {
+    /// What a log shows of a request.
+    pub fn whole(name: (u64, u64), flags: u16, value: &[u8]) -> Content {
+        let digest = hash(flags.into(), value);
+        Content::Whole { name, digest }
+    }
+
+    fn name(self) -> Option<(u64, u64)> {
+        match self {
+            Content::Known(client, request) => Some((client, request)),
+            Content::Whole { name, .. } => Some(name),
+            Content::Noop | Content::Request => None,
+        }
+    }
+
+    /// Whether both may be said of one slot.
     fn fits(self, other: Content) -> bool {
         match (self, other) {
-            (Content::Request, Content::Known(..)) | (Content::Known(..), Content::Request) => true,
-            _ => self == other,
+            (Content::Whole { .. }, Content::Whole { .. }) => self == other,
+            (Content::Noop, _) | (_, Content::Noop) => self == other,
+            (Content::Request, _) | (_, Content::Request) => true,
+            _ => self.name() == other.name(),
         }
+    }
+
+    /// Whether it says more.
+    fn is_more_than(self, other: Content) -> bool {
+        let says = |content| match content {
+            Content::Request => 0,
+            Content::Known(..) => 1,
+            Content::Noop | Content::Whole { .. } => 2,
+        };
+        says(self) > says(other)
     }
 }
 
@@ -61,7 +97,7 @@ struct Start {
 pub struct Committed {
     pid: u16,
     sessions: BTreeMap<Epoch, Members>,
-    stamps: BTreeMap<(Round, Instance), (u64, u64)>,
+    stamps: BTreeMap<(Round, Instance), Content>,
     starts: BTreeMap<Round, Start>,
     /// What the leader of a view has shown of its log.
     logs: BTreeMap<Round, BTreeMap<Instance, Content>>,
@@ -114,7 +150,7 @@ impl Committed {
             return;
         }
         match h.msgtype {
-            MsgType::Ordered => self.ordered(&h),
+            MsgType::Ordered => self.ordered(&packet),
             MsgType::Reply => self.reply(&h),
             MsgType::Ack => self.ack(&h),
             MsgType::StartView => self.start_view(&packet),
@@ -133,8 +169,9 @@ impl Committed {
         self.violations.push(Violation { id, what });
     }
 
-    fn ordered(&mut self, h: &Header) {
-        let message = (h.client, h.request);
+    fn ordered(&mut self, packet: &Packet<'_>) {
+        let h = &packet.header;
+        let message = Content::whole((h.client, h.request), h.flags.0, packet.value);
         let first = *self.stamps.entry((h.rnd, h.inst)).or_insert(message);
         if first != message {
             let what = format!(
@@ -216,7 +253,7 @@ impl Committed {
         if !known.fits(content) {
             let what = format!("slot {inst} in view {view:?}: {known:?}, then {content:?}");
             self.violated("INV-11", what);
-        } else if *known == Content::Request {
+        } else if content.is_more_than(*known) {
             *known = content;
         }
         let end = self.committed_in(view);
@@ -320,7 +357,8 @@ impl Committed {
     }
 
     /// A replica shows its log: what is stable in it is that of all others, and what was committed before the view
-    /// in which it is normal (a number, as in a header's `rnd`) is there. `log` knows everything from `floor` to `next`.
+    /// in which it is normal (a number, as in a header's `rnd`) is there. `log` knows everything from `floor` to `next`. If it
+    /// leads that view, its log is what will be committed.
     pub fn shown(
         &mut self,
         who: NodeId,
@@ -338,6 +376,9 @@ impl Committed {
         let Some(view) = normal_in.map(Round) else {
             return;
         };
+        if self.leader(view) == Some(who) {
+            self.shown_by_leader(view, floor..next, &log);
+        }
         let earlier: Vec<_> = self
             .committed
             .range(..view)
@@ -368,6 +409,20 @@ impl Committed {
                     log(inst)
                 );
                 self.violated("INV-10", what);
+            }
+        }
+    }
+
+    fn shown_by_leader(
+        &mut self,
+        view: Round,
+        slots: Range<Instance>,
+        log: &impl Fn(Instance) -> Content,
+    ) {
+        for inst in slots {
+            let known = self.logs.get(&view).and_then(|log| log.get(&inst));
+            if known != Some(&log(inst)) {
+                self.shows(view, inst, log(inst));
             }
         }
     }
@@ -514,5 +569,32 @@ mod tests {
         committed.shown(2, None, (0, 0, 1), |_| Content::Noop);
         committed.shown(3, None, (0, 1, 1), |_| Content::Noop);
         assert_eq!(ids(&committed), ["INV-12"]);
+    }
+
+    /// A command over several partitions, sent again in the next session: the same name, another vector. [W-VECTOR]
+    #[test]
+    fn entries_are_more_than_their_names() {
+        let vector = |value: &'static [u8]| move |_| Content::whole((7, 1), Flags::MULTI.0, value);
+        let mut stable = world();
+        stable.shown(1, None, (0, 1, 1), vector(b"first"));
+        stable.shown(2, None, (0, 1, 1), vector(b"second"));
+        assert_eq!(ids(&stable), ["INV-12"]);
+
+        for (value, broken) in [(b"first", None), (b"other", Some("INV-10"))] {
+            let mut committed = world();
+            committed.shown(1, Some(FIRST.0), (0, 0, 1), vector(b"first"));
+            send(
+                &mut committed,
+                packet(MsgType::SyncCommit, FIRST, 1, 1),
+                &[],
+            );
+            start(&mut committed, SECOND, 1, &[]);
+            committed.shown(3, Some(SECOND.0), (0, 0, 1), vector(value));
+            assert_eq!(ids(&committed).first().copied(), broken);
+        }
+
+        let mut answered = one_committed();
+        answered.shown(2, Some(SECOND.0), (0, 0, 1), vector(b"it has its name"));
+        assert_eq!(ids(&answered), [""; 0]);
     }
 }

@@ -817,7 +817,10 @@ impl World {
         let normal_in = (replica.status() == Status::Normal).then(|| replica.view().0);
         let content = |inst| match replica.entry(inst) {
             Some(entry) if entry.is_noop() => Content::Noop,
-            Some(entry) => Content::Known(entry.client, entry.request),
+            Some(entry) => {
+                let name = (entry.client, entry.request);
+                Content::whole(name, entry.flags.0, entry.value)
+            }
             None => panic!("slot {inst} isn't filled"),
         };
         let ends = (replica.floor(), replica.stable(), replica.next());

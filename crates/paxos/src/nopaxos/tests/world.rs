@@ -894,7 +894,10 @@ impl World {
         let ends = (replica.floor(), replica.stable(), replica.next());
         let content = |inst| match replica.entry(inst) {
             Some(entry) if entry.is_noop() => Content::Noop,
-            Some(entry) => Content::Known(entry.client, entry.request),
+            Some(entry) => {
+                let name = (entry.client, entry.request);
+                Content::whole(name, entry.flags.0, entry.value)
+            }
             None => Content::Request,
         };
         self.checker.shown(node, normal_in, ends, content);

@@ -83,7 +83,10 @@ impl ReplicaHost<NoPaxos> {
             let normal_in = (role.status() == Status::Normal).then(|| role.view().0);
             let content = |inst| match role.entry(inst) {
                 Some(entry) if entry.is_noop() => Content::Noop,
-                Some(entry) => Content::Known(entry.client, entry.request),
+                Some(entry) => {
+                    let name = (entry.client, entry.request);
+                    Content::whole(name, entry.flags.0, entry.value)
+                }
                 None => Content::Request,
             };
             let shown = (role.floor(), role.stable(), role.next());
