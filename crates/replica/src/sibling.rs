@@ -39,7 +39,7 @@ impl Copy {
     }
 
     /// Where it lies in a partition, if it names that one.
-    pub(crate) fn place_in(&self, pid: PartitionId) -> Option<Instance> {
+    pub fn place_in(&self, pid: PartitionId) -> Option<Instance> {
         let mut places = self.places.iter();
         places.find(|(of, _)| *of == pid).map(|(_, inst)| *inst)
     }

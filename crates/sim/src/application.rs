@@ -259,6 +259,11 @@ pub struct Store {
     uncertain: Option<Vec<Execution>>,
     /// For a mutation: nothing is taken back.
     keeps: bool,
+    /// Where parts in commands over several partitions were applied since the last commit, and where some were taken back.
+    applied: Vec<Instance>,
+    taken_back: Vec<Instance>,
+    /// For a mutation: a commit of such parts takes effect with the next one.
+    delays_applied: bool,
     /// Commands executed by the process, and the instance behind the last one.
     executed: u64,
     executed_below: Instance,
@@ -299,6 +304,9 @@ impl Default for SharedStore {
             executions: Vec::new(),
             uncertain: None,
             keeps: false,
+            applied: Vec::new(),
+            taken_back: Vec::new(),
+            delays_applied: false,
             executed: 0,
             executed_below: 0,
             undo: Vec::new(),
@@ -319,10 +327,12 @@ impl SharedStore {
         let executed = store.committed.executed;
         store.executed = executed;
         store.uncertain.iter_mut().for_each(Vec::clear);
+        store.applied.clear();
         drop(store);
         Kv {
             store: self.clone(),
             words: BTreeMap::new(),
+            delayed: Vec::new(),
             executed,
             inst: 0,
             taken: Arc::default(),
@@ -337,6 +347,16 @@ impl SharedStore {
     /// A deliberate mistake: what is to be taken back stays.
     pub fn keep_uncommitted(&self) {
         self.lock().keeps = true;
+    }
+
+    /// A deliberate mistake: what was passed over several partitions isn't stored before the process goes on.
+    pub fn delay_applied(&self) {
+        self.lock().delays_applied = true;
+    }
+
+    /// Where parts in commands over several partitions were taken back since the last call: siblings count on these.
+    pub fn take_taken_back(&self) -> Vec<Instance> {
+        std::mem::take(&mut self.lock().taken_back)
     }
 
     /// Power fails: what was committed since the last checkpoint is gone.
@@ -571,10 +591,41 @@ pub struct Kv {
     store: SharedStore,
     /// Changed since the last commit.
     words: BTreeMap<u64, u64>,
+    /// For a mutation: records of commits that take effect with the next one.
+    delayed: Vec<Record>,
     executed: u64,
     inst: Instance,
     /// Another replica's state, once it has been read.
     taken: Arc<Mutex<Option<State>>>,
+}
+
+impl Kv {
+    /// A commit stores what there is.
+    fn take_effect(&mut self) {
+        let store = &mut *self.store.lock();
+        let mut commit = Some(Commit {
+            words: std::mem::take(&mut self.words),
+            records: std::mem::take(&mut self.delayed),
+            executed: self.executed,
+        });
+        if let Some(late) = &mut store.late {
+            std::mem::swap(late, &mut commit);
+        }
+        if let Some(commit) = commit {
+            store.take(commit);
+        }
+        store.applied.clear();
+        if let Some(certain) = &mut store.uncertain {
+            store.executions.append(certain);
+        }
+    }
+
+    /// For a mutation: a copy shows what counts as committed.
+    fn end_delay(&mut self) {
+        if !self.delayed.is_empty() {
+            self.take_effect();
+        }
+    }
 }
 
 impl Application for Kv {
@@ -672,6 +723,7 @@ impl Application for Kv {
             return Err(Error("an effect that nobody combined".into()));
         };
         self.words.insert(key, after);
+        store.applied.push(self.inst);
         let op = Op::Set(after);
         store.note(Execution {
             inst: self.inst,
@@ -689,20 +741,11 @@ impl Application for Kv {
         let mut store = self.store.lock();
         store.alive()?;
         store.writable()?;
-        let mut commit = Some(Commit {
-            words: std::mem::take(&mut self.words),
-            records: records.to_vec(),
-            executed: self.executed,
-        });
-        if let Some(late) = &mut store.late {
-            std::mem::swap(late, &mut commit);
-        }
-        if let Some(commit) = commit {
-            store.take(commit);
-        }
-        let store = &mut *store;
-        if let Some(certain) = &mut store.uncertain {
-            store.executions.append(certain);
+        let delays = store.delays_applied && self.delayed.is_empty() && !store.applied.is_empty();
+        drop(store);
+        self.delayed.extend_from_slice(records);
+        if !delays {
+            self.take_effect();
         }
         Ok(())
     }
@@ -717,6 +760,9 @@ impl Application for Kv {
         if store.keeps {
             return Ok(());
         }
+        let store = &mut *store;
+        store.taken_back.append(&mut store.applied);
+        self.delayed.clear();
         self.words.clear();
         self.executed = store.committed.executed;
         store.executed = self.executed;
@@ -734,6 +780,7 @@ impl Application for Kv {
     }
 
     fn checkpoint(&mut self) -> Result<Checkpoint, Error> {
+        self.end_delay();
         let mut store = self.store.lock();
         store.alive()?;
         store.writable()?;
@@ -749,12 +796,14 @@ impl Application for Kv {
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
+        self.end_delay();
         let mut store = self.store.lock();
         store.alive()?;
         Ok(Box::new(Copy(store.committed.clone())))
     }
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
+        self.end_delay();
         let mut store = self.store.lock();
         store.alive()?;
         Ok(Box::new(Copy(store.committed.clone())))
@@ -776,6 +825,8 @@ impl Application for Kv {
         store.alive()?;
         store.writable()?;
         self.words.clear();
+        self.delayed.clear();
+        store.applied.clear();
         self.executed = state.executed;
         store.executed = state.executed;
         store.durable = state.clone();

@@ -115,6 +115,8 @@ pub struct Catch {
     pub to: Option<Name>,
     /// Of this type.
     pub msgtype: MsgType,
+    /// Of this partition; of any if `None`.
+    pub pid: Option<u8>,
 }
 
 /// One thing that is done.
@@ -263,6 +265,7 @@ mod tests {
                     1.500000 kill-in replica-1 3\n\
                     1.600000 hold acceptor-1 any PHASE2B\n\
                     1.700000 copy any leader-1 REQUEST\n\
+                    1.750000 hold any replica-2 ORDERED 1\n\
                     1.800000 release\n\
                     1.830000 copy-disk acceptor-1\n\
                     1.840000 put-back acceptor-1\n\

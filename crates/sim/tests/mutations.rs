@@ -752,6 +752,36 @@ fn replicas_that_are_told_a_beginning_below_what_was_stamped_before() {
     assert_found_with(Mutation::SealedTooLow, ORDERED_SPANNING, &HALF);
 }
 
+/// The same with courses of events about what one partition knows and another one doesn't.
+const SPANNING_COURSES: Limits = Limits {
+    courses: true,
+    ..ORDERED_SPANNING
+};
+
+/// Another log has no copy there, and siblings have taken their part in the command. [V-STABLE]
+#[test]
+fn a_partition_that_stands_at_a_copy_before_it_is_stable() {
+    assert_found_with(Mutation::StandsUnstable, SPANNING_COURSES, &HALF);
+}
+
+/// Another log has the copy there, and is alive elsewhere. [V-STABLE]
+#[test]
+fn a_partition_that_has_passed_a_place_before_it_is_stable() {
+    assert_found_with(Mutation::PassedUnstable, SPANNING_COURSES, &HALF);
+}
+
+/// [V-KEPT]
+#[test]
+fn a_partition_that_runs_ahead_of_a_copy_that_is_not_stored() {
+    assert_found_with(Mutation::AheadOfCopies, SPANNING_COURSES, &[AllOrNothing]);
+}
+
+/// [W-VECTOR]
+#[test]
+fn a_replica_that_tells_entries_apart_by_their_command() {
+    assert_found_with(Mutation::FirstVectorKept, SPANNING_COURSES, &[Committed]);
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

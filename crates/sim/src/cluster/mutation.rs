@@ -6,6 +6,7 @@
 //! rule in question had been left out.
 
 pub mod ordered;
+pub mod spanning;
 
 use std::ops::Range;
 
@@ -166,12 +167,20 @@ pub enum Mutation {
     SealNotTold,
     /// Replicas of NOPaxos are told that a session has begun before everything.
     SealedTooLow,
+    /// A partition tells its siblings that it stands at a copy that isn't stable.
+    StandsUnstable,
+    /// A partition tells its siblings that it has passed a place without a record before that is stable.
+    PassedUnstable,
+    /// A partition that has passed a copy runs ahead before that is stored.
+    AheadOfCopies,
+    /// A replica of NOPaxos keeps what it has in a slot where a command of the same name lies, whatever its vector.
+    FirstVectorKept,
 }
 
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 69] = [
+    pub const ALL: [Mutation; 73] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -241,6 +250,10 @@ impl Mutation {
         Mutation::ReadsUnechoed,
         Mutation::SealNotTold,
         Mutation::SealedTooLow,
+        Mutation::StandsUnstable,
+        Mutation::PassedUnstable,
+        Mutation::AheadOfCopies,
+        Mutation::FirstVectorKept,
     ];
 
     /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
@@ -254,6 +267,8 @@ impl Mutation {
             Mutation::StampsCrosswise => Some(Invariant::Liveness),
             // That the copies of a command wait for one that was never stamped.
             Mutation::SealNotTold => Some(Invariant::Liveness),
+            // The log by itself, before anybody executes it.
+            Mutation::FirstVectorKept => Some(Invariant::Committed),
             _ => None,
         }
     }
@@ -392,6 +407,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
         Some(Mutation::OutcomesForgotten) => store.forget_outcomes(),
         Some(Mutation::PartsForgotten) => store.forget_parts(),
         Some(Mutation::MarkerBeforeRecord) => store.forget_overtaken_outcomes(),
+        Some(Mutation::AheadOfCopies) => store.delay_applied(),
         _ => {}
     }
 }

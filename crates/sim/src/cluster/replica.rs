@@ -249,7 +249,13 @@ impl<G: Protocol> ReplicaHost<G> {
         let worker = shard.worker.as_mut()?;
         world.observe(self.host.at, Observed::Received(packet));
         let before = damaged.then(|| worker_state(worker));
-        let mistaken = mutation::rewrite_bound(world, packet, shard.asked_for_reads);
+        let mistaken = match world.mutation {
+            Some(Mutation::FirstVectorKept) => {
+                let there = worker.agreement().entry(packet.header.inst);
+                mutation::spanning::kept_vector(packet, there)
+            }
+            _ => mutation::rewrite_bound(world, packet, shard.asked_for_reads),
+        };
         let verdict = match mistaken.filter(|_| !damaged) {
             None => worker.step(now, packet, &mut self.out),
             Some((header, value)) => {
@@ -299,7 +305,13 @@ impl<G: Protocol> ReplicaHost<G> {
         let shard = &mut self.shards[pid];
         if let Some(worker) = &mut shard.worker {
             for (from, message) in shard.inbox.drain(..) {
+                let mistake = world.mutation.and_then(|mutation| {
+                    mutation::spanning::says_too_early(mutation, worker, pid as u16, &message)
+                });
                 worker.sibling(now, from, message);
+                if let Some(mistake) = mistake {
+                    replica::Output::sibling(&mut self.out, from, mistake);
+                }
             }
             self.finish_batch(world, pid);
             self.after(world, pid);
@@ -378,6 +390,11 @@ impl<G: Protocol> ReplicaHost<G> {
         }
         self.shards[pid].store.drain_executions(&mut self.executed);
         let replica = node_id(self.host.name);
+        for inst in self.shards[pid].store.take_taken_back() {
+            world.findings.report(Invariant::AllOrNothing, || {
+                format!("replica {replica} takes back what it has passed in slot {inst} of partition {pid}")
+            });
+        }
         let given_up = self.view.as_ref().and_then(|view| view.given_up.as_ref());
         let knows = given_up.map_or(0, |given_up| given_up.of(pid as u16).end);
         for execution in self.executed.drain(..) {

@@ -498,13 +498,16 @@ impl World {
 
     /// Keeps a packet, or a copy of it; whether that was the packet itself.
     fn catches(&mut self, from: Endpoint, to: Endpoint, buffer: u32) -> bool {
-        let msgtype = self.buffers.bytes[buffer as usize][1];
+        let Ok(Packet { header, .. }) = Packet::parse(&self.buffers.bytes[buffer as usize]) else {
+            return false;
+        };
         let names = &self.layout.names;
         let is = |end: Option<Name>, at: Endpoint| end.is_none_or(|n| n == names[at.node as usize]);
-        let caught = self
-            .catches
-            .iter()
-            .find(|(c, _)| c.msgtype as u8 == msgtype && is(c.from, from) && is(c.to, to));
+        let is_of = |c: &Catch| {
+            c.msgtype == header.msgtype && c.pid.is_none_or(|pid| u16::from(pid) == header.pid)
+        };
+        let mut catches = self.catches.iter();
+        let caught = catches.find(|(c, _)| is_of(c) && is(c.from, from) && is(c.to, to));
         let Some(&(_, copy)) = caught else {
             return false;
         };

@@ -39,6 +39,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         // Drawn apart, so that the rest of a plan is what it would be without.
         if limits.courses || Rng::new(seed ^ 0x636f_7572_7365_7300).chance(400_000) {
             courses::add(&scenario, duration, &mut actions);
+            courses::spanning::add(&scenario, duration, &mut actions);
         }
         if scenario.durable {
             power_cuts(&scenario, duration, &mut rng, &mut actions);

@@ -70,7 +70,8 @@ impl fmt::Display for Catch {
                 None => f.write_str("any ")?,
             }
         }
-        f.write_str(self.msgtype.name())
+        f.write_str(self.msgtype.name())?;
+        self.pid.map_or(Ok(()), |pid| write!(f, " {pid}"))
     }
 }
 
@@ -433,8 +434,10 @@ fn spanning(words: &[&str]) -> Result<Action, String> {
 }
 
 fn caught(words: &[&str]) -> Result<Catch, String> {
-    let [_, from, to, msgtype] = *words else {
-        return Err("name a sender, a receiver and a type".into());
+    let (from, to, msgtype, pid) = match *words {
+        [_, from, to, msgtype] => (from, to, msgtype, None),
+        [_, from, to, msgtype, pid] => (from, to, msgtype, Some(pid)),
+        _ => return Err("name a sender, a receiver and a type, then perhaps a partition".into()),
     };
     let end = |word: &str| match word {
         "any" => Ok(None),
@@ -446,6 +449,9 @@ fn caught(words: &[&str]) -> Result<Catch, String> {
         from: end(from)?,
         to: end(to)?,
         msgtype: MsgType::from_name(msgtype).ok_or(format!("'{msgtype}' is no type"))?,
+        pid: pid
+            .map(|pid| pid.parse().map_err(|_| format!("'{pid}' is no partition")))
+            .transpose()?,
     })
 }
 

@@ -3,6 +3,8 @@
 //! and then most mistakes show no more. So in each of these somebody knows something that others don't, and who knows
 //! it goes away before it is stable.
 
+pub mod spanning;
+
 use paxos::{MsgType, Time};
 
 use crate::draw::{BEGIN, operation};
@@ -174,8 +176,12 @@ impl<'a> Course<'a> {
     /// For the rest of the course nothing is made stable.
     fn unsynchronised(&mut self) {
         for msgtype in [MsgType::SyncPrepare, MsgType::SyncCommit] {
-            let (from, to) = (None, None);
-            self.now(Action::Hold(Catch { from, to, msgtype }));
+            self.now(Action::Hold(Catch {
+                from: None,
+                to: None,
+                msgtype,
+                pid: None,
+            }));
         }
     }
 
@@ -199,16 +205,25 @@ impl<'a> Course<'a> {
     /// All clients have commands executed, for so many milliseconds.
     fn under_load(&mut self, least: u64, most: u64) {
         let end = self.at + self.rng.between(least, most) * MILLISECOND;
+        self.until(end, |course| Action::Submit {
+            client: course.client(),
+            pid: course.rng.below(course.scenario.partitions.into()) as u8,
+            key: course.rng.below(4) as u8,
+            op: operation(course.rng),
+            padding: 0,
+        });
+    }
+
+    fn client(&mut self) -> u8 {
+        self.rng.between(1, self.scenario.clients.into()) as u8
+    }
+
+    /// One command after the other.
+    fn until(&mut self, end: Time, command: impl Fn(&mut Self) -> Action) {
         let mut at = self.at;
         while at < end {
-            let submit = Action::Submit {
-                client: self.rng.between(1, self.scenario.clients.into()) as u8,
-                pid: self.rng.below(self.scenario.partitions.into()) as u8,
-                key: self.rng.below(4) as u8,
-                op: operation(self.rng),
-                padding: 0,
-            };
-            self.actions.push((at, submit));
+            let command = command(self);
+            self.actions.push((at, command));
             at += self.rng.between(50, 400) * MICROSECOND;
         }
         self.at = end;
