@@ -49,7 +49,7 @@ pub fn verdict_of(counter: usize) -> Option<Verdict> {
 
 /// Copies that a redirect of a command over several partitions makes for each member
 /// (`VECTOR_FEW`, `MAX_VECTOR`).
-const VECTOR_FEW: usize = 4;
+pub const VECTOR_FEW: usize = 4;
 
 /// Loopback, in whose name a test run's frames come in.
 const LOOPBACK: u32 = 1;

@@ -68,10 +68,15 @@ static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 	if (bpf_skb_load_bytes(c->skb, vector_entry_at(c->header_at, c->flags, partition), entry,
 			       VECTOR_ENTRY_LEN))
 		return 0;
-	return set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
-			     known_place(c->header_at), entry) &&
-	       (!(c->flags & FLAG_TAG) || sign_clone(c->skb, c->header_at) ||
-		sign_clone_half(c->skb, c->header_at));
+	if (!set_partition((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
+			   known_place(c->header_at), entry))
+		return 0;
+	if (c->flags & FLAG_TAG && !sign_clone(c->skb, c->header_at) &&
+	    !sign_clone_half(c->skb, c->header_at)) {
+		count(COUNT_UNSENT);
+		return 0;
+	}
+	return 1;
 }
 
 /* Sends the clone of one partition to one member, if there is that one. */
@@ -92,7 +97,7 @@ static long clone_to(__u32 index, struct cloning *c)
 	if (!link || at >= link->members || at >= MAX_MEMBERS)
 		return 0;
 	if (c->partitions && !clone_partition(c, index / c->places))
-		return 1;
+		return 0;
 	if (address_own((void *)(long)c->skb->data, (void *)(long)c->skb->data_end,
 			&link->member[at]))
 		bpf_clone_redirect(c->skb, ifindex, 0);

@@ -340,9 +340,10 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 				   entry))
 			return XDP_DROP;
 		if (flags & FLAG_TAG) {
+			/* Keys may have changed since the role made the packet. */
 			grown = make_tag(ctx, header_at, KEY_OF_NODES, 0, UNCOUNTED);
 			if (!grown)
-				return XDP_DROP;
+				return drop(COUNT_UNSENT);
 		}
 	} else if (entries > 1) {
 		copy = number_of_copy(h, link, entries, link->members);

@@ -17,7 +17,7 @@ enum verdict {
 	/* Learner: decisions handed over, by ring or DELIVER. */
 	COUNT_DECIDED = 98,
 	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
-	 * been counted. Or nobody is there to whom a message was to go. */
+	 * been counted. Or nobody is there to whom a message was to go, or no key to sign it with. */
 	COUNT_UNSENT = 99,
 	COUNTERS = 128
 };
