@@ -595,13 +595,7 @@ fn a_cluster_loses_nothing(letter: char, up: &[&str]) {
             assert_eq!(answer, count.to_string());
         }
     };
-    let sequencer = || {
-        let controller = status(&lab, "controller");
-        let node = controller["groups"][0]["leader"].as_u64();
-        let node = node.and_then(|id| cluster.node_by_id(id as u16));
-        node.map(|node| node.name.clone())
-    };
-    let first = eventually("who stamps", sequencer);
+    let first = who_stamps(&lab, &cluster);
     increments();
     lab.kill(&first);
     increments();
@@ -611,12 +605,62 @@ fn a_cluster_loses_nothing(letter: char, up: &[&str]) {
     let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &first).unwrap();
     pins.remove().unwrap();
     increments();
-    assert_ne!(eventually("who stamps now", sequencer), first);
+    assert_ne!(who_stamps(&lab, &cluster), first);
     let found = digests(&lab);
     assert!(
         found.windows(2).all(|two| two[0].1 == two[1].1),
         "{found:?}"
     );
+}
+
+/// A command over all partitions takes effect in all of them, whoever stamps it. [L-MULTI] [V-STABLE] [V-SEALED]
+#[test]
+fn commands_over_several_partitions_survive_sequencers_in_the_kernel() {
+    let Some(lab) = serving('v', &["--protocol", "nopaxos", "--partitions", "4"]) else {
+        return;
+    };
+    let file = PathBuf::from(format!("/run/wirepaxos/{}/cluster.toml", lab.name));
+    let cluster = ClusterFile::load(&file).unwrap();
+    lab.json(&["start", "--json"]);
+    ready(&lab);
+    const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let mut value = 0;
+    let mut over_all = || {
+        for at in 0..6 {
+            value += 1;
+            let text = value.to_string();
+            let pairs = KEYS.iter().flat_map(|key| [*key, &text]);
+            let set: Vec<&str> = std::iter::once("MSET").chain(pairs).collect();
+            assert_eq!(lab.redis("client-1", REPLICAS[at % 3], &set), "OK");
+            let get: Vec<&str> = std::iter::once("MGET").chain(KEYS).collect();
+            let found = lab.redis("client-1", REPLICAS[(at + 1) % 3], &get);
+            assert_eq!(found, [&text[..]; KEYS.len()].join("\n"));
+        }
+    };
+    over_all();
+    let first = who_stamps(&lab, &cluster);
+    assert_eq!(status(&lab, &first)["plane"]["name"], "xdp");
+    // The program stamps on.
+    lab.kill(&first);
+    over_all();
+    let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &first).unwrap();
+    pins.remove().unwrap();
+    over_all();
+    assert_ne!(who_stamps(&lab, &cluster), first);
+    let found = digests(&lab);
+    assert!(
+        found.windows(2).all(|two| two[0].1 == two[1].1),
+        "{found:?}"
+    );
+}
+
+fn who_stamps(lab: &TestLab, cluster: &ClusterFile) -> String {
+    eventually("who stamps", || {
+        let controller = status(lab, "controller");
+        let node = controller["groups"][0]["leader"].as_u64();
+        let node = node.and_then(|id| cluster.node_by_id(id as u16));
+        node.map(|node| node.name.clone())
+    })
 }
 
 #[test]

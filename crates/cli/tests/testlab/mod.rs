@@ -5,7 +5,7 @@
 #[path = "../waiting/mod.rs"]
 pub mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -274,16 +274,18 @@ pub fn status(lab: &TestLab, node: &str) -> Value {
     })
 }
 
-/// (name, next instance, digest) of all replicas, once they stand at the same instance.
+/// (next instance, digest) of all replicas, of each partition, once they stand at the same instances.
 pub fn digests(lab: &TestLab) -> Vec<(String, String)> {
     eventually("replicas at the same instance", || {
         let output = lab.wirepaxos("controller", &["status", "--digest", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-        let found: Vec<(String, String)> = status["digests"]
-            .as_array()?
-            .iter()
-            .map(|d| (d["next"].to_string(), d["digest"].to_string()))
-            .collect();
+        let mut shown = BTreeMap::<String, (String, String)>::new();
+        for d in status["digests"].as_array()? {
+            let (next, digest) = shown.entry(d["name"].to_string()).or_default();
+            *next += &format!("{} ", d["next"]);
+            *digest += &format!("{} ", d["digest"]);
+        }
+        let found: Vec<(String, String)> = shown.into_values().collect();
         let places: BTreeSet<&String> = found.iter().map(|(next, _)| next).collect();
         (found.len() == 3 && places.len() == 1).then_some(found)
     })
