@@ -34,34 +34,99 @@ impl Given {
     }
 }
 
+/// Commands that lie together, so that one needs no more memory than its request: so many at most, and so many bytes.
+const TOGETHER: usize = 64;
+const TOGETHER_BYTES: usize = 64 << 10;
+/// What they need besides, roughly.
+const ENTRY_BYTES: usize = 80;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Kept {
     /// How much was given before.
     pub before: u64,
-    pub given: VecDeque<Given>,
+    entries: VecDeque<Entry>,
+    /// Whether what comes next lies by itself.
+    is_cut: bool,
     bytes: usize,
     looked_at: usize,
 }
 
+/// What was given one behind the other while the clock stood still.
+struct Entry {
+    given: Given,
+    /// How much that was.
+    many: u64,
+}
+
+impl Entry {
+    fn takes(&self, other: &Given) -> bool {
+        let Given {
+            ms,
+            standing,
+            requests,
+            count,
+            scripts: 0,
+            speaks: false,
+        } = &self.given
+        else {
+            return false;
+        };
+        let are_alike = *ms == other.ms && *standing == other.standing;
+        let is_plain = other.scripts == 0 && !other.speaks;
+        let fits = count + other.count <= TOGETHER
+            && requests.len() + other.requests.len() <= TOGETHER_BYTES;
+        are_alike && is_plain && fits
+    }
+}
+
 impl Kept {
-    pub fn end(&self) -> u64 {
-        self.before + self.given.len() as u64
+    /// How much was given so far. A snapshot that is begun now has all of it: it may be [forgotten](Self::forget_to) up to here.
+    pub fn cut(&mut self) -> u64 {
+        self.is_cut = true;
+        let many = self.entries.iter().map(|entry| entry.many);
+        self.before + many.sum::<u64>()
     }
 
     pub fn push(&mut self, given: Given) {
         self.bytes += given.requests.len();
-        self.given.push_back(given);
+        let last = self.entries.back_mut();
+        match last.filter(|last| !self.is_cut && last.takes(&given)) {
+            Some(last) => {
+                last.given.requests.extend_from_slice(&given.requests);
+                last.given.count += given.count;
+                last.many += 1;
+            }
+            None => {
+                if let Some(last) = self.entries.back_mut() {
+                    last.given.requests.shrink_to_fit();
+                }
+                self.bytes += ENTRY_BYTES;
+                self.entries.push_back(Entry { given, many: 1 });
+                self.is_cut = false;
+            }
+        }
     }
 
+    /// What was given, in its order.
+    pub fn given(&self) -> impl Iterator<Item = &Given> {
+        self.entries.iter().map(|entry| &entry.given)
+    }
+
+    /// Up to where a snapshot was begun.
     pub fn forget_to(&mut self, place: u64) {
+        let is_forgotten = self.before > place;
         while self.before < place {
-            let Some(given) = self.given.pop_front() else {
+            let Some(Entry { given, many }) = self.entries.pop_front() else {
                 return;
             };
-            self.bytes -= given.requests.len();
-            self.before += 1;
+            self.bytes -= given.requests.len() + ENTRY_BYTES;
+            self.before += many;
         }
+        debug_assert!(
+            is_forgotten || self.before == place,
+            "no snapshot was begun there"
+        );
         self.looked_at = 0;
     }
 
@@ -80,5 +145,71 @@ impl Kept {
             self.looked_at = self.bytes;
         }
         looks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server::User;
+    use super::*;
+
+    fn given(ms: u64, resp3: bool, requests: &[u8]) -> Given {
+        let user = User::Client;
+        Given {
+            ms,
+            standing: Standing { user, resp3 },
+            requests: requests.to_vec(),
+            count: 1,
+            scripts: 0,
+            speaks: false,
+        }
+    }
+
+    fn shown(kept: &Kept) -> Vec<(&[u8], usize)> {
+        let given = kept.given();
+        given.map(|g| (&g.requests[..], g.count)).collect()
+    }
+
+    #[test]
+    fn what_is_alike_lies_together_and_is_forgotten_where_it_was_cut() {
+        let mut kept = Kept::default();
+        kept.push(given(1, false, b"a"));
+        kept.push(given(1, false, b"b"));
+        assert_eq!(kept.cut(), 2);
+        kept.push(given(1, false, b"c"));
+        kept.push(given(1, true, b"d"));
+        kept.push(given(2, true, b"e"));
+        kept.push(given(2, true, b"f"));
+        let script = || given(2, true, b"g").with_scripts(1);
+        kept.push(script());
+        kept.push(script());
+        kept.push(given(2, true, b"h"));
+        let all: [(&[u8], usize); 7] = [
+            (b"ab", 2),
+            (b"c", 1),
+            (b"d", 1),
+            (b"ef", 2),
+            (b"g", 1),
+            (b"g", 1),
+            (b"h", 1),
+        ];
+        assert_eq!(shown(&kept), all);
+        assert_eq!(kept.bytes, 9 + 7 * ENTRY_BYTES);
+        kept.forget_to(2);
+        assert_eq!((kept.before, &shown(&kept)[..]), (2, &all[1..]));
+        assert_eq!(kept.cut(), 9);
+        kept.push(given(2, true, b"i"));
+        kept.forget_to(9);
+        assert_eq!((kept.before, shown(&kept)), (9, vec![(&b"i"[..], 1)]));
+        assert_eq!(kept.bytes, 1 + ENTRY_BYTES);
+    }
+
+    #[test]
+    fn no_more_lie_together_than_are_awaited_at_once() {
+        let mut kept = Kept::default();
+        (0..=TOGETHER).for_each(|_| kept.push(given(1, false, b"a")));
+        kept.push(given(1, false, &vec![0; TOGETHER_BYTES]));
+        let counts: Vec<usize> = kept.given().map(|given| given.count).collect();
+        assert_eq!(counts, [TOGETHER, 1, 1]);
     }
 }

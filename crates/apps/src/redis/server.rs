@@ -322,7 +322,8 @@ impl Server {
         let mut put: Vec<(&Given, bool)> = Vec::new();
         for given in all {
             let goes_along = |(last, _): &(&Given, bool)| last.ms == given.ms && given.scripts == 0;
-            if !put.last().is_some_and(goes_along) || put.len() == REPLAYED_AT_ONCE {
+            let awaited: usize = put.iter().map(|(given, _)| given.count).sum();
+            if !put.last().is_some_and(goes_along) || awaited >= REPLAYED_AT_ONCE {
                 self.receive_all(&mut put)?;
             }
             match given.scripts {

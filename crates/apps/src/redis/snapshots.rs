@@ -57,7 +57,7 @@ impl Replicated {
     /// kept.
     pub fn begin_save(&mut self, purpose: Purpose) -> Result<Save, Error> {
         debug_assert!(!self.pipeline.changes());
-        let save = self.saving.next(purpose, self.kept.end());
+        let save = self.saving.next(purpose, self.kept.cut());
         self.surviving(|state| {
             state.write_records();
             state

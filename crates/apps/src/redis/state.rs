@@ -466,7 +466,7 @@ impl Replicated {
         self.writes_all = true;
         let again = self.load_scripts().and_then(|()| {
             self.note_held()?;
-            self.server.replay(self.kept.given.iter())?;
+            self.server.replay(self.kept.given())?;
             self.server.set_clock(self.clock.ms)?;
             self.fly_again()
         });
