@@ -27,6 +27,7 @@ mod room;
 mod rules;
 mod saves;
 mod server;
+mod sets;
 mod snapshots;
 mod spop;
 mod state;

@@ -354,6 +354,106 @@ fn spop_takes_the_same_members_whatever_a_set_has_lived_through() {
     assert_eq!(app.digest().unwrap(), copy.digest().unwrap());
 }
 
+/// One gets its commands in batches and is killed on the way; the other one forgets what it knows of its sets all the time.
+#[test]
+fn spop_takes_the_same_members_whatever_is_known_of_their_set() {
+    if !is_installed() {
+        return;
+    }
+    let dirs = [TempDir::new("redis-known"), TempDir::new("redis-known-2")];
+    let [mut app, mut other] = dirs.each_ref().map(|dir| Redis::open(&dir.0).unwrap());
+    let forget = encoded(&Command::Exec {
+        stamp: Stamp { node: 1, ms: NOON },
+        resp3: false,
+        watched: Vec::new(),
+        commands: vec![vec![b"ECHO", b""]],
+    });
+    let mut rng = Rng::new(5);
+    let mut ms = NOON;
+    let (mut taken, mut none, mut wrong) = (0, 0, 0);
+    for round in 0..400 {
+        let mut answers = Vec::new();
+        for _ in 0..=rng.below(40) {
+            ms += u64::from(rng.below(30) == 0) * rng.below(50);
+            let of = rng.below(24) as usize;
+            let words = SPOP_AMONG.get(of).copied().unwrap_or("SPOP {s}");
+            let words = words
+                .split(' ')
+                .map(|word| fill(&mut rng, word).into_bytes());
+            let words: Vec<_> = words.collect();
+            let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let resp3 = rng.below(4) == 0;
+            let command = match words[0][..] {
+                // A read may have no place in the log.
+                [b'S', b'C', ..] => Command::Query { resp3, args }.encoded(),
+                _ => {
+                    let stamp = Stamp { node: 1, ms };
+                    Command::Call { stamp, resp3, args }.encoded()
+                }
+            };
+            app.begin(&command).unwrap();
+            if rng.below(3) == 0 {
+                execute(&mut other, &forget);
+            }
+            answers.push((words, execute(&mut other, &command)));
+            if rng.below(200) == 0 {
+                kill_server(&app);
+            }
+        }
+        let mut answers = answers.into_iter();
+        app.answers(&mut |answer| {
+            let (words, expected) = answers.next().expect("an answer for each");
+            let shown: Vec<_> = words.iter().map(|w| String::from_utf8_lossy(w)).collect();
+            assert_eq!(
+                String::from_utf8_lossy(answer),
+                String::from_utf8_lossy(&expected),
+                "{round}: {shown:?}"
+            );
+            let is_spop = u64::from(words[0] == b"SPOP");
+            match answer[0] {
+                b'-' => wrong += is_spop,
+                b'_' => none += is_spop,
+                _ if answer == b"$-1\r\n" => none += is_spop,
+                _ => taken += is_spop,
+            }
+        })
+        .unwrap();
+        assert_eq!(answers.next(), None);
+        commit(&mut app, round + 1);
+        if round % 50 == 7 {
+            checkpoint(&mut app);
+        }
+    }
+    assert!(
+        taken > 1_000 && none > 100 && wrong > 10,
+        "{taken} {none} {wrong}"
+    );
+    assert_eq!(app.digest().unwrap(), other.digest().unwrap());
+}
+
+/// What comes between them.
+const SPOP_AMONG: &[&str] = &[
+    "SADD {s} {v} {v} {v} {n} {n} {n} {n} {n}",
+    "SADD {s} {v} {v} {v} {n} {n} {n} {n} {n}",
+    "SADD {s} {n} {n}",
+    "SREM {s} {v} {n}",
+    "SMOVE {s} {s} {v}",
+    "SUNIONSTORE {s} {s} {s}",
+    "SPOP {s} 3",
+    "SPOP {s} {n}",
+    "SPOP {s} x",
+    "DEL {s}",
+    "SET {s} {v}",
+    "RENAME {s} {s}",
+    "PEXPIRE {s} 20",
+    "PERSIST {s}",
+    "EVAL @add 1 {s}",
+    "SCARD {s}",
+    "SET {k} {v}",
+    "INCR {c}",
+    "EXISTS {s} {k}",
+];
+
 #[test]
 fn what_removes_all_keys_removes_nothing_of_the_replicas_own() {
     if !is_installed() {
@@ -661,6 +761,7 @@ const TEMPLATES: &[&str] = &[
     "SMOVE {s} {s} {v}",
     "SPOP {s}",
     "SPOP {s} 3",
+    "SPOP {s}",
     "SMEMBERS {s}",
     "SRANDMEMBER {s} 2",
     "SINTERSTORE {s} {s} {s}",
@@ -701,6 +802,7 @@ const TEMPLATES: &[&str] = &[
     "EVAL @time 1 {k}",
     "EVAL @dice 1 {k}",
     "EVAL @list 2 {l} {z}",
+    "EVAL @add 1 {s}",
     "EVALSHA 61636018f4e6b5817b89791bbed242f93fa089e3 1 {c}",
     "SCRIPT EXISTS 61636018f4e6b5817b89791bbed242f93fa089e3",
     "FUNCTION LOAD REPLACE @library",
@@ -725,6 +827,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "local a = redis.call('LRANGE', KEYS[1], 0, -1); \
          for i, v in ipairs(a) do redis.call('ZADD', KEYS[2], i, v) end; return #a",
     ),
+    ("@add", "return redis.call('SADD', KEYS[1], 'x', 'y')"),
     (
         "@library",
         "#!lua name=mine\nredis.register_function('put', function(k, a) return redis.call('SET', k[1], a[1]) end)",

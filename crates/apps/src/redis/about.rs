@@ -4,7 +4,7 @@
 use super::clock::Clock;
 use crate::watches::Watches;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// The clock, how often dice were seeded, and the keys that are watched.
 pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {

@@ -19,6 +19,7 @@ use super::kept::Given;
 use super::resp::put_request;
 use super::rules;
 use super::server::{Dead, User};
+use super::spop::Pop;
 use super::state::Replicated;
 
 /// More bytes are never in flight.
@@ -26,13 +27,69 @@ const MOST_BYTES: usize = 4 << 20;
 /// Bytes of answers that stay allocated; more is given back.
 const KEEP: usize = 1 << 20;
 
-/// Something in flight.
-struct Flying {
-    given: Given,
-    /// Whether a server that takes this one's place is given it, too.
-    keeps: bool,
-    /// Whether the connection's standing was changed for it, which is answered, too.
-    greets: bool,
+/// Something in flight, whose answer has its place among those of the others.
+pub(super) enum Flying {
+    /// The server was given it.
+    Given {
+        given: Given,
+        then: Then,
+        /// Whether the connection's standing was changed for it, which is answered, too.
+        greets: bool,
+    },
+    /// The server isn't asked.
+    Answered(Vec<u8>),
+    /// It takes from what an SPOP before it has asked for.
+    Waits(Pop),
+}
+
+/// What comes of the server's answer.
+pub(super) enum Then {
+    /// It is the answer to something that only reads.
+    Read,
+    /// The same, of what a server that takes this one's place is given, too.
+    Keep,
+    /// It holds the members from which an SPOP takes.
+    Choose(Pop),
+    /// What SPOP has taken is gone: so many members, no less. Its answer, unless it was given before.
+    Removed {
+        many: usize,
+        answer: Option<Vec<u8>>,
+    },
+}
+
+impl Flying {
+    fn asks(&self) -> Option<&Pop> {
+        match self {
+            Flying::Given {
+                then: Then::Choose(pop),
+                ..
+            } => Some(pop),
+            _ => None,
+        }
+    }
+
+    fn only_reads(&self) -> bool {
+        match self {
+            Flying::Given { then, .. } => matches!(then, Then::Read),
+            Flying::Answered(_) => true,
+            Flying::Waits(_) => false,
+        }
+    }
+}
+
+impl Then {
+    /// Whether the server can have answered so, where the replica depends on it.
+    fn check(&self, answer: &[u8]) -> Result<(), Dead> {
+        let is_sound = match self {
+            Then::Read | Then::Keep => true,
+            Then::Choose(_) => answer.starts_with(b"*2\r\n"),
+            Then::Removed { many, .. } => answer == format!(":{many}\r\n").as_bytes(),
+        };
+        match is_sound {
+            true => Ok(()),
+            false => Err(Dead::other("a set isn't what SPOP takes it for")),
+        }
+    }
 }
 
 /// See the module.
@@ -41,6 +98,10 @@ pub(super) struct Pipeline {
     flying: VecDeque<Flying>,
     /// Bytes of it.
     bytes: usize,
+    /// How many SPOPs among it ask for members.
+    asking: usize,
+    /// How much was answered so far.
+    landed: u64,
     /// Answers that nobody has taken, and where each of them ends.
     answers: Vec<u8>,
     ends: Vec<usize>,
@@ -49,12 +110,46 @@ pub(super) struct Pipeline {
 impl Pipeline {
     /// Whether something is in flight that may change anything.
     pub fn changes(&self) -> bool {
-        self.flying.iter().any(|flying| flying.keeps)
+        !self.flying.iter().all(Flying::only_reads)
     }
 
-    fn push_answer(&mut self, answer: &[u8]) {
+    pub fn push(&mut self, flying: Flying) {
+        self.asking += usize::from(flying.asks().is_some());
+        self.flying.push_back(flying);
+    }
+
+    pub fn push_answer(&mut self, answer: &[u8]) {
         self.answers.extend_from_slice(answer);
         self.ends.push(self.answers.len());
+    }
+
+    /// Takes the last answer back, while nothing is in flight.
+    pub fn take_last(&mut self, reply: &mut Vec<u8>) {
+        self.ends.pop();
+        let start = self.ends.last().copied().unwrap_or(0);
+        reply.extend_from_slice(&self.answers[start..]);
+        self.answers.truncate(start);
+    }
+
+    /// Whether members are asked for.
+    pub fn is_asking(&self) -> bool {
+        self.asking > 0
+    }
+
+    /// Whether those of this set are.
+    pub fn asks_for(&self, key: &[u8]) -> bool {
+        let mut asked_for = self.flying.iter().filter_map(Flying::asks);
+        self.is_asking() && asked_for.any(|pop| pop.key() == key)
+    }
+
+    /// Answers all that wait for this set, in their order.
+    pub fn answer_waiting(&mut self, key: &[u8], mut answer: impl FnMut(&Pop) -> Vec<u8>) {
+        for flying in &mut self.flying {
+            match flying {
+                Flying::Waits(pop) if pop.key() == key => *flying = Flying::Answered(answer(pop)),
+                _ => {}
+            }
+        }
     }
 }
 
@@ -65,13 +160,13 @@ impl Replicated {
         let command = Command::parse(command);
         match &command {
             Ok(Command::Call { stamp, resp3, args }) => match catalogue.judge(args, false) {
-                Ok(spec) if spec.needs_nothing_else && !self.asks_what_changes(spec) => {
+                Ok(spec) if self.may_fly(spec) => {
                     return self.begin_call(*stamp, *resp3, spec, args);
                 }
                 _ => {}
             },
             Ok(Command::Query { resp3, args }) => match catalogue.judge(args, false) {
-                Ok(spec) if spec.is_read => return self.begin_query(*resp3, args),
+                Ok(spec) if spec.is_read => return self.begin_query(*resp3, spec, args),
                 _ => {}
             },
             _ => {}
@@ -83,11 +178,19 @@ impl Replicated {
         Ok(())
     }
 
-    fn begin_query(&mut self, resp3: bool, args: &[&[u8]]) -> Result<(), Error> {
+    fn may_fly(&self, spec: &Spec) -> bool {
+        let alone = spec.needs_nothing_else || spec.name == "spop";
+        alone && !self.asks_what_changes(spec)
+    }
+
+    fn begin_query(&mut self, resp3: bool, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
+        if self.meets_spop(spec, args) {
+            self.settle()?;
+        }
         let mut requests = Vec::new();
         put_request(&mut requests, args);
         let given = self.given(User::Client, resp3, requests, 1);
-        self.fly(given, false)
+        self.fly(given, Then::Read)
     }
 
     fn begin_call(
@@ -106,26 +209,41 @@ impl Replicated {
             self.pipeline.push_answer(&refusal);
             return Ok(());
         }
+        self.touch(spec, args);
+        if spec.name == "spop" {
+            return self.begin_spop(resp3, args);
+        }
+        if self.meets_spop(spec, args) {
+            self.settle()?;
+        }
         let mut requests = Vec::new();
         rules::put_given(&mut requests, spec, args);
-        self.touch(spec, args);
         let given = self.given(User::Client, resp3, requests, 1);
-        self.fly(given, !spec.is_read)
+        if spec.is_read {
+            return self.fly(given, Then::Read);
+        }
+        self.sets.note(spec, args, self.clock.ms);
+        self.fly(given, Then::Keep)
     }
 
     /// Gives something to the server, behind everything in flight. The clock hasn't moved since.
-    fn fly(&mut self, given: Given, keeps: bool) -> Result<(), Error> {
+    pub(super) fn fly(&mut self, given: Given, then: Then) -> Result<(), Error> {
         if self.pipeline.bytes + given.requests.len() > MOST_BYTES {
             self.settle()?;
         }
+        self.fly_behind(given, then).or_else(|_| self.revive())
+    }
+
+    /// The same while answers are taken.
+    pub(super) fn fly_behind(&mut self, given: Given, then: Then) -> Result<(), Dead> {
         self.pipeline.bytes += given.requests.len();
         let put = self.server.put(&given);
-        self.pipeline.flying.push_back(Flying {
+        self.pipeline.push(Flying::Given {
             given,
-            keeps,
+            then,
             greets: matches!(put, Ok(true)),
         });
-        put.map(|_| ()).or_else(|_| self.revive())
+        put.map(|_| ())
     }
 
     /// Waits until nothing is in flight. A server that dies is replaced by another one, which gets all that this one hasn't
@@ -134,13 +252,13 @@ impl Replicated {
         if self.pipeline.flying.is_empty() {
             return Ok(());
         }
-        let mut left_at_death = None;
+        let mut landed_at_death = None;
         while let Err(e) = self.land() {
-            let left = Some(self.pipeline.flying.len());
-            if left == left_at_death {
+            let landed = Some(self.pipeline.landed);
+            if landed == landed_at_death {
                 return Err(self.lost(&e));
             }
-            left_at_death = left;
+            landed_at_death = landed;
             self.revive()?;
         }
         self.bound_kept()
@@ -148,21 +266,62 @@ impl Replicated {
 
     /// Takes the answers to what is in flight. What is answered is kept, in the order of the log.
     fn land(&mut self) -> Result<(), Dead> {
-        self.server.send()?;
-        let pipeline = &mut self.pipeline;
-        while let Some(Flying { given, greets, .. }) = pipeline.flying.front() {
+        loop {
+            // What SPOP has chosen on the way is put behind the rest.
+            self.server.send()?;
+            let pipeline = &mut self.pipeline;
+            let Some(flying) = pipeline.flying.front() else {
+                return Ok(());
+            };
             let start = pipeline.answers.len();
-            let received = self.server.receive(given, *greets, &mut pipeline.answers);
-            if received.is_err() {
-                pipeline.answers.truncate(start);
-                return received;
-            }
-            pipeline.ends.push(pipeline.answers.len());
-            if let Some(Flying { given, keeps, .. }) = pipeline.flying.pop_front() {
-                pipeline.bytes -= given.requests.len();
-                if keeps {
-                    self.kept.push(given);
+            if let Flying::Given {
+                given,
+                then,
+                greets,
+            } = flying
+            {
+                let received = self.server.receive(given, *greets, &mut pipeline.answers);
+                let received = received.and_then(|()| then.check(&pipeline.answers[start..]));
+                if received.is_err() {
+                    pipeline.answers.truncate(start);
+                    return received;
                 }
+            }
+            self.land_first(start)?;
+        }
+    }
+
+    /// The first one in flight is answered: from this place on, if it was given to the server.
+    fn land_first(&mut self, start: usize) -> Result<(), Dead> {
+        let pipeline = &mut self.pipeline;
+        let (given, then) = match pipeline.flying.pop_front() {
+            Some(Flying::Given { given, then, .. }) => (given, then),
+            Some(Flying::Answered(answer)) => {
+                pipeline.push_answer(&answer);
+                return Ok(());
+            }
+            // What it waits for was before it, and has answered it.
+            Some(Flying::Waits(_)) | None => unreachable!("nothing is left waiting"),
+        };
+        pipeline.landed += 1;
+        pipeline.bytes -= given.requests.len();
+        match then {
+            Then::Read => pipeline.ends.push(pipeline.answers.len()),
+            Then::Keep => {
+                pipeline.ends.push(pipeline.answers.len());
+                self.kept.push(given);
+            }
+            Then::Removed { answer, .. } => {
+                pipeline.answers.truncate(start);
+                if let Some(answer) = answer {
+                    pipeline.push_answer(&answer);
+                }
+                self.kept.push(given);
+            }
+            Then::Choose(pop) => {
+                pipeline.asking -= 1;
+                let answer = pipeline.answers.split_off(start);
+                return self.choose(&pop, &answer);
             }
         }
         Ok(())
@@ -171,7 +330,9 @@ impl Replicated {
     /// Gives another server what the one before hasn't answered.
     pub(super) fn fly_again(&mut self) -> Result<(), Dead> {
         for flying in &mut self.pipeline.flying {
-            flying.greets = self.server.put(&flying.given)?;
+            if let Flying::Given { given, greets, .. } = flying {
+                *greets = self.server.put(given)?;
+            }
         }
         Ok(())
     }

@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SPOP. Which member a server would take depends on how the set's table is laid out, and that on what the server has lived through.
-//! So the replica chooses: of the members in their order, by dice that are seeded by what was executed so far. The server gets the
+//! So the replica chooses: of the members in their order, by dice that are seeded by how many were drawn before. The server gets the
 //! choice, as SREM.
+//!
+//! ```text
+//!  the set is known ───────────────────────────────> choice ──SREM──> in flight, and SPOP's answer with it
+//!  otherwise ──SMEMBERS──> in flight ──its answer──> choice ──SREM──> in flight, behind everything
+//! ```
+//!
+//! In the second case what was begun in between reaches the server before SREM. So it names other keys, all of which are known; anything
+//! else waits until nothing is in flight. Further SPOPs of the same key take from what the first one has asked for.
 
 use paxos::SplitMix;
 use replica::Error;
 
+use super::catalogue::Spec;
+use super::kept::Given;
+use super::pipeline::{Flying, Then};
 use super::resp::{Value, put_error, put_number, put_request};
-use super::server::User;
+use super::server::{Dead, User};
+use super::sets::Members;
 use super::state::Replicated;
 use crate::kv::parse_integer;
+
+/// One SPOP.
+pub(super) struct Pop {
+    key: Vec<u8>,
+    wanted: Wanted,
+    /// The number of its dice.
+    drawn: u64,
+    resp3: bool,
+}
 
 /// What is asked for.
 enum Wanted {
@@ -17,87 +38,164 @@ enum Wanted {
     Some(usize),
 }
 
+/// What was taken.
+type Taken = Vec<Box<[u8]>>;
+
 impl Replicated {
-    /// Its arguments are as many as COMMAND says.
+    /// Executes it while nothing is in flight. Its arguments are as many as COMMAND says.
     pub(super) fn spop(
         &mut self,
         resp3: bool,
         args: &[&[u8]],
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        self.begin_spop(resp3, args)?;
+        self.settle()?;
+        self.pipeline.take_last(reply);
+        Ok(())
+    }
+
+    /// The same behind what is in flight.
+    pub(super) fn begin_spop(&mut self, resp3: bool, args: &[&[u8]]) -> Result<(), Error> {
         let wanted = match wanted(args) {
             Ok(wanted) => wanted,
             Err(why) => {
-                put_error(reply, why);
+                let mut refusal = Vec::new();
+                put_error(&mut refusal, why);
+                self.pipeline.push(Flying::Answered(refusal));
                 return Ok(());
             }
         };
-        let answer = self.members(args[1])?;
-        let Ok(Value::List(members)) = Value::parse(&answer) else {
-            // The key holds something else.
-            reply.extend_from_slice(&answer);
-            return Ok(());
+        // Also where nothing is taken: which is known only later, and not everywhere at the same time.
+        self.drawn += 1;
+        let pop = Pop {
+            key: args[1].to_vec(),
+            wanted,
+            drawn: self.drawn,
+            resp3,
         };
-        let members: Vec<&[u8]> = members.iter().filter_map(Value::text).collect();
-        let taken = self.choose(members, &wanted);
-        match (wanted, &taken[..]) {
-            (Wanted::One, []) => reply.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" }),
-            (Wanted::One, [member, ..]) => put_text(reply, member),
-            (Wanted::Some(_), _) => {
-                put_number(reply, if resp3 { b'~' } else { b'*' }, taken.len());
-                taken.iter().for_each(|member| put_text(reply, member));
+        if self.pipeline.asks_for(&pop.key) {
+            self.pipeline.push(Flying::Waits(pop));
+            return Ok(());
+        }
+        let mut taken = Taken::new();
+        let take = |members: &mut Members| pop.take(members, &mut taken);
+        let answer = self.sets.with(&pop.key, self.clock.ms, take);
+        match answer {
+            None => self.ask(pop),
+            Some(answer) if taken.is_empty() => {
+                self.pipeline.push(Flying::Answered(answer));
+                Ok(())
+            }
+            Some(answer) => {
+                let (given, then) = self.removal(&pop, &taken, Some(answer));
+                self.fly(given, then)
             }
         }
-        self.remove(args[1], &taken)
     }
 
-    fn members(&mut self, key: &[u8]) -> Result<Vec<u8>, Error> {
+    fn ask(&mut self, pop: Pop) -> Result<(), Error> {
         let mut requests = Vec::new();
-        put_request(&mut requests, &[b"SMEMBERS", key]);
-        let given = self.given(User::Client, false, requests, 1);
-        let mut answer = Vec::new();
-        self.give(&given, &mut answer)?;
-        Ok(answer)
+        put_request(&mut requests, &[b"MULTI"]);
+        put_request(&mut requests, &[b"SMEMBERS", &pop.key]);
+        put_request(&mut requests, &[b"PTTL", &pop.key]);
+        put_request(&mut requests, &[b"EXEC"]);
+        let given = self.given(User::Client, pop.resp3, requests, 4);
+        self.fly(given, Then::Choose(pop))
     }
 
-    /// The same on all replicas that hold the same members, in whatever order they come.
-    fn choose<'a>(&mut self, mut members: Vec<&'a [u8]>, wanted: &Wanted) -> Vec<&'a [u8]> {
-        let count = match wanted {
-            Wanted::One => 1,
-            Wanted::Some(count) => *count,
+    /// Whether a command has to wait until the members that were asked for are chosen from.
+    pub(super) fn meets_spop(&self, spec: &Spec, args: &[&[u8]]) -> bool {
+        if !self.pipeline.is_asking() {
+            return false;
+        }
+        let keys = spec.keys(args);
+        let mut known = keys.known.iter();
+        keys.has_others
+            || keys.known.is_empty()
+            || known.any(|(at, _)| self.pipeline.asks_for(args[*at]))
+    }
+
+    /// What was asked for has come: all that wait for it take theirs.
+    pub(super) fn choose(&mut self, pop: &Pop, answer: &[u8]) -> Result<(), Dead> {
+        let strange = || Dead::other("members aren't understood");
+        let found = Value::parse(answer).map_err(|_| strange())?;
+        let [members, lifetime] = found.items() else {
+            return Err(strange());
         };
-        let count = count.min(members.len());
-        if count == 0 {
-            return Vec::new();
-        }
-        self.drawn += 1;
-        let mut dice = SplitMix::new(self.drawn);
-        if count == 1 {
-            let at = below(members.len(), &mut dice);
-            return vec![*members.select_nth_unstable(at).1];
-        }
-        members.sort_unstable();
-        for at in 0..count {
-            let other = at + below(members.len() - at, &mut dice);
-            members.swap(at, other);
-        }
-        members.truncate(count);
-        members
-    }
-
-    fn remove(&mut self, key: &[u8], members: &[&[u8]]) -> Result<(), Error> {
-        if members.is_empty() {
+        if let Value::Error(why) = members {
+            // The key holds something else.
+            let error = [b"-", *why, b"\r\n"].concat();
+            self.pipeline.push_answer(&error);
+            self.pipeline.answer_waiting(&pop.key, |_| error.clone());
             return Ok(());
         }
+        let members = members.items().iter().filter_map(Value::text);
+        let mut members = Members::new(members.map(Box::from).collect());
+        let mut taken = Taken::new();
+        let answer = pop.take(&mut members, &mut taken);
+        self.pipeline.push_answer(&answer);
+        self.pipeline
+            .answer_waiting(&pop.key, |other| other.take(&mut members, &mut taken));
+        let expires = |ms: i64| Some(self.clock.ms + u64::try_from(ms).ok()?);
+        let expires_ms = lifetime.int().and_then(expires);
+        self.sets.keep(&pop.key, members, expires_ms);
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let (given, then) = self.removal(pop, &taken, None);
+        self.fly_behind(given, then)
+    }
+
+    fn removal(&self, pop: &Pop, taken: &Taken, answer: Option<Vec<u8>>) -> (Given, Then) {
+        let mut args: Vec<&[u8]> = vec![b"SREM", &pop.key];
+        args.extend(taken.iter().map(|member| &**member));
         let mut requests = Vec::new();
-        put_request(&mut requests, &[&[b"SREM", key], members].concat());
-        let given = self.given(User::Client, false, requests, 1);
-        self.give_and_keep(given, &mut Vec::new())
+        put_request(&mut requests, &args);
+        let given = self.given(User::Client, pop.resp3, requests, 1);
+        let many = taken.len();
+        (given, Then::Removed { many, answer })
     }
 }
 
-fn below(many: usize, dice: &mut SplitMix) -> usize {
-    (dice.draw() % many as u64) as usize
+impl Pop {
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Takes its members, the same on all replicas that hold the same, and puts them behind others that were taken. Its answer.
+    fn take(&self, members: &mut Members, taken: &mut Taken) -> Vec<u8> {
+        let before = taken.len();
+        let mut dice = SplitMix::new(self.drawn);
+        let count = match self.wanted {
+            Wanted::One => 1,
+            Wanted::Some(count) => count,
+        };
+        if count >= members.len() {
+            taken.extend(members.take_all());
+        } else {
+            let at = |len: usize, dice: &mut SplitMix| (dice.draw() % len as u64) as usize;
+            taken.extend((0..count).map(|_| members.take(at(members.len(), &mut dice))));
+        }
+        self.answer(&taken[before..])
+    }
+
+    fn answer(&self, taken: &[Box<[u8]>]) -> Vec<u8> {
+        let mut answer = Vec::new();
+        match (&self.wanted, taken) {
+            (Wanted::One, []) if self.resp3 => answer.extend_from_slice(b"_\r\n"),
+            (Wanted::One, []) => answer.extend_from_slice(b"$-1\r\n"),
+            (Wanted::One, [member, ..]) => put_text(&mut answer, member),
+            (Wanted::Some(_), _) => {
+                let kind = if self.resp3 { b'~' } else { b'*' };
+                put_number(&mut answer, kind, taken.len());
+                taken
+                    .iter()
+                    .for_each(|member| put_text(&mut answer, member));
+            }
+        }
+        answer
+    }
 }
 
 /// In Redis's own words if it is nothing.

@@ -27,6 +27,7 @@ use super::resp::{Malformed, Value, put_error, put_request};
 use super::rules;
 use super::saves::Saving;
 use super::server::{Dead, Server, Standing, User};
+use super::sets::KnownSets;
 use crate::watches::Watches;
 
 pub(super) const ABOUT: &[u8] = b"about";
@@ -56,8 +57,9 @@ pub(super) struct Replicated {
     pub(super) clock: Clock,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
-    /// How often dice were seeded: for each script that was run, each SPOP that took something.
+    /// How often dice were seeded: for each script that was run, and each SPOP.
     pub(super) drawn: u64,
+    pub(super) sets: KnownSets,
     pub(super) records: HashMap<Vec<u8>, Vec<u8>>,
     /// Records and scripts that the server has otherwise.
     pub(super) changed_records: HashSet<Vec<u8>>,
@@ -90,6 +92,7 @@ impl Replicated {
             watches: Watches::default(),
             scripts: HashSet::new(),
             drawn: 0,
+            sets: KnownSets::default(),
             records: HashMap::new(),
             changed_records: HashSet::new(),
             new_scripts: Vec::new(),
@@ -381,7 +384,9 @@ impl Replicated {
         }
     }
 
+    /// What may change anything.
     pub(super) fn give_and_keep(&mut self, given: Given, reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.sets.clear();
         if self.give(&given, reply)? {
             let is_run = given.scripts > 0;
             self.kept.push(given);
