@@ -13,7 +13,7 @@ use control::View;
 use front_end::{Native, Neighbour};
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
-use node::plane::{RelayEnd, relay};
+use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
 use node::{ClusterFile, Senders, Services};
 use paxos::{Packet, PartitionId};
 
@@ -239,8 +239,12 @@ fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> fr
 
 /// How datagrams reach the leader, and come back.
 enum Way {
-    /// A socket of its own.
-    Socket(UdpSocket),
+    /// A socket of its own. What leaves in one turn of the front end leaves together.
+    Socket {
+        socket: UdpSocket,
+        out: UdpPlane,
+        batch: SendBatch,
+    },
     /// The replica's port of DPDK.
     Port(RelayEnd),
 }
@@ -254,23 +258,31 @@ impl Way {
         }
         let socket = UdpSocket::bind((node.address.ip(), 0))?;
         socket.set_nonblocking(true)?;
-        Ok(Way::Socket(socket))
+        Ok(Way::Socket {
+            out: UdpPlane::way_out(&socket)?,
+            batch: SendBatch::new(),
+            socket,
+        })
+    }
+
+    fn send(&mut self, datagram: &[u8], to: SocketAddr) {
+        match self {
+            Way::Socket { batch, .. } => batch.push_datagram(&to, datagram),
+            Way::Port(port) => port.send(to, datagram.to_vec()),
+        }
     }
 
     /// What is lost is sent again.
-    fn send(&self, datagram: &[u8], to: SocketAddr) {
-        match self {
-            Way::Socket(socket) => {
-                let _ = socket.send_to(datagram, to);
-            }
-            Way::Port(port) => port.send(to, datagram.to_vec()),
+    fn flush(&mut self) {
+        if let Way::Socket { out, batch, .. } = self {
+            out.send(batch);
         }
     }
 
     /// The next datagram that has come: its length, and its sender.
     fn receive(&self, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
         match self {
-            Way::Socket(socket) => socket.recv_from(buffer).ok(),
+            Way::Socket { socket, .. } => socket.recv_from(buffer).ok(),
             Way::Port(port) => {
                 let (from, datagram) = port.receive()?;
                 let len = datagram.len().min(buffer.len());
@@ -281,7 +293,7 @@ impl Way {
     }
 }
 
-/// Towards the leader. Values are packed under load, so there is nothing to gain from batches of datagrams.
+/// Towards the leader.
 struct LeaderPlane {
     way: Way,
     leader: Leader,
@@ -311,7 +323,9 @@ impl front_end::Plane for LeaderPlane {
         }
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.way.flush();
+    }
 
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize> {
         self.follow_keys();
@@ -325,7 +339,7 @@ impl front_end::Plane for LeaderPlane {
 
     fn fd(&self) -> RawFd {
         match &self.way {
-            Way::Socket(socket) => socket.as_raw_fd(),
+            Way::Socket { socket, .. } => socket.as_raw_fd(),
             Way::Port(port) => port.as_fd().as_raw_fd(),
         }
     }

@@ -148,6 +148,11 @@ impl SendBatch {
         destination.appended(head.len() + value.len());
     }
 
+    /// Appends a datagram as it is.
+    pub fn push_datagram(&mut self, to: &SocketAddr, datagram: &[u8]) {
+        self.push_signed(slice::from_ref(to), datagram, &[]);
+    }
+
     /// Messages in the batch, each copy of them.
     pub fn len(&self) -> usize {
         self.datagrams

@@ -119,6 +119,16 @@ impl UdpPlane {
         })
     }
 
+    /// A way out by a socket from which somebody else receives.
+    pub fn way_out(socket: &UdpSocket) -> io::Result<UdpPlane> {
+        Ok(UdpPlane {
+            segment: sys::has_gso(socket.as_fd()),
+            coalesce: false,
+            socket: socket.try_clone()?,
+            counters: SendCounters::default(),
+        })
+    }
+
     /// Another way out by the same socket, with counters of its own.
     pub fn another(&self) -> io::Result<UdpPlane> {
         Ok(UdpPlane {
