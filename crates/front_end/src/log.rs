@@ -135,7 +135,7 @@ impl<P: Plane> Log<P> {
     /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or the answer to
     /// an earlier copy of a command that is sent again because it overtook its predecessor.
     /// What is dead at its places is sent again, too, for others.
-    pub fn answered(&mut self, answer: &Answer<'_>) -> bool {
+    pub fn answered(&mut self, now: Time, answer: &Answer<'_>) -> bool {
         let &Answer {
             pid,
             client,
@@ -145,15 +145,11 @@ impl<P: Plane> Log<P> {
         match Status::from_u8(answer.status) {
             Some(Status::OutOfOrder) => false,
             Some(Status::Dead) => {
-                let now = self.now();
                 let key = (pid, client, request);
                 self.proposer.vector_died(now, key, answer.bytes);
                 false
             }
-            _ => {
-                let now = self.now();
-                self.proposer.answered(now, pid, client, request)
-            }
+            _ => self.proposer.answered(now, pid, client, request),
         }
     }
 

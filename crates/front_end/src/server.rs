@@ -673,8 +673,9 @@ impl<P: Plane> Server<P> {
         for (pid, sessions) in &mail.sessions {
             self.take_sessions(*pid, sessions);
         }
+        let now = self.log.now();
         for answer in mail.answers() {
-            self.on_answer(&answer);
+            self.on_answer(now, &answer);
         }
         for (number, answer) in mail.reads.iter() {
             self.on_read(number, answer);
@@ -691,10 +692,10 @@ impl<P: Plane> Server<P> {
         mail.clear();
     }
 
-    fn on_answer(&mut self, answer: &Answer<'_>) {
+    fn on_answer(&mut self, now: Time, answer: &Answer<'_>) {
         let status = Status::from_u8(answer.status);
         let Answer { pid, client, .. } = *answer;
-        let awaited = self.log.answered(answer);
+        let awaited = self.log.answered(now, answer);
         let key = (pid, client, answer.request);
         let opened_id = opened(answer);
         let taken = self
