@@ -2,6 +2,7 @@
 //! The server's commands, as its own COMMAND describes them: which there are, what they change, and where their keys are.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::resp::{Malformed, Value};
 use super::rules::{self, Verdict};
@@ -15,7 +16,30 @@ pub struct Catalogue {
     shown: Vec<u8>,
     specs: Vec<Spec>,
     /// Which of them has a name in lower case; subcommands as `config|get`.
-    numbers: HashMap<Vec<u8>, usize>,
+    numbers: HashMap<Vec<u8>, usize, BuildHasherDefault<NameHasher>>,
+}
+
+/// FNV-1a. The names are the server's own, so nobody can choose them to share a bucket.
+struct NameHasher(u64);
+
+impl Default for NameHasher {
+    fn default() -> NameHasher {
+        NameHasher(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn write_usize(&mut self, _len: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// What COMMAND says of a command.
@@ -98,7 +122,7 @@ impl Catalogue {
         let mut catalogue = Catalogue {
             shown: answer.to_vec(),
             specs: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
         };
         for command in Value::parse(answer)?.items() {
             catalogue.add(command)?;

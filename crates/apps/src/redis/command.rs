@@ -20,8 +20,9 @@ const WATCH: u8 = 3;
 const QUERY: u8 = 4;
 
 const RESP3: u8 = 1;
-/// Arguments for which memory is allocated once.
+/// Memory is allocated once for so many arguments, or for such as have so many bytes each with their lengths.
 const FEW: usize = 4;
+const ARGUMENT_LEN: usize = 8;
 
 /// The latest time that a stamp can say.
 const MAX_MS: u64 = (1 << 48) - 1;
@@ -231,7 +232,7 @@ impl<'a> Input<'a> {
 
     /// Up to the end, one at least.
     fn arguments(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
-        let mut arguments = Vec::with_capacity(FEW);
+        let mut arguments = Vec::with_capacity(FEW.max(self.0.len() / ARGUMENT_LEN));
         arguments.push(self.bytes()?);
         while !self.0.is_empty() {
             arguments.push(self.bytes()?);
