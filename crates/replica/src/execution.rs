@@ -42,7 +42,7 @@ const MAX_BATCH: u64 = 1_024;
 const MAX_REPLIES: usize = 512;
 
 /// Commands whose answers are awaited together, at most: until then nobody knows how large they are.
-const MAX_BEGUN: usize = 64;
+const MAX_BEGUN: usize = 256;
 
 /// What a worker has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -58,7 +58,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Commands whose answers are awaited together, where the answers don't matter.
 const REPLAYED_AT_ONCE: usize = 64;
 /// So much that was put leaves at once: the server works on it meanwhile.
-const SEND_BYTES: usize = 16 << 10;
+const SEND_BYTES: usize = 4 << 10;
 
 /// Whose rights a command has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

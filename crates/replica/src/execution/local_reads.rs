@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 const MAX_READS: usize = 65_536;
 /// Reads whose answers are awaited together, at most, and leave together: the front end shows them to clients while the next ones are
 /// executed.
-const MAX_TOGETHER: usize = 128;
+const MAX_TOGETHER: usize = 256;
 
 /// Those that wait, in the order in which they came, and those that are answered.
 #[derive(Default)]
