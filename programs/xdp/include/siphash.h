@@ -130,13 +130,15 @@ static __always_inline void sip_word(struct sip *s, __u64 word)
 	s->v0 ^= word;
 }
 
+/* In loops, here and below: with all rounds in a row the code is three times as long, and a leader takes a fifth longer. */
 static __always_inline __u64 sip_end(struct sip *s)
 {
 	s->v2 ^= 0xff;
-	sip_round(s);
-	sip_round(s);
-	sip_round(s);
-	sip_round(s);
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < 2; i++) {
+		sip_round(s);
+		sip_round(s);
+	}
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
@@ -195,9 +197,12 @@ static __always_inline __u64 mac_of(const struct wire_header *h, const struct ke
 	struct hash hash;
 
 	hash_begin(&hash, pair->mac, alg);
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < (HEADER_LEN + TAG_LEN) / 8 - 1; i++)
-		hash_word(&hash, sip_load(at + 8 * i), alg);
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < (HEADER_LEN + TAG_LEN) / 8 - 1; i++) {
+		hash_word(&hash, sip_load(at), alg);
+		at += 8;
+		KEEP(at);
+	}
 	return hash_end(&hash, 0, HEADER_LEN + TAG_LEN - 8, alg);
 }
 
