@@ -104,6 +104,8 @@ pub struct Committed {
     /// What a view's leader has answered.
     answered: BTreeMap<Round, BTreeSet<Instance>>,
     acks: BTreeMap<Round, BTreeMap<NodeId, Instance>>,
+    /// Up to where members have shown that their logs equal the leader's.
+    synced: BTreeMap<Round, BTreeMap<NodeId, Instance>>,
     /// Committed in a view: everything below.
     committed: BTreeMap<Round, Instance>,
     stable: BTreeMap<Instance, Content>,
@@ -155,6 +157,7 @@ impl Committed {
             MsgType::Ack => self.ack(&h),
             MsgType::StartView => self.start_view(&packet),
             MsgType::GapCommit => self.gap_commit(&packet),
+            MsgType::SyncRep | MsgType::StartViewRep => self.sync_rep(&h),
             MsgType::SyncCommit => self.commit(h.rnd, h.inst),
             MsgType::SyncPrepare => {
                 if let Ok(prepare) = SyncPrepare::parse(packet.value, h.inst, u16::MAX) {
@@ -203,6 +206,26 @@ impl Committed {
         let filled = acks.entry(h.swid).or_default();
         *filled = (*filled).max(h.inst);
         self.look(h.rnd);
+    }
+
+    /// A sync point, whether or not the leader says so: it may tell clients before it tells others. [N-CROWD]
+    fn sync_rep(&mut self, h: &Header) {
+        let Some(session) = self.sessions.get(&h.rnd.epoch()) else {
+            return;
+        };
+        let is_member = session.nodes.contains(&(h.swid, h.client));
+        if !is_member || self.leader(h.rnd) == Some(h.swid) {
+            return;
+        }
+        let synced = self.synced.entry(h.rnd).or_default();
+        let reached = synced.entry(h.swid).or_default();
+        *reached = (*reached).max(h.inst);
+        let mut reached: Vec<Instance> = synced.values().copied().collect();
+        reached.sort_unstable_by(|a, b| b.cmp(a));
+        let by_f = session.f.checked_sub(1).and_then(|at| reached.get(at));
+        if let Some(end) = by_f.copied() {
+            self.commit(h.rnd, end);
+        }
     }
 
     fn start_view(&mut self, packet: &Packet<'_>) {
