@@ -61,6 +61,11 @@ pub trait Log {
     fn answers(&self) -> Answers {
         Answers::AtHome
     }
+
+    /// What is executed below is answered once it is stable, whoever waits for it. [N-CROWD]
+    fn held_below(&self) -> Instance {
+        0
+    }
 }
 
 /// Who answers a command that takes effect. Repetitions of stable ones are answered by all.
@@ -219,6 +224,10 @@ pub trait Agreement: Log + Sized {
     fn acknowledges(&self) -> bool {
         false
     }
+
+    /// Tells whether many clients at once wait for answers of this replica, and up to where other replicas wait for what
+    /// is stable. [N-CROWD]
+    fn set_crowded(&mut self, _is_crowded: bool, _others_wait_below: Instance) {}
 
     /// What clients are to be told of how far the log is filled here, once.
     fn take_ack(&mut self) -> Option<Ack> {

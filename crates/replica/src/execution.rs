@@ -44,6 +44,9 @@ const MAX_REPLIES: usize = 512;
 /// Commands whose answers are awaited together, at most: until then nobody knows how large they are.
 const MAX_BEGUN: usize = 256;
 
+/// How long it counts that many clients waited at once: as a rule they come again.
+const CROWD_LASTS: Time = 10_000_000;
+
 /// What a worker has done since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
@@ -100,6 +103,8 @@ pub(crate) struct Execution<A> {
     operations: Instance,
     spanning: Spanning,
     replies: Replies,
+    /// Until then many clients at once are expected.
+    crowded_until: Time,
     reads: Reads,
     local_reads: LocalReads,
     records: Records,
@@ -167,6 +172,7 @@ impl<A: Application> Execution<A> {
             operations: 0,
             spanning: Spanning::new(outcomes),
             replies: Replies::default(),
+            crowded_until: 0,
             reads: Reads::default(),
             local_reads: LocalReads::default(),
             records: Records::default(),
@@ -257,6 +263,7 @@ impl<A: Application> Execution<A> {
     pub fn run(&mut self, now: Time, log: &impl Log) {
         self.now = now;
         self.replies.answers = log.answers();
+        self.replies.held_below = log.held_below();
         let end = self.end_of_run(log);
         while self.next < end && self.has_room() && self.may_take_next() {
             let Some(value) = log.entry(self.next) else {
@@ -317,10 +324,15 @@ impl<A: Application> Execution<A> {
     /// state, siblings, or whoever is to hear of a session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
-        let awaited = self.operations.max(self.replies.awaited);
-        let waits = self.replies.waits || self.reader_waits || awaited > self.stable;
+        let waits = self.replies.waits || self.reader_waits;
+        let waits = waits || self.others_wait_below() > self.stable;
         let waits = waits || self.siblings_wait_for_stable();
         is_held && !self.stands_still() || waits
+    }
+
+    /// Up to where other replicas wait for what is stable: for front ends, siblings, or to hear of a session.
+    pub fn others_wait_below(&self) -> Instance {
+        self.operations.max(self.replies.awaited)
     }
 
     /// Whether the next value may be executed: the first one that isn't stable only once all copies that were passed are
@@ -511,12 +523,21 @@ impl<A: Application> Execution<A> {
         if self.settings.answers_wait || self.is_full() {
             self.commit()?;
         }
+        let is_leader = matches!(answers, Answers::Here(_));
+        if is_leader && self.replies.are_for_more_than(self.settings.few) {
+            self.crowded_until = self.now.saturating_add(CROWD_LASTS);
+        }
         self.replies.send(self.stable, answers, out);
         self.local_reads.send(out);
         for (sibling, message) in self.take_mail() {
             out.sibling(sibling, message);
         }
         Ok(())
+    }
+
+    /// Whether many clients waited at once lately. [N-CROWD]
+    pub fn is_crowded(&self) -> bool {
+        self.now < self.crowded_until
     }
 
     /// Whether there is something to answer again: siblings, or somebody who is to be told of an error.

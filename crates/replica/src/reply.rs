@@ -62,6 +62,8 @@ struct Entry {
     request: u64,
     status: Status,
     place: Place,
+    /// Whether it waits until it is final.
+    is_held: bool,
     /// Where its bytes end; they begin where the previous entry's end.
     end: usize,
 }
@@ -84,9 +86,11 @@ pub(crate) struct Replies {
     /// Who answers what is executed now, and what it is computed on.
     pub answers: Answers,
     pub place: Place,
+    /// What lies below is held until it is final. [N-CROWD]
+    pub held_below: Instance,
     /// Whether there are some that wait until they are final.
     pub waits: bool,
-    /// Behind the last slot for which another replica's front end waits.
+    /// Behind the last slot that another replica waits for: its front end, or its partitions that have a copy.
     pub awaited: Instance,
 }
 
@@ -97,6 +101,7 @@ impl Default for Replies {
             bytes: Vec::new(),
             answers: Answers::AtHome,
             place: Place::Slot(0),
+            held_below: 0,
             waits: false,
             awaited: 0,
         }
@@ -146,8 +151,10 @@ impl Replies {
             (ReplyTo::Node(_), Place::Final) => return,
             _ => {}
         }
+        let is_of_crowd = matches!(self.place, Place::Slot(slot) if slot < self.held_below);
         self.bytes.extend_from_slice(bytes);
         self.entries.push(Entry {
+            is_held: to == ReplyTo::Local || is_of_crowd,
             to,
             client,
             request,
@@ -170,17 +177,33 @@ impl Replies {
         self.bytes.clear();
     }
 
+    /// Whether they are for more addresses than `few`.
+    pub fn are_for_more_than(&self, few: usize) -> bool {
+        let mut seen: Vec<SocketAddr> = Vec::new();
+        for entry in &self.entries {
+            match entry.to {
+                ReplyTo::Address(to, _) if !seen.contains(&to) => seen.push(to),
+                _ => continue,
+            }
+            if seen.len() > few {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Everything below `stable` stays as it is, and `answers` says who this replica is now. What isn't stable waits
-    /// if it is for the front end of this process, which is told only what is final.
+    /// if it is for the front end of this process, which is told only what is final, or of a crowd. [N-CROWD]
     pub fn send(&mut self, stable: Instance, answers: Answers, out: &mut impl Output) {
         let mut waiting = Replies::default();
         let mut start = 0;
         for e in self.entries.drain(..) {
             let bytes = &self.bytes[start..e.end];
             start = e.end;
-            if e.to == ReplyTo::Local && e.place.may_change(stable, answers) {
-                waiting.place = e.place;
-                waiting.push(e.to, e.client, e.request, e.status, bytes);
+            if e.is_held && e.place.may_change(stable, answers) {
+                waiting.bytes.extend_from_slice(bytes);
+                let end = waiting.bytes.len();
+                waiting.entries.push(Entry { end, ..e });
             } else if let Some(basis) = e.place.shown(stable, answers) {
                 out.reply(&e.to, basis, e.client, e.request, e.status as u8, bytes);
             }

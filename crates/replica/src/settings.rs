@@ -89,6 +89,9 @@ pub struct Settings {
     pub commit_after: Time,
     /// Bounds of the session table.
     pub limits: Limits,
+    /// Clients to which followers may acknowledge what the leader answers; where more wait at once they are a crowd.
+    /// [N-CROWD]
+    pub few: usize,
     /// Seed of the jitter of repairs.
     pub seed: u64,
 }
@@ -115,6 +118,7 @@ impl Settings {
             commit_every: 256,
             commit_after: MILLISECOND,
             limits: Limits::default(),
+            few: 7,
             seed: 0,
         }
     }

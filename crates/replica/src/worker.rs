@@ -434,6 +434,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.acknowledge(out);
         self.flush(now, out)?;
+        let others_wait_below = self.execution.others_wait_below();
+        self.agreement
+            .set_crowded(self.execution.is_crowded(), others_wait_below);
         let waits = self.execution.waits_for_stable(&self.agreement);
         if self.agreement.end_batch(now, waits, out) {
             self.run(now);

@@ -77,6 +77,8 @@ struct Cluster<K: Kept> {
     scripted: bool,
     rewinds: u64,
     speculative: u64,
+    /// Synchronisations by which a leader said that many wait at once.
+    crowds: u64,
     restored: u64,
 }
 
@@ -91,9 +93,13 @@ struct Client {
 }
 
 fn reply_to() -> ReplyAddress {
+    at_port(9)
+}
+
+fn at_port(port: u16) -> ReplyAddress {
     ReplyAddress {
         home: REPLICAS[0],
-        address: Some("10.0.0.9:9".parse().unwrap()),
+        address: Some(([10, 0, 0, 9], port).into()),
         ..ReplyAddress::default()
     }
 }
@@ -114,10 +120,12 @@ fn ordered_settings(node: NodeId) -> Settings {
 
 impl<K: Kept> Cluster<K> {
     fn new(seed: u64, scripted: bool) -> Cluster<K> {
-        Cluster::with(seed, scripted, K::default)
+        // In random runs some have a crowd all the time, some now and then, and some never.
+        let few = if scripted { 7 } else { (seed % 4) as usize };
+        Cluster::with(seed, scripted, few, K::default)
     }
 
-    fn with(seed: u64, scripted: bool, kept: impl Fn() -> K) -> Cluster<K> {
+    fn with(seed: u64, scripted: bool, few: usize, kept: impl Fn() -> K) -> Cluster<K> {
         let mut world = World::new(seed, 1, SLOTS as usize);
         world.agreement = None;
         world.learners = REPLICAS.into();
@@ -134,7 +142,10 @@ impl<K: Kept> Cluster<K> {
             hosts: REPLICAS.map(host).into(),
             sequencer: Sequencer::new(deployment(SEQUENCER), 90),
             store: Vec::new(),
-            settings: ordered_settings(0),
+            settings: Settings {
+                few,
+                ..ordered_settings(0)
+            },
             nonces: 100,
             checker: Committed::new(0),
             given_up: 0..0,
@@ -152,6 +163,7 @@ impl<K: Kept> Cluster<K> {
             scripted,
             rewinds: 0,
             speculative: 0,
+            crowds: 0,
             restored: 0,
         };
         (0..3).for_each(|index| cluster.boot(index));
@@ -410,6 +422,8 @@ impl<K: Kept> Cluster<K> {
 
     fn send(&mut self, from: NodeId, asker: NodeId, out: Sent) {
         for (_, header, value) in &out.0 {
+            let prepares = header.msgtype == MsgType::SyncPrepare;
+            self.crowds += u64::from(prepares && !header.vrnd.is_none());
             self.judge(&header.datagram(value));
         }
         self.world.send(from, asker, out);
@@ -633,7 +647,7 @@ impl<K: Kept> Cluster<K> {
             client.resend_at = now + 20 * MS;
             let Some(id) = client.id else {
                 let nonce = client.nonce;
-                let op = open(false, WINDOW as u16, reply_to()).to_bytes();
+                let op = open(false, WINDOW as u16, at_port(1 + at as u16)).to_bytes();
                 self.request(nonce, 0, op);
                 continue;
             };
@@ -730,6 +744,7 @@ struct Seen {
     repaired: u64,
     restored: u64,
     speculative: u64,
+    crowds: u64,
     sessions: u64,
 }
 
@@ -799,12 +814,13 @@ fn random_run<K: Kept>(seed: u64) -> Seen {
         repaired: c.hosts.iter().map(repaired).sum(),
         restored: c.restored,
         speculative: c.speculative,
+        crowds: c.crowds,
         sessions: c.store.len() as u64,
     }
 }
 
 fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
-    let mut all = [0; 6];
+    let mut all = [0; 7];
     for seed in seeds {
         let seen = random_run::<K>(seed);
         let counts = [
@@ -813,6 +829,7 @@ fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
             seen.repaired,
             seen.restored,
             seen.speculative,
+            seen.crowds,
             seen.sessions - 1,
         ];
         all.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
@@ -887,6 +904,27 @@ fn deposed<K: Kept>() {
 fn a_deposed_leader_takes_back_what_it_alone_has_executed() {
     deposed::<Disk>();
     deposed::<MemoryDisk>();
+}
+
+/// A leader holds back what it owes a crowd, and what it can't make stable it never gives. [N-CROWD] [N-REWIND]
+#[test]
+fn a_deposed_leader_has_told_a_crowd_nothing() {
+    let mut c = Cluster::<Disk>::with(1, true, 0, Disk::default);
+    c.wait_for_session(1);
+    let of = leader_alone(&mut c);
+    let slot = c.history.len() as Instance;
+    assert_eq!(positions(&c)[0], (slot + 1, slot), "it has run ahead");
+    assert!(c.hosts[0].role().held_below() > slot);
+    assert!(c.answers.iter().all(|(_, a)| (a.0, a.1) != of));
+    c.cut(SEQUENCER, &FOLLOWERS, false);
+    c.open_session();
+    c.wait("stable", |c| c.history.len() as Instance > slot);
+    assert!(c.history[slot as usize].0.has(Flags::NOOP));
+    let before = c.rewinds;
+    c.world.network.heal();
+    c.check();
+    assert!(c.rewinds > before, "it has gone back");
+    assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
 /// [N-COMMIT] [X-ATOMIC]
@@ -1092,7 +1130,7 @@ fn a_read_is_answered_on_all_that_was_answered_before() {
 /// [N-COMMIT] [K-STABLE]
 #[test]
 fn who_can_take_nothing_back_answers_only_what_is_stable() {
-    let mut c = Cluster::<Disk>::with(8, true, || {
+    let mut c = Cluster::<Disk>::with(8, true, 7, || {
         let disk = Disk::default();
         disk.with(|d| d.cannot_discard = true);
         disk
@@ -1276,6 +1314,107 @@ fn a_follower_acknowledges_before_it_executes() {
     assert_eq!((worker.next(), told), (slot, vec![slot + 2]));
     worker.finish_batch(now, &mut out).unwrap();
     assert_eq!((worker.next(), out.acks.len()), (slot + 1, 1));
+}
+
+/// What a replica sends for a batch of packets.
+fn batch(c: &mut Cluster<Disk>, index: usize, now: Time, datagrams: &[Vec<u8>]) -> Out {
+    let worker = c.hosts[index].worker.as_mut().unwrap();
+    let mut out = Out::default();
+    for datagram in datagrams {
+        let verdict = worker.step(now, &Packet::parse(datagram).unwrap(), &mut out);
+        assert!(!matches!(verdict, Verdict::Dropped(_)), "{verdict:?}");
+    }
+    worker.finish_batch(now, &mut out).unwrap();
+    out
+}
+
+fn sent(out: &Out, msgtype: MsgType) -> (Vec<u8>, Header) {
+    let sent = out.sent.iter().find(|(_, h, _)| h.msgtype == msgtype);
+    let (_, header, value) = sent.expect("it sends one");
+    (header.datagram(value), *header)
+}
+
+/// Where many wait at once the leader answers what is stable, and followers say nothing; until the leader says otherwise,
+/// by a word that may be lost. [N-CROWD]
+#[test]
+fn a_crowd_hears_the_leader_alone() {
+    const CLIENTS: u16 = 8;
+    let mut c = Cluster::<Disk>::begun(9);
+    c.go_on(5 * MS);
+    let (now, slot) = (c.now(), c.sequencer.next(0));
+    let open_at = |port| open(false, 4, at_port(port)).to_bytes();
+    let opens: Vec<_> = (1..=CLIENTS)
+        .map(|n| stamped(&mut c, Flags::NONE, 10 + u64::from(n), 0, &open_at(n)))
+        .collect();
+    let behind_opens = slot + u64::from(CLIENTS);
+    let of_first = |c: &mut Cluster<Disk>, request| {
+        stamped(c, Flags::NONE, (slot + 1) << 16, request, &command(request))
+    };
+    let told = |out: &Out| -> Vec<_> {
+        let replies = out.replies.iter().filter(|reply| reply.request > 0);
+        replies.map(|r| (r.request, r.basis.is_some())).collect()
+    };
+
+    // Nobody knew of a crowd yet.
+    let out = batch(&mut c, 0, now, &opens);
+    assert_eq!(out.replies.len(), opens.len());
+    assert!(out.replies.iter().all(|reply| reply.basis.is_some()));
+    let (begins, header) = sent(&out, MsgType::SyncPrepare);
+    assert_eq!((header.vrnd, header.inst), (header.rnd, behind_opens));
+    let out = batch(
+        &mut c,
+        1,
+        now,
+        &[&opens[..], std::slice::from_ref(&begins)].concat(),
+    );
+    assert_eq!(out.acks.len(), opens.len());
+    let (prepared, _) = sent(&out, MsgType::SyncRep);
+    batch(&mut c, 0, now, &[prepared]);
+
+    // There is one: the answer is of what is stable.
+    let first = of_first(&mut c, 1);
+    let out = batch(&mut c, 0, now, std::slice::from_ref(&first));
+    assert_eq!(told(&out), []);
+    let (goes_on, _) = sent(&out, MsgType::SyncPrepare);
+    let out = batch(&mut c, 1, now, &[first.clone(), goes_on.clone()]);
+    assert_eq!(out.acks, []);
+    let (prepared, _) = sent(&out, MsgType::SyncRep);
+    let out = batch(&mut c, 0, now, &[prepared]);
+    assert_eq!(told(&out), [(1, false)]);
+
+    // It is over, of which the follower doesn't hear at first.
+    let now = now + 20 * MS;
+    let second = of_first(&mut c, 2);
+    let out = batch(&mut c, 0, now, std::slice::from_ref(&second));
+    assert_eq!(told(&out), [], "followers may not know yet");
+    let (lost, header) = sent(&out, MsgType::SyncPrepare);
+    assert!(header.vrnd.is_none());
+    let third = of_first(&mut c, 3);
+    let out = batch(&mut c, 0, now, std::slice::from_ref(&third));
+    assert_eq!(told(&out), [(3, true)]);
+    let out = batch(&mut c, 1, now, &[second.clone(), third.clone()]);
+    assert_eq!(out.acks, []);
+    let now = now + 2 * MS;
+    let mut out = Out::default();
+    let leader = c.hosts[0].worker.as_mut().unwrap();
+    leader.tick(now, &mut out).unwrap();
+    let (over, header) = sent(&out, MsgType::SyncPrepare);
+    assert!(header.vrnd.is_none());
+    let acked = |out: Out| -> Vec<_> { out.acks.iter().map(|(_, h)| h.inst).collect() };
+    let end = behind_opens + 3;
+    assert_eq!(
+        acked(batch(&mut c, 1, now, std::slice::from_ref(&over))),
+        [end]
+    );
+    // What comes late changes nothing.
+    assert_eq!(acked(batch(&mut c, 1, now, &[lost, goes_on.clone()])), []);
+    let fourth = of_first(&mut c, 4);
+    assert_eq!(acked(batch(&mut c, 1, now, &[fourth])), [end + 1]);
+
+    // Whoever hears all of it at once still owes a word for what came before.
+    let all = [&opens[..], &[begins, first, goes_on, second, third, over]];
+    let acks = acked(batch(&mut c, 2, now, &all.concat()));
+    assert_eq!(acks, vec![end; opens.len()]);
 }
 
 /// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens; and
@@ -1480,7 +1619,7 @@ fn what_was_kept_behind_a_state_is_executed_as_stable() {
 /// took isn't answered any more. [N-READ]
 #[test]
 fn a_read_waits_for_all_that_the_log_had() {
-    let mut c = Cluster::<Disk>::with(12, true, || {
+    let mut c = Cluster::<Disk>::with(12, true, 7, || {
         let disk = Disk::default();
         disk.with(|d| d.cannot_discard = true);
         disk

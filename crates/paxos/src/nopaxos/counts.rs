@@ -16,6 +16,8 @@ pub struct Counts {
     pub view_changes: u64,
     /// How often more of its log became stable by the leader's word.
     pub synchronisations: u64,
+    /// How often it has told its followers, as the leader, that many clients wait at once.
+    pub crowds: u64,
 }
 
 impl PartialEq for Counts {

@@ -149,7 +149,7 @@ pub(super) struct Duty {
     pub(super) peers: Vec<Peer>,
     /// Of a leader: the last point that it asked to synchronise. Of a follower: its log below equals the leader's.
     pub(super) prepared: Instance,
-    /// Of a follower: the leader's `stable`.
+    /// The leader's `stable`, as it has told it last.
     pub(super) told_stable: Instance,
     /// Of a follower: the newest SYNC_PREPARE for which it lacks requests.
     pub(super) early: Option<Early>,
@@ -157,6 +157,13 @@ pub(super) struct Duty {
     pub(super) agreed: Instance,
     /// Of a leader: the first no-op that isn't agreed.
     pub(super) open_gap: Option<Instance>,
+    /// Of a leader: whether many clients at once wait for it, and what others wait for. [N-CROWD]
+    pub(super) is_crowded: bool,
+    pub(super) others_wait_below: Instance,
+    /// Of a leader: what it executes below is answered once it is stable. There is no end while it says so. [N-CROWD]
+    pub(super) held_below: Instance,
+    /// Of a follower that is to acknowledge nothing: from where on, and where the leader last said so. [N-CROWD]
+    pub(super) crowd: Option<Range<Instance>>,
     /// When the leader was last heard.
     pub(super) heard: Time,
     /// When the leader last asked to synchronise, and last told its no-ops.
@@ -412,12 +419,27 @@ impl Replica {
         self.is_normal() && self.leader() == Some(self.member())
     }
 
+    /// Tells whether many clients at once wait for answers, and up to where other replicas wait for what is stable. A
+    /// leader goes by it from the next synchronisation on. [N-CROWD]
+    pub fn set_crowded(&mut self, is_crowded: bool, others_wait_below: Instance) {
+        self.duty.is_crowded = is_crowded;
+        self.duty.others_wait_below = others_wait_below;
+    }
+
+    /// What a leader executes below is answered once it is stable. Followers acknowledge it to nobody. [N-CROWD]
+    pub fn held_below(&self) -> Instance {
+        self.duty.held_below
+    }
+
     /// The ACK that is due after a batch of packets. A leader has none: it answers. [N-ACK]
     pub fn take_ack(&mut self) -> Option<Ack> {
         if self.mute {
             return None;
         }
-        let slots = self.acked..self.log.next();
+        let next = self.log.next();
+        let crowd = self.duty.crowd.as_ref();
+        let end = crowd.map_or(next, |crowd| crowd.start.max(self.acked).min(next));
+        let slots = self.acked..end;
         self.acked = slots.end;
         if slots.is_empty() || self.status != Status::Normal || self.leads() {
             return None;
@@ -623,6 +645,13 @@ impl Replica {
     /// Clients of slots from here on are told of this view.
     pub(super) fn acknowledge_from(&mut self, inst: Instance) {
         self.acked = inst;
+    }
+
+    /// Nobody waits for an acknowledgement of these slots. What comes before them may still be owed one. [N-CROWD]
+    pub(super) fn pass_crowd(&mut self, crowd: &Range<Instance>) {
+        if self.acked >= crowd.start {
+            self.acked = self.acked.max(crowd.end);
+        }
     }
 
     /// The no-ops that this log has below `end`, as a list of a message.

@@ -5,7 +5,7 @@
 use super::log::Entry;
 use super::replica::{Replica, heard, no_value, send};
 use crate::wire::nopaxos::{GapRequest, SyncPrepare, max_noop_ranges};
-use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Time, To, Verdict};
+use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Round, Time, To, Verdict};
 
 /// A SYNC_PREPARE that came before requests that it speaks of.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
@@ -54,8 +54,13 @@ impl Replica {
         let digest = self.log.digest(self.stable..end);
         let mut value = Vec::new();
         SyncPrepare::append(&mut value, self.stable, digest, noops);
+        let vrnd = match self.duty.is_crowded {
+            true => self.view,
+            false => Round::NONE,
+        };
         let header = Header {
             inst: end,
+            vrnd,
             ..self.header(MsgType::SyncPrepare, self.view)
         };
         self.send_to_self(header, &value, out);
@@ -70,7 +75,7 @@ impl Replica {
     }
 
     pub(super) fn sync_deadline(&self) -> Option<Time> {
-        let pause = match self.ready() > self.stable {
+        let pause = match self.ready() > self.duty.told_stable {
             true => self.settings.sync_after,
             false => self.settings.heartbeat,
         };
@@ -88,15 +93,33 @@ impl Replica {
         if h.inst > self.ready() {
             return Err(Reason::Unexpected);
         }
+        self.say_crowd(h);
+        self.duty.told_stable = self.stable;
         self.duty.prepared = self.duty.prepared.max(h.inst);
         self.duty.sync_at = now;
         let header = Header {
             inst: h.inst,
+            vrnd: h.vrnd,
             ..self.header(MsgType::SyncPrepare, self.view)
         };
         self.broadcast(header, packet.value, out);
         self.count_synced(out);
         Ok(Verdict::Changed)
+    }
+
+    /// What it executes while it says that many clients wait is answered once it is stable, and so is what it has then
+    /// below the point at which it first says that they don't. A word about an earlier point than the last one is old.
+    /// [N-CROWD]
+    fn say_crowd(&mut self, h: &Header) {
+        if h.inst < self.duty.prepared {
+            return;
+        }
+        let before = self.duty.held_below;
+        self.duty.held_below = match is_of_crowd(h) {
+            true => Instance::MAX,
+            false => before.min(h.inst),
+        };
+        self.counts.crowds += u64::from(self.duty.held_below > before);
     }
 
     pub(super) fn sync_rep(
@@ -141,8 +164,14 @@ impl Replica {
         if stable <= self.stable {
             return;
         }
+        let is_awaited = self.duty.others_wait_below > self.stable;
         self.stable = stable;
         self.counts.synchronisations += 1;
+        // The next SYNC_PREPARE tells it, too. [N-CROWD]
+        if self.duty.is_crowded && !is_awaited {
+            return;
+        }
+        self.duty.told_stable = stable;
         let header = Header {
             inst: stable,
             ..self.header(MsgType::SyncCommit, self.view)
@@ -196,6 +225,7 @@ impl Replica {
             self.in_conflict = true;
             return Err(Reason::Conflict);
         }
+        self.hear_of_crowd(h);
         let is_news = self.duty.prepared < h.inst;
         self.duty.prepared = self.duty.prepared.max(h.inst);
         let stable_rose = self.settle();
@@ -206,6 +236,21 @@ impl Replica {
         };
         send(To::Node(h.swid), answer, &[], out);
         Ok(heard(changed || is_news || stable_rose))
+    }
+
+    /// While the leader says that slots are of a crowd this replica acknowledges none of them. Then it makes up for those
+    /// behind the last point at which it heard so: that the crowd was over may have been said before, and lost. A word
+    /// about an earlier point than the last one comes late. [N-CROWD]
+    fn hear_of_crowd(&mut self, h: &Header) {
+        if h.inst < self.duty.prepared {
+            return;
+        }
+        let known = self.duty.crowd.take();
+        if is_of_crowd(h) {
+            self.duty.crowd = Some(known.map_or(h.inst, |crowd| crowd.start)..h.inst);
+        } else if let Some(crowd) = known {
+            self.pass_crowd(&crowd);
+        }
     }
 
     /// Of several the newest, since it speaks for all.
@@ -331,4 +376,9 @@ impl Replica {
         }
         Ok(Verdict::Changed)
     }
+}
+
+/// Whether a SYNC_PREPARE says that what comes behind it is answered once it is stable. [N-CROWD]
+fn is_of_crowd(h: &Header) -> bool {
+    !h.vrnd.is_none()
 }

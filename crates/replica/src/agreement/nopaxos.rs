@@ -116,6 +116,10 @@ impl Log for NoPaxos {
             false => Answers::Elsewhere,
         }
     }
+
+    fn held_below(&self) -> Instance {
+        self.replica.held_below()
+    }
 }
 
 impl Agreement for NoPaxos {
@@ -340,6 +344,10 @@ impl Agreement for NoPaxos {
 
     fn acknowledges(&self) -> bool {
         self.replica.status() == Status::Normal && !self.replica.leads()
+    }
+
+    fn set_crowded(&mut self, is_crowded: bool, others_wait_below: Instance) {
+        self.replica.set_crowded(is_crowded, others_wait_below);
     }
 
     fn take_ack(&mut self) -> Option<Ack> {

@@ -148,6 +148,7 @@ impl<A: Application> Execution<A> {
     /// are told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
         if value.inst >= self.stable {
+            self.replies.awaited = self.replies.awaited.max(value.inst + 1);
             return Ok(false);
         }
         self.gather()?;

@@ -90,6 +90,7 @@ impl Followed for NoPaxos {
             "gaps_given_up": counts.gaps_given_up,
             "view_changes": counts.view_changes,
             "synchronisations": counts.synchronisations,
+            "crowds": counts.crowds,
         });
         Some(("nopaxos", own))
     }

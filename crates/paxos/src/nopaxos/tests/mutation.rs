@@ -57,10 +57,12 @@ pub enum Mutation {
     LeadsOn,
     /// What changed is stored some time after it was shown.
     AnswersBeforeStored,
+    /// A leader's answers to a crowd are final before their slots are stable.
+    CrowdAnsweredEarly,
 }
 
 impl Mutation {
-    pub const ALL: [Mutation; 23] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::StampsAgain,
         Mutation::OldSessionTaken,
         Mutation::GapNotAwaited,
@@ -84,6 +86,7 @@ impl Mutation {
         Mutation::NoRollback,
         Mutation::LeadsOn,
         Mutation::AnswersBeforeStored,
+        Mutation::CrowdAnsweredEarly,
     ];
 
     /// Before a replica takes a packet.

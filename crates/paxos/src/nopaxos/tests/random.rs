@@ -50,6 +50,7 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
         "crash",
         "final",
         "gap filled",
+        "held",
         "no-op",
         "restart",
         "rollback",

@@ -91,6 +91,8 @@ pub struct Host {
     pub app: Vec<u64>,
     /// How much of it is on disk.
     durable: usize,
+    /// Answers that wait until they are final. [N-CROWD]
+    held: Vec<(Header, u64)>,
     now: Time,
     /// What it has stored.
     stored: Vec<Stored>,
@@ -592,6 +594,9 @@ impl World {
     fn end_batch(&mut self, node: NodeId) {
         self.execute(node);
         let host = self.hosts.get_mut(&node).expect("a host");
+        if self.rng.percent(10) {
+            host.replica.set_crowded(self.rng.percent(50), 0);
+        }
         if let Some(ack) = host.replica.take_ack() {
             self.checker.sent(&ack.header.datagram(&[]));
             self.send(Message {
@@ -614,6 +619,7 @@ impl World {
             }
             if !no_rollback && (rewind as usize) < host.app.len() {
                 host.app.truncate(rewind as usize);
+                host.held.retain(|(h, _)| h.inst < rewind);
                 *self.counts.entry("rollback").or_default() += 1;
             }
         }
@@ -638,7 +644,7 @@ impl World {
         if leads {
             self.check_answers(node, ready);
         }
-        for (header, answer) in replies {
+        for (header, answer) in self.hold(node, replies) {
             self.checker.sent(&header.datagram(&answer.to_be_bytes()));
             self.send(Message {
                 from: node,
@@ -647,6 +653,32 @@ impl World {
                 value: answer.to_be_bytes().to_vec(),
             });
         }
+    }
+
+    /// Keeps the answers to a crowd until they are final. Returns those that leave, which name no view then. [N-CROWD]
+    fn hold(&mut self, node: NodeId, replies: Vec<(Header, u64)>) -> Vec<(Header, u64)> {
+        let is_early = self.mutation == Some(Mutation::CrowdAnsweredEarly);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        let held_below = host.replica.held_below();
+        let stable = match is_early {
+            true => Instance::MAX,
+            false => host.replica.stable(),
+        };
+        let is_of_crowd = |(h, _): &(Header, u64)| h.inst < held_below;
+        let (of_crowd, mut leave): (Vec<_>, Vec<_>) = replies.into_iter().partition(is_of_crowd);
+        host.held.extend(of_crowd);
+        let is_final = |(h, _): &(Header, u64)| h.inst < stable;
+        let held = std::mem::take(&mut host.held).into_iter();
+        let (finals, held): (Vec<_>, Vec<_>) = held.partition(is_final);
+        host.held = held;
+        *self.counts.entry("held").or_default() += finals.len() as u64;
+        let rnd = Round::NONE;
+        leave.extend(
+            finals
+                .into_iter()
+                .map(|(h, answer)| (Header { rnd, ..h }, answer)),
+        );
+        leave
     }
 
     /// What a leader answers was computed on its log.
@@ -719,6 +751,7 @@ impl World {
         let inst = state.len() as u64;
         host.durable = state.len();
         host.app = state;
+        host.held.clear();
         let mut out = Sent::default();
         let before = host.replica.clone();
         host.replica.restored(host.now, inst, &mut out);
@@ -849,7 +882,9 @@ impl World {
         let h = &message.header;
         if h.msgtype == MsgType::Reply {
             let digest = u64::from_be_bytes(message.value[..].try_into().expect("a digest"));
-            let _ = self.client.reply(h, (h.rnd, h.inst, digest));
+            if let Ok(Some(_)) = self.client.reply(h, (h.rnd, h.inst, digest)) {
+                self.final_answer(h.inst, digest);
+            }
         } else {
             let _ = self.client.ack(h);
             self.acked.insert((h.rnd, h.swid), h.inst);
@@ -1065,6 +1100,7 @@ impl Host {
             }),
             listens_to: 0,
             durable: app.len(),
+            held: Vec::new(),
             now: 0,
             stored: vec![Stored::Head(head)],
             app,
@@ -1160,6 +1196,7 @@ impl Host {
     fn restart(&mut self) -> Result<(), &'static str> {
         self.replica = self.loaded()?;
         self.listens_to = 0;
+        self.held.clear();
         self.app.truncate(self.durable);
         let position = self.app.len() as u64;
         if position > self.replica.stable() {
