@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seeds are sound, and a seed is a run.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use paxos::{MsgType, NodeId, PartitionId};
 use sim::cluster::mutation::Mutation;
 use sim::draw::{self, Limits};
+use sim::observe::{Observed, Observer};
 use sim::plan::Plan;
-use sim::run::{Options, run_plan, run_seed};
+use sim::run::{Options, run_observed, run_plan, run_seed};
 use sim::shrink::shrink;
 
 #[test]
@@ -81,6 +87,65 @@ fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
             ..Limits::default()
         };
         are_sound(seeds, limits);
+    }
+}
+
+/// Otherwise the seeds above would say nothing of crowds. [N-CROWD]
+#[test]
+fn leaders_answer_crowds_what_is_stable() {
+    let options = Options {
+        limits: Limits {
+            ordered: true,
+            ..Limits::default()
+        },
+        ..Options::default()
+    };
+    let counts = Rc::new(Cell::new(Crowds::default()));
+    for seed in 1..=20 {
+        let watch = Watch {
+            counts: counts.clone(),
+            crowded: BTreeSet::new(),
+        };
+        let plan = draw::plan(seed, &options.limits);
+        run_observed(&plan, &options, Box::new(watch));
+    }
+    let Crowds { begun, ended } = counts.get();
+    println!("{begun} crowds, {ended} are over");
+    assert!(begun > 20 && ended > 20, "{begun} crowds, {ended} are over");
+}
+
+/// How often leaders said that many clients wait at once, and that they don't any more.
+#[derive(Clone, Copy, Default)]
+struct Crowds {
+    begun: u64,
+    ended: u64,
+}
+
+struct Watch {
+    counts: Rc<Cell<Crowds>>,
+    crowded: BTreeSet<(NodeId, PartitionId)>,
+}
+
+impl Observer for Watch {
+    fn observe(&mut self, node: NodeId, event: Observed<'_>) {
+        let Observed::Sent { header, .. } = event else {
+            return;
+        };
+        if header.msgtype != MsgType::SyncPrepare {
+            return;
+        }
+        let of = (node, header.pid);
+        let Crowds { begun, ended } = self.counts.get();
+        self.counts.set(match header.vrnd.is_none() {
+            false => Crowds {
+                begun: begun + u64::from(self.crowded.insert(of)),
+                ended,
+            },
+            true => Crowds {
+                begun,
+                ended: ended + u64::from(self.crowded.remove(&of)),
+            },
+        });
     }
 }
 
