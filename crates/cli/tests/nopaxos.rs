@@ -5,8 +5,8 @@ mod common;
 
 use std::path::Path;
 use std::process::Command as Program;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use apps::kv::{self, Command};
 use client::{Client, ClientOptions, Outcome};
@@ -74,11 +74,12 @@ fn redis_increment(connection: &mut Connection, expected: i64) {
 }
 
 fn client_increment(client: &mut Client, expected: i64) {
+    client_increments(client, b"by:client", expected);
+}
+
+fn client_increments(client: &mut Client, key: &[u8], expected: i64) {
     let mut command = Vec::new();
-    let increment = Command::IncrBy {
-        key: b"by:client",
-        delta: 1,
-    };
+    let increment = Command::IncrBy { key, delta: 1 };
     increment.encode(&mut command).unwrap();
     let outcome = client.call(0, &command, PATIENCE);
     let Outcome::Executed(Some(answer)) = outcome else {
@@ -218,7 +219,7 @@ fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
     let mut done = 0;
     increments_go_on(&cluster, &mut done);
     let (before, members) = (session(&cluster), memories(&cluster));
-    for victim in [follower, leader] {
+    for victim in [follower as fn(&TestCluster) -> String, leader] {
         let victim = victim(&cluster);
         cluster.processes.kill(&victim);
         cluster.start_node(&victim);
@@ -305,6 +306,65 @@ fn keys_are_shown_by_a_busy_leader() {
             assert_eq!(keys, Reply::Array(vec![key]));
         }
     });
+}
+
+/// So many clients with one command in flight each that the leader answers what is stable, and followers acknowledge
+/// nothing. Each of them knows what its next answer must be; meanwhile a follower is killed, and then the leader.
+/// [N-CROWD]
+#[test]
+fn a_crowd_gets_its_answers_when_a_follower_and_the_leader_are_killed() {
+    const CLIENTS: usize = 32;
+    const STEPS: u64 = 2_000;
+    let mut cluster = TestCluster::start(&ordered("leveldb"));
+    cluster.call(0, &["SET", "ready", "1"]);
+    let file = file_of(&cluster);
+    let goes_on = AtomicBool::new(true);
+    let answered = AtomicU64::new(0);
+    let client = |at: usize| {
+        let options = ClientOptions {
+            open_timeout: PATIENCE,
+            ..ClientOptions::default()
+        };
+        let mut client = Client::open(&file, options).unwrap();
+        let (mut done, mut longest) = (0, Duration::ZERO);
+        while goes_on.load(Ordering::Relaxed) {
+            done += 1;
+            let begin = Instant::now();
+            client_increments(&mut client, format!("of:{at}").as_bytes(), done);
+            longest = longest.max(begin.elapsed());
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+        longest
+    };
+    std::thread::scope(|scope| {
+        let _lowers = Lowers(&goes_on);
+        let client = &client;
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|at| scope.spawn(move || client(at)))
+            .collect();
+        for victim in [follower, leader] {
+            let before = session(&cluster).0;
+            let leader = leader(&cluster);
+            eventually("a crowd", || {
+                let partition = &cluster.status(&leader)["partitions"][0]["nopaxos"];
+                (partition["crowds"].as_u64()? > 0).then_some(())
+            });
+            let victim = victim(&cluster);
+            cluster.processes.kill(&victim);
+            let killed_at = answered.load(Ordering::Relaxed);
+            eventually(&format!("answers without {victim}"), || {
+                (answered.load(Ordering::Relaxed) > killed_at + STEPS).then_some(())
+            });
+            cluster.start_node(&victim);
+            eventually(&format!("a session after the kill of {victim}"), || {
+                (session(&cluster).0 > before).then_some(())
+            });
+        }
+        goes_on.store(false, Ordering::Relaxed);
+        let longest = clients.into_iter().map(|client| client.join().unwrap());
+        println!("longest wait: {:?}", longest.max());
+    });
+    cluster.assert_replicas_agree(3);
 }
 
 /// Keys in all of four partitions.
