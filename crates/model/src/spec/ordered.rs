@@ -119,7 +119,7 @@ impl Ordered {
         match h.msgtype {
             MsgType::ViewChange => self.tells(node, packet),
             MsgType::StartView => self.begins(node, packet, epochs, &session),
-            MsgType::StartViewRep => self.has_begun(node, h),
+            MsgType::StartViewRep => self.has_begun(node, h, &session),
             MsgType::Ack | MsgType::SyncRep | MsgType::GapCommitRep => {
                 self.has_filled(node, h, &session)
             }
@@ -242,7 +242,7 @@ impl Ordered {
         ways
     }
 
-    fn has_begun(&mut self, node: NodeId, h: &Header) -> Result<(), String> {
+    fn has_begun(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let known = self.node(h.pid, node);
         if !known.was_told(h.rnd, h.inst) {
             return Err(format!(
@@ -251,13 +251,24 @@ impl Ordered {
         }
         known.begin(h.rnd, h.inst);
         self.views(h.pid).follows(h.rnd, node);
-        Ok(())
+        self.has_synced(node, h, session)
+    }
+
+    /// The leader's own log is no follower's.
+    fn has_synced(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+        match session.leader(h.rnd, h.pid).node == node {
+            true => Ok(()),
+            false => self
+                .views(h.pid)
+                .sync(h.rnd, node, h.inst, session.f.into()),
+        }
     }
 
     /// [N-ACK] [Y-APPLY] [H-OBEY]
     fn has_filled(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
+        known.speaks(h.rnd, h.inst);
         known
             .has_filled(h.rnd, h.inst, stable)
             .map_err(|slot| format!("node {node} has nothing in slot {slot}, and sends {h:?}"))?;
@@ -266,6 +277,7 @@ impl Ordered {
                 let f = session.f.into();
                 self.views(h.pid).acknowledge(h.rnd, node, h.inst, f)
             }
+            MsgType::SyncRep => self.has_synced(node, h, session),
             _ => Ok(()),
         }
     }

@@ -134,6 +134,15 @@ impl Node {
         });
     }
 
+    /// It says that its log is filled so far. In a batch that may come before its START_VIEW_REP, which says the same of what the view
+    /// began with.
+    pub fn speaks(&mut self, view: Round, filled: Instance) {
+        let told = self.told.get(&view).copied();
+        if let Some(end) = told.filter(|end| *end <= filled) {
+            self.begin(view, end);
+        }
+    }
+
     /// The last view in which it was normal, and what it has acknowledged there.
     pub fn last_normal(&self) -> (Round, Instance) {
         let last = self.logs.last_key_value();
@@ -237,7 +246,7 @@ impl Node {
 }
 
 /// 0 if there are fewer.
-fn nth_largest(of: &BTreeMap<NodeId, Instance>, n: usize) -> Instance {
+pub(super) fn nth_largest(of: &BTreeMap<NodeId, Instance>, n: usize) -> Instance {
     let mut all: Vec<Instance> = of.values().copied().collect();
     all.sort_unstable_by(|a, b| b.cmp(a));
     match n {
@@ -246,7 +255,7 @@ fn nth_largest(of: &BTreeMap<NodeId, Instance>, n: usize) -> Instance {
     }
 }
 
-fn raise(map: &mut BTreeMap<NodeId, Instance>, node: NodeId, to: Instance) {
+pub(super) fn raise(map: &mut BTreeMap<NodeId, Instance>, node: NodeId, to: Instance) {
     let known = map.entry(node).or_default();
     *known = to.max(*known);
 }

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use paxos::wire::nopaxos::Noops;
 use paxos::{Epoch, Header, Instance, NodeId, Round};
 
+use super::node::{nth_largest, raise};
+
 /// A partition's.
 #[derive(Default)]
 pub(super) struct Views(BTreeMap<Round, View>);
@@ -18,6 +20,8 @@ struct View {
     /// What its leader has answered: there is a request.
     answered: BTreeSet<Instance>,
     acks: BTreeMap<NodeId, Instance>,
+    /// Up to where followers have shown that their logs equal the leader's.
+    synced: BTreeMap<NodeId, Instance>,
     /// Everything below is committed.
     committed: Instance,
     /// Everything below is stable.
@@ -88,9 +92,7 @@ impl Views {
         next: Instance,
         f: usize,
     ) -> Result<(), String> {
-        let acks = &mut self.0.entry(round).or_default().acks;
-        let known = acks.entry(node).or_default();
-        *known = next.max(*known);
+        raise(&mut self.0.entry(round).or_default().acks, node, next);
         self.count(round, f)
     }
 
@@ -104,16 +106,28 @@ impl Views {
     /// What the leader has answered and f others have acknowledged is committed. [K-QUORUM]
     fn count(&mut self, round: Round, f: usize) -> Result<(), String> {
         let view = self.0.entry(round).or_default();
-        let mut acks: Vec<Instance> = view.acks.values().copied().collect();
-        acks.sort_unstable_by(|a, b| b.cmp(a));
-        let filled = match f {
-            0 => Instance::MAX,
-            f => acks.get(f - 1).copied().unwrap_or(0),
-        };
+        let filled = nth_largest(&view.acks, f);
         let last = view.answered.range(..filled).next_back().copied();
         match last.filter(|last| *last >= view.committed) {
             Some(last) => self.commits(round, last + 1),
             None => Ok(()),
+        }
+    }
+
+    /// A follower shows that its log equals the leader's below. What f of them have shown is stable, whether or not the leader
+    /// says so: it may act on it before it tells others. [N-CROWD]
+    pub fn sync(
+        &mut self,
+        round: Round,
+        node: NodeId,
+        end: Instance,
+        f: usize,
+    ) -> Result<(), String> {
+        let view = self.0.entry(round).or_default();
+        raise(&mut view.synced, node, end);
+        match nth_largest(&view.synced, f) {
+            Instance::MAX => Ok(()),
+            stable => self.commit(round, stable),
         }
     }
 
