@@ -94,6 +94,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         drift: *rng.pick(&[0, 50, 1_000, 5_000]),
         batch: *rng.pick(&[1, 1, 2, 8]),
         answers_wait: answers_wait(seed),
+        few: few(seed),
         rates: rates(rng),
     }
 }
@@ -106,6 +107,11 @@ fn learners(seed: u64) -> u8 {
 /// Drawn apart as well. Each order has half of the seeds.
 fn answers_wait(seed: u64) -> bool {
     Rng::new(seed ^ 0x616e_7377_6572_7377).chance(500_000)
+}
+
+/// Drawn apart as well: some leaders have a crowd all the time, some now and then, and some never.
+fn few(seed: u64) -> u8 {
+    *Rng::new(seed ^ 0x6372_6f77_6400_0000).pick(&[0, 1, 2, 7])
 }
 
 fn rates(rng: &mut Rng) -> Rates {

@@ -56,6 +56,8 @@ pub struct Scenario {
     pub batch: u8,
     /// Whether its answers wait until they are stored.
     pub answers_wait: bool,
+    /// Clients that a leader of NOPaxos answers at once as if nobody else waited. [N-CROWD]
+    pub few: u8,
     /// The network's rates.
     pub rates: Rates,
 }
@@ -79,6 +81,7 @@ impl Default for Scenario {
             drift: 0,
             batch: 1,
             answers_wait: false,
+            few: 7,
             rates: Rates::PERFECT,
         }
     }

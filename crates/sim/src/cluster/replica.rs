@@ -34,7 +34,6 @@ use crate::disk::Disk;
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
-use crate::rng::Rng;
 
 /// After this time lanes and views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
@@ -199,7 +198,7 @@ impl<G: Protocol> ReplicaHost<G> {
             session_timeout: 60 * SECOND,
             answers_wait: scenario.answers_wait && !world.mutated(Mutation::AnswersDoNotWait),
             commit_every: 4 * u64::from(scenario.batch),
-            few: few(scenario.seed),
+            few: scenario.few.into(),
             seed: scenario.seed,
             learners: (1..=scenario.learners)
                 .map(|n| node_id(Name::Learner(n)))
@@ -470,12 +469,6 @@ impl<G: Protocol> ReplicaHost<G> {
             self.after(world, pid);
         }
     }
-}
-
-/// How many clients at once are few: so that some leaders have a crowd all the time, some now and then, and some never.
-/// [N-CROWD]
-fn few(seed: u64) -> usize {
-    *Rng::new(seed ^ 0x6372_6f77_6400_0000).pick(&[0, 1, 2, 7])
 }
 
 /// What a bad packet must not change, as far as it can be seen from outside.

@@ -196,7 +196,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 16] = [
+const FIELDS: [Field; 17] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -245,6 +245,7 @@ const FIELDS: [Field; 16] = [
         |s| s.answers_wait.into(),
         |s, v| s.answers_wait = v != 0,
     ),
+    ("few", |s| s.few.into(), |s, v| s.few = v as u8),
 ];
 
 type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));
