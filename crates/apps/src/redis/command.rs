@@ -20,7 +20,7 @@ const WATCH: u8 = 3;
 const QUERY: u8 = 4;
 
 const RESP3: u8 = 1;
-/// Memory is allocated once for so many arguments, or for such as have so many bytes each with their lengths.
+/// Memory for arguments is allocated once: for this many, or for as many as there are if each takes this many bytes with its length.
 const FEW: usize = 4;
 const ARGUMENT_LEN: usize = 8;
 

@@ -34,10 +34,10 @@ impl Given {
     }
 }
 
-/// Commands that lie together, so that one needs no more memory than its request: so many at most, and so many bytes.
+/// Commands lie together in one entry, so that each needs hardly more memory than its request: this many at most, and this many bytes.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
-/// What they need besides, roughly.
+/// What an entry needs besides, roughly.
 const ENTRY_BYTES: usize = 80;
 
 /// See the module.
