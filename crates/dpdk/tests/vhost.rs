@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::slice;
 use std::time::{Duration, Instant};
 
-use common::{address, library, start};
+use common::{address, library, library_or_skip, start};
 use dpdk::{BURST, Eal, ROOM, Station};
 use loader::frame::PORT;
 
@@ -84,10 +84,7 @@ fn a_switch_and_a_machine_meet_by_vhost_user() {
     if env::var(MACHINE).is_ok() {
         return;
     }
-    let Some(library) = library() else {
-        println!(
-            "SKIPPED: no library for DPDK: apt-get install libdpdk-dev, make -C programs/dpdk"
-        );
+    let Some(library) = library_or_skip() else {
         return;
     };
     let socket = |number: u32| {

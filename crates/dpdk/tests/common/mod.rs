@@ -23,15 +23,20 @@ pub fn library() -> Option<PathBuf> {
     directory.map(|directory| directory.join(LIBRARY))
 }
 
-/// DPDK of this process, or nothing, and says so, where it isn't installed.
-pub fn dpdk_or_skip() -> Option<Eal> {
-    let Some(path) = library() else {
+/// The same, or nothing, and says so.
+pub fn library_or_skip() -> Option<PathBuf> {
+    let found = library();
+    if found.is_none() {
         println!(
             "SKIPPED: no library for DPDK: apt-get install libdpdk-dev, make -C programs/dpdk"
         );
-        return None;
-    };
-    Some(start(&path, memifs()))
+    }
+    found
+}
+
+/// DPDK of this process, with pairs of memif ports, or nothing, and says so, where it isn't installed.
+pub fn dpdk_or_skip() -> Option<Eal> {
+    library_or_skip().map(|library| start(&library, memifs()))
 }
 
 /// DPDK with these ports.
