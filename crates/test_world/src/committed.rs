@@ -41,10 +41,15 @@ pub enum Content {
 }
 
 impl Content {
-    /// What a log shows of a request.
+    /// What a log shows of a slot that is filled: client and request, flags and value.
     pub fn whole(name: (u64, u64), flags: u16, value: &[u8]) -> Content {
-        let digest = hash(flags.into(), value);
-        Content::Whole { name, digest }
+        match Flags(flags).has(Flags::NOOP) {
+            true => Content::Noop,
+            false => Content::Whole {
+                name,
+                digest: hash(flags.into(), value),
+            },
+        }
     }
 
     fn name(self) -> Option<(u64, u64)> {
@@ -220,10 +225,8 @@ impl Committed {
         let synced = self.synced.entry(h.rnd).or_default();
         let reached = synced.entry(h.swid).or_default();
         *reached = (*reached).max(h.inst);
-        let mut reached: Vec<Instance> = synced.values().copied().collect();
-        reached.sort_unstable_by(|a, b| b.cmp(a));
-        let by_f = session.f.checked_sub(1).and_then(|at| reached.get(at));
-        if let Some(end) = by_f.copied() {
+        if session.f > 0 {
+            let end = nth_largest(synced.values().copied(), session.f);
             self.commit(h.rnd, end);
         }
     }
@@ -302,12 +305,7 @@ impl Committed {
         let is_member = |node: &NodeId| session.nodes.iter().any(|(n, _)| n == node);
         let acks = self.acks.get(&view).into_iter().flatten();
         let others = acks.filter(|(node, _)| Some(**node) != leader && is_member(node));
-        let mut filled: Vec<Instance> = others.map(|(_, inst)| *inst).collect();
-        filled.sort_unstable_by(|a, b| b.cmp(a));
-        let filled = match session.f {
-            0 => Instance::MAX,
-            f => filled.get(f - 1).copied().unwrap_or(0),
-        };
+        let filled = nth_largest(others.map(|(_, inst)| *inst), session.f);
         let answered = self.answered.get(&view);
         let last = answered.and_then(|slots| slots.range(..filled).next_back());
         if let Some(last) = last.copied() {
@@ -448,6 +446,16 @@ impl Committed {
                 self.shows(view, inst, log(inst));
             }
         }
+    }
+}
+
+/// 0 if there are fewer; no bound for none.
+fn nth_largest(all: impl Iterator<Item = Instance>, n: usize) -> Instance {
+    let mut all: Vec<Instance> = all.collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    match n {
+        0 => Instance::MAX,
+        n => all.get(n - 1).copied().unwrap_or(0),
     }
 }
 

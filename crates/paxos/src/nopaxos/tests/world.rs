@@ -928,10 +928,8 @@ impl World {
         let normal_in = (replica.status() == Status::Normal).then(|| replica.view().0);
         let ends = (replica.floor(), replica.stable(), replica.next());
         let content = |inst| match replica.entry(inst) {
-            Some(entry) if entry.is_noop() => Content::Noop,
             Some(entry) => {
-                let name = (entry.client, entry.request);
-                Content::whole(name, entry.flags.0, entry.value)
+                Content::whole((entry.client, entry.request), entry.flags.0, entry.value)
             }
             None => Content::Request,
         };

@@ -82,10 +82,8 @@ impl ReplicaHost<NoPaxos> {
             let role = worker.agreement().replica();
             let normal_in = (role.status() == Status::Normal).then(|| role.view().0);
             let content = |inst| match role.entry(inst) {
-                Some(entry) if entry.is_noop() => Content::Noop,
                 Some(entry) => {
-                    let name = (entry.client, entry.request);
-                    Content::whole(name, entry.flags.0, entry.value)
+                    Content::whole((entry.client, entry.request), entry.flags.0, entry.value)
                 }
                 None => Content::Request,
             };
