@@ -5,11 +5,13 @@
  *
  * The functions about a port are for one thread at a time. */
 #include <errno.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_alarm.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -56,6 +58,8 @@ struct wp_port {
 	bool was_up;
 	/* How often it was found down since it has started. */
 	uint32_t downs;
+	/* What apart() had done is over. */
+	bool done;
 };
 
 /* After so many it starts anew. */
@@ -186,11 +190,32 @@ struct wp_port *wp_open(uint16_t id, uint16_t room, struct wp_opened *opened, in
 	return port;
 }
 
+/* Does something to a port that takes its connection down. DPDK's interrupt thread does so, too, without a lock, when
+ * memif's peer leaves: at the same time both would free the same memory. So it is done in that thread. */
+static void apart(struct wp_port *port, rte_eal_alarm_callback action)
+{
+	port->done = false;
+	if (!port->seeks || rte_eal_alarm_set(1, action, port) != 0) {
+		action(port);
+		return;
+	}
+	while (!__atomic_load_n(&port->done, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void end(void *arg)
+{
+	struct wp_port *port = arg;
+
+	(void)rte_eth_dev_stop(port->id);
+	(void)rte_eth_dev_close(port->id);
+	__atomic_store_n(&port->done, true, __ATOMIC_RELEASE);
+}
+
 /* The port's frames are released before. */
 void wp_close(struct wp_port *port)
 {
-	(void)rte_eth_dev_stop(port->id);
-	(void)rte_eth_dev_close(port->id);
+	apart(port, end);
 	rte_mempool_free(port->pool);
 	free(port);
 }
@@ -296,13 +321,21 @@ void wp_release(struct wp_frame *frames, uint32_t n)
 	rte_pktmbuf_free_bulk(buffers, n);
 }
 
+static void begin_anew(void *arg)
+{
+	struct wp_port *port = arg;
+
+	if (port->runs)
+		(void)rte_eth_dev_stop(port->id);
+	port->runs = rte_eth_dev_start(port->id) == 0;
+	__atomic_store_n(&port->done, true, __ATOMIC_RELEASE);
+}
+
 static void seek(struct wp_port *port)
 {
 	if (port->runs && !port->was_up && ++port->downs < MAX_DOWNS)
 		return;
-	if (port->runs)
-		(void)rte_eth_dev_stop(port->id);
-	port->runs = rte_eth_dev_start(port->id) == 0;
+	apart(port, begin_anew);
 	port->was_up = false;
 	port->downs = 0;
 }
