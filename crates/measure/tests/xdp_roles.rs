@@ -22,7 +22,7 @@ fn every_role_can_be_measured() {
 }
 
 fn measure(dir: &Path, signs: bool) {
-    let measured = measure::xdp::roles_from(dir, signs).expect("every repetition is accepted");
+    let measured = measure::xdp::roles_from(dir, 0.0, signs).expect("every repetition is accepted");
     for m in &measured {
         println!(
             "{:>10} (signed: {signs}): {:6.1} ns a message, {:5.1} M/s (wrapper {:.1} ns, forwarding {:.1} ns, {} messages)",

@@ -25,17 +25,17 @@ pub struct Alone {
     pub runs: Vec<f64>,
 }
 
-/// Measures all roles this often, at links this long each time.
+/// Measures all roles this often, alone and at links, this long each time.
 pub fn measure(runs: usize, seconds: f64, signs: bool) -> Result<Measured, Error> {
     Ok(Measured {
         signs,
-        alone: alone(runs, signs)?,
+        alone: alone(runs, seconds, signs)?,
         live: live::roles(runs, seconds, signs).map_err(Error::new)?,
     })
 }
 
-fn alone(runs: usize, signs: bool) -> Result<Vec<Alone>, Error> {
-    let all = (0..runs).map(|_| roles(signs));
+fn alone(runs: usize, seconds: f64, signs: bool) -> Result<Vec<Alone>, Error> {
+    let all = (0..runs).map(|_| roles(seconds, signs));
     let all = all.collect::<Result<Vec<_>, _>>().map_err(Error::new)?;
     let roles = 0..all[0].len();
     let with_runs = roles.map(|at| {

@@ -13,6 +13,7 @@ mod wiring;
 
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 
 use paxos::MsgType;
 
@@ -27,7 +28,8 @@ use loader::sys::pin_to_this_cpu;
 pub const VALUE_LEN: usize = 64;
 /// Repetitions of one system call: half a ring, as acceptors are trimmed in between.
 const CHUNK: u32 = 32_768;
-const CHUNKS: usize = 32;
+/// Of each role, however little time there is: a median of fewer says nothing.
+const MIN_CHUNKS: usize = 3;
 
 /// What one role takes for a message.
 #[derive(Clone, PartialEq, Debug)]
@@ -49,29 +51,30 @@ pub struct RoleMeasurement {
     pub several: Option<Several>,
 }
 
-/// Measures all roles, one after the other, on one CPU, and what stamps on all at once. Takes some
-/// seconds; needs the privilege to load programs.
-pub fn roles(signs: bool) -> Result<Vec<RoleMeasurement>> {
-    roles_from(&directory()?, signs)
+/// Measures all roles, one after the other, on one CPU, and what stamps on all at once, each for so many seconds; needs the
+/// privilege to load programs.
+pub fn roles(seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
+    roles_from(&directory()?, seconds, signs)
 }
 
 /// The same with the objects of another directory. Where it `signs`, roles check and make tags.
-pub fn roles_from(dir: &Path, signs: bool) -> Result<Vec<RoleMeasurement>> {
+pub fn roles_from(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // A thread of its own, as it binds itself to a CPU.
-    let measured = thread::scope(|scope| scope.spawn(|| on_this_thread(dir, signs)).join());
+    let on_its_own = || on_this_thread(dir, seconds, signs);
+    let measured = thread::scope(|scope| scope.spawn(on_its_own).join());
     measured.expect("it doesn't panic")
 }
 
-fn on_this_thread(dir: &Path, signs: bool) -> Result<Vec<RoleMeasurement>> {
+fn on_this_thread(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // First, while all CPUs are this thread's.
-    let of_leaders = several::stamping(dir, Role::Leader, signs)?;
-    let of_sequencers = several::stamping(dir, Role::Sequencer, signs)?;
-    let mut measured = vec![forwarder(dir, signs)?];
-    measured.extend(leader(dir, signs)?);
-    measured.push(acceptor(dir, signs)?);
-    measured.push(learner(dir, signs)?);
-    measured.push(sequencer(dir, signs)?);
-    measured.push(receiver(dir, signs)?);
+    let of_leaders = several::stamping(dir, Role::Leader, seconds, signs)?;
+    let of_sequencers = several::stamping(dir, Role::Sequencer, seconds, signs)?;
+    let mut measured = vec![forwarder(dir, seconds, signs)?];
+    measured.extend(leader(dir, seconds, signs)?);
+    measured.push(acceptor(dir, seconds, signs)?);
+    measured.push(learner(dir, seconds, signs)?);
+    measured.push(sequencer(dir, seconds, signs)?);
+    measured.push(receiver(dir, seconds, signs)?);
     let forwarding = measured[0].ns_per_msg;
     for role in &mut measured {
         role.forwarding_ns_per_msg = forwarding;
@@ -84,50 +87,52 @@ fn on_this_thread(dir: &Path, signs: bool) -> Result<Vec<RoleMeasurement>> {
     Ok(measured)
 }
 
-fn forwarder(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
+fn forwarder(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     // To every entry of `multicast`: that there is none doesn't matter in a test run.
     let object = ready::forwarder(dir, None)?;
     let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0, signs)?;
-    bench.measure(action::REDIRECT, |_, _| Ok(()))
+    bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))
 }
 
 /// The leader, and what each copy of its proposals takes on egress.
-fn leader(dir: &Path, signs: bool) -> Result<[RoleMeasurement; 2]> {
+fn leader(dir: &Path, seconds: f64, signs: bool) -> Result<[RoleMeasurement; 2]> {
     let (mut object, _) = ready::stamping(dir, Role::Leader, 1)?;
     Runner::new(&mut object, ready::GROUP)?;
     let mut bench = Wrapped::new(object, Role::Leader.name(), MsgType::Request, 0, signs)?;
-    let stamping = bench.measure(action::REDIRECT, |_, _| Ok(()))?;
+    let stamping = bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))?;
     let mut bench = Wrapped::new(bench.object, "test_egress", MsgType::Phase2a, 0, signs)?;
-    let egress = bench.measure(action::PASS, |_, _| Ok(()))?;
+    let egress = bench.measure(seconds, action::PASS, |_, _| Ok(()))?;
     Ok([stamping, egress])
 }
 
-fn sequencer(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
+fn sequencer(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     let (object, _) = ready::stamping(dir, Role::Sequencer, 1)?;
     let mut bench = Wrapped::new(object, Role::Sequencer.name(), MsgType::Request, 0, signs)?;
-    bench.measure(action::REDIRECT, |_, _| Ok(()))
+    bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))
 }
 
-fn acceptor(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
+fn acceptor(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     let (object, acceptor) = ready::acceptor(dir, ready::ACCEPTORS[0])?;
     let mut bench = Wrapped::new(object, Role::Acceptor.name(), MsgType::Phase2a, 0, signs)?;
     // Makes room for the next chunk.
-    bench.measure(action::REDIRECT, |_, next| ready::trim(&acceptor, next))
+    bench.measure(seconds, action::REDIRECT, |_, next| {
+        ready::trim(&acceptor, next)
+    })
 }
 
-fn learner(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
+fn learner(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     let object = ready::learner(dir, 0)?;
     // Two votes an instance: the first is counted, the second decides. A third would be dropped.
     let mut bench = Wrapped::new(object, Role::Learner.name(), MsgType::Phase2b, 1, signs)?;
-    bench.measure(action::DROP, |object, next| {
+    bench.measure(seconds, action::DROP, |object, next| {
         empty_ring(object, if next == 0 { 0 } else { CHUNK / 2 })
     })
 }
 
-fn receiver(dir: &Path, signs: bool) -> Result<RoleMeasurement> {
+fn receiver(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     let (object, receiver) = ready::receiver(dir)?;
     let mut bench = Wrapped::new(object, Role::Receiver.name(), MsgType::Ordered, 0, signs)?;
-    bench.measure(action::DROP, |object, next| {
+    bench.measure(seconds, action::DROP, |object, next| {
         // Makes room for the next chunk.
         receiver.windows().set_floor(0, next);
         empty_ring(object, if next == 0 { 0 } else { CHUNK })
@@ -187,6 +192,7 @@ impl Wrapped {
     /// `between` is told the next instance before each chunk.
     fn measure(
         &mut self,
+        seconds: f64,
         expected: u32,
         mut between: impl FnMut(&mut Object, u64) -> Result<()>,
     ) -> Result<RoleMeasurement> {
@@ -194,7 +200,7 @@ impl Wrapped {
         let before = self.object.counter(counter::CHANGED);
         let (mut alone, mut with_role) = (Vec::new(), Vec::new());
         let mut made = 0;
-        for _ in 0..CHUNKS {
+        for _ in chunks(seconds) {
             generator::aim(&mut self.object, Target::Program("bench_nothing"))?;
             alone.push(self.chunk(action::DROP)?);
             // The role's packets follow each other without a gap.
@@ -228,6 +234,12 @@ impl Wrapped {
         }
         Ok(f64::from(run.ns))
     }
+}
+
+/// As many as there is time for.
+fn chunks(seconds: f64) -> impl Iterator<Item = usize> {
+    let start = Instant::now();
+    (0..).take_while(move |done| *done < MIN_CHUNKS || start.elapsed().as_secs_f64() < seconds)
 }
 
 fn median(of: &mut [f64]) -> f64 {

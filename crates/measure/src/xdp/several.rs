@@ -8,7 +8,7 @@ use std::thread;
 
 use paxos::{MsgType, PartitionId};
 
-use super::{CHUNK, CHUNKS, median, ready};
+use super::{CHUNK, chunks, median, ready};
 use crate::generator::{self, Generator, Target};
 use crate::stats;
 use loader::object::{Object, Result, Role};
@@ -70,7 +70,12 @@ impl Shared {
 }
 
 /// A leader's, or a sequencer's; none on a machine with one CPU.
-pub(super) fn stamping(dir: &Path, role: Role, signs: bool) -> Result<Option<Several>> {
+pub(super) fn stamping(
+    dir: &Path,
+    role: Role,
+    seconds: f64,
+    signs: bool,
+) -> Result<Option<Several>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if cpus == 1 {
         return Ok(None);
@@ -88,7 +93,7 @@ pub(super) fn stamping(dir: &Path, role: Role, signs: bool) -> Result<Option<Sev
                 false => frame,
             }
         };
-        measure(&mut object, (0..cpus).map(frame).collect())
+        measure(&mut object, (0..cpus).map(frame).collect(), seconds)
     };
     Ok(Some(Several {
         cpus,
@@ -97,7 +102,7 @@ pub(super) fn stamping(dir: &Path, role: Role, signs: bool) -> Result<Option<Sev
     }))
 }
 
-fn measure(object: &mut Object, frames: Vec<Vec<u8>>) -> Result<Shared> {
+fn measure(object: &mut Object, frames: Vec<Vec<u8>>, seconds: f64) -> Result<Shared> {
     let role = Target::Program(object.role().name());
     let generator = Generator::new(object, role)?;
     let cpus = frames.len();
@@ -106,13 +111,13 @@ fn measure(object: &mut Object, frames: Vec<Vec<u8>>) -> Result<Shared> {
     }
     let before = object.counter(counter::CHANGED);
     let (mut alone, mut with_role) = (Vec::new(), Vec::new());
-    for _ in 0..CHUNKS {
+    for _ in chunks(seconds) {
         generator::aim(object, Target::Program("bench_nothing"))?;
         alone.push(chunk(object, &frames)?);
         generator::aim(object, role)?;
         with_role.push(chunk(object, &frames)?);
     }
-    let messages = u64::from(CHUNK) * (CHUNKS * cpus) as u64;
+    let messages = u64::from(CHUNK) * (alone.len() * cpus) as u64;
     let ns_per_msg = (median(&mut with_role) - median(&mut alone)).max(1.0);
     let refused = messages - (object.counter(counter::CHANGED) - before);
     Ok(Shared::at(cpus, ns_per_msg, refused, messages))
