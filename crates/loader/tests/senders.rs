@@ -101,35 +101,39 @@ fn nodes_are_believed_at_their_own_addresses() {
 #[test]
 fn clients_are_where_they_may_be() {
     let Some(dir) = objects_or_skip() else { return };
+    let cases = askers::cases();
     for role in [Role::Leader, Role::Learner, Role::Sequencer] {
-        for of_type in [MsgType::Request, MsgType::Read] {
-            for (is_v6, networks, may) in &askers::cases() {
-                let mut loaded = knowing(&dir, role, *is_v6);
-                let everywhere = [[0; 4].into(), [0; 16].into()].map(|any: IpAddr| (any, 0));
-                // What was said before counts no longer.
-                loaded.object.set_askers(&everywhere).unwrap();
-                loaded.object.set_askers(networks).unwrap();
-                let device = Device {
-                    flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
-                    ..test_device(&Place::only(deployment(21), 16))
-                };
-                loaded.object.set_device(&device).unwrap();
-                let header = Header {
-                    cluster: 0xc1,
-                    group: 1,
-                    client: 7,
-                    request: 1,
-                    ..Header::new(of_type)
-                };
-                let before = loaded.memory();
-                let (sent, verdict) = loaded.step(&header.datagram(b""));
-                let foreign = verdict == Verdict::Dropped(Reason::ForeignAddress);
-                assert_eq!(
-                    !foreign, *may,
-                    "{role:?} {of_type:?} {networks:?}: {verdict:?}"
-                );
-                if foreign {
-                    assert_eq!((sent.len(), loaded.memory()), (0, before));
+        for v6 in [false, true] {
+            let mut loaded = knowing(&dir, role, v6);
+            let device = Device {
+                flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
+                ..test_device(&Place::only(deployment(21), 16))
+            };
+            loaded.object.set_device(&device).unwrap();
+            let everywhere = [[0; 4].into(), [0; 16].into()].map(|any: IpAddr| (any, 0));
+            let of_version = cases.iter().filter(|(is_v6, ..)| *is_v6 == v6);
+            for (request, (_, networks, may)) in (1..).zip(of_version) {
+                for of_type in [MsgType::Request, MsgType::Read] {
+                    // What was said before counts no longer.
+                    loaded.object.set_askers(&everywhere).unwrap();
+                    loaded.object.set_askers(networks).unwrap();
+                    let header = Header {
+                        cluster: 0xc1,
+                        group: 1,
+                        client: 7,
+                        request,
+                        ..Header::new(of_type)
+                    };
+                    let before = loaded.memory();
+                    let (sent, verdict) = loaded.step(&header.datagram(b""));
+                    let foreign = verdict == Verdict::Dropped(Reason::ForeignAddress);
+                    assert_eq!(
+                        !foreign, *may,
+                        "{role:?} {of_type:?} {networks:?}: {verdict:?}"
+                    );
+                    if foreign {
+                        assert_eq!((sent.len(), loaded.memory()), (0, before));
+                    }
                 }
             }
         }

@@ -114,11 +114,14 @@ impl Loaded {
         nonce: u64,
         flags: u32,
     ) -> Loaded {
+        let object = Object::load(dir, role, &sizes(&place)).expect("it loads");
+        Loaded::of(object, place, nonce, flags)
+    }
+
+    fn of(mut object: Object, place: Place, nonce: u64, flags: u32) -> Loaded {
         // Copies are counted per CPU, and this thread is the network.
         loader::sys::pin_to_cpu(0).expect("the first CPU is there");
-        let partitions = place.deployment.partitions;
-        let sizes = Sizes::of(1, partitions, place.slots as u32);
-        let mut object = Object::load(dir, role, &sizes).expect("it loads");
+        let role = object.role();
         let control = match role {
             Role::Acceptor => Control::Acceptor(Acceptor::new(&object, place, nonce).unwrap()),
             Role::Leader | Role::Sequencer => {
@@ -161,6 +164,10 @@ impl Loaded {
     pub fn memory(&self) -> Vec<u64> {
         self.memory.iter().flat_map(Mapped::copy).collect()
     }
+}
+
+fn sizes(place: &Place) -> Sizes {
+    Sizes::of(1, place.deployment.partitions, place.slots as u32)
 }
 
 fn clear<T: Shared + Default>(object: &Object, map: &str) {
@@ -227,15 +234,29 @@ pub struct XdpDevice {
 }
 
 impl XdpDevice {
+    /// One that only test-runs reach: what a network needs besides isn't loaded, as that takes half of the time.
     pub fn build(
         dir: &std::path::Path,
         setup: &Setup,
         v6: bool,
     ) -> Result<Box<dyn Device>, String> {
-        Ok(Box::new(XdpDevice::new(dir, setup, v6)?))
+        let load = |role: Role, sizes: &Sizes| {
+            Object::load_only(dir, role, sizes, &[role.name(), "test_egress"])
+        };
+        Ok(Box::new(XdpDevice::loaded_by(load, dir, setup, v6)?))
     }
 
     pub fn new(dir: &std::path::Path, setup: &Setup, v6: bool) -> Result<XdpDevice, String> {
+        let load = |role, sizes: &Sizes| Object::load(dir, role, sizes);
+        XdpDevice::loaded_by(load, dir, setup, v6)
+    }
+
+    fn loaded_by(
+        load: impl Fn(Role, &Sizes) -> Result<Object, String>,
+        dir: &std::path::Path,
+        setup: &Setup,
+        v6: bool,
+    ) -> Result<XdpDevice, String> {
         let (role, flags) = match setup.role {
             script::Role::Acceptor => (Role::Acceptor, GROUP_DELIVER),
             script::Role::Leader => (Role::Leader, GROUP_DELIVER),
@@ -245,7 +266,8 @@ impl XdpDevice {
             script::Role::Receiver => (Role::Receiver, GROUP_PASS_OTHERS),
         };
         let place = Place::only(setup.deployment, setup.slots as u64);
-        let mut loaded = Loaded::with_flags(dir, role, place, setup.nonce, flags);
+        let object = load(role, &sizes(&place))?;
+        let mut loaded = Loaded::of(object, place, setup.nonce, flags);
         loaded.runner.v6 = v6;
         let mut rings = Vec::new();
         if flags == GROUP_PASS_OTHERS {
