@@ -6,7 +6,6 @@ mod testlab;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use loader::pins::Pins;
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
@@ -19,12 +18,6 @@ use testlab::{
 };
 
 const ACCEPTORS: [&str; 3] = ["acceptor-1", "acceptor-2", "acceptor-3"];
-
-/// Each test has a dozen processes: more than one at a time only slows all down.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn log(lab: &TestLab, node: &str) -> String {
     let file = format!("/run/wirepaxos/{}/{node}.log", lab.name);
@@ -74,7 +67,6 @@ fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
 /// A ring for each partition, and two threads that read them.
 #[test]
 fn partitions_behind_the_front_end() {
-    let _alone = alone();
     let Some(lab) = serving('p', &["--partitions", "4"]) else {
         return;
     };
@@ -112,7 +104,6 @@ fn everywhere<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
 /// The cluster's secret is replaced while programs in the kernel serve. [M-SIGNED] [M-BANK]
 #[test]
 fn the_secret_is_replaced_under_load() {
-    let _alone = alone();
     let Some(lab) = serving('r', &["--start"]) else {
         return;
     };
@@ -128,7 +119,6 @@ fn the_secret_is_replaced_under_load() {
 /// the others is needed.
 #[test]
 fn kernel_and_sockets_sign_by_halfsiphash() {
-    let _alone = alone();
     let Some(lab) = serving('h', &["--auth", "halfsiphash"]) else {
         return;
     };
@@ -236,7 +226,6 @@ fn nothing_is_refused(lab: &TestLab, nodes: &[&str]) {
 
 #[test]
 fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
-    let _alone = alone();
     let Some(lab) = serving('k', &[]) else {
         return;
     };
@@ -274,7 +263,6 @@ fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
 
 #[test]
 fn machines_die_and_come_back() {
-    let _alone = alone();
     let Some(lab) = serving('m', &["--start"]) else {
         return;
     };
@@ -305,7 +293,6 @@ fn machines_die_and_come_back() {
 /// one frame, so else their votes would be lost.
 #[test]
 fn votes_that_leave_a_switch_are_not_lost_in_it() {
-    let _alone = alone();
     for learners in ["0", "1", "2"] {
         // A signed answer to PROBE finds no room in a frame from a host's stack: it is counted, too, and sent by the
         // node's process.
@@ -344,7 +331,6 @@ fn votes_that_leave_a_switch_are_not_lost_in_it() {
 /// The papers' two switches, with the roles in them.
 #[test]
 fn roles_in_switches_outlive_processes_and_are_replaced() {
-    let _alone = alone();
     let up = [
         "--topology",
         "two-switches",
@@ -400,7 +386,6 @@ fn roles_in_switches_outlive_processes_and_are_replaced() {
 
 #[test]
 fn an_acceptor_that_is_stopped_is_taken_off_and_comes_back_with_its_votes() {
-    let _alone = alone();
     let Some(lab) = serving('s', &["--start"]) else {
         return;
     };
@@ -447,7 +432,6 @@ fn an_acceptor_that_is_stopped_is_taken_off_and_comes_back_with_its_votes() {
 
 #[test]
 fn planes_mix() {
-    let _alone = alone();
     let Some(lab) = serving('x', &[]) else { return };
     for node in ["leader-1", "acceptor-2", "replica-3"] {
         set_plane(&lab, node, "udp");
@@ -475,9 +459,8 @@ fn planes_mix() {
 /// Roles of one switch, some of them behind its sockets and others in its kernel. What those in the kernel get
 /// from the others comes by the switch's own stack, past the forwarder; and nobody is called who isn't in
 /// the kernel. One acceptor is gone, so each vote of the others is needed.
-fn planes_mix_in_a_switch(learners: &str, behind_sockets: &[&str], gone: &str) {
-    let _alone = alone();
-    let Some(lab) = serving('y', &["--in-switch", "--learners", learners]) else {
+fn planes_mix_in_a_switch(letter: char, learners: &str, behind_sockets: &[&str], gone: &str) {
+    let Some(lab) = serving(letter, &["--in-switch", "--learners", learners]) else {
         return;
     };
     for node in behind_sockets.iter().chain(&["replica-3"]) {
@@ -499,28 +482,37 @@ fn planes_mix_in_a_switch(learners: &str, behind_sockets: &[&str], gone: &str) {
 
 #[test]
 fn proposals_of_the_own_machine_are_voted_for() {
-    planes_mix_in_a_switch("0", &["leader-1", "leader-2", "acceptor-2"], "acceptor-2");
+    planes_mix_in_a_switch(
+        'y',
+        "0",
+        &["leader-1", "leader-2", "acceptor-2"],
+        "acceptor-2",
+    );
 }
 
 #[test]
 fn votes_of_the_own_machine_count_at_its_learner() {
-    planes_mix_in_a_switch("1", &["leader-1", "leader-2", "acceptor-2"], "acceptor-1");
+    planes_mix_in_a_switch(
+        'a',
+        "1",
+        &["leader-1", "leader-2", "acceptor-2"],
+        "acceptor-1",
+    );
 }
 
 #[test]
 fn an_acceptor_behind_sockets_is_not_called() {
-    planes_mix_in_a_switch("1", &["acceptor-2"], "acceptor-1");
+    planes_mix_in_a_switch('b', "1", &["acceptor-2"], "acceptor-1");
 }
 
 #[test]
 fn a_learner_behind_sockets_is_not_called() {
-    planes_mix_in_a_switch("1", &["learner-1"], "acceptor-1");
+    planes_mix_in_a_switch('c', "1", &["learner-1"], "acceptor-1");
 }
 
 /// An acceptor on the machine of a replica whose learner is in the kernel: its votes come past the interface.
 #[test]
 fn votes_of_the_own_machine_count_with_the_others() {
-    let _alone = alone();
     let Some(lab) = serving('z', &[]) else { return };
     set_plane(&lab, "acceptor-3", "udp");
     let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
