@@ -25,7 +25,7 @@ const MAX_SAMPLE: Time = 8;
 #[derive(Default, Debug)]
 pub(super) struct Flight {
     round_trip: RoundTrip,
-    /// Times in a row that an answer was waited for in vain.
+    /// Times that an answer was waited for in vain since the last one to something that was sent once.
     timeouts: u32,
     /// Before that nobody leaves again for having waited too long.
     quiet_until: Time,
@@ -69,8 +69,8 @@ impl Flight {
         if !is_copy {
             let most = longest(first).saturating_mul(MAX_SAMPLE);
             self.round_trip.sample(waited.min(most));
-        }
-        if is_answer_to_it {
+            // Not for a copy's answer: where answers have come to take longer all are to copies, so what leaves next is
+            // waited for as long, and in the end an answer comes that shows how long they take.
             self.timeouts = 0;
         }
         is_answer_to_it
