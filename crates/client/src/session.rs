@@ -722,6 +722,7 @@ impl Client {
         if view.group != self.group || view.age() < self.view_age {
             return;
         }
+        let is_news = view.age() > self.view_age;
         self.view_age = view.age();
         self.counted.learn(view);
         let Some(active) = view.active() else { return };
@@ -731,7 +732,10 @@ impl Client {
         let moved = self.outbox.leader != Some(leader.address);
         self.outbox.leader = Some(leader.address);
         if moved || self.proposer.needs_leader() {
-            self.proposer.leader_changed(now, &mut self.outbox);
+            match moved || is_news {
+                true => self.proposer.leader_changed(now, &mut self.outbox),
+                false => self.proposer.leader_confirmed(now, &mut self.outbox),
+            }
             self.plane.send(&mut self.outbox.batch);
             self.vain_confirmations += 1;
             // Replicas that don't know a session (it expired) don't know where to answer either.

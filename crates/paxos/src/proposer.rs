@@ -118,7 +118,7 @@ struct Command {
     was_sent: bool,
     /// Times it left again for being overtaken.
     overtaken: u32,
-    /// When it was first sent to this leader; none before that.
+    /// When it was first sent to this leader, or when that one was named again since; none before that.
     since: Option<Time>,
     place: Place,
     bytes: Vec<u8>,
@@ -187,6 +187,8 @@ pub struct Proposer {
     packing: bool,
     backoff: Backoff,
     needs_leader: bool,
+    /// Who was taken for the leader has said since that it isn't.
+    is_refused: bool,
     commands: Vec<Command>,
     free_commands: Vec<u32>,
     index: HashMap<Key, u32, BuildHasherDefault<KeyHasher>>,
@@ -214,6 +216,7 @@ impl Proposer {
             packing: true,
             backoff: Backoff::new(settings.nonce),
             needs_leader: false,
+            is_refused: false,
             commands: Vec::new(),
             free_commands: Vec::new(),
             index: HashMap::default(),
@@ -657,7 +660,7 @@ impl Proposer {
         };
         match rejection.reason {
             Reason::NotLeader => {
-                self.needs_leader = true;
+                (self.needs_leader, self.is_refused) = (true, true);
                 Verdict::Changed
             }
             Reason::Window => {
@@ -729,8 +732,20 @@ impl Proposer {
         result.is_ok()
     }
 
-    /// There is a new leader, or the old one was named again: sends everything outstanding to it
-    /// at once and starts waiting from the beginning.
+    /// The leader that is known was named again. If it has refused something, as one does that isn't programmed yet, everything
+    /// leaves again. If it was silent it may only be slow, and what is waited for may be in its queue: that waits on, and the
+    /// leader is asked for anew after as long again. [P-WAIT]
+    pub fn leader_confirmed(&mut self, now: Time, out: &mut impl Outbox) {
+        if self.is_refused {
+            return self.leader_changed(now, out);
+        }
+        for command in &mut self.commands {
+            command.since = command.since.map(|_| now);
+        }
+        self.needs_leader = false;
+    }
+
+    /// There is a new leader: sends everything outstanding to it at once and starts waiting from the beginning.
     pub fn leader_changed(&mut self, now: Time, out: &mut impl Outbox) {
         let mut due = std::mem::take(&mut self.due);
         let open = self.values.iter().enumerate().filter(|(_, v)| v.number > 0);
@@ -744,7 +759,7 @@ impl Proposer {
         for queue in &mut self.queues {
             queue.flight.begin_anew();
         }
-        self.needs_leader = false;
+        (self.needs_leader, self.is_refused) = (false, false);
         self.flush(now, out);
     }
 

@@ -399,6 +399,31 @@ fn waiting_for_the_window_never_asks_for_a_leader() {
     assert!(!proposer.needs_leader());
 }
 
+/// The leader that was silent may only be slow; one that has refused may lead by now. [P-WAIT]
+#[test]
+fn a_leader_that_is_named_again_gets_at_once_what_it_has_refused() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    let sent = flush(&mut proposer, 0);
+    let mut now = 0;
+    while !proposer.needs_leader() {
+        now = proposer.next_deadline().unwrap();
+        tick(&mut proposer, now);
+    }
+    let (due, mut out) = (proposer.next_deadline(), Sent::default());
+    proposer.leader_confirmed(now, &mut out);
+    assert!(requests(out).is_empty() && !proposer.needs_leader());
+    assert_eq!(proposer.next_deadline(), due);
+    let (header, value) = reject(&sent[0].0, Reason::NotLeader);
+    assert_eq!(step(&mut proposer, now, header, &value).0, Verdict::Changed);
+    for leaves in [true, false] {
+        let mut out = Sent::default();
+        proposer.leader_confirmed(now, &mut out);
+        assert_eq!(requests(out).is_empty(), !leaves);
+        assert!(!proposer.needs_leader());
+    }
+}
+
 #[test]
 fn who_does_not_lead_says_so() {
     let mut proposer = Proposer::new(settings());
