@@ -411,11 +411,14 @@ impl Bench {
             flood::Running::start(flood, cluster, FIRST_LEADER)
         });
         let _goes_on = flood.transpose()?;
-        let measured = self.system.measure(&self.settings, outstanding, clients)?;
-        let unreplicated = match &self.unreplicated {
-            None => None,
-            Some(system) => Some(system.measure(&self.settings, outstanding, clients)?),
+        let measure = |system: &System, name| {
+            let measured = system.measure(&self.settings, outstanding, clients);
+            measured.map_err(|e| Error::new(format!("{name}, {clients} clients: {e}")))
         };
+        let measured = measure(&self.system, self.settings.contender.name())?;
+        let unreplicated = self.unreplicated.as_ref();
+        let unreplicated = unreplicated.map(|system| measure(system, UNREPLICATED));
+        let unreplicated = unreplicated.transpose()?;
         let local = match self.settings.baseline {
             Some(Baseline::Local) => Some(self.measure_local(measured.commands_in_a_commit)?),
             _ => None,

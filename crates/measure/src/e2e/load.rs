@@ -177,7 +177,8 @@ impl Load {
         while start.elapsed() < until.time || !until.enough.load(Ordering::Relaxed) {
             let Some(first) = self.client.poll(POLL)? else {
                 if last_reply.elapsed() > STALL {
-                    return Err(Error::new("no replies; see wirepaxos status"));
+                    let s = STALL.as_secs();
+                    return Err(Error::new(format!("a client had no reply for {s} s")));
                 }
                 continue;
             };
