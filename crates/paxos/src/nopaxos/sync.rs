@@ -261,14 +261,17 @@ impl Replica {
         }
     }
 
-    /// The SYNC_PREPARE that has overtaken requests, once these have come. True if it changed anything. [Y-APPLY]
+    /// The SYNC_PREPARE that has overtaken requests, once these have come. True if there was one: it may be answered, and
+    /// is gone, whatever else it changes. [Y-APPLY]
     #[inline]
     pub(super) fn follow_early(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let next = self.log.next();
-        match self.duty.early.take_if(|early| early.header.inst <= next) {
-            None => false,
-            Some(early) => self.follow_kept(now, &early, out) == Ok(Verdict::Changed),
+        let early = self.duty.early.take_if(|early| early.header.inst <= next);
+        if let Some(early) = &early {
+            // Whoever sent it may lead no more, or have sent a newer one since.
+            let _ = self.follow_kept(now, early, out);
         }
+        early.is_some()
     }
 
     fn follow_kept(

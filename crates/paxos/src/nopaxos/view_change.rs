@@ -353,10 +353,12 @@ impl Replica {
             stable: noops.stable,
             noops: noops.ranges().collect(),
         };
-        if h.rnd > self.view {
+        let changes = h.rnd > self.view;
+        if changes {
             self.change_to(h.rnd, now, out);
         }
-        match self.note(told, now, out) {
+        // Going there it has told itself.
+        match self.note(told, now, out) || changes {
             true => Ok(Verdict::Changed),
             false => Err(Reason::Duplicate),
         }

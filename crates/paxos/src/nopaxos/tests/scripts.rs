@@ -1477,6 +1477,36 @@ fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
     assert_eq!((group.of(3).stable(), group.log(3)), (3, vec![3]));
 }
 
+/// A packet is dropped only if it changes nothing, whatever has made that possible before it came. [Y-APPLY]
+#[test]
+fn who_follows_what_came_early_says_so() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1]);
+    let mut out = Sent::default();
+    group.of(1).synchronise(&mut out);
+    group.send(1, None, out);
+    let _ = group.pass(MsgType::SyncPrepare, 1, 3);
+    group.restored(3, 1);
+    assert!(group.on_the_way(MsgType::SyncRep, 1).is_empty());
+    // The slot that the state has already.
+    assert_eq!(group.stamped(1, 0, 1, 3), Verdict::Changed);
+    assert_eq!(group.on_the_way(MsgType::SyncRep, 1).len(), 1);
+}
+
+/// The same of a VIEW_CHANGE in its own name, which it never sent: it goes to that view. [W-TELL]
+#[test]
+fn who_goes_to_another_view_says_so() {
+    let mut group = Group::new(3);
+    let header = Header {
+        vrnd: view_of(1, 0),
+        ..group.of(2).header(MsgType::ViewChange, view_of(1, 1))
+    };
+    let told = message(2, 2, header, &noops(0, &[]));
+    assert_eq!(group.step(&told), Verdict::Changed);
+    assert_eq!(group.of(2).view(), view_of(1, 1));
+    assert_eq!(group.step(&told), Verdict::Dropped(Reason::Duplicate));
+}
+
 /// Slot 0: nodes 1 and 2 have a request there, in the first view. The others go to a later one, and make a no-op
 /// stable there.
 fn two_are_left_in_the_first_view() -> Group {
