@@ -18,6 +18,7 @@ pub mod kv;
 #[cfg(feature = "node")]
 pub mod log;
 pub mod members;
+pub mod nopaxos;
 #[cfg(feature = "redis")]
 pub mod resp;
 pub mod roles;

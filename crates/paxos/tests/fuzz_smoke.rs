@@ -10,6 +10,8 @@ mod image;
 mod input;
 #[path = "../../../fuzz/src/members.rs"]
 mod members;
+#[path = "../../../fuzz/src/nopaxos.rs"]
+mod nopaxos;
 #[path = "../../../fuzz/src/roles.rs"]
 mod roles;
 #[path = "../../../fuzz/src/tags.rs"]
@@ -41,6 +43,14 @@ fn packets_into_every_role() {
     let mut random = Rng::new(2);
     for _ in 0..400 {
         roles::run(&random.bytes(4000));
+    }
+}
+
+#[test]
+fn packets_into_nopaxos() {
+    let mut random = Rng::new(12);
+    for _ in 0..1_000 {
+        nopaxos::run(&random.bytes(2_000));
     }
 }
 
