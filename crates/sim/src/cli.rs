@@ -285,11 +285,13 @@ fn soak_all(arguments: &Arguments) -> bool {
 fn json(summary: &Summary, violations: usize) -> String {
     let seconds = summary.seconds.max(1e-9);
     format!(
-        "{{\"seeds\":{},\"violations\":{violations},\"unknown\":{},\"seeds_per_s\":{:.1},\"commands\":{},\"steps\":{},\"steps_per_s\":{:.0},\"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
+        "{{\"seeds\":{},\"violations\":{violations},\"unknown\":{},\"seeds_per_s\":{:.1},\"commands\":{},\"views\":{},\"crowds\":{},\"steps\":{},\"steps_per_s\":{:.0},\"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
         summary.seeds,
         summary.undecided.len(),
         summary.seeds as f64 / seconds,
         summary.commands,
+        summary.views,
+        summary.crowds,
         summary.steps,
         summary.steps as f64 / seconds,
         summary.decided,

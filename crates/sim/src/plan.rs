@@ -247,6 +247,22 @@ pub struct Plan {
     pub actions: Vec<(Time, Action)>,
 }
 
+impl Plan {
+    /// Whether nothing goes wrong: the network loses nothing, only clients do something, and each log has room for all
+    /// of that, and for as much again.
+    pub fn is_calm(&self) -> bool {
+        let is_load = |action: &Action| {
+            matches!(
+                action,
+                Action::Submit { .. } | Action::Span { .. } | Action::Read { .. }
+            )
+        };
+        self.scenario.rates == Rates::PERFECT
+            && usize::from(self.scenario.slots) >= 2 * self.actions.len()
+            && self.actions.iter().all(|(_, action)| is_load(action))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

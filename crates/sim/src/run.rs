@@ -82,6 +82,10 @@ pub struct Summary {
     pub decided: u64,
     /// Commands acknowledged.
     pub commands: u64,
+    /// Views that began, with NOPaxos.
+    pub views: u64,
+    /// Crowds that came and went, with NOPaxos.
+    pub crowds: u64,
     /// How long it took, in seconds.
     pub seconds: f64,
 }
@@ -96,6 +100,8 @@ impl Summary {
         self.steps += outcome.steps;
         self.decided += outcome.decided;
         self.commands += outcome.commands;
+        self.views += outcome.views;
+        self.crowds += outcome.crowds;
         if !outcome.violations.is_empty() {
             self.failures.push(Failure {
                 seed,

@@ -770,6 +770,18 @@ fn a_partition_that_has_passed_a_place_before_it_is_stable() {
     assert_found_with(Mutation::PassedUnstable, SPANNING_COURSES, &HALF);
 }
 
+/// Groups with NOPaxos where nothing goes wrong, so that whoever waits for long has missed something.
+const CALM: Limits = Limits {
+    calm: true,
+    ..ORDERED
+};
+
+/// Clients send again what nobody has answered for, and then all is well; so it shows only where they needn't. [N-CROWD]
+#[test]
+fn a_follower_that_does_not_make_up_for_acknowledgements_when_a_crowd_is_over() {
+    assert_stands_still(Mutation::CrowdNotMadeUp, CALM);
+}
+
 /// [V-KEPT]
 #[test]
 fn a_partition_that_runs_ahead_of_a_copy_that_is_not_stored() {

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seeds are sound, and a seed is a run.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
-
-use paxos::{MsgType, NodeId, PartitionId};
 use sim::cluster::mutation::Mutation;
 use sim::draw::{self, Limits};
-use sim::observe::{Observed, Observer};
 use sim::plan::Plan;
-use sim::run::{Options, run_observed, run_plan, run_seed};
+use sim::run::{Options, run_plan, run_seed};
 use sim::shrink::shrink;
 
 #[test]
@@ -90,65 +84,6 @@ fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
     }
 }
 
-/// Otherwise the seeds above would say nothing of crowds. [N-CROWD]
-#[test]
-fn leaders_answer_crowds_what_is_stable() {
-    let options = Options {
-        limits: Limits {
-            ordered: true,
-            ..Limits::default()
-        },
-        ..Options::default()
-    };
-    let counts = Rc::new(Cell::new(Crowds::default()));
-    for seed in 1..=20 {
-        let watch = Watch {
-            counts: counts.clone(),
-            crowded: BTreeSet::new(),
-        };
-        let plan = draw::plan(seed, &options.limits);
-        run_observed(&plan, &options, Box::new(watch));
-    }
-    let Crowds { begun, ended } = counts.get();
-    println!("{begun} crowds, {ended} are over");
-    assert!(begun > 20 && ended > 20, "{begun} crowds, {ended} are over");
-}
-
-/// How often leaders said that many clients wait at once, and that they don't any more.
-#[derive(Clone, Copy, Default)]
-struct Crowds {
-    begun: u64,
-    ended: u64,
-}
-
-struct Watch {
-    counts: Rc<Cell<Crowds>>,
-    crowded: BTreeSet<(NodeId, PartitionId)>,
-}
-
-impl Observer for Watch {
-    fn observe(&mut self, node: NodeId, event: Observed<'_>) {
-        let Observed::Sent { header, .. } = event else {
-            return;
-        };
-        if header.msgtype != MsgType::SyncPrepare {
-            return;
-        }
-        let of = (node, header.pid);
-        let Crowds { begun, ended } = self.counts.get();
-        self.counts.set(match header.vrnd.is_none() {
-            false => Crowds {
-                begun: begun + u64::from(self.crowded.insert(of)),
-                ended,
-            },
-            true => Crowds {
-                begun,
-                ended: ended + u64::from(self.crowded.remove(&of)),
-            },
-        });
-    }
-}
-
 /// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their
 /// clients wait for answers. [W-DEPOSED] [S-EXPIRE]
 #[test]
@@ -171,10 +106,11 @@ fn are_sound(seeds: u64, limits: Limits) {
         limits,
         ..Options::default()
     };
-    let mut commands = 0;
+    let (mut commands, mut crowds) = (0, 0);
     for seed in 1..=seeds {
         let outcome = run_seed(seed, &options);
         commands += outcome.commands;
+        crowds += outcome.crowds;
         assert!(
             outcome.violations.is_empty(),
             "seed {seed} with {limits:?}: {}",
@@ -182,6 +118,7 @@ fn are_sound(seeds: u64, limits: Limits) {
         );
     }
     assert!(commands > 10_000, "a run without load proves nothing");
+    assert!(!limits.ordered || crowds > 20, "{crowds} crowds");
 }
 
 #[test]

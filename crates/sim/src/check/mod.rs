@@ -10,6 +10,7 @@ mod beginnings;
 mod execution;
 mod order;
 mod ordered;
+mod promises;
 mod spanning;
 mod stamps;
 mod votes;
@@ -22,6 +23,7 @@ pub use beginnings::Beginnings;
 pub use execution::{Executions, Known, OpInfo, READS, Read};
 pub use order::has_no_circle;
 pub use ordered::Ordered;
+pub use promises::Promises;
 pub use votes::{Asked, Memory, Votes};
 
 /// What was violated. The numbers are those of docs/invariants.md.

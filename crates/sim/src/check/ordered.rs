@@ -2,8 +2,10 @@
 //! Invariants 10 to 13 and 15, of groups that agree by NOPaxos: judged by the packets, by the logs that replicas show, and
 //! by what is on their disks.
 
+use std::collections::BTreeSet;
+
 use paxos::nopaxos::Session;
-use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId};
+use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Round};
 use test_world::committed::{Committed, Content};
 
 use super::stamps::Stamps;
@@ -18,6 +20,12 @@ pub struct Ordered {
     reported: Vec<usize>,
     /// What sequencers have stamped.
     pub stamps: Stamps,
+    /// Views that began, by partition.
+    views: BTreeSet<(PartitionId, Round)>,
+    /// Leaders that say that many clients wait at once, by partition.
+    crowded: BTreeSet<(PartitionId, NodeId)>,
+    /// How often one has said that they don't any more.
+    crowds: u64,
 }
 
 impl Ordered {
@@ -27,7 +35,15 @@ impl Ordered {
             committed: (0..partitions).map(Committed::new).collect(),
             reported: vec![0; partitions.into()],
             stamps: Stamps::default(),
+            views: BTreeSet::new(),
+            crowded: BTreeSet::new(),
+            crowds: 0,
         }
+    }
+
+    /// How many views have begun, and how many crowds have come and gone. [N-CROWD]
+    pub fn views_and_crowds(&self) -> (u64, u64) {
+        (self.views.len() as u64, self.crowds)
     }
 
     /// From now on there may be packets of a session of the sequencer.
@@ -53,6 +69,20 @@ impl Ordered {
         let mut header = *header;
         match header.msgtype {
             MsgType::Ordered => self.stamps.sent(&header, value, findings),
+            MsgType::StartView => {
+                self.views.insert((header.pid, header.rnd));
+            }
+            MsgType::SyncPrepare => {
+                let of = (header.pid, header.swid);
+                match header.vrnd.is_none() {
+                    false => self.crowded.insert(of),
+                    true => {
+                        let is_over = self.crowded.remove(&of);
+                        self.crowds += u64::from(is_over);
+                        is_over
+                    }
+                };
+            }
             // It has no slot of its own, and says nothing of who has the one before it.
             MsgType::Reply if header.request >= READS => return,
             // It names the commands, not the message.
@@ -110,8 +140,8 @@ impl Ordered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paxos::Member;
     use paxos::nopaxos::{Stage, view};
-    use paxos::{Member, Round};
 
     const FIRST: Round = Round(1 << 12);
 

@@ -425,6 +425,7 @@ impl ClientHost {
                         _ => world.executions.acknowledged_early(id, answer, findings),
                     }
                     let now = world.queue.now();
+                    world.promises.is_final(id, now, &mut world.findings);
                     world.history[id as usize].answer = Some((now, answer));
                 }
                 (Some(Status::UnknownSession), _) => self.session_lost(world, pid),

@@ -79,6 +79,10 @@ pub struct Outcome {
     pub longest_wait: Time,
     /// Epochs in the store at the end.
     pub epochs: u32,
+    /// With NOPaxos: views that began, in all partitions.
+    pub views: u64,
+    /// And crowds that came and went. [N-CROWD]
+    pub crowds: u64,
     /// One line an event, if wanted.
     pub trace: Vec<String>,
 }
@@ -214,6 +218,7 @@ impl<G: Protocol> Cluster<G> {
         let answered = self.world.history.iter();
         let waits = answered.filter_map(|op| Some(op.answer?.0 - op.call));
         let longest_wait = waits.max().unwrap_or(0);
+        let (views, crowds) = self.world.ordered.views_and_crowds();
         let last = |c: &ControllerHost| c.needed().last().map_or(0, |c| c.epoch);
         Outcome {
             steps: self.world.steps,
@@ -222,6 +227,8 @@ impl<G: Protocol> Cluster<G> {
             commands: self.world.executions.acknowledged_count(),
             longest_wait,
             epochs: last(&self.controller).max(self.sessions.last()),
+            views,
+            crowds,
             undecided: self.world.findings.undecided,
             violations: self.world.findings.violations,
             trace: self.world.trace.unwrap_or_default(),

@@ -173,6 +173,8 @@ pub enum Mutation {
     PassedUnstable,
     /// A partition that has passed a copy runs ahead before that is stored.
     AheadOfCopies,
+    /// A follower that hears that a crowd is over doesn't acknowledge what it has left out.
+    CrowdNotMadeUp,
     /// A replica of NOPaxos keeps what it has in a slot where a command of the same name lies, whatever its vector.
     FirstVectorKept,
 }
@@ -180,7 +182,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// those that are to notice them.
-    pub const ALL: [Mutation; 73] = [
+    pub const ALL: [Mutation; 74] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -253,6 +255,7 @@ impl Mutation {
         Mutation::StandsUnstable,
         Mutation::PassedUnstable,
         Mutation::AheadOfCopies,
+        Mutation::CrowdNotMadeUp,
         Mutation::FirstVectorKept,
     ];
 

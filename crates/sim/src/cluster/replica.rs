@@ -60,6 +60,8 @@ struct Shard<G> {
     number: u64,
     /// The last question that it asked for reads.
     asked_for_reads: u64,
+    /// For a mutation: what it knows of a crowd.
+    crowd: mutation::ordered::Crowd,
 }
 
 /// A replica.
@@ -101,6 +103,7 @@ impl<G: Protocol> ReplicaHost<G> {
             lost: false,
             number: 0,
             asked_for_reads: 0,
+            crowd: mutation::ordered::Crowd::default(),
         });
         ReplicaHost {
             host,
@@ -250,6 +253,7 @@ impl<G: Protocol> ReplicaHost<G> {
         let worker = shard.worker.as_mut()?;
         world.observe(self.host.at, Observed::Received(packet));
         let before = damaged.then(|| worker_state(worker));
+        shard.crowd.hears(&packet.header);
         let mistaken = match world.mutation {
             Some(Mutation::FirstVectorKept) => {
                 let there = worker.agreement().entry(packet.header.inst);
@@ -368,6 +372,7 @@ impl<G: Protocol> ReplicaHost<G> {
         if let Some(worker) = &mut shard.worker {
             let result = worker.finish_batch(now, &mut self.out);
             self.finished(world, pid, result);
+            self.shards[pid].crowd.ends_batch();
         }
     }
 

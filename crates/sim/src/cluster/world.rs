@@ -9,7 +9,9 @@ use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time,
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::{brief, describe};
-use crate::check::{Asked, Beginnings, Executions, Findings, Invariant, Ordered, Read, Votes};
+use crate::check::{
+    Asked, Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Votes,
+};
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
 use crate::observe::{Observed, Observer};
@@ -194,6 +196,8 @@ pub struct World {
     pub votes: Votes,
     /// Invariants 10 to 15, of groups with a sequencer.
     pub ordered: Ordered,
+    /// That answers become final, of groups with a sequencer.
+    pub promises: Promises,
     /// Invariant 4.
     pub executions: Executions,
     /// Invariant 4, of epochs that begin too low.
@@ -254,6 +258,7 @@ impl World {
                 0 => 0,
                 _ => scenario.partitions.into(),
             }),
+            promises: Promises::default(),
             executions: Executions::new(scenario.partitions.into(), scenario.sequencers > 0),
             beginnings: Beginnings::default(),
             issued: Vec::new(),

@@ -5,10 +5,13 @@ mod courses;
 
 use paxos::Time;
 
-use super::{BEGIN, Limits, load, rates, reads};
+use super::{BEGIN, Limits, load, operation, rates, reads};
 use crate::plan::{Action, Direction, Name, Plan, Scenario};
-use crate::queue::MILLISECOND;
+use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
+
+/// Slots for all that happens in a run.
+const ROOM: u16 = 8_192;
 
 /// The plan of a seed.
 pub fn plan(seed: u64, limits: &Limits) -> Plan {
@@ -34,6 +37,11 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     }
     if limits.calm {
         scenario.rates = super::Rates::PERFECT;
+        (scenario.slots, scenario.window) = (ROOM, ROOM);
+        if seed % 2 == 0 {
+            (scenario.clients, scenario.few, scenario.batch) = (4, 1, 8);
+            crowds(&scenario, duration, &mut actions);
+        }
     } else {
         faults(&scenario, duration, &mut rng, &mut actions);
         // Drawn apart, so that the rest of a plan is what it would be without.
@@ -62,6 +70,30 @@ fn faults(scenario: &Scenario, duration: Time, rng: &mut Rng, actions: &mut Vec<
         let (begin, end) = fault(scenario, rng);
         actions.push((at, begin));
         actions.extend(end.map(|end| (at + lasts, end)));
+    }
+}
+
+/// All clients at once, and then, about when the leader says that there is no crowd any more, two that follow each other
+/// so closely that the second may reach a follower before that word. [N-CROWD]
+fn crowds(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x636f_6d65_616e_6467);
+    let mut at = BEGIN;
+    while at < BEGIN + duration {
+        let behind = at + 10 * MILLISECOND + rng.below(6 * MILLISECOND);
+        let all = (1..=scenario.clients).map(|client| (client, at));
+        let close = rng.between(50, 200) * MICROSECOND;
+        let two = [(1, behind), (3, behind + close)];
+        for (client, at) in all.chain(two) {
+            let submit = Action::Submit {
+                client,
+                pid: 0,
+                key: 0,
+                op: operation(&mut rng),
+                padding: 0,
+            };
+            actions.push((at, submit));
+        }
+        at = behind + 40 * MILLISECOND;
     }
 }
 

@@ -12,6 +12,44 @@ use crate::cluster::world::World;
 /// Slots that a follower claims beyond those that it has.
 const CLAIMED: u64 = 4;
 
+/// What a follower has heard of a crowd. [N-CROWD]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Crowd {
+    /// There is none.
+    #[default]
+    None,
+    /// The leader says that there is one.
+    Is,
+    /// In this batch the leader has said that it is over.
+    IsOver,
+}
+
+impl Crowd {
+    /// A packet comes.
+    pub fn hears(&mut self, header: &Header) {
+        if header.msgtype != MsgType::SyncPrepare {
+            return;
+        }
+        *self = match (*self, header.vrnd.is_none()) {
+            (_, false) => Crowd::Is,
+            (Crowd::None, true) => Crowd::None,
+            (_, true) => Crowd::IsOver,
+        };
+    }
+
+    /// A batch ends.
+    pub fn ends_batch(&mut self) {
+        if *self == Crowd::IsOver {
+            *self = Crowd::None;
+        }
+    }
+
+    /// Whether what was left out is due.
+    pub fn is_over(self) -> bool {
+        self == Crowd::IsOver
+    }
+}
+
 /// Rewrites what a replica gets. `last`: the last session and its sequencer.
 pub fn rewrite(
     mutation: Mutation,

@@ -11,7 +11,7 @@ use replica::{AnsweredReads, Basis, ReplyTo, SiblingMessage, Status};
 use super::ReplicaHost;
 use crate::check::READS;
 use crate::cluster::layout::{Endpoint, NodeIndex, node_id};
-use crate::cluster::mutation;
+use crate::cluster::mutation::{self, Mutation};
 use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
 use crate::queue::MICROSECOND;
@@ -163,6 +163,12 @@ impl<G: Protocol> ReplicaHost<G> {
         // A read is answered by itself.
         let is_read = |reply: &Reply| reply.request >= READS;
         let one = |reply: &Reply| (reply.to, view(reply), is_read(reply));
+        for reply in replies.iter().filter(|reply| reply.basis.is_some()) {
+            let of = (pid as u16, reply.client, reply.request);
+            if let Some(command) = world.requests.get(&of) {
+                world.promises.answers(*command, world.queue.now());
+            }
+        }
         for same in replies.chunk_by(|a, b| one(a) == one(b) && !is_read(a)) {
             let Some(client) = client_at(&same[0].to) else {
                 continue;
@@ -176,7 +182,11 @@ impl<G: Protocol> ReplicaHost<G> {
     /// How far this follower's log is filled.
     fn post_acks(&mut self, world: &mut World, pid: usize) {
         let at = self.host.endpoint(pid as u8);
-        for (to, header) in std::mem::take(&mut self.out.acks) {
+        let acks = std::mem::take(&mut self.out.acks);
+        if world.mutated(Mutation::CrowdNotMadeUp) && self.shards[pid].crowd.is_over() {
+            return;
+        }
+        for (to, header) in acks {
             if let Some(client) = client_at(&to) {
                 let to = Endpoint {
                     node: client,
