@@ -84,6 +84,20 @@ fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
     }
 }
 
+/// What is answered is acknowledged, also where a crowd comes or goes. [N-ACK] [N-CROWD]
+#[test]
+fn calm_seeds_with_a_sequencer_are_sound() {
+    for (seeds, spanning) in [(40, false), (30, true)] {
+        let limits = Limits {
+            calm: true,
+            ordered: true,
+            spanning,
+            ..Limits::default()
+        };
+        are_sound(seeds, limits);
+    }
+}
+
 /// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their
 /// clients wait for answers. [W-DEPOSED] [S-EXPIRE]
 #[test]

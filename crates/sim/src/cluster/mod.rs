@@ -113,6 +113,9 @@ impl<G: Protocol> Cluster<G> {
         let scenario = &plan.scenario;
         let mut world = World::new(scenario, mutation, trace);
         world.observer = observer;
+        if plan.is_calm() {
+            world.promises.expect_calm();
+        }
         let w = &mut world;
         let controller = ControllerHost::new(Host::new(w, Name::Controller));
         let leaders =
