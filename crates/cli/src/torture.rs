@@ -143,6 +143,7 @@ fn print_table(report: &Report) {
         ),
         ("faults", format!("{faults}, {skipped} left out")),
         ("damage refused", report.outcome.refusals.len().to_string()),
+        ("crowds answered", report.outcome.crowds.to_string()),
     ] {
         println!("{what:<22} {value}");
     }

@@ -14,7 +14,7 @@ use super::history::{Answer, Event, MEMBERS, Op};
 use local_cluster::resp::{Connection, Reply, Server};
 
 /// After a longer pause the client leaves what it sent open, and goes on elsewhere.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// At the end, when there are no faults any more.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(20);
 const RECONNECT_AFTER: Duration = Duration::from_millis(150);
@@ -39,8 +39,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    fn now(&self) -> u64 {
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Whether all is to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Reads all keys of a history at the end, through one front end.
@@ -98,13 +104,9 @@ impl Load {
         let threads = (1..=clients)
             .map(|number| {
                 let client = Client {
-                    number,
+                    author: Author::new(number, rng.fork(u64::from(number)), &shared),
                     servers: servers.to_vec(),
-                    rng: rng.fork(u64::from(number)),
-                    sequence: 0,
                     pause: Duration::from_secs_f64(f64::from(clients) / rate),
-                    shared: shared.clone(),
-                    history: Vec::new(),
                 };
                 std::thread::spawn(move || client.run())
             })
@@ -124,20 +126,27 @@ impl Load {
 }
 
 struct Client {
-    number: u32,
+    author: Author,
     servers: Vec<Server>,
-    rng: Rng,
-    sequence: u64,
     /// After each command.
     pause: Duration,
-    shared: Arc<Shared>,
-    history: Vec<Event>,
+}
+
+/// Draws what a client does, and writes down what came of it.
+pub struct Author {
+    number: u32,
+    rng: Rng,
+    sequence: u64,
+    /// What all of them share.
+    pub shared: Arc<Shared>,
+    /// What it saw.
+    pub history: Vec<Event>,
 }
 
 /// Draws what is done to a key.
-type Draw = fn(&mut Client) -> Op;
+type Draw = fn(&mut Author) -> Op;
 
-/// Kinds of keys, by what is done to them.
+/// Kinds of keys, by what is done to them. The last one are several keys.
 const KINDS: [(&str, Draw); 5] = [
     ("register", |c| match c.rng.below(10) {
         0..4 => Op::Get,
@@ -168,8 +177,8 @@ const KINDS: [(&str, Draw); 5] = [
 
 impl Client {
     fn run(mut self) -> Vec<Event> {
-        let mut server = self.number as usize;
-        while !self.is_stopped() {
+        let mut server = self.author.number as usize;
+        while !self.author.shared.is_stopped() {
             let at = self.servers[server % self.servers.len()];
             let ended = Connection::open(at, REPLY_TIMEOUT)
                 .and_then(|mut connection| self.converse(&mut connection));
@@ -178,37 +187,22 @@ impl Client {
                 sleep(RECONNECT_AFTER);
             }
         }
-        self.history
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.shared.stop.load(Ordering::Relaxed)
+        self.author.history
     }
 
     fn converse(&mut self, connection: &mut Connection) -> io::Result<()> {
         // One by one at first, so that few are lost to a front end that isn't ready.
         let mut most = 1;
-        while !self.is_stopped() {
-            let count = self.rng.between(1, most);
-            let batch: Vec<(String, Op)> = (0..count).map(|_| self.draw()).collect();
-            for (key, op) in &batch {
-                push(connection, key, op);
+        while !self.author.shared.is_stopped() {
+            let count = self.author.rng.between(1, most);
+            let first = self.author.history.len();
+            for _ in 0..count {
+                let (key, op) = self.author.draw();
+                push(connection, &key, &op);
+                self.author.begin(key, op);
             }
-            let call = self.shared.now();
-            let first = self.history.len();
-            self.history
-                .extend(batch.into_iter().map(|(key, op)| Event {
-                    client: self.number,
-                    key,
-                    op,
-                    call,
-                    answer: None,
-                }));
             let ended = self.answers(connection, first);
-            // A command without an answer or an effect says nothing.
-            let sent = self.history.split_off(first);
-            let telling = |event: &Event| event.answer.is_some() || event.op.writes();
-            self.history.extend(sent.into_iter().filter(telling));
+            self.author.forget_idle(first);
             ended?;
             most = MOST_AT_ONCE;
             sleep(self.pause * count as u32);
@@ -218,18 +212,64 @@ impl Client {
 
     fn answers(&mut self, connection: &mut Connection, first: usize) -> io::Result<()> {
         connection.flush()?;
-        for at in first..self.history.len() {
+        for at in first..self.author.history.len() {
             let reply = connection.read()?;
             // An error may come although the command took effect: it stays open.
-            let answer = understand(&self.history[at].op, reply).map_err(io::Error::other)?;
-            self.history[at].answer = Some((self.shared.now(), answer));
-            self.shared.answered.fetch_add(1, Ordering::Relaxed);
+            let answer =
+                understand(&self.author.history[at].op, reply).map_err(io::Error::other)?;
+            self.author.end(at, answer);
         }
         Ok(())
     }
+}
+
+impl Author {
+    /// The one of this number.
+    pub fn new(number: u32, rng: Rng, shared: &Arc<Shared>) -> Author {
+        Author {
+            number,
+            rng,
+            sequence: 0,
+            shared: shared.clone(),
+            history: Vec::new(),
+        }
+    }
+
+    /// A command is sent.
+    pub fn begin(&mut self, key: String, op: Op) {
+        self.history.push(Event {
+            client: self.number,
+            key,
+            op,
+            call: self.shared.now(),
+            answer: None,
+        });
+    }
+
+    /// The one at this place of the history is answered.
+    pub fn end(&mut self, at: usize, answer: Answer) {
+        self.history[at].answer = Some((self.shared.now(), answer));
+        self.shared.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// From this place on: a command without an answer or an effect says nothing.
+    pub fn forget_idle(&mut self, first: usize) {
+        let sent = self.history.split_off(first);
+        let telling = |event: &Event| event.answer.is_some() || event.op.writes();
+        self.history.extend(sent.into_iter().filter(telling));
+    }
 
     fn draw(&mut self) -> (String, Op) {
-        let kind = self.rng.below(KINDS.len() as u64);
+        self.draw_of(KINDS.len())
+    }
+
+    /// One that is about a single key.
+    pub fn draw_single(&mut self) -> (String, Op) {
+        self.draw_of(KINDS.len() - 1)
+    }
+
+    fn draw_of(&mut self, kinds: usize) -> (String, Op) {
+        let kind = self.rng.below(kinds as u64);
         let number = self.rng.below(KEYS);
         let begun = &self.shared.begun[(kind * KEYS + number) as usize];
         let generation = begun.fetch_add(1, Ordering::Relaxed) / COMMANDS_OF_A_KEY;

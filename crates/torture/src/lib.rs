@@ -3,6 +3,7 @@
 //! question whether anything was lost.
 
 mod client;
+mod crowd;
 mod history;
 mod nemesis;
 mod plan;
@@ -24,6 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::client::Load;
+use self::crowd::Crowd;
 use self::history::{Answer, Event};
 use self::nemesis::Nemesis;
 use self::plan::{Damage, Fault, Wanted};
@@ -226,6 +228,13 @@ fn observe(
     say.line("the cluster serves");
     let load = Load::start(&servers, CLIENTS, plan.rate, settings.seed);
     let shared = load.shared.clone();
+    let crowd = Crowd::start(
+        &bed.cluster,
+        plan.crowd,
+        CLIENTS + 1,
+        settings.seed,
+        &shared,
+    );
     let mut nemesis = Nemesis::new(bed, say);
     let played = nemesis.play(plan);
     let mut outcome = std::mem::take(&mut nemesis.outcome);
@@ -235,6 +244,9 @@ fn observe(
             .push(format!("after the last fault: {why}"));
     }
     let mut history = load.stop();
+    let (of_crowd, crowds) = crowd.stop();
+    history.extend(of_crowd);
+    outcome.crowds = crowds;
     let answered = shared.answered.load(Ordering::Relaxed);
     say.line(&format!("{answered} operations; reading all keys"));
     let mut read = shared.read_all(servers[0], &history);

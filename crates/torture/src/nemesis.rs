@@ -37,6 +37,8 @@ pub struct Outcome {
     pub refusals: Vec<String>,
     /// Nodes that lived on with damaged files.
     pub tolerated: u64,
+    /// How often leaders of NOPaxos answered a crowd, as far as they have shown.
+    pub crowds: u64,
     /// Nodes that stopped since their disk was full.
     pub stopped_on_full_disk: u64,
     /// What no fault excuses.

@@ -16,6 +16,9 @@ const CALM_MS: u64 = 3000;
 /// Operations in a run whose packets are recorded: a trace has some kilobytes for each.
 const TRACED_OPERATIONS: f64 = 12_000.0;
 const RATE: f64 = 1200.0;
+/// Clients in a crowd, and in how many of a million runs there is one.
+const CROWD: u32 = 24;
+const CROWDED: u32 = 700_000;
 /// Of an acceptor, where there are several partitions.
 const MOST_SLOTS: usize = 4096;
 
@@ -88,6 +91,8 @@ pub struct Plan {
     pub trace: bool,
     /// Operations a second that clients try to send, together.
     pub rate: f64,
+    /// Clients of the library that all send at once, now and then; with NOPaxos.
+    pub crowd: u32,
     /// Faults begin at the start and end here. Those that have to wait delay the others, some of which then are
     /// left out, but for kills in a row.
     pub end_ms: u64,
@@ -211,9 +216,13 @@ pub fn draw(wanted: &Wanted) -> Plan {
         // Each partition has a ring, and the disks have little room.
         shape.slots = shape.slots.map(|slots| slots.min(MOST_SLOTS));
     }
+    // Each partition has a leader of its own: spread over several, so few are no crowd.
+    let may_be_crowded = wanted.protocol == Protocol::NoPaxos && shape.partitions == 1;
+    let is_crowded = may_be_crowded && rng.fork(4).chance(CROWDED);
     Plan {
         shape,
         trace,
+        crowd: if is_crowded { CROWD } else { 0 },
         rate: match trace {
             true => (TRACED_OPERATIONS * 1000.0 / end_ms as f64).clamp(20.0, RATE),
             false => RATE,
@@ -773,7 +782,7 @@ impl fmt::Display for Plan {
         let storage = if shape.durable { "durable" } else { "volatile" };
         writeln!(
             f,
-            "{}, plane {}{}, {}, {} partitions, {}, {}, {:.0} operations/s{}",
+            "{}, plane {}{}, {}, {} partitions, {}, {}, {:.0} operations/s{}{}",
             shape.topology.name(),
             match shape.planes.is_empty() {
                 true => shape.plane.clone(),
@@ -795,6 +804,10 @@ impl fmt::Display for Plan {
                 None => "slots by default".to_string(),
             },
             self.rate,
+            match self.crowd {
+                0 => String::new(),
+                crowd => format!(", a crowd of {crowd} now and then"),
+            },
             if self.trace { ", traced" } else { "" },
         )?;
         for step in &self.steps {
@@ -873,6 +886,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn many_but_not_all_courses_of_nopaxos_have_a_crowd() {
+        let crowded = (0..50).filter(|seed| of_nopaxos(*seed, Planes::Udp).crowd > 0);
+        let count = crowded.count();
+        assert!((10..30).contains(&count), "{count}");
+        assert_eq!(draw(&wanted(7, Planes::Udp)).crowd, 0);
     }
 
     /// f = 1.

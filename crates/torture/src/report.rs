@@ -174,6 +174,7 @@ impl Report {
             "traces": self.traces,
             "longest_gap_ms": self.longest_gap_ms,
             "longest_gap_at_ms": self.longest_gap_at_ms,
+            "crowds": self.outcome.crowds,
             "faults": self.outcome.faults,
             "left_out": self.outcome.skipped,
             "refused": self.outcome.refusals.len(),
