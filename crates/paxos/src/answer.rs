@@ -40,6 +40,9 @@ pub(crate) fn conclude(
     out: &mut impl Outbox,
 ) -> Verdict {
     match result {
+        // One by one, as a copy is one load of what was stored in parts just before: a processor waits with it.
+        Ok(Verdict::Changed) => Verdict::Changed,
+        Ok(Verdict::Answered) => Verdict::Answered,
         Ok(verdict) => verdict,
         Err(Refusal::Drop(reason)) => Verdict::Dropped(reason),
         Err(Refusal::Reject(rejection)) => {

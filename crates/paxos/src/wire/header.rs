@@ -68,33 +68,40 @@ impl Flags {
 }
 
 /// A header's fields. `value_len` is that of the value which follows.
+///
+/// What is read together, as session and request for a slot, or what stands together on the wire, lies apart here. Of
+/// neighbours a compiler makes one load, and a processor waits with such a load until the stores of its parts, which
+/// parsing or a role has made just before, are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(C)]
 pub struct Header {
-    /// Kind of message.
-    pub msgtype: MsgType,
-    /// Bytes of value.
-    pub value_len: u16,
-    /// Which application's deployment.
-    pub group: GroupId,
-    /// Partition.
-    pub pid: PartitionId,
-    /// Instance number.
-    pub inst: Instance,
-    /// Round.
-    pub rnd: Round,
-    /// Round in which the sender last voted; none = never.
-    pub vrnd: Round,
-    /// Who sent this message; 0 for a client.
-    pub swid: NodeId,
-    /// Flags.
-    pub flags: Flags,
-    /// The cluster's random number.
-    pub cluster: u32,
     /// Session id, or the asker's own number in a question.
     pub client: u64,
+    /// Round.
+    pub rnd: Round,
+    /// The cluster's random number.
+    pub cluster: u32,
+    /// Instance number.
+    pub inst: Instance,
+    /// Round in which the sender last voted; none = never.
+    pub vrnd: Round,
+    /// Which application's deployment.
+    pub group: GroupId,
+    /// Who sent this message; 0 for a client.
+    pub swid: NodeId,
     /// Request number within the session.
     pub request: u64,
+    /// Partition.
+    pub pid: PartitionId,
+    /// Bytes of value.
+    pub value_len: u16,
+    /// Flags.
+    pub flags: Flags,
+    /// Kind of message.
+    pub msgtype: MsgType,
 }
+
+const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 
 impl Header {
     /// A header of this type with everything else zero; for struct update syntax.
