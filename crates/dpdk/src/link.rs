@@ -240,7 +240,7 @@ impl Link {
             self.port.push(len, write);
             return Sent::Away;
         };
-        if let Some(frame) = self.port.fill(len, write) {
+        if let Some(frame) = self.port.make(len, write) {
             self.hand_over(place, frame, len - datagram.len()..len, from);
         }
         Sent::Here

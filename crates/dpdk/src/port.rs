@@ -91,6 +91,32 @@ impl Frames {
     }
 }
 
+/// Buffers for what is sent, in order: those that have left, the filled ones, and the empty ones.
+struct Leaving {
+    all: [Frame; BURST],
+    left: usize,
+    filled: usize,
+    len: usize,
+}
+
+impl Leaving {
+    const fn new() -> Leaving {
+        Leaving {
+            all: [NO_FRAME; BURST],
+            left: 0,
+            filled: 0,
+            len: 0,
+        }
+    }
+
+    /// Where none is left all places are free again.
+    fn begin_anew(&mut self) {
+        if self.left == self.len {
+            (self.left, self.filled, self.len) = (0, 0, 0);
+        }
+    }
+}
+
 /// An open port. What it has received, and what it is to send, lies in DPDK's own buffers.
 pub struct Port {
     functions: &'static Functions,
@@ -99,8 +125,8 @@ pub struct Port {
     mtu: u16,
     driver: String,
     received: Frames,
-    fresh: Frames,
-    leaving: Frames,
+    leaving: Leaving,
+    passing: Frames,
     sent: u64,
     dropped: u64,
     /// What DPDK does at a port is for one thread at a time.
@@ -131,8 +157,8 @@ impl Port {
             mtu: opened.mtu,
             driver,
             received: Frames::new(),
-            fresh: Frames::new(),
-            leaving: Frames::new(),
+            leaving: Leaving::new(),
+            passing: Frames::new(),
             sent: 0,
             dropped: 0,
             _not_shared: PhantomData,
@@ -190,15 +216,16 @@ impl Port {
     /// The same, for what is sent next: their memory is near, and the pool is spared giving and taking.
     #[inline]
     pub(crate) fn reuse(&mut self, frames: &mut Vec<Frame>) {
-        let kept = frames.len().min(BURST - self.fresh.len);
-        let first = self.fresh.len;
-        let room = &mut self.fresh.all[first..first + kept];
+        let leaving = &mut self.leaving;
+        leaving.begin_anew();
+        let kept = frames.len().min(BURST - leaving.len);
+        let room = &mut leaving.all[leaving.len..][..kept];
         for (room, frame) in room.iter_mut().zip(frames.drain(..kept)) {
             *room = frame;
         }
         // SAFETY: so many have a buffer of this port that nobody else holds.
         let renewed = unsafe { (self.functions.renew)(self.raw, room.as_mut_ptr(), kept as u32) };
-        self.fresh.len += renewed as usize;
+        leaving.len += renewed as usize;
         Port::release(self.functions, frames);
         frames.clear();
     }
@@ -212,31 +239,50 @@ impl Port {
     /// it is lost: it is longer than a buffer, or there is none.
     #[inline]
     pub fn push(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
-        if self.leaving.len == BURST {
-            self.flush();
-        }
-        let Some(frame) = self.fill(len, write) else {
-            return false;
-        };
-        self.leaving.all[self.leaving.len] = frame;
-        self.leaving.len += 1;
-        true
+        let is_filled = self.fill(len, write);
+        self.leaving.filled += usize::from(is_filled);
+        is_filled
     }
 
-    /// A fresh frame of `len` bytes, which `write` writes; nothing if it is longer than a buffer, or there is none.
+    /// The same for somebody at this very port, who gets the frame.
     #[inline]
-    pub(crate) fn fill(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<Frame> {
-        if len > self.room() {
-            self.dropped += 1;
+    pub(crate) fn make(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<Frame> {
+        if !self.fill(len, write) {
             return None;
         }
-        self.fresh.len -= 1;
-        let mut frame = std::mem::replace(&mut self.fresh.all[self.fresh.len], NO_FRAME);
+        let leaving = &mut self.leaving;
+        let (before, behind) = leaving.all[..leaving.len].split_at_mut(leaving.filled + 1);
+        let filled = &mut before[leaving.filled];
+        let frame = Frame {
+            len: len as u32,
+            flags: 0,
+            ..*filled
+        };
+        *filled = behind
+            .last_mut()
+            .map_or(NO_FRAME, |last| std::mem::replace(last, NO_FRAME));
+        leaving.len -= 1;
+        Some(frame)
+    }
+
+    /// Fills the first empty buffer, where it stays: a frame that was written just now is better not copied, as a
+    /// processor waits with one load of what was stored in parts.
+    #[inline]
+    fn fill(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        if self.leaving.filled == self.leaving.len {
+            self.take_fresh();
+        }
+        let leaving = &mut self.leaving;
+        let empty = leaving.all[..leaving.len].get_mut(leaving.filled);
+        let Some(frame) = empty.filter(|frame| len <= frame.len as usize) else {
+            self.dropped += 1;
+            return false;
+        };
         frame.len = len as u32;
         // SAFETY: the buffer has room for so many bytes, and is this frame's alone. What an earlier frame has left
         // in it are bytes like any other.
         write(unsafe { std::slice::from_raw_parts_mut(frame.data, len) });
-        Some(frame)
+        true
     }
 
     /// Sends each frame that was received on as it is, as often as `copies` says: the last time in its own buffer. It
@@ -251,40 +297,43 @@ impl Port {
             for _ in 0..further {
                 self.push(bytes.len(), |room| room.copy_from_slice(bytes));
             }
-            if self.leaving.len == BURST {
+            if self.passing.len == BURST {
                 self.flush();
             }
-            self.leaving.all[self.leaving.len] = frame;
-            self.leaving.len += 1;
+            self.passing.all[self.passing.len] = frame;
+            self.passing.len += 1;
         }
         // Where a frame was there is none to release.
         self.received.release(self.functions);
     }
 
-    /// Bytes for which the next buffer has room; none where there is no buffer.
-    fn room(&mut self) -> usize {
-        if self.fresh.len == 0 {
-            let room = self.fresh.all.as_mut_ptr();
-            // SAFETY: there is room for so many.
-            let got = unsafe { (self.functions.take)(self.raw, room, BURST as u32) };
-            self.fresh.len = got as usize;
-        }
-        let fresh = &self.fresh.all[..self.fresh.len];
-        fresh.last().map_or(0, |frame| frame.len as usize)
+    /// Sends what is filled, and takes empty buffers.
+    fn take_fresh(&mut self) {
+        self.flush();
+        self.leaving.begin_anew();
+        let room = self.leaving.all.as_mut_ptr();
+        // SAFETY: there is room for so many.
+        let got = unsafe { (self.functions.take)(self.raw, room, BURST as u32) };
+        self.leaving.len = got as usize;
     }
 
     /// Sends what is to be sent. What the ring has no room for is lost.
     #[inline]
     pub fn flush(&mut self) {
-        let n = std::mem::take(&mut self.leaving.len);
-        if n == 0 {
-            return;
+        let leaving = &mut self.leaving;
+        let filled = &mut leaving.all[leaving.left..leaving.filled];
+        leaving.left = leaving.filled;
+        let passing = std::mem::take(&mut self.passing.len);
+        for frames in [filled, &mut self.passing.all[..passing]] {
+            if frames.is_empty() {
+                continue;
+            }
+            let n = frames.len() as u32;
+            // SAFETY: so many have a buffer, which is DPDK's after this.
+            let sent = unsafe { (self.functions.send)(self.raw, frames.as_mut_ptr(), n) };
+            self.sent += u64::from(sent);
+            self.dropped += u64::from(n - sent);
         }
-        // SAFETY: so many have a buffer, which is DPDK's after this.
-        let sent =
-            unsafe { (self.functions.send)(self.raw, self.leaving.all.as_mut_ptr(), n as u32) };
-        self.sent += u64::from(sent);
-        self.dropped += n as u64 - u64::from(sent);
     }
 
     /// Frames that have left.
@@ -312,9 +361,11 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        for frames in [&mut self.received, &mut self.fresh, &mut self.leaving] {
+        for frames in [&mut self.received, &mut self.passing] {
             frames.release(self.functions);
         }
+        let Leaving { all, left, len, .. } = &mut self.leaving;
+        Port::release(self.functions, &mut all[*left..*len]);
         // SAFETY: nothing of it is held any more.
         unsafe { (self.functions.close)(self.raw) };
     }
