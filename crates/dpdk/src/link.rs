@@ -5,11 +5,10 @@
 //! doesn't leave: it goes straight there, in a buffer of the port.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::frame::{Content, Head, parse};
+use crate::frame::{Content, Datagram, Ends, Head, Mac, parse};
 use crate::library::Functions;
 use crate::neighbours::Neighbours;
 use crate::port::{BURST, Frame, Port};
@@ -17,6 +16,8 @@ use crate::station::Counters;
 
 /// Bursts between two looks at the clock.
 const BURSTS_OF_A_LOOK: u32 = 1_024;
+/// Flows that are remembered.
+const FLOWS: usize = 16;
 /// Time between two looks at neighbours and at the link.
 const TEND_INTERVAL: Duration = Duration::from_millis(500);
 /// Frames that wait for a station at most. A port has 4,095 buffers, which have to be enough for what waits at the card, too.
@@ -38,11 +39,21 @@ pub struct Link {
     hosts: Vec<Neighbours>,
     port: Port,
     counters: Counters,
-    /// The place of the one that had the last frame.
-    latest: usize,
+    flows: [Option<Flow>; FLOWS],
+    /// Counts whatever may change a way.
+    changes: u64,
     bursts: u32,
     tended: Option<Instant>,
     is_up: bool,
+}
+
+/// Whose datagrams go to whom, as it was found last: often others follow.
+struct Flow {
+    by: Mac,
+    ends: Ends,
+    from: SocketAddr,
+    /// Of the station.
+    place: usize,
 }
 
 /// One of the stations.
@@ -54,9 +65,9 @@ struct Member {
 /// Datagrams in the frames that they have come in. It goes before its port does.
 pub(crate) struct Inbox {
     functions: &'static Functions,
+    /// Narrowed to their datagrams.
     frames: Vec<Frame>,
-    /// Of each frame: where its datagram is, and who has sent it.
-    datagrams: Vec<(Range<usize>, SocketAddr)>,
+    senders: Vec<SocketAddr>,
 }
 
 impl Inbox {
@@ -64,7 +75,7 @@ impl Inbox {
         Inbox {
             functions,
             frames: Vec::with_capacity(BURST),
-            datagrams: Vec::with_capacity(BURST),
+            senders: Vec::with_capacity(BURST),
         }
     }
 
@@ -74,14 +85,14 @@ impl Inbox {
 
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
-        let all = self.frames.iter().zip(&self.datagrams);
-        all.map(|(frame, (at, from))| (*from, &frame.bytes()[at.clone()]))
+        let all = self.senders.iter().zip(&self.frames);
+        all.map(|(from, frame)| (*from, frame.bytes()))
     }
 
     #[inline]
-    fn push(&mut self, frame: Frame, at: Range<usize>, from: SocketAddr) {
+    fn push(&mut self, frame: Frame, from: &SocketAddr) {
         self.frames.push(frame);
-        self.datagrams.push((at, from));
+        self.senders.push(*from);
     }
 }
 
@@ -116,7 +127,8 @@ impl Link {
             hosts: Vec::new(),
             port,
             counters: Counters::default(),
-            latest: 0,
+            flows: [const { None }; FLOWS],
+            changes: 0,
             bursts: 0,
             tended: None,
             is_up: false,
@@ -141,6 +153,7 @@ impl Link {
             let neighbours = Neighbours::new(address.ip(), self.port.mac(), nodes);
             self.hosts.push(neighbours);
         }
+        self.forget_flows();
         // Where the new address is, others at the link are to be told.
         self.is_up = false;
         self.tended = None;
@@ -150,6 +163,7 @@ impl Link {
     /// Whoever was at this place has left, and with the last one of an IP address that is gone.
     pub(crate) fn leave(&mut self, place: usize) {
         self.members[place] = None;
+        self.forget_flows();
         let members = &self.members;
         let is_here = |ip| members.iter().flatten().any(|m| m.address.ip() == ip);
         self.hosts.retain(|host| is_here(host.own()));
@@ -180,7 +194,7 @@ impl Link {
     pub(crate) fn receive(&mut self, place: usize, received: &mut Inbox) {
         if received.len() > 0 {
             self.port.reuse(&mut received.frames);
-            received.datagrams.clear();
+            received.senders.clear();
         }
         if self.port.receive() > 0 {
             self.sort();
@@ -192,6 +206,12 @@ impl Link {
         if let Some(member) = &mut self.members[place] {
             std::mem::swap(&mut member.waiting, received);
         }
+    }
+
+    /// As long as it is the same number, ways that were found are the same.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The way from an address here to another one, if that is known; if not, it is asked for.
@@ -229,8 +249,14 @@ impl Link {
 
     /// Sends a datagram, to whose checksum its payload adds `sum`.
     #[inline]
-    pub(crate) fn push(&mut self, from: SocketAddr, way: &Way, datagram: &[u8], sum: u64) -> Sent {
-        let head = &way.head;
+    pub(crate) fn push(
+        &mut self,
+        from: SocketAddr,
+        way: &mut Way,
+        datagram: &[u8],
+        sum: u64,
+    ) -> Sent {
+        let head = &mut way.head;
         if head.packet_len(datagram.len()) > usize::from(self.port.mtu()) {
             return Sent::Not;
         }
@@ -240,8 +266,10 @@ impl Link {
             self.port.push(len, write);
             return Sent::Away;
         };
-        if let Some(frame) = self.port.make(len, write) {
-            self.hand_over(place, frame, len - datagram.len()..len, from);
+        if let Some(mut frame) = self.port.make(len, write) {
+            frame.narrow(len - datagram.len()..len);
+            let given = give(self.members.get_mut(place), frame, &from, &self.port);
+            self.counters.no_room += u64::from(!given);
         }
         Sent::Here
     }
@@ -251,26 +279,18 @@ impl Link {
         self.port.flush();
     }
 
-    fn hand_over(&mut self, place: usize, frame: Frame, at: Range<usize>, from: SocketAddr) {
-        let member = self.members.get_mut(place).and_then(Option::as_mut);
-        match member {
-            Some(member) if member.waiting.len() < MAX_WAITING => {
-                member.waiting.push(frame, at, from);
-            }
-            _ => {
-                self.counters.no_room += 1;
-                Port::release(self.port.functions(), &mut [frame]);
-            }
+    #[inline]
+    fn hand_on(&mut self, flow: usize, frame: Frame) {
+        if let Some(flow) = &self.flows[flow] {
+            let member = self.members.get_mut(flow.place);
+            let given = give(member, frame, &flow.from, &self.port);
+            self.counters.no_room += u64::from(!given);
         }
     }
 
-    #[inline]
     fn place(&self, address: SocketAddr) -> Option<usize> {
         let is_it = |member: &Option<Member>| member.as_ref().is_some_and(|m| m.address == address);
-        match self.members.get(self.latest).is_some_and(is_it) {
-            true => Some(self.latest),
-            false => self.members.iter().position(is_it),
-        }
+        self.members.iter().position(is_it)
     }
 
     fn neighbours(&self, own: IpAddr) -> Option<&Neighbours> {
@@ -292,23 +312,19 @@ impl Link {
                 _ => parse(bytes, frame.is_checked()),
             };
             match content {
-                Content::Datagram(datagram) => {
-                    let Some(place) = self.place(datagram.to) else {
+                Content::Datagram(Datagram { by, ends, payload }) => {
+                    let begin = payload.as_ptr() as usize - bytes.as_ptr() as usize;
+                    let at = begin..begin + payload.len();
+                    let Some(flow) = self.flow(by, &ends) else {
                         self.counters.others += 1;
                         continue;
                     };
-                    self.latest = place;
-                    let own = datagram.to.ip();
-                    let from = datagram.from;
-                    if let Some(host) = self.hosts.iter_mut().find(|host| host.own() == own) {
-                        host.heard(from.ip(), datagram.by);
-                    }
-                    let begin = datagram.payload.as_ptr() as usize - bytes.as_ptr() as usize;
-                    let at = begin..begin + datagram.payload.len();
-                    let frame = self.port.take(number);
-                    self.hand_over(place, frame, at, from);
+                    let mut frame = self.port.take(number);
+                    frame.narrow(at);
+                    self.hand_on(flow, frame);
                 }
                 Content::Neighbour => {
+                    self.changes += 1;
                     let hosts = self.hosts.iter_mut();
                     answers.extend(hosts.filter_map(|host| host.take(bytes)));
                 }
@@ -320,6 +336,38 @@ impl Link {
         self.send_frames(&answers);
     }
 
+    /// Which of the flows a datagram is of, if it is for a station.
+    #[inline]
+    fn flow(&mut self, by: Mac, ends: &Ends) -> Option<usize> {
+        let at = ends.spread() % FLOWS;
+        match &self.flows[at] {
+            Some(flow) if flow.by == by && flow.ends == *ends => {}
+            _ => self.flows[at] = Some(self.find_flow(by, *ends)?),
+        }
+        Some(at)
+    }
+
+    fn find_flow(&mut self, by: Mac, ends: Ends) -> Option<Flow> {
+        let (from, to) = (ends.from(), ends.to());
+        let place = self.place(to)?;
+        let mut hosts = self.hosts.iter_mut();
+        if let Some(host) = hosts.find(|host| host.own() == to.ip()) {
+            self.changes += u64::from(host.heard(from.ip(), by));
+        }
+        Some(Flow {
+            by,
+            ends,
+            from,
+            place,
+        })
+    }
+
+    /// They are found anew, and so are ways.
+    fn forget_flows(&mut self) {
+        self.flows = [const { None }; FLOWS];
+        self.changes += 1;
+    }
+
     /// Looks whether somebody is at the other end, and where others are, as often as that is due.
     fn tend(&mut self) {
         let now = Instant::now();
@@ -327,6 +375,8 @@ impl Link {
         if since.is_some_and(|since| since < TEND_INTERVAL) {
             return;
         }
+        // Whose flow is known is not noted again, and notes of others are dropped where there are too many.
+        self.forget_flows();
         let was_up = self.is_up;
         self.is_up = self.port.is_up();
         if !self.is_up {
@@ -350,6 +400,21 @@ impl Link {
         }
         if !frames.is_empty() {
             self.port.flush();
+        }
+    }
+}
+
+/// Gives a frame to a station, or back to DPDK where too many wait there. Whether the station got it.
+#[inline]
+fn give(member: Option<&mut Option<Member>>, frame: Frame, from: &SocketAddr, port: &Port) -> bool {
+    match member.and_then(Option::as_mut) {
+        Some(member) if member.waiting.len() < MAX_WAITING => {
+            member.waiting.push(frame, from);
+            true
+        }
+        _ => {
+            Port::release(port.functions(), &mut [frame]);
+            false
         }
     }
 }

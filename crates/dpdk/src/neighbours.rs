@@ -44,8 +44,6 @@ pub struct Neighbours {
     others: HashMap<IpAddr, Mac>,
     /// Others who were asked for, and when. When there are too many, all are forgotten.
     sought: HashMap<IpAddr, Instant>,
-    /// Who was heard last: often that is who is heard next.
-    latest: Option<(IpAddr, Mac)>,
 }
 
 #[derive(Debug)]
@@ -73,7 +71,6 @@ impl Neighbours {
             nodes: addresses.into_iter().map(node).collect(),
             others: HashMap::new(),
             sought: HashMap::new(),
-            latest: None,
         }
     }
 
@@ -96,17 +93,13 @@ impl Neighbours {
         unknown.map(|node| node.address)
     }
 
-    /// A datagram has come from an address.
-    #[inline]
-    pub fn heard(&mut self, from: IpAddr, by: Mac) {
-        if self.latest == Some((from, by)) {
-            return;
-        }
-        self.latest = Some((from, by));
+    /// A datagram has come from an address. Whether that tells anything new.
+    pub fn heard(&mut self, from: IpAddr, by: Mac) -> bool {
         if self.place(from).is_some() || self.others.get(&from) == Some(&by) {
-            return;
+            return false;
         }
         self.insert(from, by);
+        true
     }
 
     fn insert(&mut self, other: IpAddr, mac: Mac) {

@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 use crate::library::{Eal, Functions, RawPort};
@@ -52,6 +53,15 @@ impl Frame {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: a frame is lent by the port that holds its buffer, with this many bytes in it.
         unsafe { std::slice::from_raw_parts(self.data, self.len as usize) }
+    }
+
+    /// Leaves those of its bytes alone that are in a range.
+    #[inline]
+    pub(crate) fn narrow(&mut self, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= self.len as usize);
+        // SAFETY: there are so many bytes.
+        self.data = unsafe { self.data.add(range.start) };
+        self.len = range.len() as u32;
     }
 
     /// Whether the card has found its checksums right.

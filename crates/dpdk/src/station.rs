@@ -71,7 +71,7 @@ pub struct Station {
     link: Shared,
     place: usize,
     address: SocketAddr,
-    ways: Vec<Option<Way>>,
+    ways: Ways,
     sent: u64,
     dropped: u64,
 }
@@ -99,7 +99,7 @@ impl Station {
             link,
             place,
             address,
-            ways: Vec::new(),
+            ways: Ways::default(),
             sent: 0,
             dropped: 0,
         }
@@ -170,12 +170,41 @@ impl Drop for Station {
     }
 }
 
+/// The ways to where a datagram went last: the next one often goes there, too.
+#[derive(Default)]
+struct Ways {
+    to: Vec<SocketAddr>,
+    all: Vec<Option<Way>>,
+    /// Of the link, when they were found.
+    changes: u64,
+    /// One isn't known.
+    lacks: bool,
+}
+
+impl Ways {
+    /// Makes them those to other addresses.
+    #[inline]
+    fn lead(&mut self, link: &mut Link, own: SocketAddr, to: &[SocketAddr]) {
+        if self.changes != link.changes() || self.lacks || self.to != to {
+            self.find(link, own, to);
+        }
+    }
+
+    fn find(&mut self, link: &mut Link, own: SocketAddr, to: &[SocketAddr]) {
+        self.to.clear();
+        self.to.extend(to);
+        self.all.clear();
+        self.all.extend(to.iter().map(|to| link.find(own, *to)));
+        self.changes = link.changes();
+        self.lacks = self.all.iter().any(Option::is_none);
+    }
+}
+
 /// A station's way out.
 pub struct Outlet<'a> {
     link: &'a Shared,
     own: SocketAddr,
-    /// Of the datagram in hand; kept for its memory.
-    ways: &'a mut Vec<Option<Way>>,
+    ways: &'a mut Ways,
     sent: &'a mut u64,
     dropped: &'a mut u64,
 }
@@ -193,15 +222,13 @@ impl Outlet<'_> {
         all.for_each(|(to, datagram)| {
             // Those to the same addresses come one after the other.
             if !std::ptr::eq(latest, to) {
-                self.ways.clear();
-                self.ways
-                    .extend(to.iter().map(|to| link.find(self.own, *to)));
+                self.ways.lead(&mut link, self.own, to);
                 latest = to;
             }
             let sum = payload_sum(datagram);
-            for way in self.ways.iter() {
+            for way in self.ways.all.iter_mut() {
                 match way
-                    .as_ref()
+                    .as_mut()
                     .map(|way| link.push(self.own, way, datagram, sum))
                 {
                     Some(Sent::Here) => *self.sent += 1,

@@ -133,6 +133,25 @@ fn a_peer_that_is_gone_is_noticed_and_costs_packets_alone() {
 }
 
 #[test]
+fn what_is_sent_follows_a_node_to_another_card() {
+    let Some(eal) = dpdk_or_skip() else { return };
+    let mut pair = Pair::open(eal, 6, false);
+    let goes_to = |pair: &mut Pair| {
+        assert_eq!(sends(&mut pair.station, &[b"to a node"]), 1);
+        pair.until("it comes", |pair| pair.hear().pop())[..6].to_vec()
+    };
+    let before = pair.far.mac();
+    for _ in 0..2 {
+        assert_eq!(goes_to(&mut pair), before);
+    }
+    let now = [2, 0, 0, 0, 0, 9];
+    let moved = Neighbours::new(address(3, false), now, []);
+    pair.send(&moved.announcement());
+    assert!(!pair.station.receive());
+    assert_eq!(goes_to(&mut pair), now);
+}
+
+#[test]
 fn several_stations_share_a_port_and_reach_one_another() {
     let Some(eal) = dpdk_or_skip() else { return };
     let [port, mut far] = [10, 11].map(|n| eal.open(&format!("net_memif{n}"), ROOM).unwrap());

@@ -113,13 +113,14 @@ fn read(bytes: &[u8], sender: SocketAddr, v6: bool) -> (To, Vec<u8>) {
     let Content::Datagram(found) = parse(bytes, false) else {
         panic!("{bytes:02x?}");
     };
-    if found.to == sender {
+    let found_to = found.ends.to();
+    if found_to == sender {
         let datagram = frame::datagram(bytes, v6, true).expect("a careful answer");
         return (To::Sender, datagram.to_vec());
     }
-    let to = match found.to.ip() == address(4, v6) {
-        true => To::Node(found.to.port()),
-        false => GROUPS[usize::from(found.to.port()) - 1],
+    let to = match found_to.ip() == address(4, v6) {
+        true => To::Node(found_to.port()),
+        false => GROUPS[usize::from(found_to.port()) - 1],
     };
     (to, found.payload.to_vec())
 }

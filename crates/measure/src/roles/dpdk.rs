@@ -317,7 +317,7 @@ impl Bench {
 
     /// Sends the next message, from the far end.
     fn send(&mut self, role: &mut impl Role) {
-        let (head, message) = (&self.head, role.message(self.number));
+        let (head, message) = (&mut self.head, role.message(self.number));
         let len = head.frame_len(message.len());
         let write = |frame: &mut [u8]| head.write(message, payload_sum(message), frame);
         let pushed = self.far.push(len, write);
@@ -348,7 +348,7 @@ impl Bench {
         let (mut took, mut messages, mut owed) = (Duration::ZERO, 0, 0.0);
         while begun.elapsed() < time {
             for _ in 0..burst {
-                let head = &self.head;
+                let head = &mut self.head;
                 let len = head.frame_len(message.len());
                 self.behind
                     .push(len, |frame| head.write(&message, sum, frame));
