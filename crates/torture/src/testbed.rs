@@ -24,7 +24,7 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
 use wirepaxos::admin;
 
-/// Room on a node's disk.
+/// Room on a node's disk for each partition: a durable replica of NOPaxos has a log for each, beside what it has executed.
 const DISK: u64 = 512 << 20;
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const FOREIGN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ impl Testbed {
             weather: Rates::default(),
         };
         for node in testbed.nodes() {
-            testbed.lab.add_disk(&node, DISK)?;
+            testbed.lab.add_disk(&node, testbed.disk_size())?;
         }
         testbed.lab.enter("client-1")?;
         Ok(testbed)
@@ -259,10 +259,14 @@ impl Testbed {
         self.lab.directory().join("aside").join(name)
     }
 
+    fn disk_size(&self) -> u64 {
+        DISK * u64::from(self.shape.partitions)
+    }
+
     /// Whether a node's disk has no more room.
     pub fn set_full(&self, node: &str, full: bool) -> Result<(), Error> {
         if !full {
-            return Ok(self.lab.resize_disk(node, DISK)?);
+            return Ok(self.lab.resize_disk(node, self.disk_size())?);
         }
         // If somebody writes meanwhile, the size is too small, and is refused.
         let mut last = Ok(());
