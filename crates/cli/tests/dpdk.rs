@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use local_cluster::Error;
 use local_cluster::at_port::{HOST, put_at_interface, put_together};
-use node::cluster_file::{ClusterFile, Draft};
+use node::cluster_file::{ClusterFile, Draft, Storage};
 use serde_json::Value;
 use testlab::{
     Increments, PROGRAM, TestLab, all, all_agree, eventually, leader, member, memory, ready,
@@ -44,10 +44,15 @@ fn file_of(lab: &TestLab) -> String {
     format!("/run/wirepaxos/{}/cluster.toml", lab.name)
 }
 
-/// A leader and an acceptor on DPDK; the others on `plane`. Both are killed under load, and come back.
-fn planes_mix(lab: &TestLab) {
+/// A leader and an acceptor on DPDK; the others on `plane`. Both are killed under load, and come back: the acceptor with its
+/// votes if they are on disk, or else as somebody else.
+fn planes_mix(lab: &TestLab, storage: Storage) {
     change_file(lab, |draft| {
-        put_at_interface(draft, &["leader-1", "acceptor-2"])
+        put_at_interface(draft, &["leader-1", "acceptor-2"])?;
+        let mut nodes = draft.nodes.iter_mut();
+        let acceptor = nodes.find(|node| node.name == "acceptor-2");
+        acceptor.expect("it is there").storage = Some(storage);
+        Ok(())
     });
     lab.json(&["start", "--json"]);
     ready(lab);
@@ -59,6 +64,8 @@ fn planes_mix(lab: &TestLab) {
             "{plane}"
         );
     }
+    member(lab, "acceptor-2");
+    let before = memory(lab, "acceptor-2").0;
     let load = Increments::start(lab, 300);
     for node in ["leader-1", "acceptor-2"] {
         lab.kill(node);
@@ -78,10 +85,9 @@ fn planes_mix(lab: &TestLab) {
     assert_eq!(leader(lab).0, "leader-1");
     assert_eq!(load.end(), "300");
     all_agree(lab, "300");
-    let member = |node: &str| status(lab, node)["groups"][0]["member"] == true;
-    eventually("it is a member again", || {
-        member("acceptor-2").then_some(())
-    });
+    member(lab, "acceptor-2");
+    let since = memory(lab, "acceptor-2").0;
+    assert_eq!(since == before, storage == Storage::Durable);
     lab.down();
 }
 
@@ -93,7 +99,7 @@ fn dpdk_mixes_with_sockets() {
     }
     let Some(lab) = TestLab::new('d') else { return };
     lab.json(&["up", "--app", "leveldb", "--json"]);
-    planes_mix(&lab);
+    planes_mix(&lab, Storage::Durable);
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn dpdk_mixes_with_programs_in_the_kernel() {
         return;
     }
     let Some(lab) = serving('k', &[]) else { return };
-    planes_mix(&lab);
+    planes_mix(&lab, Storage::Volatile);
 }
 
 /// Which nodes of a lab share a process.

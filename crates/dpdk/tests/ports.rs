@@ -68,6 +68,7 @@ fn what_is_no_datagram_for_the_station_is_counted_and_dropped() {
 fn a_frame_longer_than_a_buffer_is_counted_and_dropped() {
     let Some(eal) = dpdk_or_skip() else { return };
     let mut pair = Pair::with_room(eal, 2, false, 512);
+    // It comes in three buffers, one chained to the other.
     let long = pair.frame(&[7; 1400]);
     pair.send(&long);
     let short = pair.frame(b"short");
