@@ -123,35 +123,28 @@ pub struct Object {
 impl Object {
     /// Loads a role's object from `dir`: creates its maps and hands its programs to the kernel.
     pub fn load(dir: &Path, role: Role, sizes: &Sizes) -> Result<Object> {
-        Self::load_file(
-            &dir.join(format!("{}.bpf.o", role.name())),
-            role,
-            sizes,
-            None,
-            |_| true,
-        )
+        Self::load_file(dir, role, sizes, None, |_| true)
     }
 
     /// [`Object::load`] that hands only these of its programs to the kernel, where the time that its verifier takes matters.
     pub fn load_only(dir: &Path, role: Role, sizes: &Sizes, programs: &[&str]) -> Result<Object> {
-        let path = dir.join(format!("{}.bpf.o", role.name()));
-        Self::load_file(&path, role, sizes, None, |name| programs.contains(&name))
+        Self::load_file(dir, role, sizes, None, |name| programs.contains(&name))
     }
 
     /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
     /// that they hold, or new ones, which are pinned there. [`crate::pins::Pins::claim`] says whether they are ours.
     pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
-        let path = dir.join("kept").join(format!("{}.bpf.o", role.name()));
-        Self::load_file(&path, role, sizes, Some(pins), |_| true)
+        Self::load_file(&dir.join("kept"), role, sizes, Some(pins), |_| true)
     }
 
     fn load_file(
-        path: &Path,
+        dir: &Path,
         role: Role,
         sizes: &Sizes,
         pins: Option<&Path>,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Object> {
+        let path = dir.join(format!("{}.bpf.o", role.name()));
         let mut loader = EbpfLoader::new();
         // What is refused is verified once more, with a log; by default one of all steps, of up to 16 MiB.
         loader.verifier_log_level(VerifierLogLevel::STATS);
@@ -185,7 +178,7 @@ impl Object {
             Role::Forwarder => {}
         }
         let mut ebpf = loader
-            .load_file(path)
+            .load_file(&path)
             .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
         for (name, program) in ebpf.programs_mut().filter(|(name, _)| is_wanted(name)) {
             verify(program)
