@@ -26,6 +26,15 @@ fn in_force(documents: &Documents) -> Result<u64, String> {
     active.ok_or("no epoch in force".to_string())
 }
 
+/// Whether the controller tells of a later epoch in force than it did before, so that it has issued epochs
+/// since.
+pub fn has_issued_since(before: &Documents, documents: &Documents) -> bool {
+    let active =
+        |documents: &Documents| documents.get("controller")?["groups"][0]["active"].as_u64();
+    let both = active(documents).zip(active(before));
+    both.is_some_and(|(now, then)| now > then)
+}
+
 /// With NOPaxos. `Err` says which replica isn't in a view of the session in force: then it has no log of it. One that
 /// lost its log doesn't get there before a session names its new memory, and it has what the others have.
 pub fn of_members(documents: &Documents, replicas: &[String]) -> Result<(), String> {
@@ -171,6 +180,20 @@ mod tests {
         let mut silent = documents();
         silent.remove("a");
         assert!(judge(silent).is_err());
+    }
+
+    #[test]
+    fn a_controller_that_goes_on() {
+        let tells = |active: serde_json::Value| {
+            let mut changed = documents();
+            changed.get_mut("controller").unwrap()["groups"][0]["active"] = active;
+            changed
+        };
+        assert!(has_issued_since(&documents(), &tells(json!(4))));
+        assert!(!has_issued_since(&documents(), &documents()));
+        assert!(!has_issued_since(&documents(), &tells(json!(2))));
+        assert!(!has_issued_since(&documents(), &Documents::new()));
+        assert!(!has_issued_since(&tells(json!(null)), &documents()));
     }
 
     #[test]
