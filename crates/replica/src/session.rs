@@ -113,30 +113,40 @@ struct Session {
     touched: Time,
 }
 
+/// A request of a session with its slot, which takes a division to find.
+#[derive(Clone, Copy)]
+struct Request {
+    number: u64,
+    page: usize,
+    at: usize,
+}
+
 impl Session {
-    /// Page of a request's slot, and its place there.
-    fn place_of(&self, request: u64) -> (usize, usize) {
-        let slot = (request % u64::from(self.head.window)) as usize;
-        (slot / PAGE, slot % PAGE)
+    /// Finds a request's slot.
+    fn request(&self, number: u64) -> Request {
+        let slot = (number % u64::from(self.head.window)) as usize;
+        Request {
+            number,
+            page: slot / PAGE,
+            at: slot % PAGE,
+        }
     }
 
     /// What is in a request's slot.
-    fn slot(&self, request: u64) -> Option<&Slot> {
-        let (page, at) = self.place_of(request);
-        self.pages.get(page)?.slots.get(at)
+    fn slot(&self, of: Request) -> Option<&Slot> {
+        self.pages.get(of.page)?.slots.get(of.at)
     }
 
     /// The same; made if it was never in use.
-    fn slot_mut(&mut self, request: u64) -> &mut Slot {
-        let (page, at) = self.place_of(request);
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, SlotPage::default);
+    fn slot_mut(&mut self, of: Request) -> &mut Slot {
+        if self.pages.len() <= of.page {
+            self.pages.resize_with(of.page + 1, SlotPage::default);
         }
-        let slots = &mut self.pages[page].slots;
-        if slots.len() <= at {
-            slots.resize_with(at + 1, || Slot::EMPTY);
+        let slots = &mut self.pages[of.page].slots;
+        if slots.len() <= of.at {
+            slots.resize_with(of.at + 1, || Slot::EMPTY);
         }
-        &mut slots[at]
+        &mut slots[of.at]
     }
 
     fn recorded_bytes(&self) -> usize {
@@ -144,16 +154,18 @@ impl Session {
         slots.map(|slot| slot.reply.len()).sum()
     }
 
-    fn recorded(&self, request: u64) -> Option<&Slot> {
-        self.slot(request).filter(|slot| slot.request == request)
+    fn recorded(&self, request: Request) -> Option<&Slot> {
+        let slot = self.slot(request);
+        slot.filter(|slot| slot.request == request.number)
     }
 
     /// [S-ONCE] [S-ORDERED]
-    fn judge(&self, request: u64) -> Judgement<'_> {
+    fn judge(&self, request: Request) -> Judgement<'_> {
         let Head { ordered, max, .. } = self.head;
         if let Some(slot) = self.recorded(request) {
             return Judgement::Duplicate(slot);
         }
+        let request = request.number;
         let in_window = request > max.saturating_sub(u64::from(self.head.window));
         if request <= max && (ordered || !in_window) {
             Judgement::Refuse(Status::StaleRequest)
@@ -226,9 +238,9 @@ impl Book {
     }
 
     /// Records that `request` has been executed, and its reply where there is room for it.
-    fn record(&mut self, id: u64, session: &mut Session, at: At, request: u64, reply: &[u8]) {
+    fn record(&mut self, id: u64, session: &mut Session, at: At, request: Request, reply: &[u8]) {
         if session.head.ordered {
-            self.shrink_last(id, session, at, request);
+            self.shrink_last(id, session, at, request.number);
         }
         let largest = if session.head.ordered && !session.is_remote() {
             self.limits.last_reply.max(self.limits.reply)
@@ -243,7 +255,8 @@ impl Book {
             (Status::ReplyTooLarge, &[][..])
         };
         self.keep(id, session, request, status, reply);
-        self.changes.done(id, at.inst, request, status, reply);
+        self.changes
+            .done(id, at.inst, request.number, status, reply);
     }
 
     /// Takes a part of a command that hasn't taken effect yet. The last one makes the command whole. [S-PARTS]
@@ -356,31 +369,37 @@ impl Book {
 
     /// Only the last reply of an ordered session may be large. Behind this request others may have begun.
     fn shrink_last(&mut self, id: u64, session: &mut Session, at: At, request: u64) {
-        let last = session.head.max.min(request - 1);
+        let last = session.request(session.head.max.min(request - 1));
         let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;
         if session.recorded(last).filter(too_long).is_some() {
             let status = Status::ReplyTooLarge;
             self.keep(id, session, last, status, &[]);
-            self.changes.done(id, at.inst, last, status, &[]);
+            self.changes.done(id, at.inst, last.number, status, &[]);
         }
     }
 
     /// Puts a reply into its slot.
-    fn keep(&mut self, id: u64, session: &mut Session, request: u64, status: Status, reply: &[u8]) {
-        session.head.max = session.head.max.max(request);
+    fn keep(
+        &mut self,
+        id: u64,
+        session: &mut Session,
+        request: Request,
+        status: Status,
+        reply: &[u8],
+    ) {
+        session.head.max = session.head.max.max(request.number);
         let slot = session.slot_mut(request);
         self.recorded = self.recorded - slot.reply.len() + reply.len();
-        slot.request = request;
+        slot.request = request.number;
         slot.keep(status, reply);
-        let (index, _) = session.place_of(request);
-        let page = &mut session.pages[index];
+        let page = &mut session.pages[request.page];
         if !page.dirty {
             page.dirty = true;
-            self.dirty.pages.push((id, index as u16));
+            self.dirty.pages.push((id, request.page as u16));
         }
         // The command has taken effect, or can't any more.
         let begun = session.parts.as_ref().map(|parts| parts.request);
-        let is_over = |of| !matches!(session.judge(of), Judgement::Execute);
+        let is_over = |of| !matches!(session.judge(session.request(of)), Judgement::Execute);
         if begun.is_some_and(is_over) {
             self.drop_parts(id, session);
         }
@@ -490,12 +509,13 @@ impl Sessions {
     ) -> Option<Result<(), Error>> {
         let session = self.open.get_mut(&client)?;
         let is_whole = parts::split(request).1.is_none();
-        if !is_whole || !matches!(session.judge(request), Judgement::Execute) {
+        let slot = session.request(request);
+        if !is_whole || !matches!(session.judge(slot), Judgement::Execute) {
             return None;
         }
         self.book.touch(client, session, at.inst, at.now);
         session.head.max = session.head.max.max(request);
-        session.slot_mut(request).request = request;
+        session.slot_mut(slot).request = request;
         self.begun.push_back(Begun {
             at,
             client,
@@ -522,7 +542,8 @@ impl Sessions {
         let session = self.open.get_mut(&client);
         let session = session.expect("nothing is closed while a command of it waits");
         replies.place = Place::Slot(at.inst);
-        self.book.record(client, session, at, request, reply);
+        let slot = session.request(request);
+        self.book.record(client, session, at, slot, reply);
         if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
             self.book
                 .answer(session, to, (client, request), reply, replies);
@@ -547,7 +568,8 @@ impl Sessions {
         self.book.touch(client, session, at.inst, at.now);
         let to_again = again(&session.head.reply_to, self.node, replies.answers);
         let (request, part) = parts::split(number);
-        let (status, recorded) = match session.judge(request) {
+        let slot = session.request(request);
+        let (status, recorded) = match session.judge(slot) {
             // What is on record is the answer to the last part.
             Judgement::Duplicate(slot) if !matches!(part, Some(Part::At(_))) => {
                 (slot.status, &slot.reply[..])
@@ -574,7 +596,7 @@ impl Sessions {
                 self.scratch.clear();
                 run(command, &mut self.scratch)?;
                 let reply = &self.scratch[..];
-                self.book.record(client, session, at, request, reply);
+                self.book.record(client, session, at, slot, reply);
                 if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
                     self.book
                         .answer(session, to, (client, number), reply, replies);
@@ -655,8 +677,8 @@ impl Sessions {
             return;
         };
         self.book.touch(client, session, at.inst, at.now);
-        self.book
-            .record(client, session, at, request, &executed.reply);
+        let slot = session.request(request);
+        self.book.record(client, session, at, slot, &executed.reply);
         if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {
             self.book
                 .answer(session, to, (client, request), &executed.reply, replies);
@@ -941,10 +963,11 @@ impl Sessions {
                 status,
                 reply,
             } = recorded;
-            if session.place_of(request).0 != usize::from(index) || request == 0 {
+            let place = session.request(request);
+            if place.page != usize::from(index) || request == 0 {
                 return None;
             }
-            let slot = session.slot_mut(request);
+            let slot = session.slot_mut(place);
             slot.request = request;
             slot.keep(status, reply);
             self.book.recorded += reply.len();
@@ -990,7 +1013,8 @@ impl Sessions {
                 status,
                 reply,
             } => {
-                self.book.keep(id, session, request, status, reply);
+                let slot = session.request(request);
+                self.book.keep(id, session, slot, status, reply);
                 inst
             }
             Change::Part(inst, at, part) => {
