@@ -4,7 +4,6 @@
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use crate::ring::Ring;
 use crate::wire::value::Vector;
 use crate::{Flags, Instance, Round, mix};
 
@@ -85,9 +84,10 @@ impl Slot {
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Log {
-    ring: Ring,
     slots: Vec<Slot>,
     floor: Instance,
+    /// Where its slot is: all others are found from there, as a division for each would cost more than all the rest.
+    floor_at: usize,
     next: Instance,
     written: Written,
 }
@@ -130,10 +130,11 @@ impl Hash for Written {
 impl Log {
     /// An empty log of at most `slots` entries, the first of which is that of `floor`.
     pub(super) fn new(slots: usize, floor: Instance) -> Log {
+        assert!(slots > 0, "a log needs slots");
         Log {
-            ring: Ring::new(slots),
             slots: vec![Slot::default(); slots],
             floor,
+            floor_at: (floor % slots as u64) as usize,
             next: floor,
             written: Written::default(),
         }
@@ -169,12 +170,12 @@ impl Log {
 
     /// Slots from here on have no room.
     pub(super) fn end(&self) -> Instance {
-        self.floor.saturating_add(self.ring.slots())
+        self.floor.saturating_add(self.slots.len() as u64)
     }
 
     pub(super) fn get(&self, inst: Instance) -> Option<Entry<'_>> {
         let is_here = (self.floor..self.next).contains(&inst);
-        is_here.then(|| self.slots[self.ring.index(0, inst)].entry())
+        is_here.then(|| self.slots[self.index(inst)].entry())
     }
 
     /// Appends at `next`; false if there is no room.
@@ -182,7 +183,8 @@ impl Log {
         if self.next >= self.end() {
             return false;
         }
-        self.slots[self.ring.index(0, self.next)].fill(entry);
+        let at = self.index(self.next);
+        self.slots[at].fill(entry);
         self.written.note(self.next, true);
         self.next += 1;
         true
@@ -191,7 +193,8 @@ impl Log {
     /// Puts something else into a slot that is filled.
     pub(super) fn replace(&mut self, inst: Instance, entry: &Entry<'_>) {
         debug_assert!((self.floor..self.next).contains(&inst));
-        self.slots[self.ring.index(0, inst)].fill(entry);
+        let at = self.index(inst);
+        self.slots[at].fill(entry);
         self.written.note(inst, false);
     }
 
@@ -203,6 +206,7 @@ impl Log {
     /// Drops everything below `floor`, which may lie beyond the end.
     pub(super) fn raise_floor(&mut self, floor: Instance) {
         self.floor = self.floor.max(floor);
+        self.floor_at = (self.floor % self.slots.len() as u64) as usize;
         self.next = self.next.max(self.floor);
     }
 
@@ -210,7 +214,7 @@ impl Log {
     pub(super) fn noops(&self, slots: Range<Instance>) -> Vec<Range<Instance>> {
         let mut ranges: Vec<Range<Instance>> = Vec::new();
         for inst in slots.start.max(self.floor)..slots.end.min(self.next) {
-            if !self.slots[self.ring.index(0, inst)].entry().is_noop() {
+            if !self.slots[self.index(inst)].entry().is_noop() {
                 continue;
             }
             match ranges.last_mut() {
@@ -224,7 +228,17 @@ impl Log {
     /// The first no-op from `inst` on.
     pub(super) fn noop_from(&self, inst: Instance) -> Option<Instance> {
         (inst.max(self.floor)..self.next)
-            .find(|inst| self.slots[self.ring.index(0, *inst)].entry().is_noop())
+            .find(|inst| self.slots[self.index(*inst)].entry().is_noop())
+    }
+
+    /// Where an entry lies that is kept, or comes next.
+    #[inline]
+    fn index(&self, inst: Instance) -> usize {
+        let at = self.floor_at + (inst - self.floor) as usize;
+        match at.checked_sub(self.slots.len()) {
+            Some(wrapped) => wrapped,
+            None => at,
+        }
     }
 
     /// Tells logs apart: a digest over client, request, flags and length of each of these slots, and over a vector, which
