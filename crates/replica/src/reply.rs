@@ -179,9 +179,14 @@ impl Replies {
 
     /// Whether they are for more addresses than `few`.
     pub fn are_for_more_than(&self, few: usize) -> bool {
+        if self.entries.len() <= few {
+            return false;
+        }
         let mut seen: Vec<SocketAddr> = Vec::new();
         for entry in &self.entries {
             match entry.to {
+                // As a rule several are for one.
+                ReplyTo::Address(to, _) if seen.last() == Some(&to) => continue,
                 ReplyTo::Address(to, _) if !seen.contains(&to) => seen.push(to),
                 _ => continue,
             }
