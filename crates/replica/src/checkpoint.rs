@@ -6,16 +6,29 @@
 
 use paxos::{Instance, Time};
 
+/// How often checkpoints are made, and told.
+pub(crate) struct Rhythm {
+    /// Instances between two.
+    pub every: u64,
+    /// After less time than this there may be up to so many.
+    pub pause: Time,
+    pub most: u64,
+    /// Time between two, if there is anything new.
+    pub interval: Time,
+    /// TRIM is sent again this often.
+    pub trim_interval: Time,
+}
+
 pub(crate) struct Checkpoints {
-    every: u64,
-    interval: Time,
-    trim_interval: Time,
+    rhythm: Rhythm,
     /// Keeps the replicas from stopping for their checkpoints all at once.
     offset: u64,
     /// Everything below is durable.
     durable: Instance,
     /// Everything below will be, once the checkpoint that is under way has ended.
     begun: Option<Instance>,
+    /// Instances that came while the last one was written.
+    came_meanwhile: u64,
     /// When the last one was made.
     made: Time,
     /// When TRIM is to be sent again.
@@ -24,20 +37,13 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     /// `durable` is what the application holds at the start.
-    pub fn new(
-        every: u64,
-        interval: Time,
-        trim_interval: Time,
-        durable: Instance,
-        now: Time,
-    ) -> Checkpoints {
+    pub fn new(rhythm: Rhythm, durable: Instance, now: Time) -> Checkpoints {
         Checkpoints {
-            every: every.max(1),
-            interval,
-            trim_interval,
+            rhythm,
             offset: 0,
             durable,
             begun: None,
+            came_meanwhile: 0,
             made: now,
             trim_due: now,
         }
@@ -45,7 +51,7 @@ impl Checkpoints {
 
     /// Spreads the replicas' checkpoints: this is replica `index` of `replicas`.
     pub fn stagger(&mut self, index: usize, replicas: usize) {
-        self.offset = self.every * index as u64 / replicas.max(1) as u64;
+        self.offset = self.rhythm.every * index as u64 / replicas.max(1) as u64;
     }
 
     pub fn durable(&self) -> Instance {
@@ -53,11 +59,36 @@ impl Checkpoints {
     }
 
     pub fn is_due(&self, now: Time, committed: Instance) -> bool {
-        let mark = |inst: Instance| (inst + self.offset) / self.every;
-        self.begun.is_none()
-            && committed > self.durable
-            && (mark(committed) > mark(self.durable)
-                || now >= self.made.saturating_add(self.interval))
+        self.waits(committed) && (now >= self.due_at(committed) || self.is_full(committed))
+    }
+
+    /// Whether there is something for another one.
+    fn waits(&self, committed: Instance) -> bool {
+        self.begun.is_none() && committed > self.durable
+    }
+
+    /// When it is to be made, if no more comes.
+    fn due_at(&self, committed: Instance) -> Time {
+        self.made
+            .saturating_add(match self.has_passed_mark(committed) {
+                true => self.rhythm.pause,
+                false => self.rhythm.interval,
+            })
+    }
+
+    fn has_passed_mark(&self, committed: Instance) -> bool {
+        let mark = |inst: Instance| (inst + self.offset) / self.rhythm.every.max(1);
+        mark(committed) > mark(self.durable)
+    }
+
+    /// Whether it can't wait however young the last one is.
+    fn is_full(&self, committed: Instance) -> bool {
+        self.has_passed_mark(committed) && committed - self.durable >= self.most()
+    }
+
+    /// Instances that may come after one, however fast they do: what comes while the next one is written is left room for.
+    fn most(&self) -> u64 {
+        self.rhythm.most.saturating_sub(self.came_meanwhile)
     }
 
     /// Notes that a checkpoint of everything below `committed` is under way.
@@ -74,9 +105,10 @@ impl Checkpoints {
         self.begun
     }
 
-    /// Notes that the one under way has ended well.
-    pub fn end(&mut self, now: Time) {
+    /// Notes that the one under way has ended well, when everything below `executed` was executed.
+    pub fn end(&mut self, now: Time, executed: Instance) {
         if let Some(committed) = self.begun.take() {
+            self.came_meanwhile = executed.saturating_sub(committed);
             self.made(now, committed);
         }
     }
@@ -94,7 +126,7 @@ impl Checkpoints {
         if now < self.trim_due {
             return None;
         }
-        self.trim_due = now.saturating_add(self.trim_interval);
+        self.trim_due = now.saturating_add(self.rhythm.trim_interval);
         Some(self.durable)
     }
 
@@ -102,8 +134,7 @@ impl Checkpoints {
     /// [`Checkpoints::trim`] if this replica `reports`.
     pub fn next_deadline(&self, committed: Instance, reports: bool) -> Option<Time> {
         let trim = reports.then_some(self.trim_due);
-        let waits = self.begun.is_none() && committed > self.durable;
-        let made = waits.then(|| self.made.saturating_add(self.interval));
+        let made = self.waits(committed).then(|| self.due_at(committed));
         trim.into_iter().chain(made).min()
     }
 }
@@ -112,9 +143,17 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
+    const RHYTHM: Rhythm = Rhythm {
+        every: 100,
+        pause: 0,
+        most: 100,
+        interval: 1_000,
+        trim_interval: 50,
+    };
+
     #[test]
     fn a_checkpoint_is_due_by_count_or_by_time_but_never_for_nothing() {
-        let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
+        let mut c = Checkpoints::new(RHYTHM, 0, 0);
         assert!(!c.is_due(99_999, 0));
         assert!(!c.is_due(999, 99));
         assert!(c.is_due(0, 100), "by count");
@@ -125,16 +164,44 @@ mod tests {
         assert!(c.is_due(0, 150), "the second replica, half a turn earlier");
     }
 
+    /// What comes while one is written has to find room, too.
+    #[test]
+    fn a_busy_partition_makes_fewer_as_long_as_there_is_room() {
+        let rhythm = Rhythm {
+            pause: 500,
+            most: 350,
+            ..RHYTHM
+        };
+        let mut c = Checkpoints::new(rhythm, 0, 0);
+        assert!(!c.is_due(499, 349));
+        assert!(c.is_due(0, 350), "there is no more room");
+        assert!(c.is_due(500, 100), "the last one is old");
+        assert!(!c.is_due(500, 99));
+        assert_eq!(
+            c.next_deadline(100, false),
+            Some(500),
+            "no more has to come"
+        );
+        c.begin(350);
+        c.end(0, 450);
+        assert!(!c.is_due(499, 599));
+        assert!(c.is_due(499, 600), "100 more will come meanwhile");
+        c.begin(600);
+        c.end(0, 10_000);
+        assert!(!c.is_due(499, 699));
+        assert!(c.is_due(499, 700), "a slow disk: at each mark");
+    }
+
     /// [T-CHECKPOINT]
     #[test]
     fn one_checkpoint_is_under_way_at_a_time() {
-        let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
+        let mut c = Checkpoints::new(RHYTHM, 0, 0);
         c.begin(100);
         assert_eq!(c.durable(), 0);
         assert_eq!(c.trim(5), Some(0), "not before it has ended");
         assert!(!c.is_due(2_000, 300));
         assert_eq!(c.next_deadline(300, false), None, "its end will be told");
-        c.end(2_000);
+        c.end(2_000, 300);
         assert_eq!(c.trim(2_000), Some(100), "what was committed when it began");
         assert!(c.is_due(2_000, 300));
     }
@@ -142,7 +209,7 @@ mod tests {
     /// [T-CHECKPOINT]
     #[test]
     fn trim_is_sent_at_once_and_again() {
-        let mut c = Checkpoints::new(100, 1_000, 50, 0, 0);
+        let mut c = Checkpoints::new(RHYTHM, 0, 0);
         assert_eq!(c.trim(0), Some(0), "nothing is durable");
         c.made(10, 100);
         assert_eq!(c.trim(10), Some(100));

@@ -177,13 +177,7 @@ impl<A: Application> Execution<A> {
             local_reads: LocalReads::default(),
             records: Records::default(),
             journal,
-            checkpoints: Checkpoints::new(
-                settings.checkpoint_every,
-                settings.checkpoint_interval,
-                settings.trim_interval,
-                next,
-                now,
-            ),
+            checkpoints: Checkpoints::new(settings.rhythm(), next, now),
             to_write: None,
             installing: false,
             holds: 0,
@@ -656,7 +650,7 @@ impl<A: Application> Execution<A> {
     /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.final_error(result)?;
-        self.checkpoints.end(now);
+        self.checkpoints.end(now, self.next);
         self.statistics.checkpoints += 1;
         Ok(())
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a worker is told when it starts.
 
+use crate::checkpoint::Rhythm;
 use crate::parts::MAX_COMMAND_LEN;
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::{
@@ -74,6 +75,8 @@ pub struct Settings {
     pub poll_interval: Time,
     /// Instances between checkpoints; a quarter of the leader's window or less.
     pub checkpoint_every: u64,
+    /// Where a checkpoint is younger than this the next one waits, as long as half the window is left when it is written.
+    pub checkpoint_pause: Time,
     /// Time between checkpoints, if anything was executed.
     pub checkpoint_interval: Time,
     /// TRIM is sent again this often.
@@ -111,6 +114,7 @@ impl Settings {
             read_patience: 100 * MILLISECOND,
             poll_interval: SECOND,
             checkpoint_every: 16_384,
+            checkpoint_pause: 0,
             checkpoint_interval: 30 * SECOND,
             trim_interval: SECOND,
             session_timeout: 600 * SECOND,
@@ -120,6 +124,17 @@ impl Settings {
             limits: Limits::default(),
             few: 7,
             seed: 0,
+        }
+    }
+
+    /// How often checkpoints are made.
+    pub(crate) fn rhythm(&self) -> Rhythm {
+        Rhythm {
+            every: self.checkpoint_every,
+            pause: self.checkpoint_pause,
+            most: self.window / 2,
+            interval: self.checkpoint_interval,
+            trim_interval: self.trim_interval,
         }
     }
 

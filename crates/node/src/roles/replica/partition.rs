@@ -3,13 +3,16 @@
 
 use std::path::PathBuf;
 
-use paxos::PartitionId;
+use paxos::{PartitionId, Time};
 use replica::Settings;
 use replica::storage::private_directory;
 
 use super::memory::Memory;
 use crate::Error;
 use crate::cluster_file::{Answer, ClusterFile, Group, Node};
+
+/// A busy partition would make dozens of checkpoints a second, each of which waits for the disk twice.
+const CHECKPOINT_PAUSE: Time = 100_000_000;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -66,6 +69,7 @@ impl<'a> Partition<'a> {
             repair_after: group.gap_timeout_ms * 1_000_000,
             window: group.window,
             checkpoint_every: group.checkpoint_every,
+            checkpoint_pause: CHECKPOINT_PAUSE,
             session_timeout: group.session_timeout_s * 1_000_000_000,
             answers_wait: group.answer == Answer::Stored,
             seed: self.nonce,
