@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tags, by which packets prove where they come from: made and checked with keys that somebody else has derived. What
 //! that keeps out, `docs/protocol.md` says under "Authentication". The XDP programs do the same in
-//! `programs/xdp/include/siphash.h` and `replays.h`. [M-SIGNED]
+//! `programs/xdp/include/tags.h` and `replays.h`. [M-SIGNED]
 
 mod half_siphash;
 mod replays;

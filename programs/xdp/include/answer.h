@@ -3,7 +3,7 @@
 #ifndef WIREPAXOS_ANSWER_H
 #define WIREPAXOS_ANSWER_H
 
-#include "siphash.h"
+#include "tags.h"
 
 /* The largest value that answers carry from anywhere but a slot. */
 #define MAX_SHORT_ANSWER 24

@@ -6,7 +6,7 @@
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
-#include "siphash.h"
+#include "tags.h"
 
 /* Headers and the beginning of a value: all that roles write. */
 #define BENCH_HEAD_LEN 144

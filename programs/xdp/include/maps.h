@@ -8,42 +8,11 @@
 #ifndef WIREPAXOS_MAPS_H
 #define WIREPAXOS_MAPS_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-#include "verdict.h"
+#include "counters.h"
 #include "wire.h"
-
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
-#define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
-/* Keeps the compiler from deriving a checked number anew: the verifier knows registers. */
-#define KEEP(x) asm volatile("" : "+r"(x))
-
-/* A function of its own in every role that uses it. */
-#define SUBPROGRAM static __noinline __attribute__((unused))
 
 #define MAX_REPLICAS 32
 #define MAX_ACCEPTORS 32
-
-/* A map that outlives the process that loaded it, in the objects that nodes run (`kept/`): it is found
- * by its name where the process before left it pinned, so programs are replaced and keep their state.
- * Tests and measurements load objects whose maps go with them. */
-#ifdef KEEP_MAPS
-#define KEPT_MAP(map_type)      \
-	__uint(type, map_type); \
-	__uint(pinning, LIBBPF_PIN_BY_NAME)
-#else
-#define KEPT_MAP(map_type) __uint(type, map_type)
-#endif
-
-/* An array whose memory user space maps. The loader may change how many entries there are. */
-#define SHARED_ARRAY(name, entries, value_type)    \
-	struct {                                   \
-		KEPT_MAP(BPF_MAP_TYPE_ARRAY);      \
-		__uint(map_flags, BPF_F_MMAPABLE); \
-		__uint(max_entries, entries);      \
-		__type(key, __u32);                \
-		__type(value, value_type);         \
-	} name SEC(".maps")
 
 /* ---- Where this node stands */
 
@@ -130,13 +99,6 @@ struct {
 	__type(value, __u32);
 } askers SEC(".maps");
 
-/* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
-struct counters {
-	__u64 of[COUNTERS];
-};
-
-SHARED_ARRAY(counters, 256, struct counters);
-
 /* What a role at a switch calls besides other roles: the switch's forwarder, and the program `within` of its
  * own, which gives each member its turn. */
 #define CALL_FORWARDER 0
@@ -196,22 +158,6 @@ static __always_inline int are_quorum(__u32 votes, __u32 quorum)
 		votes &= votes - 1;
 	}
 	return votes != 0;
-}
-
-static __always_inline void count_both(__u32 what, __u32 more)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct counters *mine = bpf_map_lookup_elem(&counters, &cpu);
-
-	if (mine)
-		mine->of[what % COUNTERS]++;
-	if (mine && more)
-		mine->of[more % COUNTERS]++;
-}
-
-static __always_inline void count(__u32 what)
-{
-	count_both(what, 0);
 }
 
 /* A verdict that is made where it is given, instead of being carried along by the packets that go on. */

@@ -5,7 +5,7 @@
 #ifndef WIREPAXOS_REPLAYS_H
 #define WIREPAXOS_REPLAYS_H
 
-#include "siphash.h"
+#include "tags.h"
 
 /* The buckets of each holder of a key: nobody is forgotten because of another holder's clients. */
 #define BUCKETS 1024
