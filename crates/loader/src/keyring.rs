@@ -22,8 +22,13 @@ pub struct KernelKeyring {
 impl KernelKeyring {
     /// Of a loaded role, with what an earlier process has left.
     pub fn of(object: &Object) -> Result<KernelKeyring> {
+        Self::in_memory(object.memory("keyring")?)
+    }
+
+    /// The same, wherever they lie.
+    pub(crate) fn in_memory(memory: Mapped<SharedKeyring>) -> Result<KernelKeyring> {
         Ok(KernelKeyring {
-            memory: object.memory("keyring")?,
+            memory,
             banks: Banks::new(false)?,
         })
     }

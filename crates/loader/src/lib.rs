@@ -46,4 +46,5 @@ mod saved;
 pub mod station;
 pub mod switch;
 pub mod sys;
+pub mod tag_filter;
 pub mod veth;

@@ -415,7 +415,7 @@ fn data(map: &Map) -> Option<&MapData> {
     }
 }
 
-fn map_memory<T: Shared>(
+pub(crate) fn map_memory<T: Shared>(
     ebpf: &Ebpf,
     name: &str,
     offset: usize,

@@ -58,6 +58,13 @@ impl Counters {
         }
     }
 
+    /// Adds what was dropped before it came here.
+    pub fn add_dropped(&mut self, before: &ReasonCounters) {
+        for (reason, n) in before.nonzero() {
+            self.dropped.add(reason, n);
+        }
+    }
+
     fn count(&mut self, reason: Reason, of: fn(&mut Counters) -> &mut ReasonCounters) {
         let counters = of(self);
         counters.count(reason);

@@ -14,7 +14,7 @@ use crate::host::is_due;
 use crate::transfer::held::lock;
 
 /// How often it is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// None where nothing is signed.
 pub type SharedKeys = Option<Arc<WatchedKeys>>;

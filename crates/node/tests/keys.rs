@@ -197,6 +197,29 @@ fn the_secret_is_replaced_while_the_cluster_works() {
     nodes.into_iter().for_each(end);
 }
 
+/// A node that hears nothing, or to which nothing gets through that is signed with keys that it hasn't. [M-SIGNED]
+#[test]
+fn a_node_that_hears_nothing_follows_its_key_file() {
+    let mut bed = bed("unheard");
+    bed.cluster.auth = Auth::SipHash;
+    let mut keys = secret(&bed);
+    let acceptor = bed.start("acceptor-1");
+    let has = |keys: &KeyFile| {
+        let generations: Vec<u32> = keys.generations().collect();
+        let expected = json!({ "generations": generations, "signs": keys.signs() });
+        bed.until("acceptor-1", |document| {
+            (document["auth"] == expected).then_some(())
+        });
+    };
+    has(&keys);
+    for _ in 0..3 {
+        keys.rotate().unwrap();
+    }
+    keys.replace(&bed.cluster.keys).unwrap();
+    has(&keys);
+    end(acceptor);
+}
+
 #[test]
 fn a_node_with_an_old_key_is_named() {
     let bed = bed("old-key");

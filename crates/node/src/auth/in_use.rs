@@ -48,6 +48,11 @@ impl Keys {
         Ok(Keys(in_use.transpose()?))
     }
 
+    /// Whether packets are signed.
+    pub(crate) fn are_used(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Those in use.
     pub fn keyring(&self) -> Option<Arc<Keyring>> {
         self.0.as_ref().map(|in_use| in_use.keyring.clone())

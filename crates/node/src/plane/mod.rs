@@ -34,6 +34,8 @@ use std::os::fd::BorrowedFd;
 
 use loader::run::{counter, verdict_of};
 use paxos::Verdict;
+use paxos::auth::Keyring;
+use paxos::wire::ReasonCounters;
 use serde_json::{Map, Value, json};
 
 use crate::Error;
@@ -57,6 +59,14 @@ pub trait DataPlane: Sends {
 
     /// Whether more may be there than was received last.
     fn may_have_more(&self) -> bool;
+
+    /// What arrives must be signed with these keys: whoever receives checks it, and the plane may before.
+    fn use_keys(&mut self, _keyring: &Keyring) {}
+
+    /// What the plane has dropped.
+    fn dropped(&self) -> ReasonCounters {
+        ReasonCounters::default()
+    }
 
     /// What became of sends so far.
     fn counters(&self) -> SendCounters;

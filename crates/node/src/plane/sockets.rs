@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use paxos::auth::Keyring;
+use paxos::wire::ReasonCounters;
 use serde_json::{Value, json};
 
 use super::{
@@ -59,6 +61,14 @@ impl DataPlane for Sockets {
         self.inbox.is_full()
     }
 
+    fn use_keys(&mut self, keyring: &Keyring) {
+        self.socket.use_keys(keyring);
+    }
+
+    fn dropped(&self) -> ReasonCounters {
+        self.socket.dropped()
+    }
+
     fn counters(&self) -> SendCounters {
         self.socket.counters()
     }
@@ -74,6 +84,7 @@ impl DataPlane for Sockets {
             "name": "udp",
             "udp_segment": self.socket.segments(),
             "udp_gro": self.socket.coalesces(),
+            "tag_filter": self.socket.filters(),
         })
     }
 }

@@ -3,13 +3,19 @@
 //!
 //! `recvmmsg` with UDP_GRO takes, and `sendmmsg` with UDP_SEGMENT gives, many datagrams a call and
 //! many a trip through the kernel's stack. Where the kernel or the path refuses segmentation, at
-//! start or later, the plane goes on with plain datagrams.
+//! start or later, the plane goes on with plain datagrams. With the privilege to load programs one looks at tags before the
+//! socket ([`UdpPlane::use_keys`]).
 
 pub(crate) mod sys;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+
+use loader::tag_filter::TagFilter;
+use paxos::auth::Keyring;
+use paxos::wire::ReasonCounters;
+use tracing::debug;
 
 use self::sys::{RecvRing, SEND_ITEMS, SendItem};
 use super::send_batch::{Outgoing, SendBatch};
@@ -99,6 +105,8 @@ pub struct SendCounters {
 
 /// A bound, non-blocking UDP socket.
 pub struct UdpPlane {
+    /// Goes before its socket does.
+    filter: Option<Box<TagFilter>>,
     socket: UdpSocket,
     segment: bool,
     coalesce: bool,
@@ -116,6 +124,7 @@ impl UdpPlane {
             coalesce: options.offload && sys::enable_gro(socket.as_fd()),
             socket,
             counters: SendCounters::default(),
+            filter: None,
         })
     }
 
@@ -126,6 +135,7 @@ impl UdpPlane {
             coalesce: false,
             socket: socket.try_clone()?,
             counters: SendCounters::default(),
+            filter: None,
         })
     }
 
@@ -136,6 +146,7 @@ impl UdpPlane {
             segment: self.segment,
             coalesce: self.coalesce,
             counters: SendCounters::default(),
+            filter: None,
         })
     }
 
@@ -157,6 +168,31 @@ impl UdpPlane {
     /// What became of sends so far.
     pub fn counters(&self) -> SendCounters {
         self.counters
+    }
+
+    /// What arrives must be signed with these keys. Where this process may load programs, one drops what isn't before it is
+    /// queued and wakes anybody. Whoever receives checks all the same.
+    pub fn use_keys(&mut self, keyring: &Keyring) {
+        let used = match &self.filter {
+            Some(filter) => filter.use_keys(keyring),
+            None => TagFilter::before(&self.socket, keyring)
+                .map(|filter| self.filter = Some(Box::new(filter))),
+        };
+        if let Err(why) = used {
+            debug!("plane: nobody looks at tags before the socket: {why}");
+            self.filter = None;
+        }
+    }
+
+    /// Whether a program looks at tags before the socket.
+    pub fn filters(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// What that has dropped.
+    pub fn dropped(&self) -> ReasonCounters {
+        let filter = self.filter.as_ref();
+        filter.map_or_else(ReasonCounters::default, |filter| filter.dropped())
     }
 
     /// Receives what is there into `batch`, without waiting. False, and an empty batch, if there is

@@ -19,6 +19,7 @@ use crate::auth::Keys;
 use crate::cluster_file::{ClusterFile, Node, Plane};
 use crate::plane::{DataPlane, DpdkPlane, Sockets};
 use crate::senders::Senders;
+use crate::watched_keys::LOOK_INTERVAL;
 
 /// A role of all groups.
 pub(crate) trait Role {
@@ -164,7 +165,7 @@ struct Process<R, P> {
 
 impl<R: Role, P: DataPlane> Process<R, P> {
     fn open(
-        plane: P,
+        mut plane: P,
         control: &ControlLoop<'_>,
         cluster: &ClusterFile,
         node: &Node,
@@ -173,6 +174,9 @@ impl<R: Role, P: DataPlane> Process<R, P> {
         let mut links = Links::open(cluster, node)?;
         let role = open(&mut links, control)?;
         let keys = Keys::of_node(cluster)?;
+        if let Some(keyring) = keys.keyring() {
+            plane.use_keys(&keyring);
+        }
         Ok(Process {
             role,
             plane,
@@ -209,9 +213,20 @@ impl<R: Role, P: DataPlane> Process<R, P> {
 
     fn follow_keys(&mut self) {
         if let Some(keyring) = self.keys.newer() {
+            self.plane.use_keys(&keyring);
             self.links.use_keys(keyring.clone());
             self.senders.use_keys(keyring);
         }
+    }
+
+    /// Whether it looks for newer keys although nothing comes: what is signed with them may be dropped before it wakes anybody.
+    fn looks_for_keys(&self) -> bool {
+        self.keys.are_used() && self.plane.as_fd().is_some()
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        let keys = self.looks_for_keys().then_some(LOOK_INTERVAL);
+        [self.role.due_in(), keys].into_iter().flatten().min()
     }
 
     /// Ends a turn.
@@ -273,8 +288,11 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
     }
 
     fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
-        if self.role.due_in() == Some(Duration::ZERO) {
+        let due = self.role.due_in() == Some(Duration::ZERO);
+        if due || self.looks_for_keys() {
             self.follow_keys();
+        }
+        if due {
             self.role.tick(&mut self.links);
         }
         self.leave()?;
@@ -284,7 +302,7 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
         let more = std::mem::take(&mut self.more);
         Ok(match more {
             true => Some(Duration::ZERO),
-            false => self.role.due_in(),
+            false => self.due_in(),
         })
     }
 
@@ -312,7 +330,9 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         document["groups"] = self.role.status(warnings).into();
         self.role.show(document, warnings);
-        document["counters"] = self.links.counters.to_json(self.plane.counters());
+        let mut counters = self.links.counters.clone();
+        counters.add_dropped(&self.plane.dropped());
+        document["counters"] = counters.to_json(self.plane.counters());
         document["auth"] = self.keys.shown();
         document["plane"] = self.plane.status(warnings);
     }

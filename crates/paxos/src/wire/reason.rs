@@ -209,7 +209,12 @@ impl Default for ReasonCounters {
 impl ReasonCounters {
     /// Counts one.
     pub fn count(&mut self, reason: Reason) {
-        self.0[reason as usize - 1] += 1;
+        self.add(reason, 1);
+    }
+
+    /// Counts so many.
+    pub fn add(&mut self, reason: Reason, n: u64) {
+        self.0[reason as usize - 1] += n;
     }
 
     /// How many were counted under `reason`.

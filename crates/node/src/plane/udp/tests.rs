@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::host::wait;
-use paxos::{Header, MsgType};
+use paxos::auth::{Algorithm, KeyId, KeyPair, NODES};
+use paxos::wire::{HEADER_LEN, TAG_LEN};
+use paxos::{Header, MsgType, Reason};
 
 fn plane(offload: bool, address: &str) -> UdpPlane {
     let options = PlaneOptions {
@@ -122,4 +124,98 @@ fn what_the_kernel_refuses_is_counted_and_the_rest_goes_out() {
     sender.send(&mut batch);
     assert_eq!(collect(&mut receiver, 1).len(), 1);
     assert_eq!((sender.counters().sent, sender.counters().refused), (1, 1));
+}
+
+/// The nodes' key of a generation.
+fn key(algorithm: Algorithm, odd: bool, bytes: u8) -> Keyring {
+    let id = KeyId { odd, number: NODES };
+    let mut keyring = Keyring::by(algorithm, id);
+    let pair = KeyPair {
+        mac: [bytes; 16],
+        digest: [bytes; 16],
+    };
+    keyring.insert(id, pair);
+    keyring
+}
+
+fn signed(keyring: &Keyring, value: &[u8]) -> Vec<u8> {
+    let header = Header::new(MsgType::Phase2a);
+    keyring.datagram(&header, value, NODES, 7).unwrap()
+}
+
+/// Sends all of these, and then one that passes and is longer, so that it comes by itself. Returns what came before.
+fn passing(
+    sender: &mut UdpPlane,
+    receiver: &mut UdpPlane,
+    datagrams: &[&[u8]],
+    keyring: &Keyring,
+) -> Vec<Vec<u8>> {
+    let to = receiver.local_addr().unwrap();
+    let last = signed(keyring, b"the last of all");
+    let mut batch = SendBatch::new();
+    for datagram in datagrams.iter().chain([&&last[..]]) {
+        batch.push_datagram(&to, datagram);
+    }
+    sender.send(&mut batch);
+    let mut passing = Vec::new();
+    loop {
+        let came = collect(receiver, 1);
+        assert!(!came.is_empty(), "the last one is lost");
+        for (datagram, _) in came {
+            if datagram == last {
+                return passing;
+            }
+            passing.push(datagram);
+        }
+    }
+}
+
+/// [M-SIGNED]
+#[test]
+fn what_is_wrongly_signed_is_dropped_before_the_socket() {
+    for algorithm in [Algorithm::SipHash, Algorithm::HalfSipHash] {
+        let mut receiver = plane(true, "127.0.0.1:0");
+        let own = key(algorithm, true, 1);
+        receiver.use_keys(&own);
+        if !receiver.filters() {
+            println!("SKIPPED: it needs root, and the programs of programs/xdp");
+            return;
+        }
+        let (mut one_by_one, mut together) =
+            (plane(false, "127.0.0.1:0"), plane(true, "127.0.0.1:0"));
+        let newer = key(algorithm, false, 2);
+        let [good, of_newer] = [&own, &newer].map(|keyring| signed(keyring, b"value"));
+        let of_stranger = signed(&key(algorithm, true, 3), b"value");
+        let unsigned = Header::new(MsgType::Phase2a).datagram(b"");
+        let mut other_way = good.clone();
+        other_way[HEADER_LEN + 1] ^= 3;
+        for (bad, reason) in [
+            (&unsigned[..], Reason::Unsigned),
+            (&unsigned[..HEADER_LEN - 1], Reason::Truncated),
+            (&good[..HEADER_LEN + TAG_LEN - 1], Reason::Truncated),
+            (&of_stranger[..], Reason::BadMac),
+            (&of_newer[..], Reason::UnknownKey),
+            (&other_way[..], Reason::UnknownKey),
+        ] {
+            let before = receiver.dropped().get(reason);
+            let all = [bad, &good, bad];
+            let came = passing(&mut one_by_one, &mut receiver, &all, &own);
+            assert_eq!(came, [&good[..]], "{algorithm:?} {reason:?}");
+            assert_eq!(receiver.dropped().get(reason), before + 2);
+        }
+        // What comes together is dropped if nothing in it is right.
+        let before = receiver.dropped().get(Reason::BadMac);
+        let mut burst = vec![&of_stranger[..]; 64];
+        assert!(passing(&mut together, &mut receiver, &burst, &own).is_empty());
+        assert_eq!(receiver.dropped().get(Reason::BadMac), before + 64);
+        burst[63] = &good;
+        let came = passing(&mut together, &mut receiver, &burst, &own);
+        let whole = together.segments() && receiver.coalesces();
+        assert_eq!(came.len(), if whole { 64 } else { 1 });
+        // The keys are replaced.
+        receiver.use_keys(&newer);
+        let both = [&good[..], &of_newer];
+        let came = passing(&mut one_by_one, &mut receiver, &both, &newer);
+        assert_eq!(came, [of_newer], "{algorithm:?}");
+    }
 }

@@ -4,6 +4,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use paxos::auth::Keyring;
+use paxos::wire::ReasonCounters;
+
 use super::kernel::Decisions;
 use super::partition::Partition;
 use crate::Error;
@@ -95,6 +98,21 @@ impl WorkerPlane {
         };
         let by_socket = by_socket.into_iter().flatten();
         (by_socket.chain(by_port.into_iter().flatten()), out)
+    }
+
+    /// What arrives must be signed with these keys: the worker checks it, and the plane may before.
+    pub fn use_keys(&mut self, keyring: &Keyring) {
+        if let WorkerPlane::Socket { socket, .. } = self {
+            socket.use_keys(keyring);
+        }
+    }
+
+    /// What the plane has dropped.
+    pub fn dropped(&self) -> ReasonCounters {
+        match self {
+            WorkerPlane::Socket { socket, .. } => socket.dropped(),
+            WorkerPlane::Port(port) => port.dropped(),
+        }
     }
 
     /// Whether more may be there than was received last.

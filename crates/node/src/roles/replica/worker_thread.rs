@@ -36,6 +36,7 @@ use crate::plane::{SendBatch, Sends, UdpPlane};
 use crate::senders::Senders;
 use crate::transfer::held::Keeper;
 use crate::transfer::server::Stand;
+use crate::watched_keys::LOOK_INTERVAL;
 
 /// What other threads ask of a worker.
 pub enum Job {
@@ -164,6 +165,8 @@ pub(super) struct WorkerThread<G> {
     others: Vec<PartitionId>,
     handed_on: HandedOn,
     start: Instant,
+    /// Its last turn.
+    turned: Time,
     asked_lane: Option<Epoch>,
     asked_incarnation: bool,
     asked_view: Option<Instant>,
@@ -221,6 +224,10 @@ impl<G: Followed> WorkerThread<G> {
         });
         let log = log.transpose()?;
         let keys = Keys::of_node(partition.cluster)?;
+        let mut plane = ways.plane;
+        if let Some(keyring) = keys.keyring() {
+            plane.use_keys(&keyring);
+        }
         let standing = Arc::<Standing>::default();
         standing.show(stand(&worker));
         Ok(WorkerThread {
@@ -235,7 +242,7 @@ impl<G: Followed> WorkerThread<G> {
             window: partition.group.window,
             worker,
             log,
-            plane: ways.plane,
+            plane,
             shares: false,
             senders: Senders::of(partition.cluster).with(keys.keyring()),
             keys,
@@ -252,6 +259,7 @@ impl<G: Followed> WorkerThread<G> {
             others: Vec::new(),
             handed_on: HandedOn::default(),
             start: Instant::now(),
+            turned: 0,
             asked_lane: None,
             asked_incarnation: false,
             asked_view: None,
@@ -322,7 +330,9 @@ impl<G: Followed> WorkerThread<G> {
     fn take_all(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
         // One reading of the clock a turn: at one request in flight each is 1% of its time.
         let now = self.now();
+        self.turned = now;
         if let Some(keyring) = self.keys.newer() {
+            self.plane.use_keys(&keyring);
             self.outbox.links.use_keys(keyring.clone());
             self.senders.use_keys(keyring);
         }
@@ -393,7 +403,10 @@ impl<G: Followed> WorkerThread<G> {
     /// Whether something is to be done by time.
     pub fn is_due(&self) -> bool {
         let now = self.now();
-        self.worker.next_deadline().is_some_and(|at| at <= now)
+        // What is signed with newer keys may be dropped before it wakes anybody.
+        let looks_for_keys =
+            self.keys.are_used() && now >= self.turned + LOOK_INTERVAL.as_nanos() as Time;
+        looks_for_keys || self.worker.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// Hands on a checkpoint that has begun, and takes back one that has ended.
@@ -646,6 +659,8 @@ impl<G: Followed> WorkerThread<G> {
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
+        let mut counters = self.outbox.links.counters.clone();
+        counters.add_dropped(&self.plane.dropped());
         let mut document = json!({
             "pid": self.pid,
             "next": next,
@@ -669,7 +684,7 @@ impl<G: Followed> WorkerThread<G> {
             "packets_sent": sends.sent,
             "auth": self.keys.shown(),
             "sends_dropped": sends.dropped,
-            "dropped": self.outbox.links.counters.dropped_to_json(),
+            "dropped": counters.dropped_to_json(),
             "warning": warning,
         });
         if let Some((protocol, shown)) = self.worker.agreement().shown_alone() {
