@@ -523,6 +523,43 @@ fn only_what_reads_needs_no_place_in_the_log() {
     expect(&mut app, "DBSIZE", ":0\r\n");
 }
 
+/// It is what CLIENT PAUSE WRITE postpones.
+#[test]
+fn what_may_change_something_is_known_where_no_flag_says_it() {
+    if !is_installed() {
+        return;
+    }
+    let catalogue = apps::redis::catalogue().unwrap();
+    let may_write = |words: &str| {
+        let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        catalogue.find(&args).unwrap().may_write()
+    };
+    for words in [
+        "SET k v",
+        "FLUSHALL",
+        "FUNCTION FLUSH",
+        "EVAL x 0",
+        "EVALSHA x 0",
+        "FCALL f 0",
+        "PUBLISH c m",
+        "SPUBLISH c m",
+        "PFCOUNT h",
+    ] {
+        assert!(may_write(words), "{words}");
+    }
+    for words in [
+        "GET k",
+        "KEYS *",
+        "EVAL_RO x 0",
+        "EVALSHA_RO x 0",
+        "FCALL_RO f 0",
+        "SUBSCRIBE c",
+        "PING",
+    ] {
+        assert!(!may_write(words), "{words}");
+    }
+}
+
 #[test]
 fn what_is_watched_is_known_after_a_restart_too() {
     if !is_installed() {

@@ -272,9 +272,10 @@ impl Spec {
         ["publish", "spublish"].contains(&self.name.as_str())
     }
 
-    /// Whether it may change anything, or tell anybody something.
+    /// Whether it may change anything, or tell anybody something. What COMMAND shows has no flag for that of scripts, messages,
+    /// and PFCOUNT.
     pub fn may_write(&self) -> bool {
-        self.has("write") || self.has("may_replicate")
+        self.has("write") || self.is_message() || self.keys.iter().any(|key| key.writes)
     }
 
     /// Where the keys are. A command that the server will refuse may seem to have none.
