@@ -29,7 +29,8 @@ use crate::keys::Keys;
 use crate::known::KnownKeys;
 use crate::kv::MAX_STRING_LEN;
 use crate::place;
-use crate::store::{Cursor, Engine, Missing, Store, Written};
+use crate::recent::RecentValues;
+use crate::store::{Cursor, Engine, Missing, Store, Value, Written};
 use crate::watches::Watches;
 
 /// Values up to this length lie beside their key.
@@ -156,6 +157,8 @@ pub(crate) struct Contents {
     watches: Watches,
     /// Committed keys of short values, which need no look into the store.
     known: KnownKeys,
+    /// Committed short values, which need none either; what the batch has of a key comes before.
+    recent: RecentValues,
     /// A key with its prefix; kept so that its memory is used again.
     prefixed: Vec<u8>,
     /// A value as it is stored; the same.
@@ -193,6 +196,7 @@ impl Contents {
             count,
             committed_count: count,
             known: KnownKeys::default(),
+            recent: RecentValues::default(),
             prefixed: Vec::new(),
             stored: Vec::new(),
         })
@@ -233,10 +237,22 @@ impl Contents {
         if let Some(held) = self.uncommitted(key) {
             return Ok(show(held));
         }
-        set_user_key(&mut self.prefixed, key);
-        let stored = self.store.get(&self.prefixed)?;
+        if let Some(value) = self.recent.get(key) {
+            return Ok(show(Some(Held::Whole(value))));
+        }
+        let stored = self.committed_value(key)?;
         let held = stored.as_deref().map(|value| self.parse(key, value));
-        Ok(show(held.transpose()?))
+        let held = held.transpose()?;
+        if let Some(Held::Whole(value)) = held {
+            self.recent.insert(key, value);
+        }
+        Ok(show(held))
+    }
+
+    /// What the store has under a user key.
+    fn committed_value(&mut self, key: &[u8]) -> Result<Option<Value>, Error> {
+        set_user_key(&mut self.prefixed, key);
+        self.store.get(&self.prefixed)
     }
 
     /// What the next commit leaves of a key; `None` if it doesn't touch it.
@@ -320,11 +336,13 @@ impl Contents {
         if self.known.contains(key) {
             return Ok(As::Short);
         }
-        let found = self.look(key, |held| match held {
+        let stored = self.committed_value(key)?;
+        let held = stored.as_deref().map(|value| self.parse(key, value));
+        let found = match held.transpose()? {
             None => As::Absent,
             Some(Held::Whole(_)) => As::Short,
             Some(Held::Long { stored, .. }) => As::Long(stored),
-        })?;
+        };
         if found == As::Short {
             self.known.insert(key);
         }
@@ -371,6 +389,7 @@ impl Contents {
         self.stored.push(WHOLE);
         self.store.put(&self.prefixed, &self.stored);
         self.known.insert(key);
+        self.recent.replace(key, value);
     }
 
     /// Removes a user key; false if there is none.
@@ -407,6 +426,7 @@ impl Contents {
         set_user_key(&mut self.prefixed, key);
         self.store.delete(&self.prefixed);
         self.known.remove(key);
+        self.recent.remove(key);
     }
 
     /// Adds `tail` to the value of a user key, or makes it one. The new length, or `None`, and nothing
@@ -543,8 +563,9 @@ impl Contents {
         self.values.clear();
         self.late.clear();
         self.count = self.committed_count;
-        // Some keys may be known from what is taken back.
+        // Some keys and values may be known from what is taken back.
         self.known = KnownKeys::default();
+        self.recent = RecentValues::default();
         Ok(())
     }
 
@@ -573,6 +594,7 @@ impl Contents {
                 set_user_key(&mut self.prefixed, key);
                 self.store.put(&self.prefixed, &head);
                 self.known.remove(key);
+                self.recent.remove(key);
             }
         }
         Ok(())

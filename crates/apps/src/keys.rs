@@ -47,6 +47,9 @@ impl<T: Copy + Default> Keys<T> {
     }
 
     pub fn get(&self, key: &[u8]) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
         let at = self.find(key, self.hash(key))?;
         Some(self.table[at].value)
     }

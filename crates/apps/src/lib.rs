@@ -18,6 +18,7 @@ mod leveldb;
 mod library_time;
 mod pairs;
 pub mod place;
+mod recent;
 pub mod redis;
 mod rocksdb;
 mod store;

@@ -593,6 +593,52 @@ fn long_values_are_as_if_they_were_whole() {
     }
 }
 
+/// Values that are read again and again, while they are set, grow, go, and are taken back.
+#[test]
+fn what_was_read_before_is_read_as_it_is_since() {
+    for name in STORES {
+        let dir = TempDir::new(&format!("read-again-{name}"));
+        let app = &mut open(name, &dir.0);
+        let mut random = test_world::Rng::new(5);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut committed = model.clone();
+        let mut found = 0;
+        for step in 0..6_000u32 {
+            let key = [b"a", b"b", b"c"][random.below(3) as usize];
+            let value = vec![step as u8; [0, 5, 500, 1_000, 3_000][random.below(5) as usize]];
+            match random.below(20) {
+                0..2 => {
+                    run(app, &set(key, &value));
+                    model.insert(key.to_vec(), value);
+                }
+                2 => {
+                    run(app, &append(key, &value));
+                    model.entry(key.to_vec()).or_default().extend(value);
+                }
+                3 => {
+                    run(app, &del(key));
+                    model.remove(&key[..]);
+                }
+                4..8 => {
+                    app.commit(&[]).unwrap();
+                    committed.clone_from(&model);
+                }
+                8 => {
+                    app.discard().unwrap();
+                    model.clone_from(&committed);
+                }
+                _ => {
+                    let value = model.get(&key[..]);
+                    let answer = value.map_or(Reply::Nil, |value| Reply::Bulk(value));
+                    expect(app, &Command::Get { key }, &answer);
+                    found += u32::from(value.is_some());
+                }
+            }
+        }
+        assert!(found > 1_000, "{found}");
+    }
+}
+
 /// Of every application: commands that the next commit would have made permanent are gone, and the records are those
 /// of a commit, together with what belongs to it.
 #[test]
