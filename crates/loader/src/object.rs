@@ -370,11 +370,12 @@ impl Object {
 
 /// Hands a program to the kernel, whose verifier gives up when a signal comes, also one that stops this process
 /// for a while.
-fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
+pub(crate) fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
     let mut tries = 0;
     loop {
         let verified = match &mut *program {
             Program::SchedClassifier(program) => program.load(),
+            Program::SocketFilter(program) => program.load(),
             program => <&mut Xdp>::try_from(program).and_then(Xdp::load),
         };
         match verified {

@@ -12,7 +12,7 @@ use paxos::wire::ReasonCounters;
 
 use crate::keyring::KernelKeyring;
 use crate::layout::Counters;
-use crate::object::{Result, directory, map_memory, possible_cpus, whole};
+use crate::object::{Result, directory, map_memory, possible_cpus, verify, whole};
 use crate::sys::Mapped;
 
 /// The name of the program, and of its object.
@@ -43,9 +43,9 @@ impl TagFilter {
         keys.set(keyring)?;
         let counters = map_memory(&ebpf, "counters", 0, Some(cpus), false)?;
         let program = ebpf.program_mut(NAME).ok_or("no program")?;
+        verify(program).map_err(|e| failed(&e))?;
         let program: &mut SocketFilter = program.try_into().map_err(|e| failed(&e))?;
-        let attached = program.load().and_then(|()| program.attach(socket));
-        attached.map_err(|e| failed(&e))?;
+        program.attach(socket).map_err(|e| failed(&e))?;
         Ok(TagFilter {
             keyring: keys,
             counters,
