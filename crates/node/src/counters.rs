@@ -58,11 +58,13 @@ impl Counters {
         }
     }
 
-    /// Adds what was dropped before it came here.
-    pub fn add_dropped(&mut self, before: &ReasonCounters) {
+    /// These, and what was dropped before it came here.
+    pub fn with_dropped(&self, before: &ReasonCounters) -> Counters {
+        let mut all = self.clone();
         for (reason, n) in before.nonzero() {
-            self.dropped.add(reason, n);
+            all.dropped.add(reason, n);
         }
+        all
     }
 
     fn count(&mut self, reason: Reason, of: fn(&mut Counters) -> &mut ReasonCounters) {

@@ -161,6 +161,8 @@ struct Process<R, P> {
     /// A full batch means that more may wait. A smaller one means that the socket is empty: to
     /// ask it again would cost a system call and tell nothing.
     more: bool,
+    /// Whether newer keys were looked for since it settled last: each look reads the clock.
+    has_looked: bool,
 }
 
 impl<R: Role, P: DataPlane> Process<R, P> {
@@ -186,6 +188,7 @@ impl<R: Role, P: DataPlane> Process<R, P> {
             links,
             spin: node.spin,
             more: false,
+            has_looked: false,
         })
     }
 
@@ -280,6 +283,7 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
         }
         self.more = self.plane.may_have_more();
         self.follow_keys();
+        self.has_looked = true;
         self.step_all()?;
         if let Some(group) = self.role.wants_view() {
             control.ask_for_view(group);
@@ -289,7 +293,8 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
 
     fn settle(&mut self, _: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error> {
         let due = self.role.due_in() == Some(Duration::ZERO);
-        if due || self.looks_for_keys() {
+        let has_looked = std::mem::take(&mut self.has_looked);
+        if !has_looked && (due || self.looks_for_keys()) {
             self.follow_keys();
         }
         if due {
@@ -330,8 +335,7 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         document["groups"] = self.role.status(warnings).into();
         self.role.show(document, warnings);
-        let mut counters = self.links.counters.clone();
-        counters.add_dropped(&self.plane.dropped());
+        let counters = self.links.counters.with_dropped(&self.plane.dropped());
         document["counters"] = counters.to_json(self.plane.counters());
         document["auth"] = self.keys.shown();
         document["plane"] = self.plane.status(warnings);

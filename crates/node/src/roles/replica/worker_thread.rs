@@ -659,8 +659,8 @@ impl<G: Followed> WorkerThread<G> {
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
-        let mut counters = self.outbox.links.counters.clone();
-        counters.add_dropped(&self.plane.dropped());
+        let counters = &self.outbox.links.counters;
+        let counters = counters.with_dropped(&self.plane.dropped());
         let mut document = json!({
             "pid": self.pid,
             "next": next,
