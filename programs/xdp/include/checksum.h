@@ -65,6 +65,21 @@ static __always_inline __u64 csum_change(const void *old, const void *new, __u32
 	return csum_grown(csum_words(old, len), csum_words(new, len), len);
 }
 
+/* The sum of both halves. */
+static __always_inline __u64 csum_halves(__u64 both)
+{
+	return (__u32)both + (both >> 32);
+}
+
+/* Puts a number in the place of one, and gives back by how much the sum grows. */
+static __always_inline __u64 csum_set64(__be32 *hi, __u64 number)
+{
+	__u64 old = *(const double_t *)hi;
+
+	set64(hi, number);
+	return csum_grown(csum_halves(old), csum_halves(bpf_cpu_to_be64(number)), 8);
+}
+
 /* The sum behind a checksum field. Whatever is added to it, a wrong checksum stays wrong. */
 static __always_inline __u64 csum_of_field(__u16 check)
 {

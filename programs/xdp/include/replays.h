@@ -109,10 +109,12 @@ static __always_inline int bucket_admits(struct seen_clients *bucket, __u64 clie
 /* Of the message's tag, which was found right. */
 static __always_inline __u64 counter_of(struct xdp_md *ctx, const struct message *m)
 {
-	__be64 first = 0;
+	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
+	struct tag *tag = (void *)(h + 1);
 
-	bpf_xdp_load_bytes(ctx, m->header_at + HEADER_LEN, &first, sizeof(first));
-	return bpf_be64_to_cpu(first) & 0xffffffffffff;
+	if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	return get64((void *)tag) & COUNTER_MASK;
 }
 
 /* 0, or why a request isn't taken. [M-REPLAYED] */

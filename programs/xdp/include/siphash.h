@@ -22,6 +22,8 @@ struct tag {
 	__be32 mac_lo;
 };
 _Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
+/* Of the first 8 bytes. */
+#define COUNTER_MASK 0xffffffffffff
 
 #define ALG_SIPHASH 1
 #define ALG_HALF_SIPHASH 2

@@ -80,7 +80,7 @@ static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 
 	struct tag *tag = (void *)(h + 1);
 	const struct keys *keys = these_keys();
 	const struct key_pair *pair;
-	__u64 digest, mac, sum;
+	__u64 digest, grown = 0;
 	__u32 id;
 
 	if (!keys || (void *)(tag + 1) > end)
@@ -89,21 +89,13 @@ static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 
 	pair = key_of(keys, id, alg);
 	if (!pair)
 		return 0;
-	sum = csum_words(tag, sizeof(*tag));
 	if (!same_value || tag->key_id != id || tag->alg != alg) {
 		if (!digest_of(h, end, bpf_ntohs(h->value_len), pair, alg, &digest))
 			return 0;
-		tag->digest_hi = bpf_htonl(digest >> 32);
-		tag->digest_lo = bpf_htonl(digest);
+		grown = csum_set64(&tag->digest_hi, digest);
 	}
-	tag->key_id = id;
-	tag->alg = alg;
-	tag->counter_hi = bpf_htons(counter >> 32);
-	tag->counter_lo = bpf_htonl(counter);
-	mac = mac_of(h, pair, alg);
-	tag->mac_hi = bpf_htonl(mac >> 32);
-	tag->mac_lo = bpf_htonl(mac);
-	return csum_grown(sum, csum_words(tag, sizeof(*tag)), sizeof(*tag));
+	grown += csum_set64((void *)tag, (__u64)id << 56 | (__u64)alg << 48 | counter);
+	return grown + csum_set64(&tag->mac_hi, mac_of(h, pair, alg));
 }
 
 __noinline __u64 sign_whole(struct xdp_md *ctx, __u32 header_at, __u32 reader, __u32 same_value,

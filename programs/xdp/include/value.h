@@ -42,7 +42,10 @@ static __always_inline int copy_short(struct xdp_md *ctx, const struct message *
 {
 	void *at = h + 1;
 
-	if (len < 8 || (m->flags & FLAG_TAG))
+	if (m->flags & FLAG_TAG)
+		at += TAG_LEN;
+	KEEP(at);
+	if (len < 8)
 		return load_bytes(ctx, value_at(m), to, len, SHORT_VALUE);
 	if (len >= 64)
 		return copy_ends(at, end, to, len, 64, SHORT_VALUE - 64);

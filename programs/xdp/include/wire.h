@@ -158,4 +158,10 @@ static __always_inline __u64 get64(const __be32 *hi)
 	return bpf_be64_to_cpu(*(const double_t *)hi);
 }
 
+/* At once: whoever loads both halves as one soon after they were stored apart waits for both stores to be done. */
+static __always_inline void set64(__be32 *hi, __u64 number)
+{
+	*(double_t *)hi = bpf_cpu_to_be64(number);
+}
+
 #endif
