@@ -298,6 +298,9 @@ impl Executions {
         let record = spanning.get_mut(&id).expect("asked for by the caller");
         let word =
             |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
+        // What is executed twice hardly comes to the same, and that says less.
+        let before = record.position(pid).flatten();
+        note_once(id, pid, before, position, findings);
         let (key, op) = (command.key, command.op);
         let is_right = match op {
             Op::Set(after) if shows_stored => record.stores(pid, (key, after), answer, word),
@@ -312,7 +315,7 @@ impl Executions {
             });
             return;
         }
-        note_once(id, pid, record.executed(pid, position), position, findings);
+        record.executed(pid, position);
         let log = &mut logs[pid as usize];
         if let Op::Set(after) = op {
             log.words.insert(key, after);
