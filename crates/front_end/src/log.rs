@@ -143,7 +143,11 @@ impl<P: Plane> Log<P> {
             ..
         } = answer;
         match Status::from_u8(answer.status) {
-            Some(Status::OutOfOrder) => false,
+            Some(Status::OutOfOrder) => {
+                let key = (pid, client, request);
+                self.proposer.came_too_early(now, key);
+                false
+            }
             Some(Status::Dead) => {
                 let key = (pid, client, request);
                 self.proposer.vector_died(now, key, answer.bytes);

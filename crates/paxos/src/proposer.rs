@@ -7,6 +7,9 @@
 //! however often it gets into the log. What is sent again is packed anew: the value that carried a
 //! command isn't its identity, and answered neighbours must not travel again. [P-AGAIN]
 //!
+//! In an ordered session what follows something that was lost takes no effect. It is held until what is missing is
+//! answered, and isn't timed meanwhile: of all that is outstanding only that is lost. [P-EARLY]
+//!
 //! At most `max_open_values` values of a partition are in flight, and only two of them may be
 //! less than half full. Beyond that commands wait in the queue and leave together when a value is done: an idle
 //! proposer sends at once, a loaded one packs by itself. Otherwise answers that come in small
@@ -20,7 +23,7 @@
 mod flight;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use self::flight::Flight;
@@ -58,6 +61,9 @@ fn dead_place(place: &[u8]) -> Option<VectorPlace> {
 
 /// Values of a partition in flight at most that are less than half full.
 const MAX_SMALL: usize = 2;
+
+/// So many of an ordered session's commands that came too early leave with each answer in it.
+const FOLLOWERS: usize = 2;
 
 /// A full window opens again soon: the proposer waits this fraction of `retry_after` for it.
 const WINDOW_WAIT_DIVISOR: Time = 8;
@@ -113,9 +119,13 @@ struct Command {
     client: u64,
     request: u64,
     multi: bool,
+    /// Counts all commands, in the order in which they were submitted.
+    age: u64,
     /// The last of its vectors that is known to be dead.
     dead: VectorPlace,
     was_sent: bool,
+    /// Whether it was sent before it left in the value in which it is.
+    is_copy: bool,
     /// Times it left again for being overtaken.
     overtaken: u32,
     /// When it was first sent to this leader, or when that one was named again since; none before that.
@@ -134,6 +144,8 @@ enum Place {
     Answered,
     /// In flight in the value in this slot.
     Sent(u32),
+    /// It takes no effect before one of its session that is in flight does, and waits for that. [P-EARLY]
+    Held,
 }
 
 /// A value in flight, or a free slot that keeps its buffer.
@@ -147,9 +159,10 @@ struct Value {
     open: usize,
     commands: Vec<u32>,
     sent_at: Time,
-    /// Whether one of its commands was sent before, and how often one has left again for being overtaken.
-    is_copy: bool,
+    /// How often one of its commands has left again for being overtaken.
     overtaken: u32,
+    /// One of its commands that was sent once is answered: it is certain how long that took.
+    is_sampled: bool,
     deadline: Time,
     /// It was refused for want of room, or its vector died: that is a sign of life, no failure.
     no_failure: bool,
@@ -160,6 +173,8 @@ struct Value {
 /// One partition's commands that wait to be sent, and its values in flight.
 #[derive(Default, Debug)]
 struct Queue {
+    /// Those that have left or waited before, by age: of a session they are older than all others here.
+    again: BTreeMap<u64, u32>,
     commands: VecDeque<u32>,
     /// What those of them that aren't answered take in a packed value.
     bytes: usize,
@@ -171,6 +186,17 @@ struct Queue {
 }
 
 impl Queue {
+    fn first(&self) -> Option<u32> {
+        let again = self.again.first_key_value().map(|(_, command)| *command);
+        again.or_else(|| self.commands.front().copied())
+    }
+
+    fn pop(&mut self) {
+        if self.again.pop_first().is_none() {
+            self.commands.pop_front();
+        }
+    }
+
     fn add(&mut self, command: &Command) {
         self.bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
     }
@@ -197,7 +223,10 @@ pub struct Proposer {
     /// Packed values in flight by number, for a REJECT, which names the value.
     packs: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     last_number: u64,
+    last_age: u64,
     queues: Vec<Queue>,
+    /// Commands that wait for one before them in their ordered session. An older one of the session is in flight or queued.
+    held: BTreeSet<Key>,
     /// (deadline, slot, number); entries that match no open value's deadline are void.
     deadlines: BinaryHeap<Reverse<(Time, u32, u64)>>,
     scratch: Vec<u8>,
@@ -224,7 +253,9 @@ impl Proposer {
             free_values: Vec::new(),
             packs: HashMap::default(),
             last_number: 0,
+            last_age: 0,
             queues: (0..partitions).map(|_| Queue::default()).collect(),
+            held: BTreeSet::new(),
             deadlines: BinaryHeap::new(),
             scratch: Vec::new(),
             due: Vec::new(),
@@ -306,7 +337,9 @@ impl Proposer {
             (self.commands.len() - 1) as u32
         });
         vacant.insert(slot);
+        self.last_age += 1;
         let command = &mut self.commands[slot as usize];
+        command.age = self.last_age;
         command.bytes.clear();
         (command.pid, command.client, command.request) = key;
         (command.multi, command.dead) = (false, (0, 0));
@@ -333,8 +366,8 @@ impl Proposer {
 
     fn may_send(&self, pid: usize) -> bool {
         let queue = &self.queues[pid];
-        let next = queue.commands.front();
-        let stays_small = next.is_some_and(|next| !self.commands[*next as usize].multi)
+        let next = queue.first();
+        let stays_small = next.is_some_and(|next| !self.commands[next as usize].multi)
             && self.is_small(queue.bytes);
         queue.open_values < self.settings.max_open_values
             && (!stays_small || queue.small.len() < MAX_SMALL)
@@ -365,6 +398,7 @@ impl Proposer {
         value.packed = value.open > 1;
         value.sent_at = now;
         (value.no_failure, value.is_overtaken) = (false, false);
+        (value.overtaken, value.is_sampled) = (0, false);
         self.queues[pid].open_values += 1;
 
         let deployment = &self.settings.deployment;
@@ -376,13 +410,12 @@ impl Proposer {
             ..Header::new(MsgType::Request)
         };
         let mut bytes = 0;
-        (value.is_copy, value.overtaken) = (false, 0);
         self.scratch.clear();
         for &command in &value.commands {
             let command = &mut self.commands[command as usize];
             command.place = Place::Sent(slot);
             command.since.get_or_insert(now);
-            value.is_copy |= std::mem::replace(&mut command.was_sent, true);
+            command.is_copy = std::mem::replace(&mut command.was_sent, true);
             value.overtaken = value.overtaken.max(command.overtaken);
             bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
             if value.packed {
@@ -441,12 +474,20 @@ impl Proposer {
         let queue = &mut self.queues[pid];
         let gathered = &mut self.values[slot as usize].commands;
         let mut packed_len = 0;
-        while let Some(&next) = queue.commands.front() {
+        while let Some(next) = queue.first() {
             let command = &mut self.commands[next as usize];
             if command.place == Place::Answered {
                 command.place = Place::Free;
                 self.free_commands.push(next);
-                queue.commands.pop_front();
+                queue.pop();
+                continue;
+            }
+            let key = (command.pid, command.client, command.request);
+            if oldest_held(&self.held, key).is_some_and(|held| held < key) {
+                (command.place, command.since) = (Place::Held, None);
+                self.held.insert(key);
+                queue.take(command);
+                queue.pop();
                 continue;
             }
             let has_share = packed_len >= share;
@@ -457,7 +498,7 @@ impl Proposer {
             }
             gathered.push(next);
             queue.take(command);
-            queue.commands.pop_front();
+            queue.pop();
             if command.multi {
                 break;
             }
@@ -467,25 +508,70 @@ impl Proposer {
     /// The command is answered: forgets it. True the first time.
     pub fn answered(&mut self, now: Time, pid: PartitionId, client: u64, request: u64) -> bool {
         if let Some(command) = self.index.get(&(pid, client, request)) {
-            if let Place::Sent(slot) = self.commands[*command as usize].place {
-                self.learn_from_answer(now, slot);
+            let command = &self.commands[*command as usize];
+            if let Place::Sent(slot) = command.place {
+                self.learn_from_answer(now, slot, command.is_copy);
             }
         }
         self.reply(pid, client, request)
     }
 
+    /// A command of an ordered session, named by partition, client and request, took no effect, since one before it
+    /// hasn't. It waits until that one is answered. Returns whether it does from now on: a late answer may be to an
+    /// earlier copy. [P-EARLY]
+    pub fn came_too_early(&mut self, now: Time, key: (PartitionId, u64, u64)) -> bool {
+        let (pid, client, request) = key;
+        let Some(&index) = self.index.get(&key) else {
+            return false;
+        };
+        let before = (pid, client, request.wrapping_sub(1));
+        let command = &self.commands[index as usize];
+        let Place::Sent(slot) = command.place else {
+            return false;
+        };
+        if !self.index.contains_key(&before) {
+            return false;
+        }
+        self.learn_from_answer(now, slot, command.is_copy);
+        self.held.insert(key);
+        let command = &mut self.commands[index as usize];
+        // The leader lives, and has passed it on.
+        (command.place, command.since, command.overtaken) = (Place::Held, None, 0);
+        self.leave_value(slot);
+        true
+    }
+
+    /// Something of a session is answered. Of what came too early in it, the oldest may leave: two for each answer, so
+    /// that little is sent in vain where something is lost again. [P-EARLY]
+    fn release_followers(&mut self, key: Key) {
+        for _ in 0..FOLLOWERS {
+            let Some(next) = oldest_held(&self.held, key) else {
+                return;
+            };
+            self.held.remove(&next);
+            let index = self.index[&next];
+            let command = &mut self.commands[index as usize];
+            command.place = Place::Queued;
+            let queue = &mut self.queues[usize::from(next.0)];
+            queue.again.insert(command.age, index);
+            queue.add(command);
+        }
+    }
+
     /// What the answer to a command in this value tells of the time that answers take, and of values that left
     /// before this one. [P-OVERTAKEN]
-    fn learn_from_answer(&mut self, now: Time, slot: u32) {
+    fn learn_from_answer(&mut self, now: Time, slot: u32, is_copy: bool) {
         let first = self.settings.retry_after;
-        let value = &self.values[slot as usize];
+        let value = &mut self.values[slot as usize];
         // The others in it are answered at the same time.
-        if value.open < value.commands.len() {
+        let is_first = value.open == value.commands.len();
+        if !is_first && (is_copy || value.is_sampled) {
             return;
         }
+        value.is_sampled |= !is_copy;
         let (pid, number) = (usize::from(value.pid), value.number);
         let waited = now.saturating_sub(value.sent_at);
-        let (is_copy, is_overtaken) = (value.is_copy, value.is_overtaken);
+        let is_overtaken = value.is_overtaken;
         let flight = &mut self.queues[pid].flight;
         if !flight.answered(waited, first, is_copy, is_overtaken) {
             return;
@@ -520,16 +606,31 @@ impl Proposer {
             Place::Sent(value) => {
                 command.place = Place::Free;
                 self.free_commands.push(slot);
-                let number = self.values[value as usize].number;
-                queue.small.retain(|small| *small > number);
-                self.values[value as usize].open -= 1;
-                if self.values[value as usize].open == 0 {
-                    self.close(value);
-                }
+                self.leave_value(value);
+            }
+            Place::Held => {
+                command.place = Place::Free;
+                self.free_commands.push(slot);
+                self.held.remove(&(pid, client, request));
+                return true;
             }
             Place::Free | Place::Answered => unreachable!("the index holds what is outstanding"),
         }
+        if !self.held.is_empty() {
+            self.release_followers((pid, client, request));
+        }
         true
+    }
+
+    /// One of its commands is done, or waits for another one.
+    fn leave_value(&mut self, slot: u32) {
+        let value = &mut self.values[slot as usize];
+        let queue = &mut self.queues[usize::from(value.pid)];
+        queue.small.retain(|small| *small > value.number);
+        value.open -= 1;
+        if value.open == 0 {
+            self.close(slot);
+        }
     }
 
     /// Frees a value's slot.
@@ -619,7 +720,7 @@ impl Proposer {
         // An out-of-order answer may belong to an earlier copy of a command that was sent again and
         // executed since, so it must not end the command. [P-AGAIN]
         match answer[0] {
-            STATUS_OUT_OF_ORDER => return false,
+            STATUS_OUT_OF_ORDER => return self.came_too_early(now, (pid, client, request)),
             STATUS_DEAD => return self.vector_died(now, (pid, client, request), &answer[1..]),
             _ => {}
         }
@@ -763,15 +864,15 @@ impl Proposer {
         self.flush(now, out);
     }
 
-    /// Takes values, in the order in which they were sent, out of flight and puts their unanswered commands back in
-    /// front of the queue.
+    /// Takes values out of flight and puts their unanswered commands back in front of the queue, in the order in which
+    /// they were submitted: what of an ordered session left before an older one of it would come too early. [P-AGAIN]
     fn requeue(&mut self, now: Time, due: &mut Vec<(u64, u32)>) {
         while let Some((_, slot)) = due.pop() {
             let commands = std::mem::take(&mut self.values[slot as usize].commands);
             let value = &self.values[slot as usize];
             let (no_failure, is_overtaken) = (value.no_failure, value.is_overtaken);
             let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)];
-            for &index in commands.iter().rev() {
+            for &index in &commands {
                 let command = &mut self.commands[index as usize];
                 if command.place == Place::Sent(slot) {
                     command.place = Place::Queued;
@@ -780,7 +881,7 @@ impl Proposer {
                     command.since = command.since.filter(|_| !no_failure);
                     let sent_for = now.saturating_sub(command.since.unwrap_or(now));
                     self.needs_leader |= sent_for >= self.settings.ask_after;
-                    queue.commands.push_front(index);
+                    queue.again.insert(command.age, index);
                     queue.add(command);
                 }
             }
@@ -835,6 +936,12 @@ impl Proposer {
             self.deadlines.pop();
         }
     }
+}
+
+/// The oldest of this one's session that waits for another one.
+fn oldest_held(held: &BTreeSet<Key>, (pid, client, _): Key) -> Option<Key> {
+    let of_session = (pid, client, 0)..=(pid, client, u64::MAX);
+    held.range(of_session).next().copied()
 }
 
 /// Whether a (deadline, slot, number) is an open value's.

@@ -295,6 +295,120 @@ fn out_of_order_is_no_answer() {
     assert_eq!(answers.len(), 1);
 }
 
+/// The (client, request) of all that a tick sends.
+fn leaves(proposer: &mut Proposer, now: Time) -> Vec<(u64, u64)> {
+    tick(proposer, now).iter().flat_map(commands).collect()
+}
+
+fn too_early(proposer: &mut Proposer, now: Time, request: u64) -> Verdict {
+    let header = reply_to(0, 5, request);
+    let (verdict, answers) = step(proposer, now, header, &[STATUS_OUT_OF_ORDER]);
+    assert!(answers.is_empty());
+    verdict
+}
+
+/// Of an ordered session, where the first value was lost. [P-EARLY]
+#[test]
+fn what_came_too_early_waits_for_the_commands_before_it() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=5 {
+        proposer.submit(0, 5, request, &[b'x'; 70]).unwrap();
+    }
+    assert_eq!(flush(&mut proposer, 0).len(), 5);
+    // Each is too early, so it was decided, and what left before it was lost.
+    for request in 2..=5 {
+        assert_eq!(too_early(&mut proposer, 10, request), Verdict::Changed);
+    }
+    assert_eq!(leaves(&mut proposer, 10), [(5, 1)]);
+    // A further one of the session would come too early, too; one of another session wouldn't.
+    proposer.submit(0, 5, 6, b"x").unwrap();
+    proposer.submit(0, 6, 1, b"x").unwrap();
+    assert_eq!(leaves(&mut proposer, 11), [(6, 1)]);
+    // Repeated, it changes nothing.
+    let unexpected = Verdict::Dropped(Reason::Unexpected);
+    assert_eq!(too_early(&mut proposer, 12, 5), unexpected);
+    // Whatever may be lost meanwhile, they aren't.
+    assert_eq!(leaves(&mut proposer, LATE), [(5, 1)]);
+    for (request, followers) in [
+        (1, &[2, 3][..]),
+        (2, &[4, 5]),
+        (3, &[6]),
+        (4, &[]),
+        (5, &[]),
+    ] {
+        // An answer to the first copy, which is late by an hour.
+        if request > 1 {
+            assert_eq!(too_early(&mut proposer, LATE, request), unexpected);
+        }
+        let (_, answers) = step(&mut proposer, LATE, reply_to(0, 5, request), &[0]);
+        assert_eq!(answers.len(), 1);
+        let again: Vec<_> = leaves(&mut proposer, LATE);
+        let again: Vec<_> = again.iter().filter(|c| c.0 == 5).map(|c| c.1).collect();
+        assert_eq!(again, followers, "after {request}");
+    }
+    assert!(proposer.reply(0, 5, 6) && proposer.reply(0, 6, 1));
+    assert_eq!((proposer.outstanding(), proposer.open_values()), (0, 0));
+    assert_eq!(proposer.next_deadline(), None);
+}
+
+/// The caller may give up any of them. [P-EARLY]
+#[test]
+fn what_waits_for_a_command_that_is_given_up_waits_no_longer() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=4 {
+        proposer.submit(0, 5, request, &[b'x'; 70]).unwrap();
+    }
+    flush(&mut proposer, 0);
+    for request in 2..=4 {
+        let _ = too_early(&mut proposer, 10, request);
+    }
+    assert!(proposer.reply(0, 5, 3) && proposer.reply(0, 5, 1));
+    assert_eq!(leaves(&mut proposer, 10), [(5, 2), (5, 4)]);
+}
+
+/// Otherwise all that follows them in their session would come too early again. [P-AGAIN]
+#[test]
+fn what_leaves_again_leaves_in_the_order_in_which_it_was_submitted() {
+    let mut proposer = Proposer::new(settings());
+    for request in 1..=4 {
+        proposer.submit(0, 5, request, &[b'x'; 70]).unwrap();
+    }
+    flush(&mut proposer, 0);
+    let due = proposer.next_deadline().unwrap();
+    assert_eq!(leaves(&mut proposer, due).len(), 1, "alone");
+    proposer.submit(0, 6, 1, &[b'x'; 70]).unwrap();
+    flush(&mut proposer, due);
+    let (_, answers) = step(&mut proposer, due + 10, reply_to(0, 6, 1), &[0]);
+    assert_eq!(answers.len(), 1);
+    // The copy, too, although it left last.
+    let again = leaves(&mut proposer, due + 10);
+    assert_eq!(again, [(5, 1), (5, 2), (5, 3), (5, 4)]);
+}
+
+/// The wait doubles until something that was sent once is answered, also beside copies. [P-WAIT]
+#[test]
+fn a_command_that_was_sent_once_shows_how_long_answers_take_also_beside_copies() {
+    let mut proposer = Proposer::new(settings());
+    proposer.submit(0, 5, 1, b"x").unwrap();
+    flush(&mut proposer, 0);
+    for _ in 0..4 {
+        let due = proposer.next_deadline().unwrap();
+        assert_eq!(leaves(&mut proposer, due), [(5, 1)]);
+    }
+    let mut now = proposer.next_deadline().unwrap();
+    proposer.submit(0, 5, 2, b"x").unwrap();
+    assert_eq!(leaves(&mut proposer, now), [(5, 1), (5, 2)]);
+    for request in 1..=2 {
+        let header = reply_to(0, 5, request);
+        assert_eq!(step(&mut proposer, now + 100, header, &[0]).1.len(), 1);
+    }
+    now += 100;
+    proposer.submit(0, 5, 3, b"x").unwrap();
+    flush(&mut proposer, now);
+    let wait = proposer.next_deadline().unwrap() - now;
+    assert!(wait <= RETRY + RETRY / 2, "{wait}");
+}
+
 /// All replicas say that a vector is dead, and a late one says it again. [V-DEAD]
 #[test]
 fn a_dead_vector_costs_one_further_request() {
