@@ -1418,6 +1418,57 @@ fn a_crowd_hears_the_leader_alone() {
     assert_eq!(acks, vec![end; opens.len()]);
 }
 
+/// What is answered between two crowds is acknowledged, also by a follower that hears of the second one alone. [N-CROWD]
+#[test]
+fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
+    const CLIENTS: u64 = 8;
+    let mut c = Cluster::<Disk>::begun(9);
+    c.go_on(5 * MS);
+    let (now, slot) = (c.now(), c.sequencer.next(0));
+    let of_all = |c: &mut Cluster<Disk>, request: u64| -> Vec<_> {
+        let ask = |n: u64| match request {
+            0 => {
+                let open = open(false, 4, at_port(n as u16)).to_bytes();
+                stamped(c, Flags::NONE, 10 + n, 0, &open)
+            }
+            _ => stamped(c, Flags::NONE, (slot + n) << 16, request, &command(request)),
+        };
+        (1..=CLIENTS).map(ask).collect()
+    };
+    let prepares = |c: &mut Cluster<Disk>, now| {
+        let mut out = Out::default();
+        let leader = c.hosts[0].worker.as_mut().unwrap();
+        leader.tick(now, &mut out).unwrap();
+        sent(&out, MsgType::SyncPrepare)
+    };
+    let mut follower = of_all(&mut c, 0);
+    let (begins, header) = sent(&batch(&mut c, 0, now, &follower), MsgType::SyncPrepare);
+    assert!(!header.vrnd.is_none());
+    follower.push(begins);
+    let (prepared, _) = sent(&batch(&mut c, 1, now, &follower), MsgType::SyncRep);
+    batch(&mut c, 0, now, &[prepared]);
+
+    // It is over, what all ask next is answered at once, and they are a crowd again. The word that the first one is over
+    // is lost.
+    let now = now + 20 * MS;
+    let alone = stamped(&mut c, Flags::NONE, (slot + 1) << 16, 1, &command(1));
+    let out = batch(&mut c, 0, now, std::slice::from_ref(&alone));
+    assert!(sent(&out, MsgType::SyncPrepare).1.vrnd.is_none());
+    let asked = of_all(&mut c, 2);
+    let out = batch(&mut c, 0, now, &asked);
+    assert_eq!(out.replies.len(), asked.len());
+    assert!(out.replies.iter().all(|reply| reply.basis.is_some()));
+    let now = now + 2 * MS;
+    let (next, header) = prepares(&mut c, now);
+    assert!(header.vrnd.is_none(), "nobody has heard of the end");
+    let out = batch(&mut c, 1, now, &[&[alone], &asked[..], &[next]].concat());
+    assert_eq!(out.acks.len() as u64, CLIENTS);
+    let (prepared, _) = sent(&out, MsgType::SyncRep);
+    batch(&mut c, 0, now, &[prepared]);
+    let (_, header) = prepares(&mut c, now + 2 * MS);
+    assert!(!header.vrnd.is_none(), "the second crowd");
+}
+
 /// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens; and
 /// asks for what it doesn't know of a session that a packet is of. [Q-RETIRE] [O-LATER]
 #[test]

@@ -93,13 +93,17 @@ impl Replica {
         if h.inst > self.ready() {
             return Err(Reason::Unexpected);
         }
-        self.say_crowd(h);
+        let vrnd = match is_of_crowd(h) && self.may_say_crowd() {
+            true => h.vrnd,
+            false => Round::NONE,
+        };
+        self.say_crowd(h.inst, !vrnd.is_none());
         self.duty.told_stable = self.stable;
         self.duty.prepared = self.duty.prepared.max(h.inst);
         self.duty.sync_at = now;
         let header = Header {
             inst: h.inst,
-            vrnd: h.vrnd,
+            vrnd,
             ..self.header(MsgType::SyncPrepare, self.view)
         };
         self.broadcast(header, packet.value, out);
@@ -110,16 +114,24 @@ impl Replica {
     /// What it executes while it says that many clients wait is answered once it is stable, and so is what it has then
     /// below the point at which it first says that they don't. A word about an earlier point than the last one is old.
     /// [N-CROWD]
-    fn say_crowd(&mut self, h: &Header) {
-        if h.inst < self.duty.prepared {
+    fn say_crowd(&mut self, inst: Instance, is_crowd: bool) {
+        if inst < self.duty.prepared {
             return;
         }
         let before = self.duty.held_below;
-        self.duty.held_below = match is_of_crowd(h) {
+        self.duty.held_below = match is_crowd {
             true => Instance::MAX,
-            false => before.min(h.inst),
+            false => before.min(inst),
         };
         self.counts.crowds += u64::from(self.duty.held_below > before);
+    }
+
+    /// Whoever hears of the next crowd before it hears that the last one is over acknowledges nothing between them. So that
+    /// one begins once f others have answered a word about a point behind the end, since none of these was of a crowd. [N-CROWD]
+    fn may_say_crowd(&self) -> bool {
+        let held_below = self.duty.held_below;
+        let is_first = held_below == 0;
+        is_first || held_below == Instance::MAX || self.by_f(|peer| peer.synced) > held_below
     }
 
     pub(super) fn sync_rep(
