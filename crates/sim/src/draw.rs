@@ -91,6 +91,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         durable: rng.chance(400_000),
         checkpoint_every: rng.between(2, u64::from(slots / 4)) as u16,
         session_window: *rng.pick(&[2, 4, 16, 64]),
+        ordered_values: ordered_values(seed),
         drift: *rng.pick(&[0, 50, 1_000, 5_000]),
         batch: *rng.pick(&[1, 1, 2, 8]),
         answers_wait: answers_wait(seed),
@@ -102,6 +103,11 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
 /// Drawn apart, so that plans without learners are what they would be if there were no such nodes.
 fn learners(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6c65_6172_6e65_7273).pick(&[0, 0, 1, 2])
+}
+
+/// Drawn apart as well.
+fn ordered_values(seed: u64) -> u8 {
+    *Rng::new(seed ^ 0x6f72_6465_7265_6420).pick(&[1, 4])
 }
 
 /// Drawn apart as well. Each order has half of the seeds.

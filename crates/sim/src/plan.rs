@@ -50,6 +50,8 @@ pub struct Scenario {
     pub checkpoint_every: u16,
     /// Replies that a session records.
     pub session_window: u16,
+    /// Values that an ordered session has in flight at most. [S-ORDERED]
+    pub ordered_values: u8,
     /// Largest deviation of a clock, in parts per million.
     pub drift: u32,
     /// Packets that a worker takes before it answers, at most.
@@ -78,6 +80,7 @@ impl Default for Scenario {
             durable: false,
             checkpoint_every: 8,
             session_window: 16,
+            ordered_values: 1,
             drift: 0,
             batch: 1,
             answers_wait: false,

@@ -48,6 +48,8 @@ struct Session {
     waiting: VecDeque<Wish>,
     /// One that is longer than a value, on its way.
     large: Option<Large>,
+    /// What was sent last has to be answered first. [S-ORDERED]
+    has_alone: bool,
     /// For a mutation: the last one before it.
     earlier: Vec<u8>,
 }
@@ -135,8 +137,7 @@ pub struct ClientHost {
     pub host: Host,
     ordered: bool,
     role: Option<Proposer>,
-    /// Session operations go past the commands of an ordered session, of which only one is in
-    /// flight at a time.
+    /// Session operations go past commands, of which only so many values are in flight at a time.
     operations: Option<Proposer>,
     sessions: Vec<Session>,
     alarm: Alarm,
@@ -200,7 +201,10 @@ impl ClientHost {
             retry_after: 5 * MILLISECOND,
             ask_after: 30 * MILLISECOND,
             nonce: world.rng.nonce(),
-            max_open_values: if self.ordered { 1 } else { 4 },
+            max_open_values: match self.ordered {
+                true => world.scenario.ordered_values.into(),
+                false => 4,
+            },
         };
         self.role = Some(Proposer::new(settings));
         if world.is_ordered() {
@@ -262,19 +266,24 @@ impl ClientHost {
             return;
         };
         let window = u64::from(world.scenario.session_window);
-        while !session.waiting.is_empty() {
+        loop {
             let oldest = session.outstanding.keys().next().copied();
             let request = session.next_request;
             if oldest.is_some_and(|oldest| request >= oldest + window) {
                 break;
             }
-            // One at a time; an ordered session executes nothing beside it.
-            let is_large = session.waiting.front().is_some_and(Wish::is_large);
-            let has_large = session.large.is_some();
-            if is_large && has_large || self.ordered && (has_large || is_large && oldest.is_some())
-            {
+            let Some(next) = session.waiting.front() else {
+                break;
+            };
+            // One at a time. In an ordered session it is in flight alone, as is what spans partitions. [S-ORDERED]
+            let (is_large, has_large) = (next.is_large(), session.large.is_some());
+            let is_spanning = matches!(next, Wish::Spanning { .. });
+            let is_alone = is_large || is_spanning && world.scenario.ordered_values > 1;
+            let may_go = !self.ordered || oldest.is_none() || !is_alone && !session.has_alone;
+            if is_large && has_large || !may_go {
                 break;
             }
+            session.has_alone = is_alone;
             let Some(wish) = session.waiting.pop_front() else {
                 break;
             };

@@ -196,7 +196,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -237,6 +237,11 @@ const FIELDS: [Field; 17] = [
         "session-window",
         |s| s.session_window.into(),
         |s, v| s.session_window = v as u16,
+    ),
+    (
+        "ordered-values",
+        |s| s.ordered_values.into(),
+        |s, v| s.ordered_values = v as u8,
     ),
     ("drift", |s| s.drift.into(), |s, v| s.drift = v as u32),
     ("batch", |s| s.batch.into(), |s, v| s.batch = v as u8),

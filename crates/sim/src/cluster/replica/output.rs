@@ -163,7 +163,9 @@ impl<G: Protocol> ReplicaHost<G> {
         // A read is answered by itself.
         let is_read = |reply: &Reply| reply.request >= READS;
         let one = |reply: &Reply| (reply.to, view(reply), is_read(reply));
-        for reply in replies.iter().filter(|reply| reply.basis.is_some()) {
+        // What came too early is answered once more when it takes effect. [P-EARLY]
+        let counts = |r: &&Reply| r.basis.is_some() && r.bytes[0] != Status::OutOfOrder as u8;
+        for reply in replies.iter().filter(counts) {
             let of = (pid as u16, reply.client, reply.request);
             if let Some(command) = world.requests.get(&of) {
                 world.promises.answers(*command, world.queue.now());
