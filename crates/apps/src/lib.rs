@@ -7,6 +7,7 @@ pub use replica::{Application, Error};
 
 mod contents;
 pub mod echo;
+mod generations;
 pub mod glob;
 mod keys;
 mod known;

@@ -4,102 +4,94 @@
 //! Most reads are of keys that were read before. A store would search its sorted list of what was written last for each
 //! of them, which takes longer than all else that a GET costs.
 
+use crate::generations::{Generation, Generations};
 use crate::keys::Keys;
 
-/// Memory for both generations together, roughly.
-const MAX_BYTES: usize = 64 << 20;
 /// Longer values aren't kept: one of them would take the place of many.
 const MAX_LEN: usize = 512;
 
-/// A bounded part of what the store holds. What is read stays; when a generation is full, the one before it goes.
+/// A bounded part of what the store holds.
 #[derive(Default)]
-pub(crate) struct RecentValues {
-    young: Generation,
-    old: Generation,
-}
+pub(crate) struct RecentValues(Generations<Values>);
 
 impl RecentValues {
     /// The value of a key, if it is here.
     pub fn get(&mut self, key: &[u8]) -> Option<&[u8]> {
-        if let Some(place) = self.young.keys.get(key) {
-            return Some(self.young.value(place));
-        }
-        let place = self.old.keys.get(key)?;
-        let value = self.old.value(place).to_vec();
-        self.insert(key, &value);
-        Some(self.young.value(self.young.keys.get(key)?))
+        self.0.get(key)
     }
 
     /// Takes up what was read.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) {
-        if value.len() > MAX_LEN {
-            return;
+        if value.len() <= MAX_LEN {
+            self.0.insert(key, value);
         }
-        if self.young.size() > MAX_BYTES / 2 {
-            std::mem::swap(&mut self.young, &mut self.old);
-            self.young.clear();
-        }
-        self.young.insert(key, value);
     }
 
     /// The store holds another value of this key. What isn't read isn't taken up.
     pub fn replace(&mut self, key: &[u8], value: &[u8]) {
-        let is_here = self.young.has(key) || self.old.has(key);
-        match is_here && value.len() <= MAX_LEN {
-            true => self.insert(key, value),
-            false if is_here => self.remove(key),
+        match self.0.has(key) {
+            true if value.len() <= MAX_LEN => self.insert(key, value),
+            true => self.remove(key),
             false => {}
         }
     }
 
     pub fn remove(&mut self, key: &[u8]) {
-        self.young.keys.remove(key);
-        self.old.keys.remove(key);
+        self.0.remove(key);
     }
 }
 
 #[derive(Default)]
-struct Generation {
+struct Values {
     keys: Keys<Place>,
-    values: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
-/// Where a value lies in its generation.
+/// Where a value lies.
 #[derive(Clone, Copy, Default)]
 struct Place {
     start: u32,
     len: u32,
 }
 
-impl Generation {
-    fn size(&self) -> usize {
-        self.keys.size() + self.values.len()
-    }
+impl Generation for Values {
+    type Value = [u8];
+    type Place = Place;
 
-    fn has(&self, key: &[u8]) -> bool {
-        self.keys.get(key).is_some()
+    fn find(&self, key: &[u8]) -> Option<Place> {
+        self.keys.get(key)
     }
 
     fn value(&self, place: Place) -> &[u8] {
-        &self.values[place.start as usize..][..place.len as usize]
+        &self.bytes[place.start as usize..][..place.len as usize]
     }
 
-    fn insert(&mut self, key: &[u8], value: &[u8]) {
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Place {
         let len = value.len() as u32;
         let start = match self.keys.get(key) {
             Some(place) if len <= place.len => place.start,
             _ => {
-                self.values.resize(self.values.len() + value.len(), 0);
-                self.values.len() as u32 - len
+                self.bytes.resize(self.bytes.len() + value.len(), 0);
+                self.bytes.len() as u32 - len
             }
         };
-        self.values[start as usize..][..value.len()].copy_from_slice(value);
-        self.keys.insert(key, Place { start, len });
+        self.bytes[start as usize..][..value.len()].copy_from_slice(value);
+        let place = Place { start, len };
+        self.keys.insert(key, place);
+        place
     }
 
-    fn clear(&mut self) {
-        self.keys.clear(MAX_BYTES);
-        self.values.clear();
+    fn remove(&mut self, key: &[u8]) {
+        self.keys.remove(key);
+    }
+
+    fn size(&self) -> usize {
+        self.keys.size() + self.bytes.len()
+    }
+
+    fn clear(&mut self, keep: usize) {
+        self.keys.clear(keep);
+        self.bytes.clear();
     }
 }
 
@@ -108,6 +100,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::generations::MAX_BYTES;
 
     #[test]
     fn what_is_here_is_what_the_store_holds_and_what_is_read_stays() {
@@ -142,11 +135,10 @@ mod tests {
                 recent.insert(b"read", b"often");
             }
             assert_eq!(recent.get(b"read"), Some(&b"often"[..]));
-            assert!(recent.young.size() + recent.old.size() < MAX_BYTES + MAX_BYTES / 4);
+            let [young, old] = recent.0.sizes();
+            assert!(young + old < MAX_BYTES + MAX_BYTES / 4);
         }
-        assert!(
-            found > 20_000 && recent.old.size() > MAX_BYTES / 4,
-            "{found}"
-        );
+        let [_, old] = recent.0.sizes();
+        assert!(found > 20_000 && old > MAX_BYTES / 4, "{found}");
     }
 }

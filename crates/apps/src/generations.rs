@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A bounded part of something large, by keys: what is used stays, and the rest goes, without a list of who was used when.
+//!
+//! There are two generations. What is used goes into the young one; when that is full, the old one goes as a whole, and
+//! the young one takes its place.
+
+/// Memory for both together, roughly.
+pub(crate) const MAX_BYTES: usize = 64 << 20;
+
+/// What is kept of some keys.
+pub(crate) trait Generation: Default {
+    /// Of a key.
+    type Value: ?Sized + ToOwned;
+    /// Where that lies.
+    type Place: Copy;
+
+    fn find(&self, key: &[u8]) -> Option<Self::Place>;
+    fn value(&self, place: Self::Place) -> &Self::Value;
+    /// Adds a key, or gives one that is there another value.
+    fn insert(&mut self, key: &[u8], value: &Self::Value) -> Self::Place;
+    fn remove(&mut self, key: &[u8]);
+    /// Memory in use, roughly.
+    fn size(&self) -> usize;
+    /// Takes all keys out, and keeps the memory for the next ones unless that is more than `keep` bytes.
+    fn clear(&mut self, keep: usize);
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Generations<G> {
+    young: G,
+    old: G,
+}
+
+impl<G: Generation> Generations<G> {
+    /// What is kept of a key, which stays for as long again.
+    pub fn get(&mut self, key: &[u8]) -> Option<&G::Value> {
+        if let Some(place) = self.young.find(key) {
+            return Some(self.young.value(place));
+        }
+        // Making room for it may drop it.
+        let place = self.old.find(key)?;
+        let value = self.old.value(place).to_owned();
+        let place = self.insert(key, std::borrow::Borrow::borrow(&value));
+        Some(self.young.value(place))
+    }
+
+    /// Whether a key is here. That isn't a use of it.
+    pub fn has(&self, key: &[u8]) -> bool {
+        self.young.find(key).is_some() || self.old.find(key).is_some()
+    }
+
+    /// Takes a key up, or gives it another value.
+    pub fn insert(&mut self, key: &[u8], value: &G::Value) -> G::Place {
+        if self.young.size() > MAX_BYTES / 2 {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear(MAX_BYTES);
+        }
+        self.young.insert(key, value)
+    }
+
+    pub fn remove(&mut self, key: &[u8]) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
+    /// Of the young one, and of the old one.
+    #[cfg(test)]
+    pub fn sizes(&self) -> [usize; 2] {
+        [self.young.size(), self.old.size()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Keys;
+
+    #[test]
+    fn what_is_removed_is_gone_and_what_is_used_stays() {
+        let mut keys = Generations::<Keys<()>>::default();
+        let key = |n: usize| format!("{n:0100}").into_bytes();
+        // More than two generations hold.
+        let count = 3 * MAX_BYTES / 2 / 100;
+        for n in 0..count {
+            keys.insert(&key(n), &());
+            assert!(keys.get(&key(7.min(n))).is_some());
+        }
+        assert!(keys.sizes().iter().sum::<usize>() <= MAX_BYTES + MAX_BYTES / 8);
+        assert!(!keys.has(&key(8)) && keys.get(&key(8)).is_none());
+        // The first one lies in both generations, the last one in the young one.
+        for n in [7, count - 1] {
+            assert!(keys.has(&key(n)));
+            keys.remove(&key(n));
+            assert!(!keys.has(&key(n)) && keys.get(&key(n)).is_none());
+        }
+    }
+}
