@@ -9,6 +9,8 @@ use local_cluster::Error;
 use measure::catch_up::{Measured, Phase, Settings, measure};
 use serde_json::{Value, json};
 
+use super::seconds::seconds;
+
 /// Options of `wirepaxos bench catch-up`.
 #[derive(Args)]
 pub struct Options {
@@ -25,8 +27,8 @@ pub struct Options {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     outstanding: u16,
     /// Seconds that the load runs alone, before
-    #[arg(long, default_value_t = 10)]
-    seconds: u64,
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    seconds: Duration,
     /// Where the data lies; it needs room for ten times the state
     #[arg(long)]
     data: Option<PathBuf>,
@@ -42,7 +44,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         mib: options.mib,
         mib_per_s: options.rate,
         outstanding: options.outstanding.into(),
-        calm: Duration::from_secs(options.seconds),
+        calm: options.seconds,
         data: options.data.clone().unwrap_or_else(std::env::temp_dir),
     };
     let measured = measure(&settings, |what| {

@@ -2,12 +2,16 @@
 //! `wirepaxos bench chain`: leader, three acceptors and learners as XDP programs at real links, driven
 //! by the kernel, with a callback in user space.
 
+use std::time::Duration;
+
 use clap::Args;
 use local_cluster::Error;
 use measure::stats::{least, median, most};
 use measure::xdp::VALUE_LEN;
 use measure::xdp::chain::{self, Run};
 use serde_json::json;
+
+use super::seconds::seconds;
 
 /// Options of `wirepaxos bench chain`.
 #[derive(Args)]
@@ -16,8 +20,8 @@ pub struct Options {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
     /// Seconds for each run
-    #[arg(long, default_value_t = 2.0)]
-    seconds: f64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
     /// Runs
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
@@ -50,7 +54,7 @@ fn measure(options: &Options, signs: bool) -> Result<(), Error> {
     let measured = chain::chain(&chain::Options {
         replicas: options.replicas as usize,
         runs: options.runs as usize,
-        seconds: options.seconds.clamp(0.1, 600.0),
+        seconds: options.seconds.as_secs_f64(),
         cpus: cpus.clone(),
         signs,
     })

@@ -12,6 +12,7 @@ use node::cluster_file::Plane;
 use serde_json::Value;
 
 use super::lines;
+use super::seconds::seconds;
 use crate::arguments::plane_of_node;
 
 /// Options of `wirepaxos bench e2e`.
@@ -56,8 +57,8 @@ pub struct Options {
     independent: u16,
     /// Seconds to measure each load, after half a second of warming up; with a store at least until
     /// every replica has filled a memtable
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    seconds: Duration,
     /// Don't wait for full memtables: the figures are then of memory, faster than a store stays
     #[arg(long)]
     short: bool,
@@ -367,7 +368,7 @@ impl Options {
                 true => Home::All,
                 false => Home::One,
             },
-            time: Duration::from_secs(self.seconds),
+            time: self.seconds,
             until_full: self.app != "echo" && !self.short,
             durable: self.durable,
             allow_ram_disk: self.allow_ram_disk,

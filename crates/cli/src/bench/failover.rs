@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::e2e::in_thread;
 use super::lines::tenths;
+use super::seconds::seconds;
 
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
@@ -36,8 +37,8 @@ pub struct Options {
     #[arg(long, default_value = "echo")]
     app: String,
     /// Seconds that the load goes on after the event
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
-    seconds: u64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -85,7 +86,7 @@ impl Options {
                 suspect_after: self.suspect_after,
             },
             outstanding: self.outstanding,
-            after: Duration::from_secs(self.seconds),
+            after: self.seconds,
         }
     }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::e2e::{Contenders, contenders, in_thread};
 use super::lines;
+use super::seconds::seconds;
 
 /// Options of `wirepaxos bench loss`.
 #[derive(Args)]
@@ -39,8 +40,8 @@ pub struct Options {
     #[arg(long, default_value_t = 3)]
     replicas: usize,
     /// Seconds to measure each rate, after half a second of warming up
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -72,7 +73,7 @@ fn measure(options: &Options, contender: Contender) -> Result<Vec<Value>, Error>
         with_faults: true,
         replicas: options.replicas,
         unpacked: options.unpacked,
-        time: Duration::from_secs(options.seconds),
+        time: options.seconds,
         ..Settings::usual(contender)
     };
     let bench = Bench::start(settings.clone())?;

@@ -12,6 +12,7 @@ mod memory;
 mod peer;
 mod roles;
 mod scale;
+mod seconds;
 mod stub_followers;
 mod unreplicated;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos bench roles`: what one message costs a role, on each plane.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use local_cluster::Error;
 use measure::roles::{AtLinks, dpdk, p4, tag, udp, xdp};
@@ -8,6 +10,8 @@ use measure::stats::{median, quantile};
 use measure::xdp::several::{Several, Shared};
 use measure::xdp::{VALUE_LEN, live};
 use serde_json::{Value, json};
+
+use super::seconds::seconds;
 
 /// P4xos (TNET 2020), Table I: latency inside the device; Table II: messages a second. The devices
 /// are the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
@@ -49,8 +53,8 @@ pub struct Options {
     #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
     plane: Plane,
     /// Seconds for each role, spread over the runs
-    #[arg(long, default_value_t = 2.5)]
-    seconds: f64,
+    #[arg(long, default_value = "2.5", value_parser = seconds)]
+    seconds: Duration,
     /// Runs; what is reported is their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
@@ -65,7 +69,7 @@ pub struct Options {
 /// Measures leader, acceptor, learner, sequencer, receiver and, as the bare path, forwarding alone.
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
-    let seconds = options.seconds.clamp(0.1, 600.0) / options.runs as f64;
+    let seconds = options.seconds.as_secs_f64() / options.runs as f64;
     let (mut in_kernel, mut at_ports, mut in_switch) = (Vec::new(), Vec::new(), Vec::new());
     match options.plane {
         Plane::Udp => {}

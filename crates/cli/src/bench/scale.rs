@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::e2e::{Contenders, contenders, in_thread};
 use super::lines;
+use super::seconds::seconds;
 
 /// Options of `wirepaxos bench scale`.
 #[derive(Args)]
@@ -34,8 +35,8 @@ pub struct Options {
     #[arg(long)]
     unpacked: bool,
     /// Seconds to measure, after half a second of warming up
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    #[arg(long, default_value = "2", value_parser = seconds)]
+    seconds: Duration,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -82,7 +83,7 @@ impl Options {
             acceptors: replicas,
             stub_followers: contender == Contender::NoPaxos && replicas > whole,
             unpacked: self.unpacked,
-            time: Duration::from_secs(self.seconds),
+            time: self.seconds,
             ..Settings::usual(contender)
         }
     }
