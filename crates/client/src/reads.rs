@@ -9,6 +9,9 @@ use paxos::wire::value::packed_items;
 use paxos::{Deployment, Flags, Header, MsgType, NodeId, Packet, PartitionId, Time};
 use replica::{Gathered, Gathering, Piece, Status, is_read_number, read_number};
 
+/// The longest waiting time is the first one doubled so often, as with commands.
+const MAX_DOUBLINGS: usize = 5;
+
 /// How new what a read shows has to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freshness {
@@ -104,7 +107,10 @@ impl Reads {
             else {
                 continue;
             };
-            read.again_at = now.saturating_add(self.patience);
+            // Each is given as long as the others. Who is overloaded is asked less and less often.
+            let rounds = read.tries / replicas.len().max(1);
+            let patience = self.patience.saturating_mul(1 << rounds.min(MAX_DOUBLINGS));
+            read.again_at = now.saturating_add(patience);
             self.next_look = self.next_look.min(read.again_at);
             let header = Header {
                 cluster,
@@ -311,16 +317,20 @@ mod tests {
 
     /// [B-CLIENT]
     #[test]
-    fn who_hears_nothing_from_anybody_asks_about_its_session() {
+    fn who_hears_nothing_from_anybody_asks_more_and_more_rarely_and_about_its_session() {
         let mut reads = reads();
         let number = reads.push((0, SESSION), b"GET", Freshness::Latest);
-        let mut asked = Vec::new();
-        for n in 0..6 {
-            asked.extend(sent(&mut reads, n * PATIENCE).iter().map(|s| s.0));
-            let silent = reads.tick((n + 1) * PATIENCE);
-            assert_eq!(silent.is_empty(), n < 5, "{n}");
+        let mut now = 0;
+        for n in 0..24 {
+            let asked = sent(&mut reads, now);
+            assert_eq!(asked, [([1, 2, 0][n % 3], number, 0)]);
+            let next = reads.next_deadline().unwrap();
+            let doublings = [0, 1, 2, 3, 4, 5, 5, 5][n / 3];
+            assert_eq!(next - now, PATIENCE << doublings, "{n}");
+            assert!(reads.tick(next - 1).is_empty() && sent(&mut reads, next - 1).is_empty());
+            now = next;
+            assert_eq!(reads.tick(now).is_empty(), n % 6 != 5, "{n}");
         }
-        assert_eq!(asked, [1, 2, 0, 1, 2, 0]);
         assert!(reads.give_up(1).is_empty());
         assert_eq!(reads.give_up(0), [number]);
         assert_eq!(reads.next_deadline(), None);
