@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which replica answers a client. [S-HOME]
 
-use paxos::{NodeId, Time};
+use paxos::{NodeId, PartitionId, Time};
 
 /// Which replicas answer a request when it is first executed. A retry is answered by all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,15 +22,21 @@ pub(crate) struct HomeOfSessions {
     id: NodeId,
     /// To whom it may go over.
     candidates: Vec<NodeId>,
-    /// Since when others have given first answers, and the home none.
-    silent_since: Option<Time>,
+    /// By partition: since when others have given first answers, and the home none.
+    silent_since: Vec<Option<Time>>,
     /// It may be silent for so long.
     patience: Time,
 }
 
 impl HomeOfSessions {
     /// `random` chooses one of `replicas`, where that is asked for.
-    pub fn new(home: Home, replicas: Vec<NodeId>, random: u64, patience: Time) -> HomeOfSessions {
+    pub fn new(
+        home: Home,
+        replicas: Vec<NodeId>,
+        partitions: u16,
+        random: u64,
+        patience: Time,
+    ) -> HomeOfSessions {
         let (id, candidates) = match home {
             Home::One => {
                 let at = random % replicas.len().max(1) as u64;
@@ -42,7 +48,7 @@ impl HomeOfSessions {
         HomeOfSessions {
             id,
             candidates,
-            silent_since: None,
+            silent_since: vec![None; usize::from(partitions)],
             patience,
         }
     }
@@ -52,16 +58,20 @@ impl HomeOfSessions {
         self.id
     }
 
-    /// A replica was the first one to answer a request. Says whether it is the home from now on. That a single
-    /// retry is answered by another one first says little, since all answer it.
-    pub fn answered(&mut self, now: Time, by: NodeId) -> bool {
+    /// A replica was the first one to answer a request to a partition. Says whether it is the home from now on. That a
+    /// single retry is answered by another one first says little, since all answer it. One that catches up in one partition may
+    /// well answer in the others.
+    pub fn answered(&mut self, now: Time, pid: PartitionId, by: NodeId) -> bool {
+        let Some(silent_since) = self.silent_since.get_mut(usize::from(pid)) else {
+            return false;
+        };
         if by == self.id {
-            self.silent_since = None;
+            *silent_since = None;
         } else if self.candidates.contains(&by) {
-            let since = *self.silent_since.get_or_insert(now);
+            let since = *silent_since.get_or_insert(now);
             if now.saturating_sub(since) >= self.patience {
                 self.id = by;
-                self.silent_since = None;
+                self.silent_since.fill(None);
                 return true;
             }
         }
@@ -77,7 +87,7 @@ mod tests {
     const PATIENCE: Time = 50;
 
     fn of(home: Home, random: u64) -> HomeOfSessions {
-        HomeOfSessions::new(home, REPLICAS.to_vec(), random, PATIENCE)
+        HomeOfSessions::new(home, REPLICAS.to_vec(), 2, random, PATIENCE)
     }
 
     #[test]
@@ -90,24 +100,33 @@ mod tests {
     #[test]
     fn a_home_that_stays_silent_while_another_one_answers_is_left() {
         let mut home = of(Home::One, 0);
-        assert!(!home.answered(1_000, 32));
-        assert!(!home.answered(1_049, 33));
-        assert!(home.answered(1_050, 33));
+        assert!(!home.answered(1_000, 0, 32));
+        assert!(!home.answered(1_049, 0, 33));
+        assert!(home.answered(1_050, 0, 33));
         assert_eq!(home.id(), 33);
         // The next one is silent from its own first silence on.
-        assert!(!home.answered(1_051, 32));
-        assert!(!home.answered(1_100, 32));
-        assert!(home.answered(1_101, 32));
+        assert!(!home.answered(1_051, 0, 32));
+        assert!(!home.answered(1_100, 0, 32));
+        assert!(home.answered(1_101, 0, 32));
     }
 
     #[test]
     fn a_home_that_answers_now_and_then_stays() {
         let mut home = of(Home::One, 0);
         for at in (0..1_000).step_by(40) {
-            assert!(!home.answered(at, 32));
-            assert!(!home.answered(at + 30, 31));
+            assert!(!home.answered(at, 0, 32));
+            assert!(!home.answered(at + 30, 0, 31));
         }
         assert_eq!(home.id(), 31);
+    }
+
+    #[test]
+    fn a_home_that_is_silent_in_one_partition_is_left_although_it_answers_in_another() {
+        let mut home = of(Home::One, 0);
+        assert!(!home.answered(1_000, 1, 32));
+        assert!(!home.answered(1_030, 0, 31));
+        assert!(home.answered(1_050, 1, 32));
+        assert_eq!(home.id(), 32);
     }
 
     #[test]
@@ -115,7 +134,7 @@ mod tests {
         for (home, by) in [(Home::One, 99), (Home::Of(31), 32), (Home::All, 32)] {
             let mut home = of(home, 0);
             let before = home.id();
-            assert!((0..10).all(|at| !home.answered(at * PATIENCE, by)));
+            assert!((0..10).all(|at| !home.answered(at * PATIENCE, 0, by)));
             assert_eq!(home.id(), before);
         }
     }

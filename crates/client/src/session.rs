@@ -241,7 +241,7 @@ impl Client {
             // Its leader answers, whoever that is.
             Protocol::NoPaxos => Home::All,
         };
-        let home = HomeOfSessions::new(home, replicas, nonce, retry_after);
+        let home = HomeOfSessions::new(home, replicas, deployment.partitions, nonce, retry_after);
         let reads = (protocol == Protocol::Paxos).then(|| {
             let replicas = cluster.replicas(group).into_iter().cloned().collect();
             Reads::new(
@@ -627,7 +627,7 @@ impl Client {
                         lost = (status == Status::UnknownSession).then_some(pid).or(lost);
                         return;
                     }
-                    has_moved |= home.answered(now, replica);
+                    has_moved |= home.answered(now, pid, replica);
                     let Some(request) = session.answered_request(number, status) else {
                         return;
                     };
