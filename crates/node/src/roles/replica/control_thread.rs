@@ -104,19 +104,17 @@ impl Controlled for ReplicaControl<'_> {
 
     /// What the workers ask for.
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
-        self.woken.drain();
-        while let Ok(ask) = self.asked.try_recv() {
-            match ask {
-                Ask::Lane(epoch) => self.wants_lane(epoch),
-                Ask::Incarnation => self.wants_incarnation(),
-                // A worker asks no more often than is good.
-                Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
-                Ask::NewEpoch => self.ask_for_new_epoch(),
-                Ask::Report(message) => self.sender.send_to_controller(&message),
-                Ask::Failed => self.stop.request(),
+        let mut rung = true;
+        loop {
+            self.woken.wake_up(rung);
+            while let Ok(ask) = self.asked.try_recv() {
+                self.grant(ask, control);
             }
+            if self.woken.fall_asleep() {
+                return Ok(true);
+            }
+            rung = false;
         }
-        Ok(true)
     }
 
     /// Sends the questions that are due.
@@ -251,6 +249,18 @@ impl Controlled for ReplicaControl<'_> {
 }
 
 impl ReplicaControl<'_> {
+    fn grant(&mut self, ask: Ask, control: &mut ControlLoop<'_>) {
+        match ask {
+            Ask::Lane(epoch) => self.wants_lane(epoch),
+            Ask::Incarnation => self.wants_incarnation(),
+            // A worker asks no more often than is good.
+            Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
+            Ask::NewEpoch => self.ask_for_new_epoch(),
+            Ask::Report(message) => self.sender.send_to_controller(&message),
+            Ask::Failed => self.stop.request(),
+        }
+    }
+
     fn wants_lane(&mut self, epoch: Epoch) {
         match self.numbers.lane {
             Some((of, lane)) if of == epoch => self.give_all(|| Job::Lane { epoch, lane }),

@@ -97,6 +97,8 @@ impl<G: Followed> Crew<G> {
     pub fn enter(self, door: &Door<'_>) -> Result<Working, Error> {
         let (tell, result) = mpsc::channel();
         self.tell_local_sessions();
+        // It looks for jobs in each turn, so nobody needs to wake it.
+        self.woken.wake_up(false);
         door.enter(Box::new(Seated { crew: self, tell }))?;
         Ok(Working::Seated(result))
     }
@@ -190,24 +192,21 @@ impl<G: Followed> Crew<G> {
             .iter_mut()
             .filter_map(|w| w.stays_awake().then_some(()))
             .count();
-        let timeout = match awake {
-            0 => workers
+        let timeout = match awake == 0 && self.woken.fall_asleep() {
+            true => workers
                 .iter()
                 .map(WorkerThread::due_in)
                 .min()
-                .unwrap_or(IDLE_WAIT),
-            _ => Duration::ZERO,
+                .map_or(IDLE_WAIT, |due| due.min(IDLE_WAIT)),
+            false => Duration::ZERO,
         };
         let own = [self.woken.as_fd(), self.stop.as_fd()];
         let fds = own
             .into_iter()
             .chain(workers.iter().filter_map(WorkerThread::as_fd));
-        let arrived = self.spinner.wait_for(fds, Some(timeout.min(IDLE_WAIT)))?;
+        let arrived = self.spinner.wait_for(fds, Some(timeout))?;
         workers.iter().for_each(WorkerThread::wake_up);
-        let woken = arrived.has(0);
-        if woken {
-            self.woken.drain();
-        }
+        let woken = self.woken.wake_up(arrived.has(0));
         Ok(Round {
             arrived,
             everyone: woken || awake == 0 && arrived.none(),
@@ -222,14 +221,10 @@ struct Seated<G> {
 }
 
 impl<G: Followed> Polled for Seated<G> {
-    fn turn(&mut self, messages: bool) -> Result<Turn, Error> {
+    fn turn(&mut self, _: bool) -> Result<Turn, Error> {
         let crew = &mut self.crew;
         if crew.stop.is_requested() || crew.workers.is_empty() {
             return Ok(Turn::Ended);
-        }
-        // It looks for jobs in each turn, so nobody needs to wake it.
-        if messages {
-            crew.woken.drain();
         }
         match crew.poll() {
             true => Ok(Turn::Busy),
