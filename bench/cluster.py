@@ -11,30 +11,37 @@ import sys
 import time
 
 PATIENCE = 60
+# Behind a node's first port, which those of further partitions follow.
+CONTROL, REDIS = 64, 65
 SET = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
+
+
+def port(at):
+    """The first one of a node."""
+    return 7000 + 100 * at
 
 
 class Cluster:
     """Nodes of a cluster on loopback, in an address of its own."""
 
-    def __init__(self, program, directory, application, replicas):
-        self.program, self.directory, self.application = program, directory, application
+    def __init__(self, program, directory, application, replicas, partitions=1):
+        self.program, self.directory, self.application, self.partitions = program, directory, application, partitions
         self.host = f"127.{random.randint(64, 127)}.{random.randint(0, 255)}.{random.randint(1, 254)}"
         roles = ["controller", "leader"] + ["acceptor"] * 3 + ["replica"] * replicas
         self.nodes = [(f"{role}-{at}", role) for at, role in enumerate(roles, start=1)]
-        self.ports = [7002 + 10 * at for at, (_, role) in enumerate(self.nodes) if role == "replica"]
+        self.ports = [port(at) + REDIS for at, (_, role) in enumerate(self.nodes) if role == "replica"]
         self.file = directory / "cluster.toml"
         self.file.write_text(self.text())
         self.processes = {}
 
     def text(self):
         text = f'cluster = "{random.getrandbits(32) | 1:08x}"\ndata = "data"\n\n[[group]]\nid = 0\napplication = "{self.application}"\n'
+        text += f"partitions = {self.partitions}\n"
         for at, (name, role) in enumerate(self.nodes):
-            port = 7000 + 10 * at
             text += f'\n[[node]]\nname = "{name}"\nid = {at + 1}\nrole = "{role}"\n'
-            text += f'address = "{self.host}:{port}"\ncontrol = "{self.host}:{port + 1}"\n'
+            text += f'address = "{self.host}:{port(at)}"\ncontrol = "{self.host}:{port(at) + CONTROL}"\n'
             if role == "replica":
-                text += f'redis = "{self.host}:{port + 2}"\n'
+                text += f'redis = "{self.host}:{port(at) + REDIS}"\n'
         return text
 
     def __enter__(self):
