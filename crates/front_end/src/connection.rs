@@ -137,6 +137,8 @@ pub(crate) struct Connection {
     is_postponed: bool,
     output: Vec<u8>,
     sent: usize,
+    /// Nothing of what came last has begun to wait for the log.
+    is_new: bool,
     /// The client sends no more; what has arrived is executed.
     end_of_input: bool,
     /// Nothing more is executed.
@@ -166,6 +168,7 @@ impl Connection {
             is_postponed: false,
             output: Vec::new(),
             sent: 0,
+            is_new: false,
             end_of_input: false,
             ended: false,
         }
@@ -182,6 +185,7 @@ impl Connection {
 
     pub fn feed(&mut self, bytes: &[u8]) {
         self.client.heard = Instant::now();
+        self.is_new = true;
         self.input.extend_from_slice(bytes);
     }
 
@@ -355,6 +359,7 @@ impl Connection {
                     partitions,
                     alone,
                     reads,
+                    follows: !std::mem::take(&mut self.is_new),
                     once,
                     bytes,
                 });
@@ -435,6 +440,7 @@ impl Connection {
             partitions: waiting.partitions,
             alone: false,
             reads,
+            follows: false,
             once: None,
             bytes,
         });
@@ -1043,6 +1049,11 @@ impl Connection {
             self.slot_bytes -= bytes.len();
             self.slots.pop_front();
         }
+    }
+
+    /// Whether something waits for what is under way to be answered, and came together with it.
+    pub fn has_followers(&self) -> bool {
+        self.waiting.front().is_some_and(|next| next.follows)
     }
 
     pub fn pending_output(&self) -> &[u8] {

@@ -32,6 +32,8 @@ pub(crate) struct Logged {
     pub alone: bool,
     /// Whether it may be answered without the log.
     pub reads: bool,
+    /// Whether it came together with the command before it.
+    pub follows: bool,
     /// Whose session it goes to, if that isn't the connection's.
     pub once: Option<Once>,
     pub bytes: Vec<u8>,

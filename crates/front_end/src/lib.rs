@@ -17,6 +17,7 @@ mod commands;
 mod connection;
 mod cursor;
 mod handshakes;
+mod held;
 mod info;
 mod keys;
 mod lane;

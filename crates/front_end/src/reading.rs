@@ -134,6 +134,7 @@ mod tests {
             partitions: Partitions::one(pid),
             alone: false,
             reads: true,
+            follows: false,
             once: None,
             bytes: vec![0; 3],
         }

@@ -29,6 +29,7 @@ use crate::clients::{Ask, Listed, Pause, Silence};
 use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
+use crate::held::{Held, Hold};
 use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
@@ -119,6 +120,8 @@ struct Peer {
     readable: bool,
     /// The client sends no more than what is in the socket.
     is_closing: bool,
+    /// Of answers that wait for others.
+    hold: Hold,
     /// What the server has counted as its memory.
     memory: usize,
 }
@@ -161,6 +164,7 @@ struct Server<P> {
     names: Names,
     reads: ReadQueue,
     census: Census,
+    held: Held,
     mailbox: Mailbox,
     shared: Shared,
     /// What all connections keep in memory.
@@ -226,6 +230,7 @@ impl<P: Plane> Server<P> {
             names: Names::default(),
             reads: ReadQueue::new(partitions),
             census: Census::new(partitions),
+            held: Held::default(),
             mailbox,
             shared: Shared {
                 partitions,
@@ -292,6 +297,7 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
+            self.write_held();
             self.shared.waits.borrow_mut().tick(Instant::now());
             self.act_on_waits();
             self.go_on_after_pause();
@@ -325,7 +331,11 @@ impl<P: Plane> Server<P> {
         let waits = waits.map(|at| at.saturating_duration_since(now));
         let pause = self.shared.pause.borrow().deadline();
         let pause = pause.map(|at| at.saturating_duration_since(now));
-        let all = [retry, accept, idle, stop, census, handshake, waits, pause];
+        let held = self.held.next_deadline();
+        let held = held.map(|at| at.saturating_duration_since(now));
+        let all = [
+            retry, accept, idle, stop, census, handshake, waits, pause, held,
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -405,6 +415,7 @@ impl<P: Plane> Server<P> {
             stream: Some(Stream::new(stream, session)),
             readable: true,
             is_closing: false,
+            hold: Hold::default(),
             memory: 0,
         }));
         self.begin_handshake(index);
@@ -490,8 +501,11 @@ impl<P: Plane> Server<P> {
             peer.connection.run(&self.shared);
             while self.tell_of_clients(index) {}
             self.propose(index);
+            let wrote = !self.keeps_answers(index) && {
+                let peer = self.peers[index].as_mut().expect("still there");
+                peer.write()
+            };
             let peer = self.peers[index].as_mut().expect("still there");
-            let wrote = peer.write();
             if peer.connection.answer_bytes() > peer.connection.output_limit(&self.shared) {
                 Metrics::add(&self.shared.metrics.output_limit_reached);
                 peer.abandon();
@@ -509,6 +523,29 @@ impl<P: Plane> Server<P> {
             }
         }
         self.again.push(index);
+    }
+
+    /// Whether its answers wait for others.
+    fn keeps_answers(&mut self, index: usize) -> bool {
+        let peer = self.peers[index].as_mut().expect("a connection");
+        let (connection, client) = (&peer.connection, peer.connection.client.id);
+        let has_room = connection.answer_bytes() <= connection.output_limit(&self.shared);
+        if !connection.has_followers() || !has_room {
+            peer.hold = Hold::default();
+            return false;
+        }
+        let (whose, now) = (Waiter { index, client }, Instant::now());
+        let bytes = connection.pending_output().len();
+        self.held.keeps(&mut peer.hold, whose, now, bytes)
+    }
+
+    fn write_held(&mut self) {
+        let now = Instant::now();
+        while let Some(waiter) = self.held.take_due(now) {
+            if peer_of(&mut self.peers, waiter).is_some() {
+                self.pump(waiter.index);
+            }
+        }
     }
 
     fn remove(&mut self, index: usize) {

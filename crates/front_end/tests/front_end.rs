@@ -305,6 +305,24 @@ fn what_goes_to_another_partition_waits_for_what_was_sent_before() {
     other.ask(&["GET", "bar"], "$1\r\n1\r\n");
 }
 
+/// It waits for others to the same client, but not for good.
+#[test]
+fn an_answer_leaves_although_what_was_sent_behind_it_is_stuck() {
+    let cluster = Cluster::start_over("held-back", Faults::default(), 4, Order::Connection);
+    let mut c = cluster.connect();
+    for key in KEYS {
+        c.ask(&["SET", key, "0"], "+OK\r\n");
+    }
+    // Nothing gets through to bar's, so hello waits to be sent.
+    cluster.cut_off.store(1 << 1, Relaxed);
+    c.send(&KEYS.map(|key| request(&["SET", key, "1"])).concat());
+    c.expect("+OK\r\n");
+    let mut other = cluster.connect();
+    other.ask(&["MGET", "foo", "hello"], "*2\r\n$1\r\n1\r\n$1\r\n0\r\n");
+    cluster.cut_off.store(0, Relaxed);
+    c.expect("+OK\r\n+OK\r\n");
+}
+
 #[test]
 fn partitions_are_under_way_at_once_if_order_is_by_key_and_answers_leave_in_order() {
     let cluster = Cluster::start_over("by-key", Faults::default(), 4, Order::Key);

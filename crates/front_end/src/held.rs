@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers that wait for others to the same client.
+//!
+//! To write to a client's socket takes longer than all else that is done for an answer. Where the commands of a pipeline wait
+//! for one another, as they do over several partitions, their answers come one by one. So those that are there wait while
+//! commands that came together with these are still to be sent, but for a moment only: nobody knows whether the client waits
+//! for all of them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::names::Waiter;
+
+/// No answer waits for longer, but for the grain of the clock by which the front end sleeps.
+const LONGEST: Duration = Duration::from_millis(1);
+/// So many bytes are worth being written by themselves.
+const ENOUGH_BYTES: usize = 16 << 10;
+
+/// Until when the answers of one connection wait, if they do.
+#[derive(Default)]
+pub(crate) struct Hold(Option<Instant>);
+
+/// The connections whose answers wait.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// In order, as all wait for the same time.
+    due: VecDeque<(Instant, Waiter)>,
+}
+
+impl Held {
+    /// Whether these bytes of answers stay for the next ones. Who waits is among those that are [due](Self::take_due) one
+    /// day.
+    pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
+        let is_over = hold.0.is_some_and(|until| until <= now);
+        if is_over || bytes == 0 || bytes >= ENOUGH_BYTES {
+            *hold = Hold::default();
+            return false;
+        }
+        if hold.0.is_none() {
+            let until = now + LONGEST;
+            hold.0 = Some(until);
+            self.due.push_back((until, whose));
+        }
+        true
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.due.front().map(|(at, _)| *at)
+    }
+
+    /// The next one that has waited for long enough; its answers may have left since.
+    pub fn take_due(&mut self, now: Instant) -> Option<Waiter> {
+        let (_, whose) = *self.due.front().filter(|(at, _)| *at <= now)?;
+        self.due.pop_front();
+        Some(whose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_wait_but_only_for_a_moment_and_not_if_they_are_long() {
+        let now = Instant::now();
+        let [first, second] = [1, 2].map(|client| Waiter { index: 7, client });
+        let (mut held, mut holds) = (Held::default(), [Hold::default(), Hold::default()]);
+        let mut keeps = |held: &mut Held, whose: Waiter, after, bytes| {
+            let hold = &mut holds[whose.client as usize - 1];
+            held.keeps(hold, whose, now + after, bytes)
+        };
+        let soon = LONGEST / 2;
+        assert!(!keeps(&mut held, first, soon, 0), "there are none");
+        assert!(!keeps(&mut held, first, soon, ENOUGH_BYTES));
+        assert!(held.next_deadline().is_none());
+        assert!(keeps(&mut held, first, Duration::ZERO, 5));
+        assert!(keeps(&mut held, second, soon, 5) && keeps(&mut held, first, soon, 10));
+        assert!(held.next_deadline() == Some(now + LONGEST));
+        assert!(held.take_due(now + soon).is_none());
+        assert!(held.take_due(now + LONGEST) == Some(first));
+        assert!(
+            !keeps(&mut held, first, LONGEST, 10),
+            "since the first ones"
+        );
+        assert!(keeps(&mut held, first, LONGEST, 5), "the next ones");
+        assert!(held.take_due(now + LONGEST).is_none());
+        assert!(held.take_due(now + soon + LONGEST) == Some(second));
+        assert!(held.take_due(now + 2 * LONGEST) == Some(first));
+        assert!(held.next_deadline().is_none());
+    }
+}
