@@ -128,6 +128,8 @@ struct Command {
     is_copy: bool,
     /// Times it left again for being overtaken.
     overtaken: u32,
+    /// The value in which it left before it did so.
+    first: u64,
     /// When it was first sent to this leader, or when that one was named again since; none before that.
     since: Option<Time>,
     place: Place,
@@ -161,6 +163,9 @@ struct Value {
     sent_at: Time,
     /// How often one of its commands has left again for being overtaken.
     overtaken: u32,
+    /// Its answer shows that values before this one are lost: itself, or the first in which one of its commands left
+    /// that has left again for being overtaken.
+    overtakes: u64,
     /// One of its commands that was sent once is answered: it is certain how long that took.
     is_sampled: bool,
     deadline: Time,
@@ -398,7 +403,7 @@ impl Proposer {
         value.packed = value.open > 1;
         value.sent_at = now;
         (value.no_failure, value.is_overtaken) = (false, false);
-        (value.overtaken, value.is_sampled) = (0, false);
+        (value.overtaken, value.overtakes, value.is_sampled) = (0, value.number, false);
         self.queues[pid].open_values += 1;
 
         let deployment = &self.settings.deployment;
@@ -417,6 +422,11 @@ impl Proposer {
             command.since.get_or_insert(now);
             command.is_copy = std::mem::replace(&mut command.was_sent, true);
             value.overtaken = value.overtaken.max(command.overtaken);
+            match command.overtaken {
+                0 => command.first = value.number,
+                // The answer may be to that one. Whoever took it for this one's would take all between them for lost.
+                _ => value.overtakes = value.overtakes.min(command.first),
+            }
             bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
             if value.packed {
                 let item = PackedItem {
@@ -569,14 +579,14 @@ impl Proposer {
             return;
         }
         value.is_sampled |= !is_copy;
-        let (pid, number) = (usize::from(value.pid), value.number);
+        let (pid, overtakes) = (usize::from(value.pid), value.overtakes);
         let waited = now.saturating_sub(value.sent_at);
         let is_overtaken = value.is_overtaken;
         let flight = &mut self.queues[pid].flight;
         if !flight.answered(waited, first, is_copy, is_overtaken) {
             return;
         }
-        while let Some((earlier, slot)) = self.queues[pid].flight.overtaken_by(number) {
+        while let Some((earlier, slot)) = self.queues[pid].flight.overtaken_by(overtakes) {
             let value = &mut self.values[slot as usize];
             if value.number != earlier {
                 continue;

@@ -17,7 +17,7 @@ const MILLISECOND: Time = 1_000 * MICROSECOND;
 const RETRY: Time = 20 * MILLISECOND;
 /// Of a packet, one way.
 const WAY: Time = 50 * MICROSECOND;
-/// For which the log executes a value.
+/// For which the log executes a value where nothing else is said.
 const SERVICE: Time = 20 * MICROSECOND;
 /// Requests of a session in flight, counted from the oldest without an answer.
 const WINDOW: u64 = 64;
@@ -60,6 +60,8 @@ struct Session {
 struct World {
     rng: Rng,
     faults: Faults,
+    /// For which the log executes a value.
+    service: Time,
     commands: u64,
     proposer: Proposer,
     sessions: BTreeMap<u64, Session>,
@@ -90,6 +92,7 @@ impl World {
         World {
             rng: Rng::new(seed),
             faults,
+            service: SERVICE,
             commands,
             proposer,
             sessions: (1..=sessions).map(|id| (id, Session::default())).collect(),
@@ -182,7 +185,7 @@ impl World {
     }
 
     fn arrives(&mut self, header: &Header, value: &[u8]) {
-        self.free_at = self.now.max(self.free_at) + SERVICE;
+        self.free_at = self.now.max(self.free_at) + self.service;
         let mut answers = Vec::new();
         for (client, request) in commands(header, value) {
             let session = self.sessions.get_mut(&client).unwrap();
@@ -253,5 +256,21 @@ fn a_lost_value_costs_an_ordered_session_a_few_round_trips() {
             assert!(takes < 200 * MILLISECOND, "{takes} ns, seed {seed}");
             assert!(copies < 3 * sessions * COMMANDS, "{copies}, seed {seed}");
         }
+    }
+}
+
+/// Nothing is lost, so hardly anything leaves twice. [P-OVERTAKEN] [P-WAIT]
+#[test]
+fn what_a_slow_log_answers_late_is_not_taken_for_lost() {
+    const COMMANDS: u64 = 1_200;
+    for (sessions, ms) in [1, 8].into_iter().flat_map(|n| [(n, 1), (n, 3), (n, 10)]) {
+        let mut world = World::new(7, sessions, COMMANDS, Faults::default());
+        world.service = ms * MILLISECOND;
+        world.run();
+        let (sent, all) = (world.sent, sessions * COMMANDS);
+        assert!(
+            5 * sent < 6 * all,
+            "{sent} of {all}, {sessions} sessions, {ms} ms"
+        );
     }
 }
