@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::e2e::in_thread;
 use super::lines::tenths;
-use super::seconds::seconds;
+use super::seconds::seconds_within;
 
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, default_value = "echo")]
     app: String,
     /// Seconds that the load goes on after the event
-    #[arg(long, default_value = "2", value_parser = seconds)]
+    #[arg(long, default_value = "2", value_parser = |text: &str| seconds_within(1.0..=60.0, text))]
     seconds: Duration,
     /// Print one JSON object a line
     #[arg(long)]

@@ -4,14 +4,17 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-const RANGE: RangeInclusive<f64> = 0.1..=3600.0;
-
-/// Of a command line.
+/// Of a command line, where nothing speaks for narrower bounds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| RANGE.contains(seconds));
+    seconds_within(0.1..=3600.0, text)
+}
+
+/// Of a command line, within these bounds.
+pub fn seconds_within(bounds: RangeInclusive<f64>, text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| bounds.contains(seconds));
     let seconds = seconds.ok_or_else(|| {
-        let (least, most) = RANGE.into_inner();
-        format!("take {least} to {most} seconds, such as 2 or 0.5")
+        let (least, most) = bounds.into_inner();
+        format!("take {least} to {most} seconds, such as 2 or 1.5")
     })?;
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -33,7 +36,7 @@ mod tests {
         }
         for wrong in ["0", "0.09", "3601", "-1", "NaN", "inf", "", "1s", "two"] {
             let why = shown(wrong).unwrap_err();
-            assert_eq!(why, "take 0.1 to 3600 seconds, such as 2 or 0.5", "{wrong}");
+            assert_eq!(why, "take 0.1 to 3600 seconds, such as 2 or 1.5", "{wrong}");
         }
     }
 }
