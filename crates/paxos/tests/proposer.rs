@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::outbox::Sent;
 use paxos::proposer::{Refused, STATUS_DEAD, STATUS_OUT_OF_ORDER};
-use paxos::wire::value::{PackedItem, Rejection, Vector, append_packed, packed_items};
+use paxos::wire::value::{PackedItem, Vector, append_packed, packed_items};
 use paxos::{
     Deployment, Flags, Header, MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason,
     Round, Time, To, Verdict,
 };
 use test_world::Rng;
+use test_world::cluster::refused;
 
 const NONCE: u64 = 99;
 const RETRY: Time = 1000;
@@ -86,20 +87,6 @@ fn commands((header, value): &(Header, Vec<u8>)) -> Vec<(u64, u64)> {
     } else {
         vec![(header.client, header.request)]
     }
-}
-
-fn reject(of: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN]) {
-    let header = Header {
-        msgtype: MsgType::Reject,
-        flags: Flags::NONE,
-        ..*of
-    };
-    let rejection = Rejection {
-        reason,
-        round: Round::NONE,
-        trim: 0,
-    };
-    (header, rejection.emit())
 }
 
 fn reply_to(pid: PartitionId, client: u64, request: u64) -> Header {
@@ -484,7 +471,7 @@ fn a_full_window_is_tried_again_soon_and_is_no_failure() {
     proposer.submit(0, 5, 2, b"x").unwrap();
     let sent = flush(&mut proposer, 0);
     for _ in 0..20 {
-        let (header, value) = reject(&sent[0].0, Reason::Window);
+        let (header, value) = refused(&sent[0].0, Reason::Window);
         assert_eq!(step(&mut proposer, 0, header, &value).0, Verdict::Changed);
     }
     let soon = proposer.next_deadline().unwrap();
@@ -492,7 +479,7 @@ fn a_full_window_is_tried_again_soon_and_is_no_failure() {
     let again = tick(&mut proposer, soon);
     assert_eq!(commands(&again[0]), [(5, 1), (5, 2)]);
     // A late one names the value that is no more.
-    let (header, value) = reject(&sent[0].0, Reason::Window);
+    let (header, value) = refused(&sent[0].0, Reason::Window);
     let late = step(&mut proposer, soon, header, &value).0;
     assert_eq!(late, Verdict::Dropped(Reason::Unexpected));
     assert!(!proposer.needs_leader());
@@ -505,7 +492,7 @@ fn waiting_for_the_window_never_asks_for_a_leader() {
     let mut sent = flush(&mut proposer, 0);
     for _ in 0..20 {
         let now = proposer.next_deadline().unwrap() - 1;
-        let (header, value) = reject(&sent[0].0, Reason::Window);
+        let (header, value) = refused(&sent[0].0, Reason::Window);
         let _ = step(&mut proposer, now, header, &value);
         sent = tick(&mut proposer, now + RETRY);
         assert_eq!(commands(&sent[0]), [(5, 1)]);
@@ -528,7 +515,7 @@ fn a_leader_that_is_named_again_gets_at_once_what_it_has_refused() {
     proposer.leader_confirmed(now, &mut out);
     assert!(requests(out).is_empty() && !proposer.needs_leader());
     assert_eq!(proposer.next_deadline(), due);
-    let (header, value) = reject(&sent[0].0, Reason::NotLeader);
+    let (header, value) = refused(&sent[0].0, Reason::NotLeader);
     assert_eq!(step(&mut proposer, now, header, &value).0, Verdict::Changed);
     for leaves in [true, false] {
         let mut out = Sent::default();
@@ -547,11 +534,11 @@ fn who_does_not_lead_says_so() {
         client: 6,
         ..sent[0].0
     };
-    let (header, value) = reject(&stranger, Reason::NotLeader);
+    let (header, value) = refused(&stranger, Reason::NotLeader);
     let verdict = step(&mut proposer, 0, header, &value).0;
     assert_eq!(verdict, Verdict::Dropped(Reason::Unexpected));
     assert!(!proposer.needs_leader());
-    let (header, value) = reject(&sent[0].0, Reason::NotLeader);
+    let (header, value) = refused(&sent[0].0, Reason::NotLeader);
     assert_eq!(step(&mut proposer, 0, header, &value).0, Verdict::Changed);
     assert!(proposer.needs_leader());
     assert_eq!(proposer.outstanding(), 1);

@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::outbox::Sent;
 use paxos::proposer::STATUS_OUT_OF_ORDER;
-use paxos::wire::value::{PackedItem, Rejection, append_packed, packed_items};
-use paxos::{
-    Deployment, Flags, Header, MsgType, Packet, Proposer, ProposerSettings, Reason, Round, Time,
-};
+use paxos::wire::value::{PackedItem, append_packed, packed_items};
+use paxos::{Deployment, Flags, Header, MsgType, Packet, Proposer, ProposerSettings, Reason, Time};
 use test_world::Rng;
+use test_world::cluster::refused;
 
 const MICROSECOND: Time = 1_000;
 const MILLISECOND: Time = 1_000 * MICROSECOND;
@@ -169,19 +168,9 @@ impl World {
     }
 
     fn refuse(&mut self, header: &Header) {
-        let rejection = Rejection {
-            reason: Reason::Window,
-            round: Round::NONE,
-            trim: 0,
-        };
-        let header = Header {
-            msgtype: MsgType::Reject,
-            flags: Flags::NONE,
-            value_len: Rejection::LEN as u16,
-            ..*header
-        };
-        let rejection = rejection.emit().to_vec();
-        self.at(self.now + 2 * WAY, Event::Returns(header, rejection));
+        let (header, rejection) = refused(header, Reason::Window);
+        let returns = Event::Returns(header, rejection.to_vec());
+        self.at(self.now + 2 * WAY, returns);
     }
 
     fn arrives(&mut self, header: &Header, value: &[u8]) {

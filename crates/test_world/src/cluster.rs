@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to be survived.
 
-use paxos::wire::value::RangeReport;
+use paxos::wire::value::{RangeReport, Rejection};
 use paxos::{
-    Configuration, Deployment, Enable, Epoch, GroupId, Header, Instance, Member, MsgType, NodeId,
-    Program, Round,
+    Configuration, Deployment, Enable, Epoch, Flags, GroupId, Header, Instance, Member, MsgType,
+    NodeId, Program, Reason, Round,
 };
 
 /// Its number.
@@ -56,6 +56,21 @@ pub fn configuration(epoch: Epoch) -> Configuration {
         replicas: REPLICAS.into(),
         g: 1,
     }
+}
+
+/// The REJECT of a message, for a reason that needs no more said.
+pub fn refused(message: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN]) {
+    let header = Header {
+        msgtype: MsgType::Reject,
+        flags: Flags::NONE,
+        ..*message
+    };
+    let rejection = Rejection {
+        reason,
+        round: Round::NONE,
+        trim: 0,
+    };
+    (header, rejection.emit())
 }
 
 /// What an acceptor answers to a QUERY for a whole partition, of which it has trimmed nothing: header and value.

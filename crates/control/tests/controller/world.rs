@@ -7,7 +7,7 @@ use control::{
 };
 use paxos::acceptor::Start;
 use paxos::outbox::Sent;
-use paxos::wire::value::{ProbeReport, RangeReport, Rejection};
+use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
     Acceptor, Deployment, Epoch, Flags, GroupId, Header, Instance, MsgType, NodeId, Outbox, Packet,
     Reason, Round, Time, To,
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use test_world::Arrival;
-use test_world::cluster;
+use test_world::cluster::{self, refused};
 pub use test_world::cluster::{ACCEPTORS, CONTROLLER, GROUP, LEADERS, REPLICAS};
 use test_world::network::Rates;
 use test_world::queue::MILLISECOND;
@@ -408,7 +408,7 @@ impl World {
             let (header, value) = replica.answer(&question);
             self.reply(arrival, header, &value);
         } else if self.refused_as_conflict && is_range && ACCEPTORS.contains(&arrival.to) {
-            let (header, value) = conflict(&question);
+            let (header, value) = refused(&question, Reason::Conflict);
             self.reply(arrival, header, &value);
         } else {
             let _ = self.net.deliver(arrival);
@@ -619,20 +619,6 @@ impl Replica {
         };
         (header, report.emit())
     }
-}
-
-fn conflict(question: &Header) -> (Header, [u8; Rejection::LEN]) {
-    let rejection = Rejection {
-        reason: Reason::Conflict,
-        round: Round::NONE,
-        trim: 0,
-    };
-    let header = Header {
-        msgtype: MsgType::Reject,
-        flags: Flags::NONE,
-        ..*question
-    };
-    (header, rejection.emit())
 }
 
 pub fn deployment(node: NodeId) -> Deployment {

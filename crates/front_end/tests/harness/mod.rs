@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use apps::{Application, Share, kv};
 use front_end::{FrontEnd, Mailbox, Order, Plane, Reads, Settings};
 use paxos::read::is_for_reads;
-use paxos::wire::value::{Rejection, Vector};
+use paxos::wire::value::Vector;
 use paxos::{
     Configuration, Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet,
     PartitionId, Reason, Round, To,
@@ -28,7 +28,7 @@ use replica::{
     AnsweredReads, AskedReads, EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker, slot,
 };
 use test_world::Rng;
-use test_world::cluster::range_answer;
+use test_world::cluster::{range_answer, refused};
 
 /// How the network between front end and log behaves; each out of 100.
 #[derive(Clone, Copy, Default)]
@@ -463,17 +463,8 @@ impl Log {
 
     fn reject(&mut self, datagram: &[u8]) {
         let packet = Packet::parse(datagram).unwrap();
-        let rejection = Rejection {
-            reason: Reason::Window,
-            round: Round::NONE,
-            trim: 0,
-        };
-        let header = Header {
-            msgtype: MsgType::Reject,
-            flags: Flags::NONE,
-            ..packet.header
-        };
-        let _ = self.socket.send(&header.datagram(&rejection.emit()));
+        let (header, rejection) = refused(&packet.header, Reason::Window);
+        let _ = self.socket.send(&header.datagram(&rejection));
     }
 
     fn decide(&mut self, datagram: &[u8]) {
