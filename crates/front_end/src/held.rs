@@ -28,8 +28,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Whether these bytes of answers stay for the next ones. Who waits is among those that are [due](Self::take_due) one
-    /// day.
+    /// Whether a connection's answers, of so many bytes, stay until others have joined them. If so the connection is named
+    /// by [`take_due`](Self::take_due) when they have waited for long enough.
     pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
         let is_over = hold.0.is_some_and(|until| until <= now);
         if is_over || bytes == 0 || bytes >= ENOUGH_BYTES {

@@ -297,8 +297,9 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
-            self.write_held();
-            self.shared.waits.borrow_mut().tick(Instant::now());
+            let now = Instant::now();
+            self.write_held(now);
+            self.shared.waits.borrow_mut().tick(now);
             self.act_on_waits();
             self.go_on_after_pause();
             self.end_late_handshakes();
@@ -501,11 +502,9 @@ impl<P: Plane> Server<P> {
             peer.connection.run(&self.shared);
             while self.tell_of_clients(index) {}
             self.propose(index);
-            let wrote = !self.keeps_answers(index) && {
-                let peer = self.peers[index].as_mut().expect("still there");
-                peer.write()
-            };
+            let keeps_answers = self.keeps_answers(index);
             let peer = self.peers[index].as_mut().expect("still there");
+            let wrote = !keeps_answers && peer.write();
             if peer.connection.answer_bytes() > peer.connection.output_limit(&self.shared) {
                 Metrics::add(&self.shared.metrics.output_limit_reached);
                 peer.abandon();
@@ -539,8 +538,8 @@ impl<P: Plane> Server<P> {
         self.held.keeps(&mut peer.hold, whose, now, bytes)
     }
 
-    fn write_held(&mut self) {
-        let now = Instant::now();
+    /// Writes what has waited for others for long enough.
+    fn write_held(&mut self, now: Instant) {
         while let Some(waiter) = self.held.take_due(now) {
             if peer_of(&mut self.peers, waiter).is_some() {
                 self.pump(waiter.index);
