@@ -128,7 +128,7 @@ struct Command {
     is_copy: bool,
     /// Times it left again for being overtaken.
     overtaken: u32,
-    /// The value in which it left before it did so.
+    /// Number of the last value in which it left before it was first overtaken.
     first: u64,
     /// When it was first sent to this leader, or when that one was named again since; none before that.
     since: Option<Time>,
@@ -163,8 +163,8 @@ struct Value {
     sent_at: Time,
     /// How often one of its commands has left again for being overtaken.
     overtaken: u32,
-    /// Its answer shows that values before this one are lost: itself, or the first in which one of its commands left
-    /// that has left again for being overtaken.
+    /// Values with lower numbers than this are lost once it is answered. It is its own number, or that of an earlier
+    /// value whose answer may be taken for this one's, since one of its commands was overtaken there.
     overtakes: u64,
     /// One of its commands that was sent once is answered: it is certain how long that took.
     is_sampled: bool,

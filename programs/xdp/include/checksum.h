@@ -71,7 +71,7 @@ static __always_inline __u64 csum_halves(__u64 both)
 	return (__u32)both + (both >> 32);
 }
 
-/* Puts a number in the place of one, and gives back by how much the sum grows. */
+/* Stores a number over the eight bytes at `hi`, and returns by how much the sum of the bytes grows. */
 static __always_inline __u64 csum_set64(__be32 *hi, __u64 number)
 {
 	__u64 old = *(const double_t *)hi;

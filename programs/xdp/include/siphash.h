@@ -22,7 +22,7 @@ struct tag {
 	__be32 mac_lo;
 };
 _Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
-/* Of the first 8 bytes. */
+/* Where the counter lies in the first eight bytes, read as a number. */
 #define COUNTER_MASK 0xffffffffffff
 
 #define ALG_SIPHASH 1

@@ -158,7 +158,10 @@ static __always_inline __u64 get64(const __be32 *hi)
 	return bpf_be64_to_cpu(*(const double_t *)hi);
 }
 
-/* At once: whoever loads both halves as one soon after they were stored apart waits for both stores to be done. */
+/*
+ * In one store. A load of eight bytes that follows two stores of four waits until both have reached the cache; a
+ * load of what one store wrote gets it from the store itself.
+ */
 static __always_inline void set64(__be32 *hi, __u64 number)
 {
 	*(double_t *)hi = bpf_cpu_to_be64(number);
