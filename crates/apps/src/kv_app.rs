@@ -31,6 +31,8 @@ const FIRST: u64 = 1;
 const FORMAT: &str = "4";
 /// Bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
+/// Commands that may wait for one commit, which takes some microseconds for each.
+const MOST_AHEAD: u64 = 512;
 
 /// Executes the language of [`kv`](crate::kv) on RocksDB or LevelDB.
 pub struct KvApplication {
@@ -149,6 +151,10 @@ impl Application for KvApplication {
 
     fn can_discard(&self) -> bool {
         true
+    }
+
+    fn most_ahead(&self) -> u64 {
+        MOST_AHEAD
     }
 
     fn discard(&mut self) -> Result<(), Error> {

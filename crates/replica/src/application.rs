@@ -172,6 +172,12 @@ pub trait Application: Send {
         false
     }
 
+    /// So many commands that can still be [taken back](Self::discard) may wait for a commit; then it comes before the next
+    /// one. Nobody is answered while it runs, so a store, whose commits take the longer the more they hold, wants few.
+    fn most_ahead(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Takes back everything since the last [`commit`](Self::commit), or since an earlier one:
     /// [`records`](Self::records) then say which. No checkpoint that has been made holds less. Commands are
     /// executed before their order is final only where this is there.
@@ -310,6 +316,10 @@ impl Application for Box<dyn Application> {
 
     fn can_discard(&self) -> bool {
         (**self).can_discard()
+    }
+
+    fn most_ahead(&self) -> u64 {
+        (**self).most_ahead()
     }
 
     fn discard(&mut self) -> Result<(), Error> {

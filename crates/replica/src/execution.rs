@@ -76,6 +76,8 @@ pub(crate) struct Execution<A> {
     app: A,
     /// Whether it can take back what isn't committed.
     can_discard: bool,
+    /// How many commands it executes at most that it may have to take back.
+    most_ahead: u64,
     /// Whether it answers what it has begun together.
     answers_later: bool,
     /// Next instance to execute.
@@ -156,6 +158,7 @@ impl<A: Application> Execution<A> {
         let outcomes = Outcomes::load(outcomes, settings.deployment.partitions);
         Ok(Execution {
             can_discard: app.can_discard(),
+            most_ahead: app.most_ahead(),
             answers_later: app.answers_later(),
             app,
             next,
@@ -304,14 +307,15 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Whether what isn't stable yet may be executed. Once a checkpoint is due, or a batch is full, what is
-    /// executed has to become stable first. What is kept for others is theirs for good. [N-COMMIT]
+    /// Whether what isn't stable yet may be executed. Once a checkpoint is due, a batch is full, or enough waits for
+    /// a commit, what is executed has to become stable first. What is kept for others is theirs for good. [N-COMMIT]
     fn may_run_ahead(&self) -> bool {
         self.can_discard
             && !self.settings.answers_wait
             && self.kept.is_none()
             && !self.reader_waits
             && !self.checkpoints.is_due(self.now, self.committed)
+            && self.uncommitted() < self.most_ahead
     }
 
     /// Whether something waits until more of the log is stable: execution, front ends' answers, whoever reads the
@@ -332,7 +336,10 @@ impl<A: Application> Execution<A> {
     /// Whether the next value may be executed: the first one that isn't stable only once all copies that were passed are
     /// committed, so that nothing takes back what siblings count on. [V-KEPT]
     fn may_take_next(&mut self) -> bool {
-        self.next < self.stable || !self.spanning.has_passed || self.commit().is_ok()
+        if self.next < self.stable {
+            return true;
+        }
+        self.uncommitted() < self.most_ahead && (!self.spanning.has_passed || self.commit().is_ok())
     }
 
     /// Whether the batch isn't full, and nothing else stands in the way.
@@ -544,10 +551,14 @@ impl<A: Application> Execution<A> {
         if self.settings.answers_wait || self.next > self.stable {
             return None;
         }
-        let commands = self.statistics.commands - self.commands_committed;
-        let most = commands.max(self.next - self.committed);
+        let most = self.uncommitted().max(self.next - self.committed);
         let full = most >= self.settings.commit_every;
         self.commit_by.map(|by| if full { 0 } else { by })
+    }
+
+    /// Commands executed since the last commit.
+    fn uncommitted(&self) -> u64 {
+        self.statistics.commands - self.commands_committed
     }
 
     pub fn commit_if_due(&mut self, now: Time) -> Result<(), Error> {

@@ -197,6 +197,37 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     assert_eq!(r.worker.checkpointed(), 1_030);
 }
 
+/// [N-COMMIT]
+#[test]
+fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
+    let disk = Disk::default();
+    disk.with(|d| d.most_ahead = Some(8));
+    let mut r = Ahead::new(ahead_settings(), Durable::open(&disk));
+    r.push(1, 0, &open(false, 8, ReplyAddress::default()).to_bytes());
+    r.stable_below(1);
+    r.tick();
+    let pack_of_three = |at: u64| {
+        let items: Vec<_> = (0..3).map(|n| (SESSION, 3 * at + n, command(n))).collect();
+        (Flags::PACKED, 55, 1, pack(&items))
+    };
+    (1..=20).for_each(|at| r.put(at as usize, pack_of_three(at)));
+    r.finish();
+    // A slot's commands stay together.
+    assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (4, 1));
+    assert_eq!(r.worker.statistics().commit_holds, 1);
+    r.stable_below(3);
+    r.tick();
+    assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (4, 1));
+    // What is stable is executed, however much that is.
+    r.stable_below(10);
+    r.finish();
+    assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (10, 1));
+    r.tick();
+    assert_eq!(disk.with(|d| d.commits), 2);
+    r.finish();
+    assert_eq!(r.worker.next(), 13, "it goes on");
+}
+
 /// Its checkpoint waits, too, for as long as it takes: time alone brings nothing, so nothing is due.
 #[test]
 fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {

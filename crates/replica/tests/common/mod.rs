@@ -160,6 +160,8 @@ pub struct Platter {
     pub spans: bool,
     /// Whether it can't take back what it has executed.
     pub cannot_discard: bool,
+    /// How many commands may wait for one commit.
+    pub most_ahead: Option<u64>,
     /// Whether it executes what was begun only when it is asked for the answers.
     pub answers_later: bool,
     pub commits: u64,
@@ -295,6 +297,10 @@ impl Application for Durable {
 
     fn can_discard(&self) -> bool {
         !self.disk.with(|d| d.cannot_discard)
+    }
+
+    fn most_ahead(&self) -> u64 {
+        self.disk.with(|d| d.most_ahead.unwrap_or(u64::MAX))
     }
 
     fn discard(&mut self) -> Result<(), Error> {
