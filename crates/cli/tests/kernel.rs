@@ -590,6 +590,7 @@ fn auto_falls_back_to_sockets_and_says_why() {
         durable: false,
         workers: None,
         in_switch: false,
+        forwards: false,
         cpu_of: |_| None,
         spin_us: 0,
         auth: Some(Auth::Off),

@@ -76,6 +76,7 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
         durable: false,
         workers: None,
         in_switch: settings.in_switch,
+        forwards: false,
         cpu_of: |_| None,
         spin_us: 0,
         auth: settings.auth,

@@ -122,6 +122,8 @@ pub struct Shape {
     /// Whether leaders, acceptors, learners and sequencers are in the switches, as the papers have it, and not on hosts of
     /// their own.
     pub in_switch: bool,
+    /// Whether switches forward in XDP also where no node is in the kernel: so nodes at sockets can be compared with those.
+    pub forwards: bool,
     /// The CPU that the nodes stay on.
     pub cpu: Option<usize>,
     /// What is signed, as the cluster file names it; `None` is as much as the nodes can.
@@ -148,6 +150,7 @@ impl Shape {
             slots: None,
             durable: false,
             in_switch: false,
+            forwards: false,
             cpu: None,
             auth: None,
         }
@@ -158,8 +161,12 @@ impl Shape {
         self.planes.get(node).unwrap_or(&self.plane)
     }
 
-    /// Whether any node is, or may be, in the kernel.
-    pub(crate) fn is_in_kernel(&self) -> bool {
+    /// Whether switches forward in XDP: where any node is, or may be, in the kernel they have to.
+    pub(crate) fn forwards_in_kernel(&self) -> bool {
+        self.forwards || self.is_in_kernel()
+    }
+
+    fn is_in_kernel(&self) -> bool {
         let planes = [&self.plane].into_iter().chain(self.planes.values());
         let mut named = planes.map(|plane| Plane::named(plane));
         named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
@@ -700,13 +707,18 @@ mod tests {
         };
         assert_eq!(near("acceptor-1"), P4_PORT);
         assert_eq!(near("acceptor-2"), "eth0");
-        assert!(shape.is_in_kernel());
+        assert!(shape.forwards_in_kernel());
 
         let only_p4 = Shape {
             planes: BTreeMap::new(),
             ..shape.clone()
         };
-        assert!(!only_p4.is_in_kernel());
+        assert!(!only_p4.forwards_in_kernel());
+        let compared = Shape {
+            forwards: true,
+            ..only_p4.clone()
+        };
+        assert!(compared.forwards_in_kernel());
         for bad in [
             Shape {
                 in_switch: true,

@@ -102,7 +102,7 @@ impl Lab {
         if options.wires {
             self.wire_all(&state.shape)?;
         }
-        if state.shape.is_in_kernel() {
+        if state.shape.forwards_in_kernel() {
             self.attach_forwarders(&state.shape)?;
         }
         let mut machines = state.shape.machines();

@@ -58,6 +58,8 @@ pub struct Shape {
     pub durable: bool,
     /// In a lab: leaders, acceptors and learners are in the switch.
     pub in_switch: bool,
+    /// In a lab: its switch forwards in the kernel, wherever the nodes are.
+    pub forwards: bool,
     /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
     pub cpu_of: fn(&str) -> Option<usize>,
     /// How many microseconds nodes look for packets before they sleep; on loopback.
@@ -342,6 +344,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
         max_value: shape.max_value,
         plane: kernel_plane(plane).name().to_string(),
         in_switch: shape.in_switch,
+        forwards: shape.forwards,
         cpu: (shape.cpu_of)("replica-1"),
         auth: shape.auth.map(|auth| auth.name().to_string()),
         ..lab::Shape::new(Topology::OneSwitch)

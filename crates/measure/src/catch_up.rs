@@ -89,6 +89,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
         redis: true,
         durable: false,
         in_switch: false,
+        forwards: false,
         cpu_of: |_| None,
         spin_us: 0,
         auth: Some(Auth::Off),

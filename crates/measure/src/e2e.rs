@@ -52,6 +52,8 @@ pub struct Settings {
     pub lab: bool,
     /// In that network: leader, acceptors and learners are in the switch.
     pub in_switch: bool,
+    /// There, too: the switch forwards in the kernel, wherever the nodes are.
+    pub forwards: bool,
     /// `echo`, `rocksdb` or `leveldb`.
     pub app: String,
     /// How many of each there are.
@@ -114,6 +116,7 @@ impl Settings {
             plane: Plane::Udp,
             lab: false,
             in_switch: false,
+            forwards: false,
             app: "echo".to_owned(),
             replicas: 3,
             learners: 0,
@@ -453,6 +456,7 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
         durable: settings.durable,
         workers: settings.workers,
         in_switch: settings.in_switch,
+        forwards: settings.forwards,
         cpu_of: settings.pinned.node_cpu(),
         spin_us: settings.spin.as_micros() as u64,
         auth: Some(match (settings.auth, settings.plane) {

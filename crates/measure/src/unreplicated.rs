@@ -197,6 +197,7 @@ mod tests {
             durable: false,
             workers: None,
             in_switch: false,
+            forwards: false,
             cpu_of: |_| None,
             spin_us: 0,
             auth: Some(Auth::Off),

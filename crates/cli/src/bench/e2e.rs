@@ -23,7 +23,8 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "paxos", value_parser = contenders)]
     protocol: Vec<Contenders>,
     /// NOPaxos with its sequencer at a socket of a host, in the kernel of a host (xdp), or in that of a switch; a list
-    /// gives a cluster each. All protocols are in one network of namespaces then; needs root
+    /// gives a cluster each. All protocols are in networks of namespaces then, whose switch forwards in the kernel if any
+    /// sequencer is there; needs root
     #[arg(long, value_delimiter = ',', value_parser = sequencer)]
     sequencer: Vec<Sequencer>,
     /// Of NOPaxos: replicas that don't lead are stubs, which acknowledge and execute nothing
@@ -351,6 +352,7 @@ impl Options {
             plane: self.plane,
             lab: self.lab || !self.sequencer.is_empty(),
             in_switch: self.in_switch,
+            forwards: self.sequencer.iter().any(|s| *s != Sequencer::Host),
             app: self.app.clone(),
             replicas: self.replicas,
             learners: self.learners,
@@ -607,7 +609,11 @@ mod tests {
                 ("vr", None, false),
             ]
         );
-        assert!(each.iter().all(Settings::is_in_lab));
+        assert!(each.iter().all(|s| s.is_in_lab() && s.forwards));
+        let at_sockets = options("--protocol nopaxos --sequencer host")
+            .each(1)
+            .unwrap();
+        assert!(at_sockets.iter().all(|s| s.is_in_lab() && !s.forwards));
         let alone = options("--protocol nopaxos").each(1).unwrap();
         assert_eq!(alone[0].sequencer(), Some(Sequencer::Host));
         assert!(!alone[0].is_in_lab());

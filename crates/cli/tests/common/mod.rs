@@ -42,6 +42,7 @@ pub fn shape(application: &str) -> Shape {
         durable: false,
         workers: None,
         in_switch: false,
+        forwards: false,
         cpu_of: |_| None,
         spin_us: 0,
         auth: Some(Auth::Off),

@@ -135,6 +135,7 @@ impl Cluster {
             redis: false,
             durable: false,
             in_switch: false,
+            forwards: false,
             cpu_of: |_| None,
             spin_us: 0,
             auth: Some(Auth::Off),
