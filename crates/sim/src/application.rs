@@ -257,6 +257,8 @@ pub struct Store {
     executions: Vec<Execution>,
     /// Those that aren't committed, where they may be taken back.
     uncertain: Option<Vec<Execution>>,
+    /// How many of them there may be.
+    ahead: u64,
     /// For a mutation: nothing is taken back.
     keeps: bool,
     /// Where parts in commands over several partitions were applied since the last commit, and where some were taken back.
@@ -303,6 +305,7 @@ impl Default for SharedStore {
             full: false,
             executions: Vec::new(),
             uncertain: None,
+            ahead: u64::MAX,
             keeps: false,
             applied: Vec::new(),
             taken_back: Vec::new(),
@@ -342,6 +345,11 @@ impl SharedStore {
     /// From now on executions are shown once they are committed: until then they may be taken back.
     pub fn show_committed(&self) {
         self.lock().uncertain = Some(Vec::new());
+    }
+
+    /// From its next process on no more than so many commands are executed that may be taken back.
+    pub fn stay_close(&self, ahead: u64) {
+        self.lock().ahead = ahead;
     }
 
     /// A deliberate mistake: what is to be taken back stays.
@@ -752,6 +760,10 @@ impl Application for Kv {
 
     fn can_discard(&self) -> bool {
         true
+    }
+
+    fn most_ahead(&self) -> u64 {
+        self.store.lock().ahead
     }
 
     fn discard(&mut self) -> Result<(), Error> {

@@ -96,6 +96,7 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         batch: *rng.pick(&[1, 1, 2, 8]),
         answers_wait: answers_wait(seed),
         few: few(seed),
+        ahead: ahead(seed),
         rates: rates(rng),
     }
 }
@@ -118,6 +119,11 @@ fn answers_wait(seed: u64) -> bool {
 /// Drawn apart as well: some leaders have a crowd all the time, some now and then, and some never.
 fn few(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6372_6f77_6400_0000).pick(&[0, 1, 2, 7])
+}
+
+/// Drawn apart as well: with a few commands a leader waits for the others all the time.
+fn ahead(seed: u64) -> u8 {
+    *Rng::new(seed ^ 0x6168_6561_6400_0000).pick(&[2, 8, u8::MAX, u8::MAX])
 }
 
 fn rates(rng: &mut Rng) -> Rates {

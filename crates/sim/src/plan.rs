@@ -60,6 +60,8 @@ pub struct Scenario {
     pub answers_wait: bool,
     /// Clients that a leader of NOPaxos answers at once as if nobody else waited. [N-CROWD]
     pub few: u8,
+    /// Commands that an application executes at most before what it has executed is stable. [N-COMMIT]
+    pub ahead: u8,
     /// The network's rates.
     pub rates: Rates,
 }
@@ -85,6 +87,7 @@ impl Default for Scenario {
             batch: 1,
             answers_wait: false,
             few: 7,
+            ahead: u8::MAX,
             rates: Rates::PERFECT,
         }
     }

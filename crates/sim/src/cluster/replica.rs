@@ -156,6 +156,7 @@ impl<G: Protocol> ReplicaHost<G> {
             mutation::spoil_store(world, &shard.store);
             if world.is_ordered() {
                 shard.store.show_committed();
+                shard.store.stay_close(world.scenario.ahead.into());
                 if world.mutated(Mutation::NothingTakenBack) {
                     shard.store.keep_uncommitted();
                 }

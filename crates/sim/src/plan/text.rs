@@ -196,7 +196,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// Besides the rates.
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 19] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -251,6 +251,7 @@ const FIELDS: [Field; 18] = [
         |s, v| s.answers_wait = v != 0,
     ),
     ("few", |s| s.few.into(), |s, v| s.few = v as u8),
+    ("ahead", |s| s.ahead.into(), |s, v| s.ahead = v as u8),
 ];
 
 type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));
