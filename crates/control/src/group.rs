@@ -332,6 +332,7 @@ impl Group {
                         epoch: *epoch,
                         to: *to,
                         accept_data_loss: *accept_data_loss,
+                        since: now,
                     };
                     self.take_order(now, from, order, out);
                 } else {

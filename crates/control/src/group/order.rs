@@ -15,6 +15,8 @@ pub(super) struct Order {
     pub epoch: Epoch,
     pub to: Option<NodeId>,
     pub accept_data_loss: bool,
+    /// When it came.
+    pub since: Time,
 }
 
 impl Group {

@@ -64,12 +64,12 @@ impl Group {
         let (configuration, loss) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
-                // The next probes show what has just been started or enabled. After that whoever asked
+                // The next probes show what has just been started, enabled or emptied. After that whoever asked
                 // is told why; the need itself stays, and is looked at again.
                 let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
                 let (since, patience) = match &self.stopping {
                     Some(stopping) => (stopping.since, self.timing.attempt_timeout * STOP_PATIENCE),
-                    None => (since, patience),
+                    None => (self.order.map_or(since, |order| order.since), patience),
                 };
                 if now.saturating_sub(since) >= patience {
                     self.answer_waiting(Err(why.clone()), out);
