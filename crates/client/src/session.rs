@@ -137,8 +137,14 @@ struct Large {
 }
 
 impl Session {
-    /// The request to which an answer with this number belongs; none if it is that to a part before the last.
-    fn answered_request(&mut self, number: u64, status: Status) -> Option<u64> {
+    /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
+    /// is refused, those that are under way don't matter any more: `void` gets their numbers.
+    fn answered_request(
+        &mut self,
+        number: u64,
+        status: Status,
+        void: &mut Vec<u64>,
+    ) -> Option<u64> {
         let (request, part) = parts::split(number);
         if part.is_none() {
             return Some(request);
@@ -147,6 +153,7 @@ impl Session {
         match large.sending.answered(number, status == Status::Ok) {
             Progress::Nothing | Progress::GoesOn => None,
             Progress::Answered => {
+                void.extend(large.sending.open());
                 self.large = None;
                 Some(request)
             }
@@ -586,6 +593,7 @@ impl Client {
         let (home, proposer) = (&mut self.home, &mut self.proposer);
         let ordered = self.options.ordered;
         let (mut lost, mut has_moved) = (None, false);
+        let mut void = Vec::new();
         let (senders, counts) = (&self.senders, &mut self.counts);
         let reads = &mut self.reads;
         let packets = self.inbox.iter().flat_map(|arrival| {
@@ -628,7 +636,10 @@ impl Client {
                         return;
                     }
                     has_moved |= home.answered(now, pid, replica);
-                    let Some(request) = session.answered_request(number, status) else {
+                    let mut parts = Vec::new();
+                    let request = session.answered_request(number, status, &mut parts);
+                    void.extend(parts.into_iter().map(|part| (pid, session.id, part)));
+                    let Some(request) = request else {
                         return;
                     };
                     session.complete(request);
@@ -641,6 +652,9 @@ impl Client {
                     });
                 });
             });
+        }
+        for (pid, id, part) in void {
+            self.proposer.reply(pid, id, part);
         }
         if has_moved {
             self.move_sessions(|_| true);
@@ -932,7 +946,26 @@ pub(crate) fn random_nonce() -> Result<u64, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::Session;
+    use super::{Large, Sending, Session, Status};
+
+    /// [S-PARTS]
+    #[test]
+    fn a_part_that_is_refused_leaves_none_of_its_command_under_way() {
+        let command = vec![7; 5_000];
+        let mut sending = Sending::new(1, command.len(), 1_000);
+        let mut part = Vec::new();
+        let sent: Vec<u64> = std::iter::from_fn(|| sending.next(&command, &mut part)).collect();
+        let mut session = Session {
+            large: Some(Large { command, sending }),
+            ..Session::default()
+        };
+        let mut void = Vec::new();
+        let mut answered = |number, status| session.answered_request(number, status, &mut void);
+        assert_eq!(answered(sent[1], Status::Ok), None);
+        assert_eq!(answered(sent[0], Status::UnknownSession), Some(1));
+        assert_eq!(void, sent[2..]);
+        assert!(session.large.is_none());
+    }
 
     #[test]
     fn the_oldest_unanswered_request_holds_the_window() {

@@ -61,8 +61,14 @@ struct Large {
 }
 
 impl Session {
-    /// The request to which an answer with this number belongs; none if it is that to a part before the last.
-    fn answered_request(&mut self, number: u64, status: Option<Status>) -> Option<u64> {
+    /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
+    /// is refused, those that are under way don't matter any more: `void` gets their numbers.
+    fn answered_request(
+        &mut self,
+        number: u64,
+        status: Option<Status>,
+        void: &mut Vec<u64>,
+    ) -> Option<u64> {
         let (request, part) = parts::split(number);
         if part.is_none() {
             return Some(request);
@@ -71,7 +77,9 @@ impl Session {
         if large.sending.answered(number, status == Some(Status::Ok)) != Progress::Answered {
             return None;
         }
-        self.earlier = self.large.take()?.command;
+        let large = self.large.take()?;
+        void.extend(large.sending.open());
+        self.earlier = large.command;
         Some(request)
     }
 
@@ -419,7 +427,13 @@ impl ClientHost {
                 session.next_request = 1;
             }
         } else if session.id == Some(client) {
-            let Some(request) = session.answered_request(request, status) else {
+            let mut void = Vec::new();
+            let request = session.answered_request(request, status, &mut void);
+            for number in void {
+                let proposer = self.role.as_mut();
+                proposer.map(|proposer| proposer.reply(pid as u16, client, number));
+            }
+            let Some(request) = request else {
                 return self.submit(world, pid);
             };
             let Some(id) = session.outstanding.remove(&request) else {
