@@ -118,6 +118,11 @@ impl Executions {
         !self.spanning.is_empty()
     }
 
+    /// Whether no command over several partitions has taken effect in some of them alone, as one may for a while.
+    pub fn are_whole(&self) -> bool {
+        self.spanning.values().all(|record| record.half().is_none())
+    }
+
     /// When all is done, each command over several partitions has taken effect in all of them or in none.
     pub fn check_all_or_nothing(&self, findings: &mut Findings) {
         for (id, record) in &self.spanning {

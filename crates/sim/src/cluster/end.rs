@@ -87,12 +87,18 @@ impl<G: Protocol> Cluster<G> {
     fn is_done(&self) -> bool {
         let idle = self.clients.iter().all(|c| c.outstanding() == 0);
         let equal = self.world.pids().all(|pid| {
-            let executed = self.world.executions.executed(pid);
+            let executions = &self.world.executions;
+            let (executed, contents) = (executions.executed(pid), executions.contents(pid));
+            // What was given up may have been as many commands as have come since.
+            let is_on_line = |r: &ReplicaHost<G>| {
+                !executions.has_given_up() || r.store(pid.into()).contents() == contents
+            };
             let same = |r: &ReplicaHost<G>| r.store(pid.into()).committed_position() == executed;
-            self.replicas.iter().all(same)
+            self.replicas.iter().all(|r| same(r) && is_on_line(r))
         });
-        let stored = self.world.executions.waits_to_be_stored().is_none();
-        idle && stored && equal && G::in_force(self)
+        let executions = &self.world.executions;
+        let settled = executions.waits_to_be_stored().is_none() && executions.are_whole();
+        idle && settled && equal && G::in_force(self)
     }
 
     fn report_stuck(&mut self) {
@@ -114,7 +120,11 @@ impl<G: Protocol> Cluster<G> {
             Invariant::Convergence
         };
         self.world.findings.now = self.world.queue.now();
-        self.world.executions.check_told(&mut self.world.findings);
+        let executions = &self.world.executions;
+        executions.check_told(&mut self.world.findings);
+        if outstanding == 0 {
+            executions.check_all_or_nothing(&mut self.world.findings);
+        }
         self.world.findings.report(invariant, || {
             format!(
                 "{outstanding} commands are outstanding, replicas are at {positions:?} of {executed:?}, an epoch in force: {in_force}"
