@@ -197,6 +197,13 @@ impl<A: Application> Execution<A> {
             || sealed > copy.round.epoch() && at <= inst
     }
 
+    /// Whether this partition stands at the copy of a later epoch, before that place: that one has begun there, so nothing of
+    /// an earlier one lies behind. [V-SEALED]
+    fn stands_at_later(&self, copy: &Copy, place: Instance) -> bool {
+        let met = self.spanning.met_at(self.next);
+        met.is_some_and(|met| met.inst <= place && met.copy.round.epoch() > copy.round.epoch())
+    }
+
     fn is_lowest(&self, copy: &Copy) -> bool {
         copy.lowest().0 == self.settings.pid
     }
@@ -264,6 +271,7 @@ impl<A: Application> Execution<A> {
                 None => SiblingMessage::Dead(copy.clone()),
             },
             _ if self.is_dead_here(copy, place) => SiblingMessage::Dead(copy.clone()),
+            _ if self.stands_at_later(copy, place) => SiblingMessage::Dead(copy.clone()),
             // Who asks has been told that this partition stands there; who stands there waits for all.
             (Some(met), _) if met.copy == *copy => return question.prepared.is_none(),
             (Some(_), _) => SiblingMessage::Dead(copy.clone()),
