@@ -138,12 +138,12 @@ struct Large {
 
 impl Session {
     /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
-    /// is refused, those that are under way don't matter any more: `void` gets their numbers.
+    /// is refused, those that are under way don't matter any more: `give_up` gets their numbers.
     fn answered_request(
         &mut self,
         number: u64,
         status: Status,
-        void: &mut Vec<u64>,
+        give_up: impl FnMut(u64),
     ) -> Option<u64> {
         let (request, part) = parts::split(number);
         if part.is_none() {
@@ -153,7 +153,7 @@ impl Session {
         match large.sending.answered(number, status == Status::Ok) {
             Progress::Nothing | Progress::GoesOn => None,
             Progress::Answered => {
-                void.extend(large.sending.open());
+                large.sending.open().for_each(give_up);
                 self.large = None;
                 Some(request)
             }
@@ -593,7 +593,7 @@ impl Client {
         let (home, proposer) = (&mut self.home, &mut self.proposer);
         let ordered = self.options.ordered;
         let (mut lost, mut has_moved) = (None, false);
-        let mut void = Vec::new();
+        let mut given_up = Vec::new();
         let (senders, counts) = (&self.senders, &mut self.counts);
         let reads = &mut self.reads;
         let packets = self.inbox.iter().flat_map(|arrival| {
@@ -636,10 +636,9 @@ impl Client {
                         return;
                     }
                     has_moved |= home.answered(now, pid, replica);
-                    let mut parts = Vec::new();
-                    let request = session.answered_request(number, status, &mut parts);
-                    void.extend(parts.into_iter().map(|part| (pid, session.id, part)));
-                    let Some(request) = request else {
+                    let id = session.id;
+                    let give_up = |part| given_up.push((pid, id, part));
+                    let Some(request) = session.answered_request(number, status, give_up) else {
                         return;
                     };
                     session.complete(request);
@@ -653,7 +652,7 @@ impl Client {
                 });
             });
         }
-        for (pid, id, part) in void {
+        for (pid, id, part) in given_up {
             self.proposer.reply(pid, id, part);
         }
         if has_moved {
@@ -959,11 +958,12 @@ mod tests {
             large: Some(Large { command, sending }),
             ..Session::default()
         };
-        let mut void = Vec::new();
-        let mut answered = |number, status| session.answered_request(number, status, &mut void);
+        let mut given_up = Vec::new();
+        let mut answered =
+            |number, status| session.answered_request(number, status, |part| given_up.push(part));
         assert_eq!(answered(sent[1], Status::Ok), None);
         assert_eq!(answered(sent[0], Status::UnknownSession), Some(1));
-        assert_eq!(void, sent[2..]);
+        assert_eq!(given_up, sent[2..]);
         assert!(session.large.is_none());
     }
 

@@ -163,13 +163,9 @@ impl Shape {
 
     /// Whether switches forward in XDP: where any node is, or may be, in the kernel they have to.
     pub(crate) fn forwards_in_kernel(&self) -> bool {
-        self.forwards || self.is_in_kernel()
-    }
-
-    fn is_in_kernel(&self) -> bool {
         let planes = [&self.plane].into_iter().chain(self.planes.values());
         let mut named = planes.map(|plane| Plane::named(plane));
-        named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
+        self.forwards || named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
     }
 
     /// Whether a host is a switch that runs its node's role as a P4 program, with the node's process behind it.

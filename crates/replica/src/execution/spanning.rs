@@ -15,7 +15,7 @@ use crate::protocol::Status;
 use crate::reply::Place;
 use crate::session::At;
 use crate::sibling::{Copy, SiblingMessage};
-use paxos::{Instance, PartitionId, Time};
+use paxos::{Epoch, Instance, PartitionId, Time};
 use std::sync::Arc;
 
 /// What a worker knows of such commands.
@@ -188,20 +188,17 @@ impl<A: Application> Execution<A> {
     }
 
     /// Whether a copy takes no effect by what this partition alone knows: it doesn't name this place, or lies
-    /// behind the marker of a later epoch, or where a later epoch without markers has begun. The marker of one that lies
-    /// before it here says the same to a sibling that has got further. [V-ALIVE] [V-MARKER] [V-SEALED]
+    /// behind the marker of a later epoch, or where a later epoch without markers has begun, as it has where the copy of one is
+    /// met. The marker of one that lies before it here says the same to a sibling that has got further. [V-ALIVE] [V-MARKER]
+    /// [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
-        let (sealed, at) = self.sealed;
+        let met = self.spanning.met_at(self.next);
+        let met = met.map(|met| (met.copy.round.epoch(), met.inst));
+        let mut begun = [Some(self.sealed), met].into_iter().flatten();
+        let has_begun = |(epoch, at): (Epoch, Instance)| epoch > copy.round.epoch() && at <= inst;
         copy.place_in(self.settings.pid) != Some(inst)
             || self.marker > copy.round.epoch()
-            || sealed > copy.round.epoch() && at <= inst
-    }
-
-    /// Whether this partition stands at the copy of a later epoch, before that place: that one has begun there, so nothing of
-    /// an earlier one lies behind. [V-SEALED]
-    fn stands_at_later(&self, copy: &Copy, place: Instance) -> bool {
-        let met = self.spanning.met_at(self.next);
-        met.is_some_and(|met| met.inst <= place && met.copy.round.epoch() > copy.round.epoch())
+            || begun.any(has_begun)
     }
 
     fn is_lowest(&self, copy: &Copy) -> bool {
@@ -271,7 +268,6 @@ impl<A: Application> Execution<A> {
                 None => SiblingMessage::Dead(copy.clone()),
             },
             _ if self.is_dead_here(copy, place) => SiblingMessage::Dead(copy.clone()),
-            _ if self.stands_at_later(copy, place) => SiblingMessage::Dead(copy.clone()),
             // Who asks has been told that this partition stands there; who stands there waits for all.
             (Some(met), _) if met.copy == *copy => return question.prepared.is_none(),
             (Some(_), _) => SiblingMessage::Dead(copy.clone()),

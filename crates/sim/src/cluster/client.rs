@@ -62,12 +62,12 @@ struct Large {
 
 impl Session {
     /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
-    /// is refused, those that are under way don't matter any more: `void` gets their numbers.
+    /// is refused, those that are under way don't matter any more: `give_up` gets their numbers.
     fn answered_request(
         &mut self,
         number: u64,
         status: Option<Status>,
-        void: &mut Vec<u64>,
+        give_up: impl FnMut(u64),
     ) -> Option<u64> {
         let (request, part) = parts::split(number);
         if part.is_none() {
@@ -78,7 +78,7 @@ impl Session {
             return None;
         }
         let large = self.large.take()?;
-        void.extend(large.sending.open());
+        large.sending.open().for_each(give_up);
         self.earlier = large.command;
         Some(request)
     }
@@ -427,13 +427,13 @@ impl ClientHost {
                 session.next_request = 1;
             }
         } else if session.id == Some(client) {
-            let mut void = Vec::new();
-            let request = session.answered_request(request, status, &mut void);
-            for number in void {
-                let proposer = self.role.as_mut();
-                proposer.map(|proposer| proposer.reply(pid as u16, client, number));
-            }
-            let Some(request) = request else {
+            let proposer = &mut self.role;
+            let give_up = |part| {
+                if let Some(proposer) = proposer {
+                    proposer.reply(pid as u16, client, part);
+                }
+            };
+            let Some(request) = session.answered_request(request, status, give_up) else {
                 return self.submit(world, pid);
             };
             let Some(id) = session.outstanding.remove(&request) else {
