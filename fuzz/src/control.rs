@@ -181,6 +181,7 @@ fn controller(store: MemoryStore, seed: u64, now: Time) -> Controller<MemoryStor
         protocol: Protocol::Paxos,
         partitions: PARTITIONS,
         max_value: 64,
+        slots: SLOTS as u64,
         window: SLOTS as u64 / 2,
         leaders: LEADERS.to_vec(),
         acceptors: ACCEPTORS.to_vec(),

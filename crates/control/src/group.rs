@@ -12,6 +12,7 @@ mod order;
 mod pace;
 mod plan;
 mod report;
+mod room;
 mod session;
 mod stop;
 

@@ -84,6 +84,8 @@ pub struct GroupSettings {
     pub partitions: u16,
     /// The largest value in bytes.
     pub max_value: u16,
+    /// Instances that an acceptor remembers, a partition.
+    pub slots: u64,
     /// Instances that the leader may have open. Leave some of the acceptors' slots free above it:
     /// every new epoch takes one for its marker, also while nothing can be trimmed.
     pub window: u64,

@@ -371,7 +371,8 @@ impl Group {
         self.has_quorum(&configuration)?;
         let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
         let goes_nowhere = self.torn || self.is_stranded(now);
-        let loss = match self.needed_quorums() {
+        let room = self.has_room(&configuration, accept_data_loss);
+        let loss = match self.needed_quorums().and(room) {
             Ok(()) if self.torn && !accept_data_loss => return Err(torn()),
             Ok(()) if !(accept_data_loss && goes_nowhere) => Loss::None,
             Err(why) if !accept_data_loss => return Err(why),

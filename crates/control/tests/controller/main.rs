@@ -1228,3 +1228,64 @@ fn status_says_when_trim_is_held_back() {
             .all(|e| e.state == EpochState::Active)
     );
 }
+
+/// Each epoch's marker takes a slot, and nobody trims while replicas are down. [E-ROOM]
+#[test]
+fn epochs_leave_room_for_those_that_returning_replicas_need() {
+    let mut world = World::started();
+    world.net.down.extend(REPLICAS);
+    for inst in 1..48 {
+        world.stamp(1, 0, inst);
+    }
+    world.run(200);
+    let mut epochs = 1;
+    while epochs < 100 {
+        world.told.clear();
+        world.failover(None, false);
+        if !world.run_until(5_000, |w| w.is_served() && w.epoch() > epochs) {
+            break;
+        }
+        epochs = world.epoch();
+    }
+    assert_eq!(
+        epochs, 9,
+        "of 64 slots 48 are the window's, and half of the others are kept"
+    );
+    let refused = world.told_failover().pop().unwrap().unwrap_err();
+    assert!(
+        refused.contains("only 8 of 64 slots of partition 0 are free"),
+        "{refused}"
+    );
+    assert!(refused.contains("until 2 replicas answer"), "{refused}");
+    assert!(world.is_served(), "the epoch in force stays");
+
+    world.net.down.clear();
+    world.failover(None, false);
+    assert!(world.run_until(5_000, |w| w.is_served() && w.epoch() == 10));
+}
+
+/// [E-ROOM]
+#[test]
+fn where_no_slot_is_left_only_an_accepted_loss_goes_on() {
+    let mut world = World::started();
+    for inst in 1..48 {
+        world.stamp(1, 0, inst);
+    }
+    for epoch in 2..=17 {
+        world.failover(None, false);
+        assert!(world.run_until(5_000, |w| w.is_served() && w.epoch() == epoch));
+    }
+    world.told.clear();
+    world.failover(None, false);
+    world.run(5_000);
+    let refused = world.told_failover().pop().unwrap().unwrap_err();
+    assert!(
+        refused.contains("all 64 slots of partition 0 are taken"),
+        "{refused}"
+    );
+    assert_eq!(world.state().last_epoch(), 17, "none was begun in vain");
+
+    world.failover(None, true);
+    assert!(world.run_until(10_000, |w| w.is_served() && w.epoch() > 17));
+    assert!(world.warnings().contains("DATA LOSS ACCEPTED"));
+}

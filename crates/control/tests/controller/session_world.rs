@@ -112,6 +112,7 @@ impl World {
             protocol: Protocol::NoPaxos,
             partitions: PARTITIONS,
             max_value: cluster::deployment(CONTROLLER, PARTITIONS).max_value,
+            slots: WINDOW,
             window: WINDOW,
             leaders: SEQUENCERS.to_vec(),
             acceptors: Vec::new(),

@@ -151,6 +151,7 @@ impl World {
             protocol: Protocol::Paxos,
             partitions: PARTITIONS,
             max_value: deployment(CONTROLLER).max_value,
+            slots: SLOTS as u64,
             window: 48,
             leaders: LEADERS.to_vec(),
             acceptors: ACCEPTORS.to_vec(),

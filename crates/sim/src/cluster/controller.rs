@@ -100,6 +100,7 @@ fn settings(world: &World) -> Settings {
         protocol: Protocol::Paxos,
         partitions: scenario.partitions.into(),
         max_value: MAX_VALUE,
+        slots: scenario.slots.into(),
         window: scenario.window.into(),
         leaders: ids((1..=scenario.leaders).map(Name::Leader).collect()),
         acceptors: ids((1..=scenario.acceptors).map(Name::Acceptor).collect()),

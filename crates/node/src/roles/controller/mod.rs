@@ -40,6 +40,7 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
         protocol: group.protocol,
         partitions: group.partitions,
         max_value: group.max_value,
+        slots: group.slots as u64,
         window: group.window,
         leaders: ids(cluster.stampers(group)),
         acceptors: only_of_paxos(group, cluster.acceptors()),
