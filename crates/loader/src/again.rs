@@ -49,7 +49,7 @@ impl Again {
     /// Of a role that is loaded.
     pub fn new(object: &Object) -> Result<Again> {
         Ok(Again {
-            program: object.program(object.role().name())?,
+            program: object.own_program()?,
             out: vec![0; MARK + MAX_FRAME],
         })
     }

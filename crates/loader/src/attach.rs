@@ -109,7 +109,7 @@ impl Object {
 
     /// `None` if the link's interface is gone.
     fn replace(&mut self, pinned: PinnedLink) -> Result<Option<XdpLink>> {
-        let program = self.role_program()?;
+        let program = self.xdp(self.role().name())?;
         let link = XdpLink::try_from(FdLink::from(pinned)).map_err(|e| whole(&e))?;
         match program.attach_to_link(link) {
             Ok(id) => program.take_link(id).map(Some).map_err(|e| whole(&e)),
@@ -123,7 +123,7 @@ impl Object {
         interface: &Interface,
         pins: Option<&Path>,
     ) -> Result<(XdpLink, Mode, Option<String>)> {
-        let program = self.role_program()?;
+        let program = self.xdp(self.role().name())?;
         let mut refused = Vec::new();
         for mode in Mode::ALL {
             match program.attach_to_if_index(interface.index, mode.flags()) {
@@ -149,13 +149,6 @@ impl Object {
             "{} takes no XDP program: in the driver: {}; in the stack: {}{there}, or use the udp plane",
             interface.name, refused[0], refused[1]
         ))
-    }
-
-    fn role_program(&mut self) -> Result<&mut Xdp> {
-        let name = self.role().name();
-        let program = self.ebpf().program_mut(name);
-        let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
-        program.try_into().map_err(|e| whole(&e))
     }
 }
 

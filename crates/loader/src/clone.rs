@@ -63,7 +63,7 @@ impl Object {
     }
 
     fn attach_clones(&mut self, interface: &Interface, pins: Option<&Path>) -> Result<Link> {
-        let program = self.ebpf().program_mut("clones").ok_or("no clones")?;
+        let program = self.loaded("clones")?;
         let program: &mut SchedClassifier = program.try_into().map_err(|e| whole(&e))?;
         let has_links = KernelVersion::current().is_ok_and(|v| v >= KernelVersion::new(6, 6, 0));
         let pins = pins.filter(|_| has_links);

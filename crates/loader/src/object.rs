@@ -112,38 +112,29 @@ pub fn possible_cpus() -> usize {
     last.map_or(1, |last| last + 1)
 }
 
-/// A role's loaded object.
+/// A role's loaded object: its maps, and the programs of it that were needed so far. The kernel's verifier takes longer
+/// for all others together than for most roles.
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
     role: Role,
+    path: PathBuf,
     counters: Mapped<Counters>,
 }
 
 impl Object {
-    /// Loads a role's object from `dir`: creates its maps and hands its programs to the kernel.
+    /// Loads a role's object from `dir`: creates its maps and hands its own program to the kernel.
     pub fn load(dir: &Path, role: Role, sizes: &Sizes) -> Result<Object> {
-        Self::load_file(dir, role, sizes, None, |_| true)
-    }
-
-    /// [`Object::load`] that hands only these of its programs to the kernel, where the time that its verifier takes matters.
-    pub fn load_only(dir: &Path, role: Role, sizes: &Sizes, programs: &[&str]) -> Result<Object> {
-        Self::load_file(dir, role, sizes, None, |name| programs.contains(&name))
+        Self::load_file(dir, role, sizes, None)
     }
 
     /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
     /// that they hold, or new ones, which are pinned there. [`crate::pins::Pins::claim`] says whether they are ours.
     pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
-        Self::load_file(&dir.join("kept"), role, sizes, Some(pins), |_| true)
+        Self::load_file(&dir.join("kept"), role, sizes, Some(pins))
     }
 
-    fn load_file(
-        dir: &Path,
-        role: Role,
-        sizes: &Sizes,
-        pins: Option<&Path>,
-        is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Object> {
+    fn load_file(dir: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
         let path = dir.join(format!("{}.bpf.o", role.name()));
         let mut loader = EbpfLoader::new();
         // What is refused is verified once more, with a log; by default one of all steps, of up to 16 MiB.
@@ -177,19 +168,18 @@ impl Object {
             }
             Role::Forwarder => {}
         }
-        let mut ebpf = loader
+        let ebpf = loader
             .load_file(&path)
             .map_err(|error| format!("{}: {}", path.display(), whole(&error)))?;
-        for (name, program) in ebpf.programs_mut().filter(|(name, _)| is_wanted(name)) {
-            verify(program)
-                .map_err(|error| format!("{} {name}: {}", path.display(), whole(&error)))?;
-        }
         let counters = map_memory(&ebpf, "counters", 0, Some(possible_cpus()), false)?;
-        Ok(Object {
+        let mut object = Object {
             ebpf,
             role,
+            path,
             counters,
-        })
+        };
+        object.loaded(role.name())?;
+        Ok(object)
     }
 
     /// What it does.
@@ -197,27 +187,42 @@ impl Object {
         self.role
     }
 
-    /// The loaded maps and programs, to pin and to attach them.
+    /// The loaded maps, to pin them and to fill them.
     pub fn ebpf(&mut self) -> &mut Ebpf {
         &mut self.ebpf
     }
 
-    /// A loaded program's descriptor.
-    pub fn program(&self, name: &str) -> Result<ProgramFd> {
-        let program = self.ebpf.program(name);
-        let program: &Xdp = program
-            .ok_or_else(|| format!("the object has no program {name}"))?
-            .try_into()
-            .map_err(|error| whole(&error))?;
-        let fd = program.fd().map_err(|error| whole(&error))?;
-        fd.try_clone().map_err(|error| whole(&error))
+    /// One of its programs, which is handed to the kernel the first time.
+    pub fn loaded(&mut self, name: &str) -> Result<&mut Program> {
+        let program = self.ebpf.program_mut(name);
+        let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
+        if program.fd().is_err() {
+            verify(program)
+                .map_err(|error| format!("{} {name}: {}", self.path.display(), whole(&error)))?;
+        }
+        Ok(program)
+    }
+
+    /// The same of an XDP program, to attach it.
+    pub fn xdp(&mut self, name: &str) -> Result<&mut Xdp> {
+        self.loaded(name)?.try_into().map_err(|e| whole(&e))
+    }
+
+    /// An XDP program's descriptor.
+    pub fn program(&mut self, name: &str) -> Result<ProgramFd> {
+        descriptor(self.xdp(name)?)
+    }
+
+    /// That of the role's own program.
+    pub fn own_program(&self) -> Result<ProgramFd> {
+        let program = self.ebpf.program(self.role.name()).ok_or("no program")?;
+        descriptor(program.try_into().map_err(|e| whole(&e))?)
     }
 
     /// Pins the role's program, in the place of what is pinned there.
     pub(crate) fn pin_program(&mut self, path: &Path) -> Result<()> {
         let failed = |why: String| format!("{}: {why}", path.display());
-        let program = self.ebpf.program_mut(self.role.name());
-        let program = program.ok_or_else(|| failed("no program".to_owned()))?;
+        let program = self.loaded(self.role.name())?;
         if path.exists() {
             std::fs::remove_file(path).map_err(|e| failed(e.to_string()))?;
         }
@@ -366,6 +371,11 @@ impl Object {
     pub fn counters_of(&self, cpu: usize) -> Counters {
         self.counters.get(cpu)
     }
+}
+
+fn descriptor(program: &Xdp) -> Result<ProgramFd> {
+    let fd = program.fd().map_err(|error| whole(&error))?;
+    fd.try_clone().map_err(|error| whole(&error))
 }
 
 /// Hands a program to the kernel, whose verifier gives up when a signal comes, also one that stops this process

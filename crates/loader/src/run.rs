@@ -103,7 +103,7 @@ impl Runner {
         };
         object.set_links(&[link])?;
         Ok(Runner {
-            program: object.program(object.role().name())?,
+            program: object.own_program()?,
             egress: object.program("test_egress")?,
             counters: counters(object),
             out: vec![0; 4096],

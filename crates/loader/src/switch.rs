@@ -153,7 +153,7 @@ impl Switch {
         object.call("own_switch", CALL_FORWARDER, &self.program()?)?;
         let within = object.program("within")?;
         object.call("own_switch", CALL_WITHIN, &within)?;
-        let program = object.program(object.role().name())?;
+        let program = object.own_program()?;
         // The pin first: what is called can then be found, and taken off.
         let pin = pins.join(format!("{PIN}{slot}"));
         let replaced = match symlink(&self.pins, &pin) {

@@ -52,7 +52,7 @@ fn run(program: &ProgramFd, frame: &[u8]) -> (u32, Vec<u8>) {
 
 /// Runs one frame after the other on each CPU; gives back what the program made of each.
 fn on_cpus(loaded: &Loaded, frames: &[Vec<Vec<u8>>]) -> Vec<Vec<(u32, Vec<u8>)>> {
-    let program = loaded.object.program(loaded.object.role().name());
+    let program = loaded.object.own_program();
     let program = &program.expect("it is loaded");
     thread::scope(|scope| {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -182,7 +182,7 @@ fn a_promise_sees_every_vote_below_it() {
     let (mut stopped, mut promised) = (0, 0);
     for trial in 0..TRIALS {
         let first = u64::from(trial) * VOTES;
-        let (votes, end) = vote_and_promise(&acceptor, first, Round::base(1 + trial));
+        let (votes, end) = vote_and_promise(&mut acceptor, first, Round::base(1 + trial));
         stopped += usize::from(votes.len() < VOTES as usize);
         let Some(end) = end else { continue };
         promised += 1;
@@ -197,8 +197,8 @@ fn a_promise_sees_every_vote_below_it() {
 /// One CPU votes for one instance after the other in a round, as fast as it can; meanwhile another
 /// one promises the next round for all of them. The votes cast, and the `end` that the promise shows,
 /// unless it took too long.
-fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
-    let program = acceptor.object.program("acceptor").expect("it is loaded");
+fn vote_and_promise(acceptor: &mut Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
+    let program = acceptor.object.own_program().expect("it is loaded");
     let frame_of = |header: Header| frame::build(&header.datagram(b""), false);
     let makes_room = frame_of(Header {
         inst: first,
@@ -217,10 +217,10 @@ fn vote_and_promise(acceptor: &Loaded, first: u64, round: Round) -> (Vec<u64>, O
         flags: Flags::RANGE,
         ..header(MsgType::Phase1a)
     });
-    let generator = Generator::of(&acceptor.object).expect("it has one");
+    let generator = Generator::of(&mut acceptor.object).expect("it has one");
     generator.load(0, &vote, 1, 0);
     generator.set_made(0, first);
-    let voter = Generator::of(&acceptor.object).expect("it has one");
+    let voter = Generator::of(&mut acceptor.object).expect("it has one");
     let (action, answer) = thread::scope(|scope| {
         let vote = &vote;
         let voting = scope.spawn(move || {

@@ -46,7 +46,7 @@ impl Generator {
     }
 
     /// Another one of an object that has a target already.
-    pub fn of(object: &Object) -> Result<Generator> {
+    pub fn of(object: &mut Object) -> Result<Generator> {
         Ok(Generator {
             bench: object.program("bench")?,
             packets: object.memory("bench_packet")?,

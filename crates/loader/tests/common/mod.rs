@@ -234,29 +234,15 @@ pub struct XdpDevice {
 }
 
 impl XdpDevice {
-    /// One that only test-runs reach: what a network needs besides isn't loaded, as that takes half of the time.
     pub fn build(
         dir: &std::path::Path,
         setup: &Setup,
         v6: bool,
     ) -> Result<Box<dyn Device>, String> {
-        let load = |role: Role, sizes: &Sizes| {
-            Object::load_only(dir, role, sizes, &[role.name(), "test_egress"])
-        };
-        Ok(Box::new(XdpDevice::loaded_by(load, dir, setup, v6)?))
+        Ok(Box::new(XdpDevice::new(dir, setup, v6)?))
     }
 
     pub fn new(dir: &std::path::Path, setup: &Setup, v6: bool) -> Result<XdpDevice, String> {
-        let load = |role, sizes: &Sizes| Object::load(dir, role, sizes);
-        XdpDevice::loaded_by(load, dir, setup, v6)
-    }
-
-    fn loaded_by(
-        load: impl Fn(Role, &Sizes) -> Result<Object, String>,
-        dir: &std::path::Path,
-        setup: &Setup,
-        v6: bool,
-    ) -> Result<XdpDevice, String> {
         let (role, flags) = match setup.role {
             script::Role::Acceptor => (Role::Acceptor, GROUP_DELIVER),
             script::Role::Leader => (Role::Leader, GROUP_DELIVER),
@@ -266,7 +252,7 @@ impl XdpDevice {
             script::Role::Receiver => (Role::Receiver, GROUP_PASS_OTHERS),
         };
         let place = Place::only(setup.deployment, setup.slots as u64);
-        let object = load(role, &sizes(&place))?;
+        let object = Object::load(dir, role, &sizes(&place))?;
         let mut loaded = Loaded::of(object, place, setup.nonce, flags);
         loaded.runner.v6 = v6;
         let mut rings = Vec::new();

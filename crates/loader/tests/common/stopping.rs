@@ -72,7 +72,7 @@ pub fn run(loaded: &Loaded, datagram: &[u8]) -> (u32, Vec<u8>) {
 }
 
 fn program_of(loaded: &Loaded) -> impl AsFd + Send {
-    let program = loaded.object.program(loaded.object.role().name());
+    let program = loaded.object.own_program();
     program.expect("it is loaded")
 }
 

@@ -59,8 +59,8 @@ impl Switch {
             )
         };
         let mut roles: Vec<Loaded> = ROLES.into_iter().map(load).collect();
-        let own = forwarder.program("forwarder").expect("it is there");
-        let program = |loaded: &Loaded| loaded.object.program(loaded.object.role().name());
+        let own = forwarder.own_program().expect("it is there");
+        let program = |loaded: &Loaded| loaded.object.own_program();
         let programs: Vec<_> = roles.iter().map(program).collect();
         for Loaded { object, .. } in &mut roles {
             let within = object.program("within").expect("it is there");

@@ -93,8 +93,8 @@ impl Switch {
     fn new(dir: &Path, seed: u64) -> Switch {
         let mut object = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1)).expect("it loads");
         let mut acceptor = acceptor(dir);
-        let own = object.program("forwarder").expect("it is there");
-        let acceptors = acceptor.object.program("acceptor").expect("it is there");
+        let own = object.own_program().expect("it is there");
+        let acceptors = acceptor.object.own_program().expect("it is there");
         object
             .call("roles", At::Itself as u32 - 1, &own)
             .expect("room");

@@ -227,7 +227,7 @@ impl Roles {
         }
         let mut generators = Vec::new();
         for cpu in &options.cpus {
-            let mut generator = Generator::of(&self.leader)?;
+            let mut generator = Generator::of(&mut self.leader)?;
             generator.batch = batch(self.learners.len());
             generators.push((*cpu, generator));
         }
@@ -236,7 +236,7 @@ impl Roles {
         for (cpu, generator) in &generators {
             generator.load(*cpu, &request(*cpu, options.signs), 0, 0);
             generator.set_limit(*cpu, OUTSTANDING / 2 / options.cpus.len() as u64);
-            limits.push((*cpu, Generator::of(&self.leader)?));
+            limits.push((*cpu, Generator::of(&mut self.leader)?));
         }
         let (leader, acceptors) = (&self.leader, &self.acceptors);
         let trimmed = &mut self.trimmed;
@@ -527,11 +527,11 @@ impl Bare {
         let stop = AtomicBool::new(false);
         let mut generators = Vec::new();
         for cpu in &options.cpus {
-            let mut generator = Generator::of(&self.switch)?;
+            let mut generator = Generator::of(&mut self.switch)?;
             generator.batch = batch(self.sinks.len());
             generators.push((*cpu, generator));
         }
-        let all = Generator::of(&self.switch)?;
+        let all = Generator::of(&mut self.switch)?;
         let taken = || counts().min().unwrap_or(0) / ready::ACCEPTORS.len() as u64;
         let before = taken();
         thread::scope(|scope| {

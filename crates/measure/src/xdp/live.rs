@@ -60,8 +60,8 @@ fn measure(dir: &Path, role: Role, runs: usize, seconds: f64, signs: bool) -> Re
     let mut forwarding_lost = 0;
     let turns = (seconds / TURN).ceil();
     for _ in 0..runs {
-        let bare = Bench::new(dir, role, true, signs)?;
-        let bench = Bench::new(dir, role, false, signs)?;
+        let mut bare = Bench::new(dir, role, true, signs)?;
+        let mut bench = Bench::new(dir, role, false, signs)?;
         for _ in 0..turns as usize {
             let rate = bare.send(seconds / turns)?;
             measured.forwarding_msgs_per_s.push(rate);
@@ -175,8 +175,8 @@ impl Bench {
     /// Sends frames, on one CPU, and returns messages a second from the first on: a call takes
     /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is trimmed,
     /// and no instance sent that it has no room for.
-    fn send(&self, seconds: f64) -> Result<f64> {
-        let mut generator = Generator::of(&self.source)?;
+    fn send(&mut self, seconds: f64) -> Result<f64> {
+        let mut generator = Generator::of(&mut self.source)?;
         generator.batch = BATCH;
         let ((namespace, out), frame) = (&self.from, &self.frame);
         self.generator.set_limit(CPU, u64::MAX);

@@ -124,7 +124,7 @@ fn measure(object: &mut Object, frames: Vec<Vec<u8>>, seconds: f64) -> Result<Sh
 }
 
 /// All CPUs at once; nanoseconds a message on each, on the average.
-fn chunk(object: &Object, frames: &[Vec<u8>]) -> Result<f64> {
+fn chunk(object: &mut Object, frames: &[Vec<u8>]) -> Result<f64> {
     let begin = Barrier::new(frames.len());
     let run_on = |cpu: usize, generator: Generator, frame: &[u8]| -> Result<f64> {
         let pinned = pin_to_cpu(cpu).map_err(|error| error.to_string());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Programs at real links, for measurements.
 
+use aya::programs::XdpFlags;
 use aya::programs::xdp::XdpLink;
-use aya::programs::{Xdp, XdpFlags};
 
 use super::ready;
 use crate::network::Namespace;
@@ -19,11 +19,7 @@ pub(super) fn attach(
     namespace: &Namespace,
     interface: &Interface,
 ) -> Result<XdpLink> {
-    let found = object.ebpf().program_mut(program);
-    let found: &mut Xdp = found
-        .ok_or_else(|| format!("no program {program}"))?
-        .try_into()
-        .map_err(|e| whole(&e))?;
+    let found = object.xdp(program)?;
     namespace
         .inside(|| found.attach_to_if_index(interface.index, XdpFlags::DRV_MODE))
         .and_then(|id| found.take_link(id))
