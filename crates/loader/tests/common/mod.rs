@@ -2,6 +2,7 @@
 //! The XDP roles behind the script runner's trait, and what all tests here share.
 #![allow(dead_code)]
 
+pub mod cpu;
 pub mod guard;
 pub mod host;
 pub mod mount;
@@ -91,6 +92,8 @@ pub struct Loaded {
     pub object: Object,
     pub runner: Runner,
     pub role: Control,
+    /// The one that its programs run on, and count on.
+    pub cpu: usize,
     memory: Vec<Mapped<u64>>,
 }
 
@@ -120,7 +123,7 @@ impl Loaded {
 
     fn of(mut object: Object, place: Place, nonce: u64, flags: u32) -> Loaded {
         // Copies are counted per CPU, and this thread is the network.
-        loader::sys::pin_to_cpu(0).expect("the first CPU is there");
+        let cpu = cpu::stay();
         let role = object.role();
         let control = match role {
             Role::Acceptor => Control::Acceptor(Acceptor::new(&object, place, nonce).unwrap()),
@@ -139,6 +142,7 @@ impl Loaded {
             object,
             runner,
             role: control,
+            cpu,
         }
     }
 

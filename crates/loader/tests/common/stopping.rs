@@ -84,14 +84,16 @@ fn take(program: &impl AsFd, datagram: &[u8]) -> (u32, Vec<u8>) {
     (run.action, out)
 }
 
-/// Has the program take a datagram on another CPU; once it has come to `place` it stands there while `others`
-/// go on, unless they wait for it. The action, and the frame.
+/// Has the program take a datagram on the last CPU; once it has come to `place` it stands there while `others`
+/// go on, unless they wait for it. The action, and the frame. All tests that do so are on the first CPU themselves, as
+/// two that had a program stand on each other's would wait for ever.
 pub fn meanwhile(
     loaded: &Loaded,
     place: u32,
     datagram: &[u8],
     others: impl FnOnce(),
 ) -> (u32, Vec<u8>) {
+    pin_to_cpu(0).expect("the first CPU is there");
     let stops = loaded.object.memory::<Stop>("stops").expect("a map");
     stops.set(0, Stop { place, reached: 0 });
     let program = program_of(loaded);

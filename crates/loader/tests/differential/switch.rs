@@ -24,29 +24,37 @@ const NONCE: u64 = 1;
 const FIRST: u64 = 100;
 
 #[test]
-fn switches_agree() {
+fn switches_agree_in_ipv4_frames() {
+    switches_agree(false);
+}
+
+#[test]
+fn switches_agree_in_ipv6_frames() {
+    switches_agree(true);
+}
+
+fn switches_agree(v6: bool) {
     let Some(dir) = objects_or_skip() else { return };
-    let (packets, seed) = (number("XDP_PACKETS", PACKETS), number("XDP_SEED", 1));
-    for v6 in [false, true] {
-        let switch = Switch::new([&dir, &dir], deployment(0), SLOTS, v6);
-        let mut pair = Pair::new(switch, seed);
-        let mut histogram = BTreeMap::new();
-        for done in 0..packets / 2 {
-            if done % EPOCH == 0 {
-                pair.next_epoch();
-            }
-            match pair.step() {
-                Ok(left) => *histogram.entry(left).or_insert(0u64) += 1,
-                Err(why) => panic!("IPv6 {v6}: packet {done} of seed {seed}: {why}"),
-            }
+    let packets = number("XDP_PACKETS", PACKETS) / 2;
+    let seed = number("XDP_SEED", 1);
+    let switch = Switch::new([&dir, &dir], deployment(0), SLOTS, v6);
+    let mut pair = Pair::new(switch, seed);
+    let mut histogram = BTreeMap::new();
+    for done in 0..packets {
+        if done % EPOCH == 0 {
+            pair.next_epoch();
         }
-        println!("switch, IPv6 {v6}: {} packets; what left:", packets / 2);
-        for (left, n) in &histogram {
-            println!("  {n:>9} {left}");
+        match pair.step() {
+            Ok(left) => *histogram.entry(left).or_insert(0u64) += 1,
+            Err(why) => panic!("packet {done} of seed {seed}: {why}"),
         }
-        let decided = histogram.get("Deliver").copied().unwrap_or(0);
-        assert!(decided * 10 > packets, "only {decided} decisions left");
     }
+    println!("{packets} packets; what left:");
+    for (left, n) in &histogram {
+        println!("  {n:>9} {left}");
+    }
+    let decided = histogram.get("Deliver").copied().unwrap_or(0);
+    assert!(decided * 5 > packets, "only {decided} decisions left");
 }
 
 /// What leaves a switch: by the port that a packet came in by, or by that of a receiver.

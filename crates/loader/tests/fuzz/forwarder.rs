@@ -190,7 +190,7 @@ impl Switch {
     /// The counters that rose, one for each time.
     fn counted(&mut self) -> [Vec<usize>; 2] {
         let objects = [&self.object, &self.acceptor.object];
-        let now = objects.map(|object| object.counters_of(0).of);
+        let now = objects.map(|object| object.counters_of(self.acceptor.cpu).of);
         let before = std::mem::replace(&mut self.counters, now);
         [0, 1].map(|of| {
             let times = |at: usize| now[of][at] - before[of][at];

@@ -325,11 +325,11 @@ impl Target {
 
     /// The counter of the verdict that rose.
     fn counted(&mut self) -> Result<Counted, String> {
-        let cpu = self.loaded.object.counters_of(0).of;
-        let before = std::mem::replace(&mut self.counters, cpu);
-        let risen = |at: &usize| cpu[*at] != before[*at];
+        let now = self.loaded.object.counters_of(self.loaded.cpu).of;
+        let before = std::mem::replace(&mut self.counters, now);
+        let risen = |at: &usize| now[*at] != before[*at];
         let risen: Vec<usize> = (0..COUNTERS).filter(risen).collect();
-        if risen.iter().any(|at| cpu[*at] != before[*at] + 1) {
+        if risen.iter().any(|at| now[*at] != before[*at] + 1) {
             return Err(format!("of counters {risen:?} one rose by more than 1"));
         }
         let (verdicts, decided) = match risen.split_last() {
