@@ -717,13 +717,13 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
     }
 }
 
-/// What this process has given the kernel to write, in bytes.
+/// What this thread has given the kernel to write, in bytes: a store's log. Other tests share the process.
 fn bytes_written() -> u64 {
-    process_io("wchar: ")
+    count_of_io("/proc/thread-self/io", "wchar: ")
 }
 
-fn process_io(what: &str) -> u64 {
-    let io = fs::read_to_string("/proc/self/io").unwrap();
+fn count_of_io(of: &str, what: &str) -> u64 {
+    let io = fs::read_to_string(of).unwrap();
     let line = io.lines().find_map(|l| l.strip_prefix(what));
     line.unwrap().parse().unwrap()
 }
@@ -746,13 +746,13 @@ fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
     *app = open("echo", &dir.0);
     *app = open("rocksdb", &dir.0);
     let per_look = |round: u32| {
-        let before = process_io("rchar: ");
+        let before = count_of_io("/proc/self/io", "rchar: ");
         for n in 0..LOOKS {
             // Each is absent, and lies between two keys that are there.
             let key = (2 * (n * (KEYS / LOOKS) + round) + 1).to_be_bytes();
             expect(app, &Command::Exists { keys: vec![&key] }, &Reply::Int(0));
         }
-        (process_io("rchar: ") - before) / u64::from(LOOKS)
+        (count_of_io("/proc/self/io", "rchar: ") - before) / u64::from(LOOKS)
     };
     // Tests share the process: the smallest of several rounds is this one's own.
     let rounds: Vec<_> = (0..8).map(per_look).collect();
@@ -761,7 +761,6 @@ fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
 
 #[test]
 fn an_append_writes_what_it_appends() {
-    // Tests share the process: the smallest of several rounds is this one's own.
     const APPENDS: u64 = 300;
     for name in STORES {
         let dir = TempDir::new(&format!("append-cost-{name}"));
