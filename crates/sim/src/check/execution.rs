@@ -525,6 +525,11 @@ impl Executions {
     ) {
         let log = &mut self.logs[pid as usize];
         log.trim = log.trim.max(trim);
+        // Who hasn't heard of the last loss speaks of a history that ended before it, or in it. Acceptors keep nothing of that.
+        let is_inside = |g: &Range<Instance>| g.start < trim && trim < g.end;
+        if log.given_up.last().is_some_and(is_inside) {
+            return;
+        }
         let next = log.history.get(durable as usize);
         if let Some(inst) = next.map(|next| next.inst).filter(|inst| *inst < trim) {
             findings.report(Invariant::Trim, || {
