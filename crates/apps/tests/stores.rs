@@ -717,7 +717,8 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
     }
 }
 
-/// What this thread has given the kernel to write, in bytes: a store's log. Other tests share the process.
+/// What this thread has given the kernel to write, in bytes: that is a store's log. What the process has written is other
+/// tests', too.
 fn bytes_written() -> u64 {
     count_of_io("/proc/thread-self/io", "wchar: ")
 }
@@ -775,8 +776,9 @@ fn an_append_writes_what_it_appends() {
         };
         let rounds: Vec<_> = (0..8).map(|_| per_append(app)).collect();
         println!("{name}: bytes written for an append of 900, by hundreds: {rounds:?}");
+        // Less than what was appended would mean that another thread writes the log.
         let last = rounds[4..].iter().min().unwrap();
-        assert!(*last < 4 * 900, "{name}: {rounds:?}");
+        assert!((900..4 * 900).contains(last), "{name}: {rounds:?}");
     }
 }
 
