@@ -2,8 +2,8 @@
 //! Whether the acceptors' rings have room for the marker of another epoch.
 //!
 //! Each epoch takes a slot of every partition for its marker, and slots become free only as replicas
-//! trim. While too few replicas are there for that, epochs alone would fill the rings. Then none could
-//! become active any more, also once the replicas are back, and only in an active epoch can these be
+//! trim. While too few replicas run for that, one epoch after the other would fill the rings. Then no
+//! epoch could become active, even with the replicas back, and without an active one they can't be
 //! repaired.
 
 use super::Group;
@@ -11,8 +11,8 @@ use paxos::wire::value::Probe;
 use paxos::{Configuration, PartitionId};
 
 impl Group {
-    /// Half of the slots beyond the window are kept until enough replicas answer; but not from an operator who would
-    /// accept a loss, as long as none is needed. [E-ROOM]
+    /// The last half of the slots beyond the window is kept until enough replicas answer. An operator who would accept a
+    /// loss gets a slot of it, so that nothing need be lost. [E-ROOM]
     pub(super) fn has_room(
         &self,
         next: &Configuration,
@@ -24,8 +24,8 @@ impl Group {
         };
         if free == 0 {
             return Err(format!(
-                "all {} slots of partition {pid} are taken, so another epoch can't begin. As soon as {} replicas run and \
-                 the epoch in force is served, they trim; if it isn't, \
+                "all {} slots of partition {pid} are taken, so no other epoch can begin. Start replicas: while the leader is \
+                 alive, {} of them make room. If the leader is dead, \
                  `wirepaxos failover --accept-data-loss` goes on from what the replicas executed",
                 self.settings.slots,
                 next.g + 1
@@ -37,7 +37,7 @@ impl Group {
         if free <= kept && answer <= usize::from(next.g) && !accept_data_loss {
             return Err(format!(
                 "only {free} of {} slots of partition {pid} are free, and each epoch takes one: the last {kept} are kept until {} \
-                 replicas answer, which can trim ({answer} do). Start replicas, or replace them in the cluster file",
+                 replicas answer and make room ({answer} do). Start replicas, or replace them in the cluster file",
                 self.settings.slots,
                 next.g + 1
             ));

@@ -1264,7 +1264,7 @@ fn epochs_leave_room_for_those_that_returning_replicas_need() {
     assert!(world.run_until(5_000, |w| w.is_served() && w.epoch() == 10));
 }
 
-/// [E-ROOM]
+/// Replicas that answer may all the same not trim. [E-ROOM]
 #[test]
 fn where_no_slot_is_left_only_an_accepted_loss_goes_on() {
     let mut world = World::started();
