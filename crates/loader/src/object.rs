@@ -112,8 +112,8 @@ pub fn possible_cpus() -> usize {
     last.map_or(1, |last| last + 1)
 }
 
-/// A role's loaded object: its maps, and the programs of it that were needed so far. The kernel's verifier takes longer
-/// for all others together than for most roles.
+/// A role's loaded object: its maps, its own program, and those of its others that somebody has asked for. What nobody
+/// needs isn't loaded, as the kernel's verifier takes its time for each.
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
@@ -192,7 +192,7 @@ impl Object {
         &mut self.ebpf
     }
 
-    /// One of its programs, which is handed to the kernel the first time.
+    /// One of its programs, which is handed to the kernel when it is asked for the first time.
     pub fn loaded(&mut self, name: &str) -> Result<&mut Program> {
         let program = self.ebpf.program_mut(name);
         let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
@@ -213,7 +213,7 @@ impl Object {
         descriptor(self.xdp(name)?)
     }
 
-    /// That of the role's own program.
+    /// The descriptor of the role's own program, which is loaded with the object.
     pub fn own_program(&self) -> Result<ProgramFd> {
         let program = self.ebpf.program(self.role.name()).ok_or("no program")?;
         descriptor(program.try_into().map_err(|e| whole(&e))?)

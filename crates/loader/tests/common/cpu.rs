@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A CPU for each test: programs run where their caller runs, and some count there. Tests beside each other shouldn't
-//! share one while another is idle.
+//! A CPU for each test. A program runs on the CPU of the thread that calls it, and some count for each CPU apart, so a
+//! test stays on one. Tests that run at the same time shouldn't share it while another is idle.
 
 use std::sync::{LazyLock, Mutex};
 use std::thread;
@@ -17,7 +17,7 @@ thread_local! {
     static OWN: Own = Own::take();
 }
 
-/// A CPU until the test's thread ends.
+/// A test's CPU, until its thread ends.
 struct Own(usize);
 
 impl Own {

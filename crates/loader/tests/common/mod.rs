@@ -92,7 +92,7 @@ pub struct Loaded {
     pub object: Object,
     pub runner: Runner,
     pub role: Control,
-    /// The one that its programs run on, and count on.
+    /// The CPU on which its programs run and count.
     pub cpu: usize,
     memory: Vec<Mapped<u64>>,
 }

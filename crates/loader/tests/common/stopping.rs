@@ -85,8 +85,9 @@ fn take(program: &impl AsFd, datagram: &[u8]) -> (u32, Vec<u8>) {
 }
 
 /// Has the program take a datagram on the last CPU; once it has come to `place` it stands there while `others`
-/// go on, unless they wait for it. The action, and the frame. All tests that do so are on the first CPU themselves, as
-/// two that had a program stand on each other's would wait for ever.
+/// go on, unless they wait for it. The action, and the frame. A program that stands lets nobody else run on its CPU until
+/// its test goes on. So all such tests run on the first CPU: two that each had a program stand on the other's CPU would
+/// wait for ever.
 pub fn meanwhile(
     loaded: &Loaded,
     place: u32,
