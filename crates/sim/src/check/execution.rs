@@ -525,7 +525,8 @@ impl Executions {
     ) {
         let log = &mut self.logs[pid as usize];
         log.trim = log.trim.max(trim);
-        // Who hasn't heard of the last loss speaks of a history that ended before it, or in it. Acceptors keep nothing of that.
+        // A replica that hasn't heard of the last accepted loss reports where it stands in the history that this loss has
+        // ended. That frees nothing: acceptors have forgotten everything below the end of what was given up.
         let is_inside = |g: &Range<Instance>| g.start < trim && trim < g.end;
         if log.given_up.last().is_some_and(is_inside) {
             return;
