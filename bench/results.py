@@ -8,6 +8,17 @@ import statistics
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+def as_text(document):
+    """The file's text: JSON with a line for each record that a measurement printed, so that a change shows in a diff."""
+    head = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in document.items() if key != "runs"]
+    runs = [f"  {json.dumps(name)}: [{turns_as_text(turns)}]" for name, turns in document["runs"].items()]
+    return "{\n" + ",\n".join([*head, ' "runs": {\n' + ",\n".join(runs) + "\n }"]) + "\n}\n"
+
+
+def turns_as_text(turns):
+    return ",".join("[\n" + ",\n".join(map(json.dumps, lines)) + "\n]" for lines in turns)
+
+
 class NoResults(Exception):
     """Nothing was measured yet."""
 
