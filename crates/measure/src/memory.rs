@@ -114,7 +114,7 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn the_table_of_the_documentation_is_true() {
-        let text = include_str!("../../../docs/performance.md");
+        let text = include_str!("../../../bench/protocols/notes.md");
         for kept in all(3) {
             let row = row(&kept);
             assert!(text.lines().any(|line| line == row), "missing: {row}");
