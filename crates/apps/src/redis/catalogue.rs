@@ -244,7 +244,10 @@ impl Spec {
         let why = match self.verdicts[usize::from(in_transaction)] {
             Verdict::Executed => None,
             Verdict::Refused(why) => Some(why),
-            Verdict::ByArguments => rules::refusal(self, args),
+            Verdict::ByArguments => match rules::excess(self, args) {
+                None => rules::refusal(self, args),
+                Some(excess) => return Err(excess),
+            },
         };
         match why {
             None => Ok(()),

@@ -27,6 +27,7 @@ pub(super) fn verdict(spec: &Spec, in_transaction: bool) -> Verdict {
     let may_wait = spec.has("blocking") && !in_transaction;
     match spec.name.as_str() {
         "copy" | "sort" | "publish" => return Verdict::ByArguments,
+        "hrandfield" | "srandmember" | "zrandmember" => return Verdict::ByArguments,
         "xread" | "xreadgroup" if may_wait => return Verdict::ByArguments,
         _ => {}
     }
@@ -89,6 +90,26 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<&'static str> {
         "xread" | "xreadgroup" if says("BLOCK") => Some(WOULD_WAIT),
         _ => None,
     }
+}
+
+/// With a negative count these answer that many members, however few there are.
+pub(super) const MOST_REPEATED: i64 = 65_536;
+
+/// The whole error that answers a command whose arguments ask for too much. It is refused before it is ordered, and, where it lies in
+/// the log nevertheless, by every replica alike.
+pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
+    let multiplies = ["hrandfield", "srandmember", "zrandmember"];
+    if !multiplies.contains(&spec.name.as_str()) {
+        return None;
+    }
+    // The server reads counts in the same way, and refuses others.
+    let count: i64 = std::str::from_utf8(args.get(2)?).ok()?.parse().ok()?;
+    (count < -MOST_REPEATED).then(|| {
+        format!(
+            "LIMIT not executed: a negative count of {} is {MOST_REPEATED} at most, which is fixed; ask several times",
+            spec.name.to_uppercase()
+        )
+    })
 }
 
 /// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.

@@ -133,6 +133,9 @@ impl Server {
             .args(["--maxmemory", "0", "--activerehashing", "no"])
             .args(["--busy-reply-threshold", SCRIPT_MS])
             .args(["--proto-max-bulk-len", MAX_STRING])
+            // Otherwise the next command on a damaged payload would end the servers of all replicas, at each start again. What a
+            // server loads by itself was checked when it came in.
+            .args(["--sanitize-dump-payload", "clients"])
             .args([
                 "--enable-protected-configs",
                 "yes",

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands that would end a Redis server, or stall it, wherever they are executed: each of them fails by itself.
+
+mod common;
+
+use apps::Redis;
+use apps::redis::{Command, Stamp};
+use common::TempDir;
+use common::redis::*;
+
+fn text(answer: &[u8]) -> String {
+    String::from_utf8_lossy(answer).into_owned()
+}
+
+fn transaction(commands: &[Vec<&[u8]>]) -> Vec<u8> {
+    encoded(&Command::Exec {
+        stamp: Stamp { node: 1, ms: NOON },
+        resp3: false,
+        watched: Vec::new(),
+        commands: commands.to_vec(),
+    })
+}
+
+#[test]
+fn a_damaged_payload_is_refused_though_its_checksum_is_right() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-payload");
+    let mut app = Redis::open(&dir.0).unwrap();
+    // A list whose second item says that it is longer than all of it.
+    let payload = b"\x12\x01\x02\x10\x10\x00\x00\x00\x03\x00\x55\x61\x02\x81\x62\x02\x81\x63\x02\xff\x0a\x00\xd8\xf8\x95\xcf\xe8\xa5\x64\x77";
+    let restore: [&[u8]; 4] = [b"RESTORE", b"x", b"0", payload];
+    let script: [&[u8]; 5] = [
+        b"EVAL",
+        b"return redis.pcall('RESTORE', KEYS[1], 0, ARGV[1])",
+        b"1",
+        b"x",
+        payload,
+    ];
+    for words in [&restore[..], &script] {
+        let answer = text(&execute(&mut app, &call_at(NOON, words)));
+        assert!(answer.starts_with("-ERR Bad data format"), "{answer}");
+    }
+    let answer = text(&execute(&mut app, &transaction(&[restore.to_vec()])));
+    assert!(answer.contains("-ERR Bad data format"), "{answer}");
+    expect(&mut app, "LINSERT x BEFORE b q", ":0\r\n");
+    expect(&mut app, "SET precious 1", "+OK\r\n");
+}
+
+#[test]
+fn a_count_that_only_multiplies_the_answer_is_bounded() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-counts");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "HSET h a 1", ":1\r\n");
+    expect(&mut app, "SADD s a", ":1\r\n");
+    expect(&mut app, "ZADD z 1 a", ":1\r\n");
+    let catalogue = app.catalogue();
+    for (name, key) in [
+        ("HRANDFIELD", "h"),
+        ("SRANDMEMBER", "s"),
+        ("ZRANDMEMBER", "z"),
+    ] {
+        for count in ["-9223372036854775808", "-9223372036854770000", "-65537"] {
+            let words = format!("{name} {key} {count}");
+            let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            for in_transaction in [false, true] {
+                let refused = catalogue.judge(&args, in_transaction).unwrap_err();
+                assert!(refused.starts_with("LIMIT not executed: "), "{refused}");
+            }
+            let limit = format!(
+                "-LIMIT not executed: a negative count of {name} is 65536 at most, which is fixed; ask several times\r\n"
+            );
+            expect(&mut app, &words, &limit);
+            // As an earlier version has put it into the log.
+            let answer = text(&execute(&mut app, &transaction(&[args])));
+            assert!(answer.starts_with("-EXECABORT "), "{answer}");
+        }
+        let most = execute(&mut app, &call(&format!("{name} {key} -65536")));
+        assert!(most.starts_with(b"*65536\r\n"));
+        let few = execute(
+            &mut app,
+            &call(&format!("{name} {key} 9223372036854775807")),
+        );
+        assert!(few.starts_with(b"*1\r\n") || few.starts_with(b"-ERR value is out of range"));
+    }
+}
