@@ -88,3 +88,23 @@ fn a_count_that_only_multiplies_the_answer_is_bounded() {
         assert!(few.starts_with(b"*1\r\n") || few.starts_with(b"-ERR value is out of range"));
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn servers_compute_alike_on_processors_that_multiply_and_add_in_one_step() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-processor");
+    let app = Redis::open(&dir.0).unwrap();
+    let environment = std::fs::read(format!("/proc/{}/environ", app.process())).unwrap();
+    let tunables = environment
+        .split(|byte| *byte == 0)
+        .map(text)
+        .find(|variable| variable.starts_with("GLIBC_TUNABLES="));
+    let tunables = tunables.expect("the C library is told which code to take");
+    for feature in ["-FMA", "-FMA4"] {
+        let mut features = tunables.split(['=', ',']);
+        assert!(features.any(|name| name == feature), "{tunables}");
+    }
+}

@@ -36,6 +36,17 @@ const PROGRAMS: [(&str, &str); 3] = [
 /// The same for all replicas: keys then have the same hashes, so that a cursor of SCAN is good at each of them.
 const SEED: &str = "1";
 
+/// The C library takes other code for `sin` and its like where the processor multiplies and adds in one step, and rounds otherwise
+/// there: GEOADD would store other scores. So no server uses it. Names that a C library doesn't know have no effect.
+const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
+    Some((
+        "GLIBC_TUNABLES",
+        "glibc.cpu.hwcaps=-FMA,-FMA4,-FMA_Usable,-FMA4_Usable",
+    ))
+} else {
+    None
+};
+
 /// The clock's file as the library reads it: the numbers that are written here, and behind them the library's own.
 const WRITTEN_WORDS: usize = 5;
 const OVER_AT: u64 = 40;
@@ -168,6 +179,7 @@ impl Server {
             .arg(socket.file_name().expect("it has a name"))
             .env_clear()
             .env("LC_ALL", "C")
+            .envs(CPU_FEATURES)
             .env("LD_PRELOAD", preload)
             .env("WIREPAXOS_CLOCK", clock_path)
             .env("WIREPAXOS_SEED", SEED)
