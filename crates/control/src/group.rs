@@ -64,6 +64,8 @@ pub(crate) struct Group {
     /// The last epoch that this process issued; 0 = none yet. Lanes and incarnations of other epochs
     /// are not this process's to give.
     issued: Epoch,
+    /// A session that an earlier process left *writing*, and of which no replica tells anything; 0 = none.
+    silent_session: Epoch,
     /// A change failed, and nobody knows whether it was stored: nothing of it counts until it has been
     /// written again.
     doubtful: bool,
@@ -135,6 +137,7 @@ impl Group {
             used_up: 0,
             outside_lanes: OutsideLanes::default(),
             issued: 0,
+            silent_session: 0,
             doubtful: false,
             claims: Vec::new(),
             complaints: Vec::new(),

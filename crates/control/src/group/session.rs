@@ -9,10 +9,15 @@ use super::Group;
 use super::plan::{lacking, listed};
 use crate::attempt::Change;
 use crate::message::MemberRecord;
+use crate::suspicion::Watched;
 use crate::{ControlOutbox, EpochRecord, EpochState, Protocol, Store};
 use paxos::nopaxos::{SessionChange, Started, view};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Reason, Round, Time};
+
+/// How many times an attempt's patience replicas have for reporting a view of a session that the store has as
+/// *writing*.
+const SILENT_PATIENCE: Time = 10;
 
 /// A replica whose log or store contradicts a session.
 pub(super) struct Complaint {
@@ -73,6 +78,17 @@ impl Group {
             && self.suspicion.memory(Probe::Sequencer, node) == Some(nonce)
             && (voters, f) == (last.acceptors.clone(), last.f)
             && !self.are_leaders_used_up(last.epoch)
+            && !self.was_active(last)
+            && self.silent_session != last.epoch
+    }
+
+    /// Whether its sequencer shows its round: nobody is programmed before the store has the session as *active*, so this
+    /// store is a copy of before that. Replicas know that it is, and report no view of it any more. [F-PROGRAM] [F-RESUME]
+    fn was_active(&self, last: &EpochRecord) -> bool {
+        let (node, nonce) = last.leader;
+        let sequencer = self.suspicion.get(Probe::Sequencer, node);
+        let shows = |w: &Watched| w.memory == Some(nonce) && w.round() == Round::base(last.epoch);
+        sequencer.is_some_and(shows)
     }
 
     fn quorums(&self, last: &EpochRecord) -> Result<(), String> {
@@ -81,7 +97,8 @@ impl Group {
     }
 
     /// Gives up a session that can't be finished as it is, or that nobody can help now. It isn't given up for being
-    /// slow: another one with the same members would be no faster.
+    /// slow: another one with the same members would be no faster. But one of which this process found the store
+    /// *writing*, and no replica tells anything, may have become active meanwhile: then nobody ever will. [F-RESUME]
     pub(super) fn abandon_session(&mut self, now: Time) {
         let Some(last) = self.unfinished_session().cloned() else {
             return;
@@ -95,13 +112,17 @@ impl Group {
         let changed =
             self.has_changed_memories(&configuration) || self.are_leaders_used_up(last.epoch);
         let lacks_quorum = self.quorums(&last).is_err();
+        let (was_active, was_found) = (self.was_active(&last), self.issued != last.epoch);
         let (patience, delay) = (self.timing.attempt_timeout, self.timing.rejoin_delay);
         let failures = self.pace.failures();
         let Some(attempt) = &mut self.attempt else {
             return;
         };
-        if sequencer_gone || attempt.is_outdated(now, changed, delay) {
+        if sequencer_gone || was_active || attempt.is_outdated(now, changed, delay) {
             self.attempt = None;
+        } else if was_found && attempt.is_stuck(now, patience * SILENT_PATIENCE, failures) {
+            self.silent_session = last.epoch;
+            self.give_up(now);
         } else if lacks_quorum && attempt.is_stuck(now, patience, failures) {
             self.give_up(now);
         }

@@ -2,7 +2,7 @@
 //! The controller with real sequencers and real NOPaxos replicas.
 
 use super::session_world::{REPLICAS, SEQUENCERS, World};
-use super::world::{GROUP, PARTITIONS};
+use super::world::{CONTROLLER, GROUP, PARTITIONS};
 use control::{EpochState, Message, Peer, Protocol};
 use paxos::nopaxos::{Status, view};
 use paxos::round::MAX_EPOCH;
@@ -879,6 +879,38 @@ fn an_old_copy_of_the_store_issues_no_session_twice() {
         "{warning}"
     );
     world.check();
+}
+
+/// Replicas and sequencer know that session 2 is active, and tell nobody any more that a view of it has begun. [F-RESUME]
+#[test]
+fn a_copy_of_the_store_from_before_its_session_was_active_is_followed_by_another_session() {
+    for programmed in [true, false] {
+        let mut world = World::started(34);
+        world.down.insert(SEQUENCERS[0]);
+        let writing = |w: &World| w.state().epochs.last().unwrap().state == EpochState::Writing;
+        assert!(world.run_until(2_000, writing));
+        let old = world.state();
+        let (from, to) = (CONTROLLER.into(), SEQUENCERS[1].into());
+        world.network.block(from, to, !programmed);
+        let active = |w: &World| w.session() == 2;
+        assert!(world.run_until(2_000, active));
+        world.run(20);
+        assert_eq!(world.is_served(), programmed);
+        world.controllers.clear();
+        world.shared.put(old.clone());
+        world.network.heal();
+        world.start_controller();
+        world.run(300);
+        world.failover(None, false);
+        let served = |w: &World| w.session() > 2 && w.is_served();
+        assert!(world.run_until(20_000, served), "{}", world.report());
+        let answered = |w: &World| w.is_served() && !w.told_failover().is_empty();
+        assert!(world.run_until(5_000, answered), "{}", world.report());
+        assert!(world.told_failover()[0].is_ok());
+        world.run(1_000);
+        let session = world.session();
+        goes_on_in(&mut world, session);
+    }
 }
 
 /// All that shows its session are replicas that have begun none of its views. [E-NEWEST]
