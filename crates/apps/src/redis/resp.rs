@@ -15,15 +15,26 @@ pub struct Malformed;
 /// Looks for the end of an answer that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct End {
-    /// How far it has looked.
+    /// Where the value in hand begins.
     at: usize,
+    /// Up to here its first line has no end.
+    seen: usize,
     /// Values still to come.
     missing: u64,
+    /// Bytes that were looked at for the ends of lines.
+    #[cfg(test)]
+    looked_at: usize,
 }
 
 impl Default for End {
     fn default() -> Self {
-        End { at: 0, missing: 1 }
+        End {
+            at: 0,
+            seen: 0,
+            missing: 1,
+            #[cfg(test)]
+            looked_at: 0,
+        }
     }
 }
 
@@ -32,7 +43,7 @@ impl End {
     /// `None` if it isn't whole.
     pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while self.missing > 0 {
-            let Some(line) = line_at(bytes, self.at) else {
+            let Some(line) = self.line(bytes) else {
                 return Ok(None);
             };
             let next = self.at + line.len() + 2;
@@ -55,12 +66,30 @@ impl End {
         }
         Ok(Some(self.at))
     }
+
+    /// Returns the first line of the value in hand, if it is whole. It goes on where the last call has stopped, as a line
+    /// of many pieces would otherwise be searched from its beginning with each of them.
+    fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let from = self.seen.max(self.at);
+        let rest = bytes.get(from..)?;
+        let found = line_end(rest);
+        #[cfg(test)]
+        {
+            self.looked_at += found.unwrap_or(rest.len());
+        }
+        // The last byte may be the first half of an end.
+        self.seen = from + found.unwrap_or(rest.len().saturating_sub(1));
+        found.map(|len| &bytes[self.at..from + len])
+    }
+}
+
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(2).position(|pair| pair == b"\r\n")
 }
 
 fn line_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let rest = bytes.get(at..)?;
-    let len = rest.windows(2).position(|pair| pair == b"\r\n")?;
-    Some(&rest[..len])
+    line_end(rest).map(|len| &rest[..len])
 }
 
 /// The length in a header; `None` for nothing at all.
@@ -229,6 +258,21 @@ mod tests {
             assert!(Value::parse(answer).is_ok(), "{answer:?}");
             assert_eq!(Value::parse(&with_more), Err(Malformed));
         }
+    }
+
+    #[test]
+    fn a_long_line_that_arrives_in_pieces_is_looked_at_once() {
+        const LINE: usize = 8 << 20;
+        const PIECE: usize = 64 << 10;
+        let line = [b"*2\r\n-", &[b'x'; LINE][..], b"\r\n+OK\r\n"].concat();
+        let (mut end, mut pieces) = (End::default(), 0);
+        for arrived in (0..line.len()).step_by(PIECE) {
+            assert_eq!(end.find(&line[..arrived]), Ok(None));
+            pieces += 1;
+        }
+        assert_eq!(end.find(&line), Ok(Some(line.len())));
+        let looked_at = end.looked_at;
+        assert!(looked_at <= line.len() + 2 * pieces, "{looked_at} bytes");
     }
 
     #[test]
