@@ -4,48 +4,74 @@
 /// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them.
 /// Takes at most pattern times text steps: only the last `*` is ever tried again.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    loop {
-        if pattern.get(p) == Some(&b'*') {
-            star = Some((p + 1, t));
-            p += 1;
-            continue;
-        }
-        if t == text.len() {
-            return p >= pattern.len();
-        }
-        match match_one(&pattern[p.min(pattern.len())..], text[t]) {
-            Some(len) => {
+    let mut steps = usize::MAX;
+    let found = Search::default().go_on(pattern, text, &mut steps);
+    found == Some(true)
+}
+
+/// A comparison that can be interrupted, as patterns and texts of a megabyte each take longer than others can wait for.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Search {
+    /// Places in the pattern and in the text.
+    at: (usize, usize),
+    /// The same, where the last `*` was tried.
+    star: Option<(usize, usize)>,
+}
+
+impl Search {
+    /// Goes on with the same pattern and text. Returns whether they match, or nothing if the steps, of a byte each, came to
+    /// an end before.
+    pub fn go_on(&mut self, pattern: &[u8], text: &[u8], steps: &mut usize) -> Option<bool> {
+        let (mut p, mut t) = self.at;
+        let found = loop {
+            if *steps == 0 {
+                break None;
+            }
+            if pattern.get(p) == Some(&b'*') {
+                *steps -= 1;
+                self.star = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            if t == text.len() {
+                break Some(p >= pattern.len());
+            }
+            let (len, is_alike) = match_one(&pattern[p.min(pattern.len())..], text[t]);
+            *steps = steps.saturating_sub(len.max(1));
+            if is_alike {
                 p += len;
                 t += 1;
+                continue;
             }
-            None => {
-                let Some((after, from)) = star else {
-                    return false;
-                };
-                star = Some((after, from + 1));
-                p = after;
-                t = from + 1;
-            }
-        }
+            let Some((after, from)) = self.star else {
+                break Some(false);
+            };
+            self.star = Some((after, from + 1));
+            p = after;
+            t = from + 1;
+        };
+        self.at = (p, t);
+        found
     }
 }
 
-/// Matches the first element of `pattern`, no `*`, against one byte; says how long the element is.
-fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
+/// Matches the first element of `pattern`, no `*`, against one byte. Returns how long the element is, and whether it matches.
+fn match_one(pattern: &[u8], byte: u8) -> (usize, bool) {
     match pattern {
-        [] => None,
-        [b'?', ..] => Some(1),
-        [b'[', rest @ ..] => match_class(rest, byte).map(|len| len + 1),
-        [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [literal, ..] => (*literal == byte).then_some(1),
+        [] => (0, false),
+        [b'?', ..] => (1, true),
+        [b'[', rest @ ..] => {
+            let (len, is_alike) = match_class(rest, byte);
+            (len + 1, is_alike)
+        }
+        [b'\\', escaped, ..] => (2, *escaped == byte),
+        [literal, ..] => (1, *literal == byte),
     }
 }
 
 /// Matches the inside of a bracket, up to and including `]`; one that isn't closed ends with the
 /// pattern, as in Redis.
-fn match_class(class: &[u8], byte: u8) -> Option<usize> {
+fn match_class(class: &[u8], byte: u8) -> (usize, bool) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
     let mut found = false;
@@ -70,12 +96,12 @@ fn match_class(class: &[u8], byte: u8) -> Option<usize> {
             }
         }
     }
-    (found != negated).then_some(at)
+    (at, found != negated)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{Search, matches};
 
     #[test]
     fn patterns_match_as_in_redis() {
@@ -108,11 +134,12 @@ mod tests {
             ("*a*b*c", "xxaxxbxxc", true),
             ("*a*b*c", "xxaxxbxx", false),
         ] {
-            assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                expected,
-                "{pattern} {text}"
-            );
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            assert_eq!(matches(pattern, text), expected, "{pattern:?} {text:?}");
+            // The same, a step at a time.
+            let mut search = Search::default();
+            let found = std::iter::from_fn(|| Some(search.go_on(pattern, text, &mut 1)));
+            assert_eq!(found.take(1_000).flatten().next(), Some(expected));
         }
     }
 
@@ -123,5 +150,20 @@ mod tests {
         assert!(matches(&pattern, &text));
         let pattern = [pattern, b"b".to_vec()].concat();
         assert!(!matches(&pattern, &text));
+    }
+
+    #[test]
+    fn a_comparison_takes_no_more_steps_than_it_may() {
+        let class = [b"*[", &b"x".repeat(1_000)[..], b"]"].concat();
+        let (mut search, mut turns) = (Search::default(), 0);
+        loop {
+            let mut steps = 100;
+            turns += 1;
+            match search.go_on(&class, &b"y".repeat(1_000), &mut steps) {
+                None => assert_eq!(steps, 0),
+                Some(found) => break assert!(!found),
+            }
+        }
+        assert!(turns >= 1_000, "{turns}");
     }
 }
