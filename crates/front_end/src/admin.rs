@@ -8,6 +8,7 @@ use apps::kv::parse_integer;
 
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::resp::Writer;
+use crate::tasks::Task;
 
 /// The version of Redis whose behaviour this follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -108,17 +109,12 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.reads_stale = false;
     call.client.transaction = None;
     call.client.watched.clear();
-    let id = call.client.id;
-    let mut channels = call.shared.channels.borrow_mut();
-    channels.leave(&mut call.client.subscriptions, id);
-    drop(channels);
     call.client.name.clear();
     call.client.once = None;
     call.client.silence.end();
     call.client.is_kept = false;
     call.client.authenticated = call.shared.password.is_none();
-    call.writer().status("RESET");
-    Outcome::Answered
+    Outcome::Begun(Task::Reset)
 }
 
 pub(crate) fn auth(call: &mut Call<'_>) -> Outcome {

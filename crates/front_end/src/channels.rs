@@ -2,14 +2,19 @@
 //! Channels: who has subscribed to what at this front end. A message goes through the log, and is told by what this replica
 //! executes; so all front ends tell the messages of a channel in the same order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
-use apps::glob;
+use apps::glob::{self, Search};
 use apps::redis::{Message, News};
 
-use crate::commands::{Call, Outcome};
+use crate::client::Client;
+use crate::commands::{self, Call, Outcome};
 use crate::names::Waiter;
 use crate::resp::Writer;
+use crate::subscriptions::Subscriptions;
+use crate::tasks::{NameList, Task};
+use crate::turns::{LOOK_UP, Turn};
 
 /// What is subscribed to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -19,6 +24,9 @@ pub(crate) enum Kind {
     /// A channel of SPUBLISH.
     Shard,
 }
+
+/// How many kinds there are.
+pub(crate) const KINDS: usize = 3;
 
 /// Commands about channels; where they are of a kind, SUBSCRIBE or UNSUBSCRIBE.
 const COMMANDS: [(&str, Kind, bool); 6] = [
@@ -35,21 +43,52 @@ const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
 const NO_NOTIFICATIONS: &str =
     "ERR keyspace notifications aren't available here: no server tells what it does with its keys";
 
-/// What one client has subscribed to.
-pub(crate) type Subscriptions = BTreeSet<(Kind, Vec<u8>)>;
+/// By name, and for each: its clients.
+type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Channels {
     news: News,
-    subscribed: BTreeMap<(Kind, Vec<u8>), BTreeMap<u64, Waiter>>,
+    by_kind: [ByName; KINDS],
 }
 
-/// A message for some clients: who they are, and what is written for them.
-pub(crate) struct Delivery {
-    pub to: Vec<Waiter>,
-    kind: Kind,
-    pattern: Vec<u8>,
+/// Steps of a comparison with a pattern that are one of a turn.
+const COMPARED: usize = 32;
+
+/// How far a message has come through the channels.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// Those who have subscribed to the channel's name are done with.
+    is_of_patterns: bool,
+    /// The pattern in hand. Those before it are done with.
+    pattern: Option<Vec<u8>>,
+    /// How far it is compared.
+    search: Search,
+    /// Of the name or pattern in hand: the last client that is done with.
+    told: u64,
+}
+
+/// One name or pattern to which a message goes.
+pub(crate) struct Found<'a> {
+    pub kind: Kind,
+    pub pattern: &'a [u8],
+    members: &'a BTreeMap<u64, Waiter>,
+    told: &'a mut u64,
+}
+
+impl<'a> Found<'a> {
+    /// Returns the next client that gets the message, if there is one.
+    pub fn next(&mut self) -> Option<Waiter> {
+        let (client, waiter) = self.members.range(*self.told + 1..).next()?;
+        *self.told = *client;
+        Some(*waiter)
+    }
+
+    /// Returns how many clients there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
 }
 
 impl Channels {
@@ -61,110 +100,157 @@ impl Channels {
         }
     }
 
-    fn add(&mut self, of: (Kind, Vec<u8>), waiter: Waiter) {
-        let members = self.subscribed.entry(of).or_default();
-        members.insert(waiter.client, waiter);
-        self.news.listen(true);
+    /// A client subscribes.
+    pub fn add(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
+        if client.subscriptions.insert(kind, name.to_vec()) {
+            let members = self.by_kind[kind as usize].entry(name.to_vec());
+            members.or_default().insert(client.id, client.waiter());
+            self.news.listen(true);
+        }
     }
 
-    fn remove(&mut self, of: &(Kind, Vec<u8>), client: u64) {
-        if let Some(members) = self.subscribed.get_mut(of) {
-            members.remove(&client);
-            if members.is_empty() {
-                self.subscribed.remove(of);
+    /// A client subscribes no longer.
+    pub fn remove(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
+        if client.subscriptions.remove(kind, name) {
+            self.forget(kind, name, client.id);
+        }
+    }
+
+    /// The same, of the first subscription of a kind that the client has; returns its name.
+    pub fn remove_first(&mut self, kind: Kind, client: &mut Client) -> Option<Vec<u8>> {
+        let name = client.subscriptions.pop(kind)?;
+        self.forget(kind, &name, client.id);
+        Some(name)
+    }
+
+    /// A client that had these subscriptions is gone. Returns whether it is forgotten; if not, the turn is over.
+    pub fn leave(&mut self, subscriptions: &mut Subscriptions, client: u64, turn: &Turn) -> bool {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            while !turn.is_over() {
+                let Some(name) = subscriptions.pop(kind) else {
+                    break;
+                };
+                turn.spend(LOOK_UP);
+                self.forget(kind, &name, client);
             }
         }
-        self.news.listen(!self.subscribed.is_empty());
+        subscriptions.is_empty()
     }
 
-    /// A client is gone, or has forgotten what it had subscribed to.
-    pub fn leave(&mut self, subscriptions: &mut Subscriptions, client: u64) {
-        for of in std::mem::take(subscriptions) {
-            self.remove(&of, client);
+    fn forget(&mut self, kind: Kind, name: &[u8], client: u64) {
+        let of_kind = &mut self.by_kind[kind as usize];
+        if let Some(members) = of_kind.get_mut(name) {
+            members.remove(&client);
+            if members.is_empty() {
+                of_kind.remove(name);
+            }
         }
+        let is_empty = self.by_kind.iter().all(BTreeMap::is_empty);
+        self.news.listen(!is_empty);
     }
 
-    /// Who gets a message.
-    pub fn deliveries(&self, message: &Message) -> Vec<Delivery> {
-        let all = self.matching(&message.channel, message.is_sharded);
-        all.map(|(kind, pattern, members)| Delivery::of(kind, pattern, members))
-            .collect()
+    /// Shows who has subscribed to a channel, by its name and by patterns; `tell` says whether it is done with what it was
+    /// shown. Returns whether the round is done; if not, the turn is over.
+    pub fn go_on(
+        &self,
+        round: &mut Round,
+        (channel, is_sharded): (&[u8], bool),
+        turn: &Turn,
+        mut tell: impl FnMut(Found<'_>) -> bool,
+    ) -> bool {
+        if !round.is_of_patterns {
+            let kind = match is_sharded {
+                true => Kind::Shard,
+                false => Kind::Channel,
+            };
+            turn.spend(LOOK_UP);
+            if let Some(members) = self.by_kind[kind as usize].get(channel) {
+                let found = Found {
+                    kind,
+                    pattern: b"",
+                    members,
+                    told: &mut round.told,
+                };
+                if !tell(found) {
+                    return false;
+                }
+            }
+            round.is_of_patterns = true;
+            round.told = 0;
+        }
+        is_sharded || self.go_on_with_patterns(round, channel, turn, tell)
     }
 
-    /// How many get a message: what PUBLISH answers.
-    pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
-        let all = self.matching(channel, is_sharded);
-        all.map(|(.., members)| members.len()).sum()
-    }
-
-    /// Who has subscribed to a channel, by its name and by patterns.
-    fn matching<'a>(
-        &'a self,
-        channel: &'a [u8],
-        is_sharded: bool,
-    ) -> impl Iterator<Item = (Kind, &'a [u8], &'a BTreeMap<u64, Waiter>)> {
-        let kind = match is_sharded {
-            true => Kind::Shard,
-            false => Kind::Channel,
-        };
-        let exact = self.subscribed.get(&(kind, channel.to_vec()));
-        let exact = exact.map(|members| (kind, &b""[..], members));
-        let patterns = (!is_sharded).then(|| self.of(Kind::Pattern));
-        let patterns = patterns.into_iter().flatten();
-        let patterns = patterns.filter(move |(pattern, _)| glob::matches(pattern, channel));
-        let patterns = patterns.map(|(pattern, members)| (Kind::Pattern, pattern, members));
-        exact.into_iter().chain(patterns)
-    }
-
-    /// All clients that have subscribed to something.
-    pub fn everybody(&self) -> Vec<Waiter> {
-        let all = self.subscribed.values().flat_map(BTreeMap::values);
-        let all: BTreeMap<u64, Waiter> = all.map(|waiter| (waiter.client, *waiter)).collect();
-        all.into_values().collect()
+    fn go_on_with_patterns(
+        &self,
+        round: &mut Round,
+        channel: &[u8],
+        turn: &Turn,
+        mut tell: impl FnMut(Found<'_>) -> bool,
+    ) -> bool {
+        let in_hand = round.pattern.take();
+        let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let all = self.by_kind[Kind::Pattern as usize].range::<[u8], _>((from, Bound::Unbounded));
+        for (pattern, members) in all {
+            // The pattern in hand may be gone. Then the next one begins.
+            if in_hand.as_ref() != Some(pattern) {
+                (round.search, round.told) = (Search::default(), 0);
+            }
+            let mut steps = turn.left() * COMPARED;
+            let before = steps;
+            // What was compared to the end is so at once when it is asked again.
+            let matches = round.search.go_on(pattern, channel, &mut steps);
+            turn.spend(1 + (before - steps) / COMPARED);
+            let is_done = match matches {
+                None => false,
+                Some(false) => true,
+                Some(true) => tell(Found {
+                    kind: Kind::Pattern,
+                    pattern,
+                    members,
+                    told: &mut round.told,
+                }),
+            };
+            if !is_done {
+                turn.copy(pattern.len());
+                round.pattern = Some(pattern.clone());
+                return false;
+            }
+        }
+        true
     }
 
     fn of(&self, kind: Kind) -> impl Iterator<Item = (&[u8], &BTreeMap<u64, Waiter>)> {
-        let all = self.subscribed.range((kind, Vec::new())..);
-        all.take_while(move |((of, _), _)| *of == kind)
-            .map(|((_, name), members)| (name.as_slice(), members))
+        let all = self.by_kind[kind as usize].iter();
+        all.map(|(name, members)| (name.as_slice(), members))
     }
 
     /// How many names of a kind anybody has subscribed to.
     pub fn count(&self, kind: Kind) -> usize {
-        self.of(kind).count()
+        self.by_kind[kind as usize].len()
     }
 
     fn members(&self, kind: Kind, name: &[u8]) -> usize {
-        let members = self.subscribed.get(&(kind, name.to_vec()));
+        let members = self.by_kind[kind as usize].get(name);
         members.map_or(0, BTreeMap::len)
     }
 }
 
-impl Delivery {
-    fn of(kind: Kind, pattern: &[u8], members: &BTreeMap<u64, Waiter>) -> Delivery {
-        Delivery {
-            to: members.values().copied().collect(),
-            kind,
-            pattern: pattern.to_vec(),
-        }
+/// Returns what is written for a client that gets a message by this name or pattern.
+pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.channel.len() + message.text.len() + 64);
+    let mut writer = Writer {
+        out: &mut out,
+        resp3,
+    };
+    match kind {
+        Kind::Channel => writer.push(&[b"message"]),
+        Kind::Shard => writer.push(&[b"smessage"]),
+        Kind::Pattern => writer.push(&[b"pmessage", pattern]),
     }
-
-    /// What its clients get.
-    pub fn frame(&self, message: &Message, resp3: bool) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut writer = Writer {
-            out: &mut out,
-            resp3,
-        };
-        match self.kind {
-            Kind::Channel => writer.push(&[b"message"]),
-            Kind::Shard => writer.push(&[b"smessage"]),
-            Kind::Pattern => writer.push(&[b"pmessage", &self.pattern]),
-        }
-        writer.bulk(&message.channel);
-        writer.bulk(&message.text);
-        out
-    }
+    writer.bulk(&message.channel);
+    writer.bulk(&message.text);
+    out
 }
 
 // ---- Commands
@@ -202,47 +288,35 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
         call.fail(NO_NOTIFICATIONS);
         return Outcome::Answered;
     }
-    let names: Vec<Vec<u8>> = match names {
-        [] => of_kind(call, kind),
-        names => names.iter().map(|name| name.to_vec()).collect(),
-    };
-    if names.is_empty() {
-        confirm(call, name, kind, None);
-    }
-    for channel in names {
-        let of = (kind, channel.clone());
-        let waiter = call.client.waiter();
-        let mut channels = call.shared.channels.borrow_mut();
-        match subscribes {
-            true => {
-                channels.add(of.clone(), waiter);
-                call.client.subscriptions.insert(of);
-            }
-            false => {
-                channels.remove(&of, waiter.client);
-                call.client.subscriptions.remove(&of);
-            }
-        }
-        drop(channels);
-        confirm(call, name, kind, Some(&channel));
-    }
-    Outcome::Answered
-}
-
-fn of_kind(call: &Call<'_>, kind: Kind) -> Vec<Vec<u8>> {
-    let all = call.client.subscriptions.iter();
-    all.filter(|(of, _)| *of == kind)
-        .map(|(_, name)| name.clone())
-        .collect()
+    Outcome::Begun(match names {
+        [] => Task::UnsubscribeAll {
+            command: name,
+            kind,
+            said: false,
+        },
+        names => Task::Named {
+            command: name,
+            kind,
+            subscribes,
+            names: NameList::of(names),
+        },
+    })
 }
 
 /// Says what was subscribed to, or no longer is, and how much still is.
-fn confirm(call: &mut Call<'_>, name: &str, kind: Kind, channel: Option<&[u8]>) {
-    let shards = kind == Kind::Shard;
-    let all = call.client.subscriptions.iter();
-    let count = all.filter(|(of, _)| (*of == Kind::Shard) == shards).count();
-    let mut writer = call.writer();
-    writer.push(&[name.as_bytes()]);
+pub(crate) fn confirm(
+    client: &Client,
+    out: &mut Vec<u8>,
+    command: &str,
+    kind: Kind,
+    channel: Option<&[u8]>,
+) {
+    let count = client.subscriptions.counted_with(kind);
+    let mut writer = Writer {
+        out,
+        resp3: client.resp3,
+    };
+    writer.push(&[command.as_bytes()]);
     match channel {
         Some(channel) => writer.bulk(channel),
         None => writer.null(),
@@ -251,6 +325,9 @@ fn confirm(call: &mut Call<'_>, name: &str, kind: Kind, channel: Option<&[u8]>) 
 }
 
 fn pubsub(call: &mut Call<'_>) -> Outcome {
+    if commands::are_too_many(call.args.len()) {
+        return commands::refuse_many(call, "pubsub");
+    }
     let args = call.args;
     let sub = args.get(1).map(|sub| sub.to_ascii_lowercase());
     let sub = sub.unwrap_or_default();
@@ -305,55 +382,112 @@ fn kind_of(sub: &[u8]) -> Kind {
 mod tests {
     use super::*;
 
-    fn waiter(client: u64) -> Waiter {
-        Waiter { index: 0, client }
+    const NEWS: &[u8] = b"news.it";
+
+    fn client(id: u64) -> Client {
+        let address = "127.0.0.1:1".parse().unwrap();
+        Client::new(id, 0, address, address)
+    }
+
+    fn message() -> Message {
+        Message {
+            channel: NEWS.to_vec(),
+            is_sharded: false,
+            text: b"hi".to_vec(),
+        }
+    }
+
+    /// Takes a round in turns; who is told what, and in how many turns.
+    fn tell(channels: &Channels, (channel, sharded): (&[u8], bool)) -> (Vec<(u64, String)>, u32) {
+        let (mut round, turn) = (Round::default(), Turn::default());
+        let (mut told, mut turns) = (Vec::new(), 0);
+        let mut is_done = false;
+        while !is_done {
+            turn.begin();
+            turns += 1;
+            is_done = channels.go_on(&mut round, (channel, sharded), &turn, |mut found| {
+                while !turn.is_over() {
+                    let Some(waiter) = found.next() else {
+                        return true;
+                    };
+                    turn.spend(LOOK_UP);
+                    let frame = frame(found.kind, found.pattern, &message(), waiter.client == 2);
+                    told.push((waiter.client, String::from_utf8(frame).unwrap()));
+                }
+                false
+            });
+            let longest = turn.longest();
+            assert!(longest <= crate::turns::MOST_STEPS, "{longest} steps");
+        }
+        (told, turns)
     }
 
     #[test]
     fn a_message_goes_to_its_channel_and_to_patterns() {
         let mut channels = Channels::default();
-        let name = |kind, name: &str| (kind, name.as_bytes().to_vec());
-        channels.add(name(Kind::Channel, "news.it"), waiter(1));
-        channels.add(name(Kind::Pattern, "news.*"), waiter(1));
-        channels.add(name(Kind::Pattern, "*"), waiter(2));
-        channels.add(name(Kind::Pattern, "other"), waiter(2));
-        channels.add(name(Kind::Shard, "news.it"), waiter(3));
-        let message = Message {
-            channel: b"news.it".to_vec(),
-            is_sharded: false,
-            text: b"hi".to_vec(),
-        };
-        let frames = channels.deliveries(&message);
-        let frames = frames.iter().map(|delivery| {
-            let frame = delivery.frame(&message, delivery.kind == Kind::Pattern);
-            let clients: Vec<u64> = delivery.to.iter().map(|to| to.client).collect();
-            (clients, String::from_utf8(frame).unwrap())
-        });
+        let [mut one, mut two, mut three] = [1, 2, 3].map(client);
+        channels.add(Kind::Channel, NEWS, &mut one);
+        channels.add(Kind::Pattern, b"news.*", &mut one);
+        channels.add(Kind::Pattern, b"*", &mut two);
+        channels.add(Kind::Pattern, b"other", &mut two);
+        channels.add(Kind::Shard, NEWS, &mut three);
+        let told = tell(&channels, (NEWS, false)).0;
         let expected = [
+            (1, "*3\r\n$7\r\nmessage\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n"),
             (
-                vec![1],
-                "*3\r\n$7\r\nmessage\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n",
-            ),
-            (
-                vec![2],
+                2,
                 ">4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n",
             ),
             (
-                vec![1],
-                ">4\r\n$8\r\npmessage\r\n$6\r\nnews.*\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n",
+                1,
+                "*4\r\n$8\r\npmessage\r\n$6\r\nnews.*\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n",
             ),
         ];
-        assert!(frames.eq(expected.map(|(clients, text)| (clients, text.to_owned()))));
-        assert_eq!(channels.receivers(b"news.it", true), 1);
-        assert_eq!(channels.receivers(b"nothing", false), 1);
+        assert_eq!(
+            told,
+            expected.map(|(client, text)| (client, text.to_owned()))
+        );
+        assert_eq!(tell(&channels, (NEWS, true)).0.len(), 1);
+        assert_eq!(tell(&channels, (b"nothing", false)).0.len(), 1);
 
-        let mut of_one: Subscriptions = [
-            name(Kind::Channel, "news.it"),
-            name(Kind::Pattern, "news.*"),
-        ]
-        .into();
-        channels.leave(&mut of_one, 1);
-        assert_eq!(channels.receivers(b"news.it", false), 1);
-        assert_eq!(channels.everybody(), [waiter(2), waiter(3)]);
+        let (mut of_one, turn) = (std::mem::take(&mut one.subscriptions), Turn::default());
+        assert!(channels.leave(&mut of_one, 1, &turn));
+        assert_eq!(tell(&channels, (NEWS, false)).0.len(), 1);
+        assert!(channels.remove_first(Kind::Shard, &mut three).is_some());
+        assert_eq!(tell(&channels, (NEWS, true)).0, []);
+    }
+
+    #[test]
+    fn a_message_is_held_against_ten_thousand_patterns_in_turns() {
+        let (mut channels, mut one) = (Channels::default(), client(1));
+        let mut two = client(2);
+        for n in 0..10_000 {
+            // Each of them is tried at every place of the name.
+            let pattern = format!("*{}b{n}", "a*".repeat(10));
+            channels.add(Kind::Pattern, pattern.as_bytes(), &mut one);
+        }
+        channels.add(Kind::Pattern, b"[", &mut two);
+        channels.add(Kind::Pattern, b"aa*", &mut two);
+        let name = b"a".repeat(10_000);
+        let (told, turns) = tell(&channels, (&name, false));
+        let told: Vec<u64> = told.into_iter().map(|(client, _)| client).collect();
+        assert_eq!(told, [2]);
+        assert!(turns > 100, "{turns}");
+    }
+
+    #[test]
+    fn a_client_with_very_many_channels_leaves_in_turns() {
+        let (mut channels, mut one) = (Channels::default(), client(1));
+        let mut two = client(2);
+        for n in 0..60_000u32 {
+            channels.add(Kind::Channel, &n.to_be_bytes(), &mut one);
+        }
+        channels.add(Kind::Channel, &[0; 4], &mut two);
+        let (mut turn, mut turns) = (Turn::default(), 1);
+        while !channels.leave(&mut one.subscriptions, 1, &turn) {
+            turn = Turn::default();
+            turns += 1;
+        }
+        assert!(turns > 100 && channels.count(Kind::Channel) == 1, "{turns}");
     }
 }

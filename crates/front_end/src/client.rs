@@ -4,18 +4,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::channels::{Kind, Subscriptions};
+use crate::channels::Kind;
 use crate::clients::Silence;
 use crate::names::{Once, Waiter};
+use crate::subscriptions::Subscriptions;
 use crate::transaction::Transaction;
-
-/// A key that is watched.
-pub(crate) struct Watched {
-    pub key: Vec<u8>,
-    pub version: u64,
-    /// Whether there was such a key. Stores tell it by the version.
-    pub existed: bool,
-}
+use crate::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
@@ -36,7 +30,7 @@ pub(crate) struct Client {
     /// After MULTI, until EXEC, DISCARD or RESET.
     pub transaction: Option<Transaction>,
     /// Keys that are watched.
-    pub watched: Vec<Watched>,
+    pub watched: WatchList,
     pub subscriptions: Subscriptions,
     pub name: Vec<u8>,
     /// What the name says of the next command.
@@ -102,6 +96,31 @@ pub(crate) struct Details {
 }
 
 impl Client {
+    /// One that has just connected.
+    pub fn new(id: u64, index: usize, address: SocketAddr, local_address: SocketAddr) -> Client {
+        Client {
+            id,
+            index,
+            address,
+            local_address,
+            since: Instant::now(),
+            heard: Instant::now(),
+            authenticated: false,
+            resp3: false,
+            reads_stale: false,
+            transaction: None,
+            watched: WatchList::default(),
+            subscriptions: Subscriptions::default(),
+            name: Vec::new(),
+            once: None,
+            library_name: Vec::new(),
+            library_version: Vec::new(),
+            last_command: LastCommand::default(),
+            silence: Silence::default(),
+            is_kept: false,
+        }
+    }
+
     /// Takes a name, which may say whose command comes next; or says what is wrong with it.
     pub fn take_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
         if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
@@ -110,6 +129,13 @@ impl Client {
         self.once = Once::parse(name)?;
         self.name = name.to_vec();
         Ok(())
+    }
+
+    /// Returns the bytes of memory that it takes, roughly.
+    pub fn memory(&self) -> usize {
+        let names = self.name.len() + self.library_name.len() + self.library_version.len();
+        let queued = self.transaction.as_ref().map_or(0, Transaction::memory);
+        names + queued + self.subscriptions.memory() + self.watched.memory()
     }
 
     /// The connection, for those who tell it something.
@@ -123,11 +149,6 @@ impl Client {
     /// Whether all that it gets are messages, so that it may send little: in RESP2 they look like answers.
     pub fn is_only_listening(&self) -> bool {
         !self.resp3 && !self.subscriptions.is_empty()
-    }
-
-    fn subscribed(&self, kind: Kind) -> usize {
-        let all = self.subscriptions.iter();
-        all.filter(|(of, _)| *of == kind).count()
     }
 
     /// The line of CLIENT INFO, in Redis's order. What has no counterpart here is 0.
@@ -147,9 +168,9 @@ impl Client {
             self.since.elapsed().as_secs(),
             self.heard.elapsed().as_secs(),
             self.flags(details),
-            self.subscribed(Kind::Channel),
-            self.subscribed(Kind::Pattern),
-            self.subscribed(Kind::Shard),
+            self.subscriptions.len(Kind::Channel),
+            self.subscriptions.len(Kind::Pattern),
+            self.subscriptions.len(Kind::Shard),
             details.input,
             details.output,
             details.memory,

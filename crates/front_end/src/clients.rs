@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CLIENT: what a connection's client says of itself, and what it asks or wants of all clients of this front end.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use apps::kv::parse_integer;
@@ -73,14 +74,15 @@ pub(crate) struct Kill {
 
 impl Kill {
     pub fn fits(&self, client: &Client) -> bool {
-        let is = |said: &Option<Vec<u8>>, address: String| {
-            said.as_ref().is_none_or(|said| *said == address.as_bytes())
+        let is = |said: &Option<Vec<u8>>, address: SocketAddr| {
+            let is_it = |said: &Vec<u8>| *said == address.to_string().as_bytes();
+            said.as_ref().is_none_or(is_it)
         };
         self.id.is_none_or(|id| id == client.id)
             && self.skips != Some(client.id)
             && self.of.is_none_or(|of| of.is_of(client))
-            && is(&self.address, client.address.to_string())
-            && is(&self.local_address, client.local_address.to_string())
+            && is(&self.address, client.address)
+            && is(&self.local_address, client.local_address)
     }
 
     /// Pairs of words, as Redis understands them; or the error that it answers.

@@ -7,6 +7,7 @@ use crate::clients::{self, Ask};
 use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
+use crate::tasks::Task;
 use crate::transaction::Transaction;
 use crate::waiting::Waiting;
 use crate::{admin, cluster, info, keys, native, transaction};
@@ -49,6 +50,8 @@ pub(crate) enum Outcome {
     },
     /// It waits for something to appear.
     Waits(Box<Waiting>),
+    /// It is done in turns.
+    Begun(Task),
     /// It is about clients, whom this connection doesn't know.
     Asks(Ask),
     /// The connection ends once everything is answered.
@@ -84,12 +87,21 @@ impl Spec {
         self.flags.contains(&"write")
     }
 
+    /// Whether it has more arguments than a command of the connection may have. What names keys may have as many as fit a
+    /// request.
+    pub fn has_too_many(&self, args: usize) -> bool {
+        are_too_many(args) && self.is_of_the_connection() && self.name != "watch"
+    }
+
     /// Whether it concerns the connection or the front end, and no keys.
     pub fn is_of_the_connection(&self) -> bool {
         let of_keys = ["readonly", "write"];
         !of_keys.iter().any(|flag| self.flags.contains(flag))
     }
 }
+
+/// Arguments of a command of the connection, at most: the front end goes through them while others wait.
+const MAX_OWN_ARGUMENTS: usize = 1_024;
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -198,6 +210,10 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         }
         return Outcome::Answered;
     }
+    if spec.has_too_many(call.args.len()) {
+        refuse_transaction(call);
+        return refuse_many(call, spec.name);
+    }
     if !call.client.authenticated && !spec.is_open() {
         // What follows may come with a password, but is still meant as a part of it.
         if spec.name == "multi" {
@@ -223,6 +239,21 @@ pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
         Some(spec) => (spec.run)(call),
         None => Outcome::Answered,
     }
+}
+
+/// Refuses a command that has too many arguments.
+pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
+    call.fail(format!(
+        "ERR '{name}' with {} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, which no setting changes; send several \
+         commands",
+        call.args.len()
+    ));
+    Outcome::Answered
+}
+
+/// Whether a command that the front end executes has too many arguments.
+pub(crate) fn are_too_many(args: usize) -> bool {
+    args > MAX_OWN_ARGUMENTS
 }
 
 /// What is no command makes EXEC execute nothing.

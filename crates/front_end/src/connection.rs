@@ -20,10 +20,11 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
-use crate::channels;
-use crate::client::{Client, Details, Watched};
+use crate::channels::{self, Round};
+use crate::client::{Client, Details};
 use crate::clients::{self, Ask};
 use crate::commands::{self, Call, Outcome};
+use crate::jobs::Job;
 use crate::keys;
 use crate::lane::{Lane, Logged, Session};
 use crate::metrics::Metrics;
@@ -33,12 +34,13 @@ use crate::partitions::Partitions;
 use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
+use crate::tasks::Task;
 use crate::transaction::Transaction;
+use crate::turns::LOOK_UP;
 use crate::waiting::{Tried, Waiting};
 use crate::walk::{Awaited, Found};
+use crate::watched::Watched;
 
-/// What a subscription costs besides its name, roughly.
-const SUBSCRIPTION: usize = 100;
 /// Bytes of messages that wait for a client, at most.
 const MAX_MESSAGES_BYTES: usize = 32 << 20;
 
@@ -131,6 +133,8 @@ pub(crate) struct Connection {
     walk: Option<Awaited>,
     /// What waits for something to appear. What comes behind it waits, too.
     waits: Option<Box<Waiting>>,
+    /// What is done in turns, and whether its answer is shown.
+    task: Option<(Task, bool)>,
     /// What the front end is asked of its clients.
     asks: Option<(u64, Ask)>,
     /// The next command waits for the end of a pause.
@@ -164,6 +168,7 @@ impl Connection {
             watch: None,
             walk: None,
             waits: None,
+            task: None,
             asks: None,
             is_postponed: false,
             output: Vec::new(),
@@ -197,6 +202,7 @@ impl Connection {
     fn is_busy(&self) -> bool {
         self.watch.is_some()
             || self.waits.is_some()
+            || self.task.is_some()
             || self.asks.is_some()
             || self.is_postponed
             || self.slots.len() >= MAX_SLOTS
@@ -212,17 +218,15 @@ impl Connection {
     /// Bytes that the connection keeps in memory.
     pub fn memory(&self) -> usize {
         let waits = self.waits.as_ref().map_or(0, |waiting| waiting.memory());
-        let subscriptions = self.client.subscriptions.iter();
-        let subscriptions: usize = subscriptions
-            .map(|(_, name)| SUBSCRIPTION + name.len())
-            .sum();
-        let input = self.input.len() + self.parser.memory() + waits + subscriptions;
+        let task = self.task.as_ref().map_or(0, |(task, _)| task.memory());
+        let input = self.input.len() + self.parser.memory() + waits + task;
+        let input = input + self.client.memory();
         input + self.logged_bytes + self.slot_bytes + self.output.len()
     }
 
-    /// Executes what has arrived, as far as there is room for its answers.
+    /// Executes what has arrived, as far as there is room for its answers, until the turn is over.
     pub fn run(&mut self, shared: &Shared) {
-        while !self.ended && !self.is_busy() && self.run_one(shared) {}
+        while !self.ended && !shared.turn.is_over() && self.run_next(shared) {}
         if self.used == self.input.len() {
             self.input.clear();
             self.input.shrink_to(COMPACT_BYTES);
@@ -231,6 +235,36 @@ impl Connection {
             self.input.drain(..self.used);
             self.used = 0;
         }
+    }
+
+    /// Goes on with the command in hand, or executes the next one; false if there is none, or no room for its answer.
+    fn run_next(&mut self, shared: &Shared) -> bool {
+        match self.task.take() {
+            Some(task) if self.answer_bytes() < MAX_BACKLOG_BYTES => {
+                self.go_on_with(task, shared);
+                true
+            }
+            None if !self.is_busy() => self.run_one(shared),
+            task => {
+                self.task = task;
+                false
+            }
+        }
+    }
+
+    fn go_on_with(&mut self, (mut task, is_shown): (Task, bool), shared: &Shared) {
+        let mut kept = Vec::new();
+        let direct = self.slots.is_empty();
+        let out = if direct { &mut self.output } else { &mut kept };
+        let start = out.len();
+        let done = task.go_on(&mut self.client, shared, out);
+        if !is_shown {
+            out.truncate(start);
+        }
+        if !kept.is_empty() {
+            self.push_ready(kept);
+        }
+        self.task = (!done).then_some((task, is_shown));
     }
 
     /// Executes one request; false if none is complete.
@@ -254,6 +288,8 @@ impl Connection {
                 return false;
             }
         };
+        shared.turn.arguments(request.arguments.len());
+        shared.turn.copy(request.len);
         if let Some(len) = request.too_large {
             self.used += request.len;
             self.client.silence.next();
@@ -368,6 +404,10 @@ impl Connection {
                 self.answer_error(NUMBERED_WAIT.to_owned());
             }
             Outcome::Waits(waiting) => self.begin_wait(waiting, shared),
+            Outcome::Begun(task) => {
+                let is_shown = is_shown || !matches!(task, Task::Reset);
+                self.task = Some((task, is_shown));
+            }
             Outcome::Asks(ask) => {
                 self.number += 1;
                 self.slots.push_back(Slot::Waiting {
@@ -809,43 +849,55 @@ impl Connection {
             return self.on_tried(answer, shared);
         }
         if let (true, Served::Watch(keys)) = (is_ok, &served) {
+            shared.turn.spend(LOOK_UP * keys.len());
             native::versions(keys, bytes)
                 .into_iter()
-                .for_each(|of| self.note_version(of));
+                .for_each(|of| self.client.watched.note(of));
         }
-        self.answer(number, shared, |writer| match (&served, is_ok) {
-            (
-                Served::Published {
-                    channel,
-                    is_sharded,
-                },
-                true,
-            ) if !bytes.starts_with(b"-") => {
-                let channels = shared.channels.borrow();
-                writer.integer(channels.receivers(channel, *is_sharded) as i64);
+        let served = match served {
+            Served::Published {
+                channel,
+                is_sharded,
+            } if is_ok && !bytes.starts_with(b"-") => {
+                return self.count_receivers(number, channel, is_sharded, shared);
             }
+            other => other,
+        };
+        self.answer(number, shared, |writer| match (&served, is_ok) {
             (_, true) => served.show(writer.out, bytes, (pid, shared.partitions)),
             (_, false) => write_lost(writer, status),
         });
+    }
+
+    /// PUBLISH is answered when those who get its message are counted.
+    fn count_receivers(&self, number: u64, channel: Vec<u8>, is_sharded: bool, shared: &Shared) {
+        let count = Job::Count {
+            publisher: self.client.waiter(),
+            number,
+            channel,
+            is_sharded,
+            round: Round::default(),
+            receivers: 0,
+        };
+        // It is no message, so it has room.
+        let _ = shared.jobs.borrow_mut().push(count);
+    }
+
+    /// So many clients get a message.
+    pub fn on_counted(&mut self, number: u64, receivers: usize, shared: &Shared) {
+        self.answer(number, shared, |writer| writer.integer(receivers as i64));
     }
 
     /// From now on these keys are watched; one that was is watched since then.
     fn note_versions(&mut self, keys: &[Vec<u8>], versions: &[Reply<'_>]) {
         for (key, version) in keys.iter().zip(versions) {
             if let Reply::Int(version) = version {
-                self.note_version(Watched {
+                self.client.watched.note(Watched {
                     key: key.clone(),
                     version: *version as u64,
                     existed: true,
                 });
             }
-        }
-    }
-
-    fn note_version(&mut self, of: Watched) {
-        let watched = &mut self.client.watched;
-        if !watched.iter().any(|known| known.key == of.key) {
-            watched.push(of);
         }
     }
 
@@ -980,6 +1032,7 @@ impl Connection {
         self.watch = None;
         self.walk = None;
         self.waits = None;
+        self.task = None;
         self.asks = None;
         self.lanes.clear();
         self.reading.clear();
@@ -1009,6 +1062,7 @@ impl Connection {
         self.watch = None;
         self.walk = None;
         self.waits = None;
+        self.task = None;
         self.asks = None;
         self.is_postponed = false;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());
@@ -1039,7 +1093,11 @@ impl Connection {
 
     fn push_ready(&mut self, answer: Vec<u8>) {
         self.slot_bytes += answer.len();
-        self.slots.push_back(Slot::Ready(answer));
+        // Messages may be very many, and each answer looks for its slot.
+        match self.slots.back_mut() {
+            Some(Slot::Ready(last)) => last.extend_from_slice(&answer),
+            _ => self.slots.push_back(Slot::Ready(answer)),
+        }
     }
 
     /// Moves answers whose turn has come to the output.

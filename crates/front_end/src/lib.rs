@@ -19,6 +19,7 @@ mod cursor;
 mod handshakes;
 mod held;
 mod info;
+mod jobs;
 mod keys;
 mod lane;
 mod log;
@@ -32,10 +33,16 @@ pub mod resp;
 mod server;
 mod settings;
 mod stream;
+mod subscriptions;
+mod tasks;
 mod transaction;
+#[cfg(test)]
+mod turn_tests;
+mod turns;
 mod waiting;
 mod waits;
 mod walk;
+mod watched;
 
 pub use cluster::Neighbour;
 pub use connection::SESSION_WINDOW;

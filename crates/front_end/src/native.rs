@@ -14,13 +14,13 @@ use paxos::{NodeId, PartitionId};
 
 use crate::answer::Shape;
 use crate::channels;
-use crate::client;
 use crate::commands::{self, Call, Outcome};
 use crate::cursor::Cursor;
 use crate::keys::{max_len, partition_of, too_large};
 use crate::partitions::{MAX_PARTITIONS, Partitions};
 use crate::transaction;
 use crate::waiting::Waiting;
+use crate::watched;
 
 /// A read without the log sees the time of the last command that was executed. If that is older than this, it goes through the
 /// log, which moves the clock.
@@ -76,6 +76,13 @@ impl Native {
     /// The numbers of the servers' processes.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.seen.processes()
+    }
+
+    /// Returns the names of the servers' commands.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> Vec<String> {
+        let all = self.catalogue.specs();
+        all.map(|spec| spec.name.clone()).collect()
     }
 
     /// What a command is, if it is one, and has as many arguments as it takes.
@@ -340,6 +347,9 @@ fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outco
             spec.name
         ));
         return Outcome::Answered;
+    }
+    if spec.has_too_many(call.args.len()) {
+        return commands::refuse_many(call, spec.name);
     }
     match spec.name {
         "exec" => exec(call, native),
@@ -639,7 +649,7 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
     submit(call, or_any(all), false, bytes, Served::Plain)
 }
 
-fn as_watched(of: &client::Watched) -> Watched<'_> {
+fn as_watched(of: &watched::Watched) -> Watched<'_> {
     Watched {
         key: &of.key,
         version: of.version,
@@ -648,12 +658,12 @@ fn as_watched(of: &client::Watched) -> Watched<'_> {
 }
 
 /// What WATCH has answered: a version for each key, and whether there was one.
-pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<client::Watched> {
+pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<watched::Watched> {
     let numbers: Vec<i64> = match Value::parse(answer) {
         Ok(value) => value.items().iter().filter_map(Value::int).collect(),
         Err(_) => Vec::new(),
     };
-    let of = |(key, pair): (&Vec<u8>, &[i64])| client::Watched {
+    let of = |(key, pair): (&Vec<u8>, &[i64])| watched::Watched {
         key: key.clone(),
         version: pair[0] as u64,
         existed: pair[1] == 1,

@@ -93,6 +93,8 @@ pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Request>, ProtocolE
 #[derive(Default, Debug)]
 pub struct Parser {
     at: usize,
+    /// Bytes behind that place in which the end of a line was looked for.
+    line: usize,
     /// Arguments still to come; `None` before the header.
     missing: Option<usize>,
     /// Bytes of the argument in hand that are still to come.
@@ -237,16 +239,17 @@ impl Parser {
         too_long: &str,
     ) -> Result<Option<Option<i64>>, ProtocolError> {
         let rest = &input[self.at..];
-        let Some(len) = rest
-            .windows(2)
-            .take(MAX_LINE_LEN)
-            .position(|w| w == b"\r\n")
-        else {
+        let searched = &rest[self.line..rest.len().min(MAX_LINE_LEN + 1)];
+        let found = searched.windows(2).position(|w| w == b"\r\n");
+        let Some(len) = found.map(|len| self.line + len) else {
             if rest.len() > MAX_LINE_LEN {
                 return Err(too_long.into());
             }
+            // The last byte may be the first half of an end. What comes later is looked at then.
+            self.line = rest.len().saturating_sub(1);
             return Ok(None);
         };
+        self.line = 0;
         self.at += len + 2;
         Ok(Some(apps::kv::parse_integer(&rest[1..len])))
     }
@@ -546,6 +549,19 @@ mod tests {
         ] {
             assert_eq!(words(input), Err(expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_header_that_comes_a_byte_at_a_time_is_looked_at_once() {
+        let mut parser = Parser::default();
+        let header = [b"*", &[b'0'; 5_000][..], b"1\r"].concat();
+        for len in 1..=header.len() {
+            assert_eq!(parser.parse(&header[..len], &Limits::default()), Ok(None));
+            assert_eq!(parser.line, len - 1);
+        }
+        let whole = [&header[..], b"\n"].concat();
+        let error = parser.parse(&whole, &Limits::default()).unwrap_err();
+        assert_eq!(error.0, "invalid multibulk length");
     }
 
     #[test]

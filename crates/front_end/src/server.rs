@@ -3,7 +3,7 @@
 //! and the data plane.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use replica::{LocalSession, Status};
 use tls::Failure;
 
 use crate::census::Census;
-use crate::channels::{Channels, Subscriptions};
-use crate::client::{Client, LastCommand};
-use crate::clients::{Ask, Listed, Pause, Silence};
+use crate::channels::{self, Channels, Round};
+use crate::client::Client;
+use crate::clients::{Ask, Listed, Pause};
 use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
 use crate::held::{Held, Hold};
+use crate::jobs::Job;
 use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
@@ -40,6 +41,7 @@ use crate::partitions::MAX_PARTITIONS;
 use crate::reading::ReadQueue;
 use crate::settings::{Reads, Settings, Shared};
 use crate::stream::{self, Stream};
+use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
 use crate::walk::{Found, Walk, Walker, Whose};
 
@@ -250,6 +252,8 @@ impl<P: Plane> Server<P> {
                 started: Instant::now(),
                 waits: RefCell::new(Waits::new(news.clone())),
                 channels: RefCell::new(Channels::new(news)),
+                jobs: RefCell::default(),
+                turn: Turn::default(),
                 pause: RefCell::new(Pause::default()),
             },
             memory: 0,
@@ -297,6 +301,7 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
+            self.do_jobs();
             let now = Instant::now();
             self.write_held(now);
             self.shared.waits.borrow_mut().tick(now);
@@ -312,7 +317,7 @@ impl<P: Plane> Server<P> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() {
+        if !self.again.is_empty() || !self.shared.jobs.borrow().is_empty() {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
@@ -390,26 +395,10 @@ impl<P: Plane> Server<P> {
         Metrics::add(&metrics.connections);
         Metrics::add(&metrics.connected);
         self.last_client += 1;
+        let local_address = stream.local_addr().unwrap_or(address);
         let client = Client {
-            id: self.last_client,
-            index,
-            address,
-            local_address: stream.local_addr().unwrap_or(address),
-            since: Instant::now(),
-            heard: Instant::now(),
             authenticated: self.shared.password.is_none(),
-            resp3: false,
-            reads_stale: false,
-            transaction: None,
-            watched: Vec::new(),
-            subscriptions: Subscriptions::new(),
-            name: Vec::new(),
-            once: None,
-            library_name: Vec::new(),
-            library_version: Vec::new(),
-            last_command: LastCommand::default(),
-            silence: Silence::default(),
-            is_kept: false,
+            ..Client::new(self.last_client, index, address, local_address)
         };
         self.peers[index] = Some(Box::new(Peer {
             connection: Connection::new(client),
@@ -491,6 +480,7 @@ impl<P: Plane> Server<P> {
 
     /// Lets a connection do what it can: read, execute, propose, write, end.
     fn pump(&mut self, index: usize) {
+        self.shared.turn.begin();
         for _ in 0..ROUNDS {
             let Some(Some(peer)) = self.peers.get_mut(index) else {
                 return;
@@ -500,7 +490,7 @@ impl<P: Plane> Server<P> {
             }
             let peer = self.peers[index].as_mut().expect("still there");
             peer.connection.run(&self.shared);
-            while self.tell_of_clients(index) {}
+            while !self.shared.turn.is_over() && self.tell_of_clients(index) {}
             self.propose(index);
             let keeps_answers = self.keeps_answers(index);
             let peer = self.peers[index].as_mut().expect("still there");
@@ -517,6 +507,9 @@ impl<P: Plane> Server<P> {
                 return self.remove(index);
             }
             self.count_memory(index);
+            if self.shared.turn.is_over() {
+                break;
+            }
             if !wrote && !read {
                 return;
             }
@@ -572,6 +565,10 @@ impl<P: Plane> Server<P> {
             return false;
         };
         let itself = peer.connection.client.id;
+        if ask != Ask::Info {
+            self.shared.turn.spend(self.peers.len() * LOOK_UP);
+        }
+        let peer = self.peers[index].as_ref().expect("a connection");
         let answer = match ask {
             Ask::Info => Told::Text(format!("{}\n", peer.connection.describe())),
             Ask::List(listed) => Told::Text(self.list(&listed)),
@@ -610,11 +607,14 @@ impl<P: Plane> Server<P> {
                 all.into_iter().filter(is_it).map(line).collect()
             }
             Listed::These(ids) => {
+                // Each is shown once: a request may have hundreds of thousands of them.
+                let mut shown = HashSet::new();
+                let ids = ids.iter().filter(|id| shown.insert(**id));
                 let by_id = |id: &u64| {
                     let at = all.binary_search_by_key(id, |connection| connection.client.id);
                     at.ok().map(|at| line(all[at]))
                 };
-                ids.iter().filter_map(by_id).collect()
+                ids.filter_map(by_id).collect()
             }
         }
     }
@@ -711,6 +711,7 @@ impl<P: Plane> Server<P> {
         }
         let now = self.log.now();
         for answer in mail.answers() {
+            self.shared.turn.begin();
             self.on_answer(now, &answer);
         }
         for (number, answer) in mail.reads.iter() {
@@ -834,27 +835,110 @@ impl<P: Plane> Server<P> {
     }
 
     fn deliver(&mut self, message: &Message) {
-        let deliveries = self.shared.channels.borrow().deliveries(message);
-        for delivery in deliveries {
-            let frames = [false, true].map(|resp3| delivery.frame(message, resp3));
-            for to in delivery.to {
-                if let Some(peer) = peer_of(&mut self.peers, to) {
-                    let resp3 = peer.connection.client.resp3;
-                    peer.connection
-                        .push_message(frames[usize::from(resp3)].clone());
-                    self.again.push(to.index);
-                }
+        let job = Job::Deliver {
+            message: message.clone(),
+            round: Round::default(),
+        };
+        let has_room = self.shared.jobs.borrow_mut().push(job);
+        if !has_room {
+            self.end_subscribers();
+        }
+    }
+
+    /// Goes on with what is to be done in nobody's turn.
+    fn do_jobs(&mut self) {
+        self.shared.turn.begin();
+        while !self.shared.turn.is_over() {
+            let Some(job) = self.shared.jobs.borrow_mut().pop() else {
+                return;
+            };
+            if let Some(job) = self.go_on_with(job) {
+                self.shared.jobs.borrow_mut().put_back(job);
             }
         }
     }
 
+    /// Goes on with one; returns it unless it is done.
+    fn go_on_with(&mut self, mut job: Job) -> Option<Job> {
+        let turn = &self.shared.turn;
+        let is_done = match &mut job {
+            Job::Deliver { message, round } => self.hand_out(message, round),
+            Job::Count {
+                publisher,
+                number,
+                channel,
+                is_sharded,
+                round,
+                receivers,
+            } => {
+                let channels = self.shared.channels.borrow();
+                let is_done = channels.go_on(round, (channel, *is_sharded), turn, |found| {
+                    *receivers += found.len();
+                    true
+                });
+                drop(channels);
+                let peer = peer_of(&mut self.peers, *publisher);
+                if let (true, Some(peer)) = (is_done, peer) {
+                    let connection = &mut peer.connection;
+                    connection.on_counted(*number, *receivers, &self.shared);
+                    self.again.push(publisher.index);
+                }
+                is_done
+            }
+            Job::Leave {
+                client,
+                subscriptions,
+            } => {
+                let mut channels = self.shared.channels.borrow_mut();
+                channels.leave(subscriptions, *client, turn)
+            }
+        };
+        (!is_done).then_some(job)
+    }
+
+    /// Hands a message out, until the turn is over; whether everybody has got it.
+    fn hand_out(&mut self, message: &Message, round: &mut Round) -> bool {
+        let Server {
+            peers,
+            again,
+            shared,
+            ..
+        } = self;
+        let (channels, turn) = (shared.channels.borrow(), &shared.turn);
+        let to = (message.channel.as_slice(), message.is_sharded);
+        channels.go_on(round, to, turn, |mut found| {
+            while !turn.is_over() {
+                let Some(waiter) = found.next() else {
+                    return true;
+                };
+                turn.spend(LOOK_UP);
+                let Some(peer) = peer_of(peers, waiter).filter(|peer| peer.stream.is_some()) else {
+                    continue;
+                };
+                let connection = &mut peer.connection;
+                let resp3 = connection.client.resp3;
+                let frame = channels::frame(found.kind, found.pattern, message, resp3);
+                turn.copy(2 * frame.len());
+                connection.push_message(frame);
+                if connection.answer_bytes() > connection.output_limit(shared) {
+                    Metrics::add(&shared.metrics.output_limit_reached);
+                    peer.abandon();
+                }
+                if again.last() != Some(&waiter.index) {
+                    again.push(waiter.index);
+                }
+            }
+            false
+        })
+    }
+
     /// Messages were missed. Who had subscribed to something gets to know it by a broken connection, as of any other server.
     fn end_subscribers(&mut self) {
-        let all = self.shared.channels.borrow().everybody();
-        for waiter in all {
-            if let Some(peer) = peer_of(&mut self.peers, waiter) {
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let Some(peer) = peer else { continue };
+            if !peer.connection.client.subscriptions.is_empty() {
                 peer.abandon();
-                self.again.push(waiter.index);
+                self.again.push(index);
             }
         }
     }
@@ -935,11 +1019,15 @@ impl<P: Plane> Server<P> {
     fn drop_lanes(&mut self, index: usize, connection: &mut Connection) {
         let client = connection.client.id;
         self.shared.waits.borrow_mut().leave(client);
-        let subscriptions = &mut connection.client.subscriptions;
-        self.shared
-            .channels
-            .borrow_mut()
-            .leave(subscriptions, client);
+        let subscriptions = std::mem::take(&mut connection.client.subscriptions);
+        if !subscriptions.is_empty() {
+            let leave = Job::Leave {
+                client,
+                subscriptions,
+            };
+            // It is no message, so it has room.
+            let _ = self.shared.jobs.borrow_mut().push(leave);
+        }
         if connection.has_named() {
             self.names.leave(&mut self.log, Waiter { index, client });
         }

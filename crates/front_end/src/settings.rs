@@ -12,8 +12,10 @@ use paxos::{Deployment, Time};
 use crate::channels::Channels;
 use crate::clients::Pause;
 use crate::cluster::Neighbour;
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::turns::Turn;
 use crate::waits::Waits;
 
 /// Writes lines of `name:value\r\n` into INFO's section on replication.
@@ -144,6 +146,9 @@ pub(crate) struct Shared {
     pub waits: RefCell<Waits>,
     /// Who has subscribed, and to what.
     pub channels: RefCell<Channels>,
+    /// What is to be done in nobody's turn.
+    pub jobs: RefCell<Jobs>,
+    pub turn: Turn,
     /// Whether commands are postponed.
     pub pause: RefCell<Pause>,
 }

@@ -7,13 +7,15 @@ use paxos::wire::value::MAX_VECTOR;
 use replica::parts::MAX_COMMAND_LEN;
 
 use crate::answer::{Item, Shape};
-use crate::client::Watched;
 use crate::commands::{self, Call, Outcome, Spec};
 use crate::keys;
 use crate::partitions::Partitions;
+use crate::watched::WatchList;
 
 /// What is queued of each command besides its arguments, roughly.
 const OVERHEAD: usize = 8;
+/// What an argument takes in memory besides its bytes, roughly.
+const ARGUMENT: usize = 48;
 
 /// What a client has sent since MULTI.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub(crate) struct Transaction {
     /// Commands with their arguments.
     queued: Vec<Vec<Vec<u8>>>,
     bytes: usize,
+    /// Arguments of all of them.
+    args: usize,
     /// A command was refused: EXEC executes nothing.
     is_broken: bool,
 }
@@ -42,6 +46,11 @@ impl Transaction {
     /// Bytes of them.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns the bytes of memory that it takes, roughly.
+    pub fn memory(&self) -> usize {
+        self.bytes + ARGUMENT * (self.queued.len() + self.args)
     }
 
     /// Them all, each with its arguments.
@@ -98,6 +107,7 @@ pub(crate) fn queue(call: &mut Call<'_>) {
         return;
     }
     transaction.bytes = all;
+    transaction.args += args.len();
     transaction.queued.push(args);
     call.writer().status("QUEUED");
 }
@@ -106,6 +116,8 @@ pub(crate) fn queue(call: &mut Call<'_>) {
 pub(crate) fn end(call: &mut Call<'_>) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
     let transaction = call.client.transaction.take();
     let transaction = transaction.ok_or("ERR EXEC without MULTI")?;
+    let turn = &call.shared.turn;
+    turn.arguments(transaction.len() + transaction.args);
     if transaction.is_broken {
         call.client.watched.clear();
         return Err("EXECABORT Transaction discarded because of previous errors.");
@@ -224,7 +236,7 @@ fn run_all(
                 inner.fail("ERR what asks for clients isn't available in transactions");
                 items.push(Item::Answered(out));
             }
-            Outcome::Answered | Outcome::Waits(_) | Outcome::Close => {
+            Outcome::Answered | Outcome::Begun(_) | Outcome::Waits(_) | Outcome::Close => {
                 items.push(Item::Answered(out))
             }
         }
@@ -236,7 +248,7 @@ fn run_all(
 fn encode(
     call: &Call<'_>,
     partitions: Partitions,
-    watched: &[Watched],
+    watched: &WatchList,
     logged: &[(Partitions, Vec<u8>)],
 ) -> Result<Vec<u8>, String> {
     let several = partitions.len();

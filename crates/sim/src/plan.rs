@@ -230,8 +230,8 @@ pub enum Action {
     /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs
     /// then; the controller dies, and its store is empty.
     Forget(Name),
-    /// From now on an acceptor's range promises and PROBE_ACKs say that it has trimmed to the first number and
-    /// voted up to the second.
+    /// From now on an acceptor's range promises say that it has trimmed to the first number and voted up
+    /// to the second.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,

@@ -7,9 +7,8 @@
 //! repaired.
 
 use super::Group;
-use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Instance, PartitionId};
+use paxos::{Configuration, PartitionId};
 
 impl Group {
     /// The last half of the slots beyond the window is kept until enough replicas answer. An operator who would accept a
@@ -46,30 +45,11 @@ impl Group {
         Ok(())
     }
 
-    /// The slots of a partition that are free, as acceptors show whose memories are believed; none if none of them has
-    /// shown it. The acceptor that has voted furthest counts no further than a window beyond what the next one, a leader
-    /// or a replica shows, so a memory that is spoilt and not yet refuted blocks no epoch by itself. [E-ROOM]
+    /// The slots of a partition that are free, as acceptors show; none if no acceptor has shown it.
     fn free(&self, pid: PartitionId) -> Option<u64> {
-        let acceptors = self.suspicion.iter().filter(|w| self.is_believed(w));
-        let shown = acceptors.filter_map(|w| w.partitions[usize::from(pid)].as_ref());
-        let shown: Vec<_> = shown.map(|at| (at.trim, at.inst)).collect();
-        let trim = shown.iter().map(|(trim, _)| *trim).max()?;
-        let mut ends: Vec<Instance> = shown.iter().map(|(_, end)| *end).collect();
-        ends.sort_unstable();
-        let furthest = ends.pop()?;
-        let others = [Probe::Leader, Probe::Replica].into_iter();
-        let others = others
-            .flat_map(|role| self.shown(role, pid))
-            .map(|at| at.inst);
-        let confirmed = others.chain(ends).max().unwrap_or(furthest);
-        let end = furthest.min(confirmed.saturating_add(self.settings.window));
+        let shown = || self.shown(Probe::Acceptor, pid);
+        let end = shown().map(|at| at.inst).max()?;
+        let trim = shown().map(|at| at.trim).max()?;
         Some(self.settings.slots.saturating_sub(end.saturating_sub(trim)))
-    }
-
-    fn is_believed(&self, watched: &Watched) -> bool {
-        let refuted = |nonce| self.is_disbelieved(watched.node, nonce);
-        watched.role == Probe::Acceptor
-            && !self.suspicion.is_suspect(watched)
-            && !watched.memory.is_some_and(refuted)
     }
 }

@@ -9,7 +9,7 @@
 
 use control::{EarlierStartRequest, Message};
 use paxos::group_commit::Turn;
-use paxos::wire::value::{ProbeReport, RangeReport};
+use paxos::wire::value::RangeReport;
 use paxos::{
     Acceptor, Enable, Epoch, Flags, GroupCommit, Header, Instance, MsgType, NodeId, Outbox, Packet,
     Reason, To, Verdict,
@@ -210,28 +210,22 @@ impl AcceptorHost {
         self.exaggerates = true;
     }
 
-    /// From now on its range promises, and its answers to PROBE, say this.
+    /// From now on its range promises say this.
     pub fn claim(&mut self, trim: Instance, end: Instance) {
         self.claims = Some((trim, end));
     }
 
-    /// What a range promise of it, or an answer to PROBE, says, if that is false. The checkers saw what it had sent.
+    /// What a range promise of it says, if that is false. The checkers saw what it had sent.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, end) = self.claims?;
-        let mut header = packet.header;
-        if header.msgtype == MsgType::ProbeAck {
-            let report = ProbeReport::parse(packet.value).ok()?;
-            header.inst = end;
-            return Some((header, ProbeReport { trim, ..report }.emit().to_vec()));
-        }
-        let range = header.flags.has(Flags::RANGE);
+        let range = packet.header.flags.has(Flags::RANGE);
         let report = RangeReport::parse(packet.value).ok().filter(|_| range)?;
         let report = RangeReport {
             trim,
             end,
             ..report
         };
-        Some((header, report.emit().to_vec()))
+        Some((packet.header, report.emit().to_vec()))
     }
 
     fn empty_memory(&mut self, world: &mut World) {

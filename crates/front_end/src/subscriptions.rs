@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one client has subscribed to. How much that is, is known without going through it: a client may have subscribed to
+//! hundreds of thousands of channels, and each of its commands asks.
+
+use std::collections::BTreeSet;
+
+use crate::channels::{KINDS, Kind};
+
+/// What a subscription costs besides its name, roughly, here and where channels know their clients.
+const EACH: usize = 200;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    by_kind: [BTreeSet<Vec<u8>>; KINDS],
+    bytes: usize,
+}
+
+impl Subscriptions {
+    /// Adds one; false if it is there.
+    pub fn insert(&mut self, kind: Kind, name: Vec<u8>) -> bool {
+        let len = name.len();
+        let is_new = self.by_kind[kind as usize].insert(name);
+        if is_new {
+            self.bytes += EACH + len;
+        }
+        is_new
+    }
+
+    /// Removes one; false if there is none.
+    pub fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+        let is_known = self.by_kind[kind as usize].remove(name);
+        if is_known {
+            self.bytes -= EACH + name.len();
+        }
+        is_known
+    }
+
+    /// Removes the first one of a kind, and returns its name.
+    pub fn pop(&mut self, kind: Kind) -> Option<Vec<u8>> {
+        let name = self.by_kind[kind as usize].pop_first()?;
+        self.bytes -= EACH + name.len();
+        Some(name)
+    }
+
+    /// Returns how many of a kind there are.
+    pub fn len(&self, kind: Kind) -> usize {
+        self.by_kind[kind as usize].len()
+    }
+
+    /// Returns what a client is told: how many there are of this kind and those that are counted with it.
+    pub fn counted_with(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Shard => self.len(Kind::Shard),
+            Kind::Channel | Kind::Pattern => self.len(Kind::Channel) + self.len(Kind::Pattern),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_kind.iter().all(BTreeSet::is_empty)
+    }
+
+    /// Returns the bytes of memory that they take, roughly.
+    pub fn memory(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_they_take_is_what_was_added_and_not_removed() {
+        let mut all = Subscriptions::default();
+        for n in 0..100u8 {
+            assert!(all.insert(Kind::Channel, vec![n; 3]));
+            assert!(!all.insert(Kind::Channel, vec![n; 3]));
+            assert!(all.insert(Kind::Shard, vec![n]));
+        }
+        assert!(all.insert(Kind::Pattern, b"*".to_vec()));
+        assert_eq!(all.memory(), 201 * EACH + 401);
+        assert_eq!(all.counted_with(Kind::Pattern), 101);
+        assert_eq!(all.counted_with(Kind::Shard), 100);
+        assert!(all.remove(Kind::Channel, &[7; 3]) && !all.remove(Kind::Channel, &[7; 3]));
+        assert_eq!(all.pop(Kind::Channel), Some(vec![0; 3]));
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            while all.pop(kind).is_some() {}
+        }
+        assert!(all.is_empty() && all.memory() == 0);
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands of the connection that may name hundreds of thousands of things: they are done in turns. What the client sent
+//! behind one waits for its end.
+
+use crate::channels::{self, Kind};
+use crate::client::Client;
+use crate::resp::Writer;
+use crate::settings::Shared;
+use crate::turns::LOOK_UP;
+
+/// Names that a command has, in one piece of memory.
+#[derive(Default)]
+pub(crate) struct NameList {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// How many were taken.
+    taken: usize,
+}
+
+impl NameList {
+    pub fn of(names: &[&[u8]]) -> NameList {
+        let ends = names.iter().scan(0, |end, name| {
+            *end += name.len();
+            Some(*end)
+        });
+        NameList {
+            ends: ends.collect(),
+            bytes: names.concat(),
+            taken: 0,
+        }
+    }
+
+    /// Takes the next one.
+    pub fn take(&mut self) -> Option<&[u8]> {
+        let end = *self.ends.get(self.taken)?;
+        let begin = match self.taken {
+            0 => 0,
+            at => self.ends[at - 1],
+        };
+        self.taken += 1;
+        Some(&self.bytes[begin..end])
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+}
+
+/// A command that was begun.
+pub(crate) enum Task {
+    /// SUBSCRIBE, UNSUBSCRIBE and their like, of these names.
+    Named {
+        command: &'static str,
+        kind: Kind,
+        subscribes: bool,
+        names: NameList,
+    },
+    /// UNSUBSCRIBE and its like, of all that there are.
+    UnsubscribeAll {
+        command: &'static str,
+        kind: Kind,
+        /// Whether there was one.
+        said: bool,
+    },
+    /// RESET, of which only the subscriptions are left.
+    Reset,
+}
+
+impl Task {
+    /// Goes on with it, and appends what is answered. Returns whether it is done; if not, the turn is over.
+    pub fn go_on(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
+        while !shared.turn.is_over() {
+            shared.turn.spend(LOOK_UP);
+            if !self.step(client, shared, out) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Does the next part of it; false if there is none.
+    fn step(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
+        let mut channels = shared.channels.borrow_mut();
+        match self {
+            Task::Named {
+                command,
+                kind,
+                subscribes,
+                names,
+            } => {
+                let Some(name) = names.take() else {
+                    return false;
+                };
+                shared.turn.copy(2 * name.len());
+                match subscribes {
+                    true => channels.add(*kind, name, client),
+                    false => channels.remove(*kind, name, client),
+                }
+                channels::confirm(client, out, command, *kind, Some(name));
+                true
+            }
+            Task::UnsubscribeAll {
+                command,
+                kind,
+                said,
+            } => {
+                let name = channels.remove_first(*kind, client);
+                if name.is_some() || !*said {
+                    channels::confirm(client, out, command, *kind, name.as_deref());
+                }
+                *said = true;
+                name.is_some()
+            }
+            Task::Reset => {
+                let kinds = [Kind::Channel, Kind::Pattern, Kind::Shard];
+                let mut kinds = kinds.into_iter();
+                let is_left = kinds.any(|kind| channels.remove_first(kind, client).is_some());
+                if !is_left {
+                    let resp3 = client.resp3;
+                    Writer { out, resp3 }.status("RESET");
+                }
+                is_left
+            }
+        }
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        match self {
+            Task::Named { names, .. } => names.memory(),
+            Task::UnsubscribeAll { .. } | Task::Reset => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_in_their_order() {
+        let mut names = NameList::of(&[b"a", b"", b"bcd"]);
+        let taken: Vec<Vec<u8>> = std::iter::from_fn(|| names.take().map(<[u8]>::to_vec)).collect();
+        assert_eq!(taken, [&b"a"[..], b"", b"bcd"]);
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long one client's commands keep the front end's thread to themselves, in steps and turns: each command of a server's
+//! catalogue, and of the front end's own, with as many and as long arguments as a request may have.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use apps::redis::{News, Seen};
+use paxos::PartitionId;
+use replica::Status;
+
+use crate::client::Client;
+use crate::cluster::Neighbour;
+use crate::connection::{Connection, Sink};
+use crate::lane::Logged;
+use crate::names::Once;
+use crate::native::Native;
+use crate::settings::{Order, Shared};
+use crate::turns::{MOST_STEPS, Turn};
+
+/// What is read from a socket at once.
+const PIECE: usize = 64 << 10;
+/// A request may have as much.
+const MOST_BYTES: usize = (4 << 20) - 64;
+
+/// A log that takes everything.
+#[derive(Default)]
+struct Taken(Vec<(PartitionId, u64)>);
+
+impl Sink for Taken {
+    fn open(&mut self, _: PartitionId) -> u64 {
+        1
+    }
+
+    fn send(&mut self, _: u64, request: u64, logged: &Logged) {
+        self.0.push((logged.partitions.lowest(), request));
+    }
+
+    fn send_part(&mut self, pid: PartitionId, _: u64, number: u64, _: &[u8]) {
+        self.0.push((pid, number));
+    }
+
+    fn send_once(&mut self, _: Once, _: Logged) {}
+
+    fn can_read(&self) -> bool {
+        false
+    }
+
+    fn read(&mut self, _: PartitionId, _: &[u8], _: bool) -> u64 {
+        0
+    }
+}
+
+fn shared(native: Option<Native>) -> Shared {
+    let address = "127.0.0.1:1".parse().unwrap();
+    Shared {
+        partitions: 1,
+        order: Order::default(),
+        without_log: false,
+        native,
+        password: None,
+        max_value: 1024,
+        max_clients: 10,
+        max_output_bytes: usize::MAX,
+        max_memory_bytes: usize::MAX,
+        this: Neighbour {
+            node: 1,
+            address,
+            tls: false,
+        },
+        others: Vec::new(),
+        describe: Box::new(|_| {}),
+        metrics: Arc::default(),
+        keys: vec![AtomicU64::new(0)],
+        started: Instant::now(),
+        waits: RefCell::default(),
+        channels: RefCell::default(),
+        jobs: RefCell::default(),
+        turn: Turn::default(),
+        pause: RefCell::default(),
+    }
+}
+
+fn native() -> Option<Shared> {
+    if !apps::redis::is_installed() {
+        println!("SKIPPED: redis-server is not installed (./dev setup installs it)");
+        return None;
+    }
+    let catalogue = apps::redis::catalogue().unwrap();
+    let native = Native::new(catalogue, Seen::new(1), News::default(), 1);
+    Some(shared(Some(native)))
+}
+
+fn connection() -> Connection {
+    let address = "127.0.0.1:2".parse().unwrap();
+    Connection::new(Client {
+        authenticated: true,
+        ..Client::new(1, 0, address, address)
+    })
+}
+
+/// Sends requests, a piece at a time, and goes on until nothing is left to do. Returns the turns.
+fn send(connection: &mut Connection, shared: &Shared, requests: &[u8]) -> usize {
+    let mut turns = 0;
+    for piece in requests.chunks(PIECE) {
+        connection.feed(piece);
+        loop {
+            shared.turn.begin();
+            turns += 1;
+            connection.run(shared);
+            connection.propose(shared, &mut Taken::default());
+            connection.discard_output();
+            if !shared.turn.is_over() {
+                break;
+            }
+        }
+    }
+    turns
+}
+
+fn request<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.into_iter().collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// Arguments, as many or as long as a request may have: how many they are, and as they are sent.
+fn largest() -> Vec<(usize, Vec<u8>)> {
+    let short: Vec<String> = (0..MOST_BYTES / 12).map(|n| format!("{n:x}")).collect();
+    let short: Vec<&[u8]> = short.iter().map(String::as_bytes).collect();
+    let few = short.len() / 4;
+    let (all, some) = (short.len() - 2, few.to_string());
+    let long = vec![b'*'; (1 << 20) - 64];
+    let of = |words: &[&[u8]]| {
+        let request = request(words.iter().copied());
+        let head = request.iter().position(|byte| *byte == b'\n').unwrap();
+        (words.len(), request[head + 1..].to_vec())
+    };
+    vec![
+        of(&vec![&b""[..]; MOST_BYTES / 7]),
+        of(&short[..all]),
+        // As many keys as there are arguments, by a number before them.
+        of(&[&[some.as_bytes()], &short[..few]].concat()),
+        of(&[&[&b"0"[..], some.as_bytes()], &short[..few]].concat()),
+        of(&[b"k", &long, &long]),
+    ]
+}
+
+/// No turn of any command is longer than others may wait.
+fn measure(shared: &Shared, names: &[String]) {
+    let (arguments, mut longest) = (largest(), Vec::new());
+    for name in names {
+        let words: Vec<&[u8]> = name.split('|').map(str::as_bytes).collect();
+        let mut connection = connection();
+        for (count, arguments) in &arguments {
+            let (head, before) = (request(words.iter().copied()), shared.turn.longest());
+            let first = head.iter().position(|byte| *byte == b'\n').unwrap();
+            let count = format!("*{}\r\n", words.len() + count);
+            let whole = [count.as_bytes(), &head[first + 1..], &arguments[..]];
+            send(&mut connection, shared, &whole.concat());
+            let after = shared.turn.longest();
+            if after > before {
+                longest.push((after, name.clone()));
+            }
+            assert!(after <= MOST_STEPS, "{name}: {after} steps in one turn");
+            connection.abandon();
+            connection = self::connection();
+        }
+    }
+    // So that it can be seen that anything was counted.
+    println!("the longest turns: {longest:?}");
+    assert!(longest.iter().any(|(steps, _)| *steps > 100_000));
+}
+
+#[test]
+fn no_command_of_a_server_keeps_others_waiting() {
+    let Some(shared) = native() else { return };
+    let native = shared.native.as_ref().unwrap();
+    // What has subcommands is refused by their names: those that the front end executes are tried below.
+    let mut names = native.names();
+    names.retain(|name| !name.contains('|') || name.starts_with("pubsub"));
+    assert!(names.len() > 200, "{}", names.len());
+    measure(&shared, &names);
+}
+
+#[test]
+fn no_command_of_the_front_end_keeps_others_waiting() {
+    let names = crate::commands::COMMANDS.iter();
+    let names: Vec<String> = names.map(|spec| spec.name.to_owned()).collect();
+    measure(&shared(None), &names);
+}
+
+#[test]
+fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing() {
+    let Some(shared) = native() else { return };
+    let names: Vec<String> = (0..60_000).map(|n| format!("channel-{n}")).collect();
+    let subscribe = [&b"SUBSCRIBE"[..]].into_iter();
+    let subscribe = request(subscribe.chain(names.iter().map(String::as_bytes)));
+    let mut connection = connection();
+    let turns = send(&mut connection, &shared, &subscribe);
+    assert_eq!(
+        connection
+            .client
+            .subscriptions
+            .len(crate::channels::Kind::Channel),
+        60_000
+    );
+    assert!(turns > 100, "{turns}");
+    // As it is for any other client.
+    let steps = |connection: &mut Connection| {
+        shared.turn.begin();
+        let left = shared.turn.left();
+        connection.feed(b"PING\r\n");
+        connection.run(&shared);
+        left - shared.turn.left()
+    };
+    assert_eq!(steps(&mut connection), steps(&mut self::connection()));
+    for command in [&b"UNSUBSCRIBE\r\n"[..], b"RESET\r\n"] {
+        send(&mut connection, &shared, &subscribe);
+        assert!(send(&mut connection, &shared, command) > 100);
+        assert!(connection.client.subscriptions.is_empty());
+    }
+    let longest = shared.turn.longest();
+    assert!(longest < 2 * 60_000, "{longest} steps");
+}
+
+#[test]
+fn watching_very_many_keys_is_no_work_for_each_pair_of_them() {
+    let Some(shared) = native() else { return };
+    let keys: Vec<String> = (0..10_000).map(|n| format!("k{n}")).collect();
+    let watch = request(
+        [&b"WATCH"[..]]
+            .into_iter()
+            .chain(keys.iter().map(String::as_bytes)),
+    );
+    let (mut connection, mut log) = (connection(), Taken::default());
+    connection.feed(&watch);
+    shared.turn.begin();
+    connection.run(&shared);
+    connection.propose(&shared, &mut log);
+    connection.lane(0).unwrap().session = crate::lane::Session::Open(1);
+    connection.propose(&shared, &mut log);
+    let mut answer = format!("*{}\r\n", 2 * keys.len());
+    (0..keys.len()).for_each(|n| answer.push_str(&format!(":{n}\r\n:1\r\n")));
+    while let Some((pid, number)) = log.0.pop() {
+        connection.on_answer((pid, number), Some(Status::Ok), answer.as_bytes(), &shared);
+        connection.propose(&shared, &mut log);
+    }
+    assert_eq!(connection.client.watched.iter().count(), 10_000);
+    assert!(shared.turn.longest() <= MOST_STEPS);
+}
