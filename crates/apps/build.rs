@@ -8,12 +8,17 @@ use std::process::Command;
 
 const PRELOAD: &str = "../../programs/preload/preload.c";
 /// What it includes.
-const ARENA: &str = "../../programs/preload/arena.h";
+const INCLUDED: [&str; 2] = [
+    "../../programs/preload/arena.h",
+    "../../programs/preload/scripts.h",
+];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={PRELOAD}");
-    println!("cargo:rerun-if-changed={ARENA}");
+    for file in INCLUDED {
+        println!("cargo:rerun-if-changed={file}");
+    }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     if let Err(why) = compile_preload(&out.join("preload.so")) {
         eprintln!(

@@ -2,7 +2,7 @@
 /* Clock and dice of a replicated server: preloaded (LD_PRELOAD) into a program that asks the C library for the time, for
  * random numbers and for its process number, so that all replicas of it are told the same.
  *
- *   WIREPAXOS_CLOCK   a file of eight numbers, in the machine's byte order. Whoever runs the server writes the first five.
+ *   WIREPAXOS_CLOCK   a file of nine numbers, in the machine's byte order, and a text. Whoever runs the server writes the first five.
  *                       0  microseconds since 1970: the wall clock, which stands still in between
  *                       1  the same with all bits inverted
  *                       2  a step in microseconds, or 0
@@ -11,6 +11,7 @@
  *                       5  the library's: the number of a run that took too many steps
  *                       6  the number of a run that took too much memory
  *                       7  bytes that scripts have
+ *                       8  the number of a run that did what is refused it (scripts.h), and then why, up to a 0
  *                     What a file of two numbers leaves out is 0.
  *   WIREPAXOS_SEED    a number. All random bytes, and the process number, follow from it.
  *
@@ -56,7 +57,8 @@
 #define WALL_SHARE 1000
 /* A wait for events so many bytes below the others is one within a script. */
 #define NESTED 512
-enum { TIME, INVERTED, STEP, RUN, ROOM, OVER, FULL, HELD, WORDS };
+#define REFUSAL_LEN 184
+enum { TIME, INVERTED, STEP, RUN, ROOM, OVER, FULL, HELD, REFUSED, REFUSAL, WORDS = REFUSAL + REFUSAL_LEN / 8 };
 
 static uint64_t *clock_file;
 static uint64_t seed;
@@ -507,3 +509,7 @@ FILE *fopen(const char *restrict path, const char *restrict mode)
 
 int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 FILE *fopen64(const char *restrict path, const char *restrict mode) __attribute__((alias("fopen")));
+
+/* ---- Scripts */
+
+#include "scripts.h"

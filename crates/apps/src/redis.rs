@@ -26,6 +26,7 @@ mod resp;
 mod room;
 mod rules;
 mod saves;
+mod scripts;
 mod server;
 mod sets;
 mod snapshots;
@@ -54,7 +55,7 @@ use crate::{echo, kv_app};
 
 use news::Voice;
 use saves::Purpose;
-use server::Server;
+use server::{Home, Server};
 use state::Replicated;
 
 /// The contents that a start begins with.
@@ -127,7 +128,9 @@ impl Redis {
 
     /// The same for a partition, which others see, and whose news they are told.
     pub fn open_with(dir: &Path, pid: u16, seen: Seen, news: News) -> Result<Redis, Error> {
-        let voice = Voice { pid, news };
+        let partitions = seen.0.len() as u16;
+        let home = Home { pid, partitions };
+        let voice = Voice { home, news };
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         remove_others(dir)?;
         let contents = dir.join(STATE).exists().then_some(STATE);
@@ -157,7 +160,7 @@ impl Redis {
 pub fn catalogue() -> Result<Catalogue, Error> {
     let dir = std::env::temp_dir().join(format!("wirepaxos-{:016x}", server::nonce()));
     private_directory(&dir).map_err(|e| failed("create", &dir, &e))?;
-    let started = Server::start(&dir, None).map(|(_, catalogue)| catalogue);
+    let started = Server::start(&dir, None, Home::default()).map(|(_, catalogue)| catalogue);
     let _ = fs::remove_dir_all(&dir);
     started
 }
@@ -166,7 +169,7 @@ impl Application for Redis {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
-        self.seen.show(self.voice.pid, &state);
+        self.seen.show(self.voice.home.pid, &state);
         Ok(())
     }
 
@@ -181,7 +184,7 @@ impl Application for Redis {
     fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.answers(take)?;
-        self.seen.show(self.voice.pid, &state);
+        self.seen.show(self.voice.home.pid, &state);
         Ok(())
     }
 
@@ -245,7 +248,7 @@ impl Application for Redis {
         taken.state.is_in_place();
         let mut state = lock(&self.state);
         std::mem::swap(&mut *state, &mut taken.state);
-        self.seen.show(self.voice.pid, &state);
+        self.seen.show(self.voice.home.pid, &state);
         self.voice.leapt();
         Ok(())
     }

@@ -241,7 +241,7 @@ fn what_would_make_replicas_differ_is_refused_by_name() {
     }
     for script in [
         "return redis.call('SELECT', 1)",
-        "return redis.call('SMEMBERS', 's')",
+        "return redis.call('LOLWUT')",
         "return redis.call('RANDOMKEY')",
         "return redis.call('COPY', 'l', 'about', 'DB', 1)",
         "return redis.call('CONFIG', 'SET', 'save', '1')",

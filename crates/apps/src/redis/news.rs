@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::resp::Value;
+use super::server::Home;
 
 /// Names of shards' channels begin so in the server, which has no patterns for them. No other channel's name does.
 pub(super) const SHARDED: &[u8] = b"wirepaxos:shard:";
@@ -92,7 +93,7 @@ impl News {
 /// A partition's way to tell news.
 #[derive(Clone, Default)]
 pub(super) struct Voice {
-    pub pid: u16,
+    pub home: Home,
     pub news: News,
 }
 
@@ -149,7 +150,7 @@ impl Voice {
 
     fn say(&self, event: Event) {
         if let Some(tell) = self.news.0.tell.get() {
-            tell(self.pid, event);
+            tell(self.home.pid, event);
         }
     }
 }

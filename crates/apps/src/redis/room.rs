@@ -26,7 +26,7 @@ use super::kept::Given;
 use super::resp::{Value, put_error};
 use super::saves::Purpose;
 use super::server::{Dead, Server, nonce};
-use super::state::{Replicated, SEED_SCRIPT, TOO_LONG};
+use super::state::{Replicated, SEED_SCRIPT};
 
 /// What scripts may have beyond what was there when the server was started, before they are judged.
 const USUAL_ROOM: u64 = ROOM / 8;
@@ -137,15 +137,15 @@ impl Replicated {
             let ended = self
                 .server
                 .is_full()
-                .and_then(|is_full| Ok((is_full, self.server.is_over()?)));
+                .and_then(|is_full| Ok((is_full, self.why_undone()?)));
             let why = match ended.map_err(|e| self.lost(&e))? {
-                (true, _) => TOO_LARGE,
-                (_, true) => TOO_LONG,
+                (true, _) => TOO_LARGE.into(),
+                (_, Some(why)) => why,
                 _ if is_last => return Err(self.lost(&e)),
                 _ => continue,
             };
             self.revive()?;
-            put_error(reply, why);
+            put_error(reply, &why);
             return Ok(false);
         }
         unreachable!("the last one returns")
@@ -159,7 +159,7 @@ impl Replicated {
             .save_without_functions(&file)
             .map_err(|e| self.lost(&e))?;
         self.server.end();
-        let started = Server::start(&self.dir, Some(&file));
+        let started = Server::start(&self.dir, Some(&file), self.voice.home);
         // Whatever comes of it, what the next start begins with lies elsewhere.
         let _ = std::fs::remove_file(self.dir.join(&file));
         (self.server, _) = started?;

@@ -2,7 +2,7 @@
 //! What isn't executed, though the server could: what would make replicas differ, what would wait within the log, and what
 //! belongs to an operator. `docs/redis.md` has the table.
 
-use super::catalogue::{Catalogue, Spec};
+use super::catalogue::Spec;
 use super::news;
 use super::resp::put_request;
 use super::server::User;
@@ -151,30 +151,4 @@ pub(super) fn forgets_code(spec: &Spec) -> bool {
         "function|restore",
     ];
     those.contains(&spec.name.as_str())
-}
-
-/// The rights of scripts: they may change what they like by what they have read, so they read nothing that may differ
-/// between replicas.
-pub(super) fn rights_of_scripts(catalogue: &Catalogue) -> Vec<String> {
-    let mut rights: Vec<String> = ["+@all", "-@admin", "-@connection", "-@pubsub", "+publish"]
-        .map(String::from)
-        .into();
-    let mut denied: Vec<&Spec> = catalogue.specs().filter(|spec| may_differ(spec)).collect();
-    denied.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    rights.extend(denied.iter().map(|spec| format!("-{}", spec.name)));
-    rights
-}
-
-/// Whether what it answers, or does, may differ between replicas that hold the same: by the order within their tables, by what
-/// has expired and still lies there, by how values are stored. What depends on the time doesn't.
-fn may_differ(spec: &Spec) -> bool {
-    let by_tip = ["nondeterministic_output", "nondeterministic_output_order"];
-    let by_tip = by_tip.iter().any(|tip| spec.has_tip(tip));
-    let by_time = matches!(spec.name.as_str(), "ttl" | "pttl" | "time") || spec.is_of("@stream");
-    // Some of them would reach the other database.
-    let by_name = [
-        "dbsize", "flushall", "copy", "move", "swapdb", "migrate", "sort", "sort_ro", "memory",
-        "object",
-    ];
-    by_tip && !by_time || by_name.contains(&spec.name.as_str())
 }

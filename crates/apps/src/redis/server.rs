@@ -4,10 +4,11 @@
 //! It listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by itself. Its clock
 //! and its dice are those of the preloaded library (`programs/preload`).
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use replica::{Error, MOVE_AWAY};
 use super::catalogue::Catalogue;
 use super::kept::Given;
 use super::resp::{End, Value, put_request};
-use super::rules;
+use super::scripts;
 
 /// The library, as `build.rs` has made it.
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -52,7 +53,10 @@ const WRITTEN_WORDS: usize = 5;
 const OVER_AT: u64 = 40;
 const FULL_AT: u64 = 48;
 const HELD_AT: u64 = 56;
-const CLOCK_BYTES: u64 = 64;
+const REFUSED_AT: u64 = 64;
+const REFUSAL_AT: u64 = 72;
+const REFUSAL_BYTES: usize = 184;
+const CLOCK_BYTES: u64 = REFUSAL_AT + REFUSAL_BYTES as u64;
 /// How far a server's own clock moves with 100,000 instructions of a script, or 500 commands in it. The library sees to it.
 const STEP_US: u64 = 1_000;
 /// What a server takes for the time while it reads its contents. With 0 it would crash after 2 MB.
@@ -87,6 +91,13 @@ impl User {
     }
 }
 
+/// Which partition, of how many, a server is. Scripts name keys of this one alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Home {
+    pub pid: u16,
+    pub partitions: u16,
+}
+
 /// How a connection is to stand before a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
@@ -117,7 +128,11 @@ pub(super) type Dead = io::Error;
 impl Server {
     /// Starts one on the contents of a file of this directory, or on none, and waits until it serves. Meanwhile, and until
     /// it is told otherwise, its clock shows 1970: so nothing has expired.
-    pub fn start(dir: &Path, contents: Option<&str>) -> Result<(Server, Catalogue), Error> {
+    pub fn start(
+        dir: &Path,
+        contents: Option<&str>,
+        home: Home,
+    ) -> Result<(Server, Catalogue), Error> {
         let number = nonce();
         let [socket, clock] =
             ["socket", "clock"].map(|name| dir.join(format!("{name}-{number:016x}")));
@@ -152,6 +167,8 @@ impl Server {
                 "yes",
                 "--enable-debug-command",
                 "yes",
+                "--enable-module-command",
+                "yes",
                 "--rdbcompression",
                 "no",
             ])
@@ -180,7 +197,7 @@ impl Server {
             .env_clear()
             .env("LC_ALL", "C")
             .envs(CPU_FEATURES)
-            .env("LD_PRELOAD", preload)
+            .env("LD_PRELOAD", &preload)
             .env("WIREPAXOS_CLOCK", clock_path)
             .env("WIREPAXOS_SEED", SEED)
             .stdin(Stdio::piped())
@@ -226,13 +243,13 @@ impl Server {
             files: [socket, clock],
         };
         let catalogue = server
-            .prepare()
+            .prepare(&preload, home)
             .map_err(|e| failed("prepare everything", e))?;
         Ok((server, catalogue))
     }
 
     /// Finds out whether the library is there, and what the server can do.
-    fn prepare(&mut self) -> io::Result<Catalogue> {
+    fn prepare(&mut self, preload: &Path, home: Home) -> io::Result<Catalogue> {
         const TRIAL_MS: u64 = 1_234_567_890_123;
         self.clock.show(TRIAL_MS)?;
         let time = self.ask(&[b"TIME"])?;
@@ -249,25 +266,27 @@ impl Server {
         let answer = self.ask(&[b"COMMAND"])?;
         let catalogue = Catalogue::parse(&answer);
         let catalogue = catalogue.map_err(|_| io::Error::other("its COMMAND isn't understood"))?;
-        self.order(&[
-            b"ACL",
-            b"SETUSER",
-            b"client",
-            b"on",
-            b"nopass",
-            b"~*",
-            b"&*",
-            b"+@all",
-            b"-@admin",
-            b"-@pubsub",
-            b"+publish",
-        ])?;
-        let mut rights: Vec<&[u8]> = vec![
-            b"ACL", b"SETUSER", b"script", b"on", b"nopass", b"~*", b"&*",
-        ];
-        let of_scripts = rules::rights_of_scripts(&catalogue);
-        rights.extend(of_scripts.iter().map(String::as_bytes));
-        self.order(&rights)?;
+        for user in [User::Client, User::Script] {
+            self.order(&[
+                b"ACL",
+                b"SETUSER",
+                user.name(),
+                b"on",
+                b"nopass",
+                b"~*",
+                b"&*",
+                b"+@all",
+                b"-@admin",
+                b"-@pubsub",
+                b"+publish",
+            ])?;
+        }
+        // Behind COMMAND: what the library adds is no client's.
+        let rules = scripts::rules(&catalogue);
+        let numbers = [home.pid, home.partitions].map(|number| number.to_string());
+        let mut load: Vec<&[u8]> = vec![b"MODULE", b"LOAD", preload.as_os_str().as_bytes()];
+        load.extend(numbers.iter().chain(&rules).map(String::as_bytes));
+        self.order(&load)?;
         // How many get a message decides what PUBLISH answers to a script: it is one, always.
         self.ear.put(b"PSUBSCRIBE *\r\n");
         self.ear.send()?;
@@ -313,6 +332,14 @@ impl Server {
     /// Whether it has ended since scripts took too much memory.
     pub fn is_full(&self) -> Result<bool, Dead> {
         self.clock.is_run_at(FULL_AT)
+    }
+
+    /// Why it has ended, if a script was refused something behind what it had changed.
+    pub fn refusal(&self) -> Result<Option<String>, Dead> {
+        match self.clock.is_run_at(REFUSED_AT)? {
+            true => self.clock.refusal().map(Some),
+            false => Ok(None),
+        }
     }
 
     /// What Lua has in memory, in bytes.
@@ -587,6 +614,13 @@ impl Clock {
         Ok(self.runs_now && self.word_at(at)? == self.runs)
     }
 
+    fn refusal(&self) -> io::Result<String> {
+        let mut text = [0; REFUSAL_BYTES];
+        self.file.read_exact_at(&mut text, REFUSAL_AT)?;
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
     fn word_at(&self, at: u64) -> io::Result<u64> {
         let mut word = [0; 8];
         self.file.read_exact_at(&mut word, at)?;
@@ -603,11 +637,16 @@ pub(super) fn nonce() -> u64 {
 /// It is there already if another server of this directory runs.
 fn write_preload(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(PRELOAD_FILE);
-    if fs::read(&path).is_ok_and(|bytes| bytes == PRELOAD) {
+    let is_executable = |file: fs::Metadata| file.permissions().mode() & 0o100 != 0;
+    if fs::read(&path).is_ok_and(|bytes| bytes == PRELOAD)
+        && fs::metadata(&path).is_ok_and(is_executable)
+    {
         return Ok(path);
     }
     let new = dir.join(format!("preload-{:016x}", nonce()));
     fs::write(&new, PRELOAD)?;
+    // Servers take no module that can't be executed.
+    fs::set_permissions(&new, Permissions::from_mode(0o700))?;
     fs::rename(&new, &path)?;
     Ok(path)
 }

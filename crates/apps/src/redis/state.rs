@@ -80,7 +80,7 @@ pub(super) struct Replicated {
 impl Replicated {
     /// Starts a server on a file of this directory, or on none.
     pub fn open(dir: &Path, contents: Option<&str>, voice: Voice) -> Result<Replicated, Error> {
-        let (server, catalogue) = Server::start(dir, contents)?;
+        let (server, catalogue) = Server::start(dir, contents, voice.home)?;
         let mut state = Replicated {
             dir: dir.to_owned(),
             voice,
@@ -414,17 +414,29 @@ impl Replicated {
             if self.server.is_full().map_err(|e| self.lost(&e))? {
                 return self.judge(given, reply);
             }
-            let is_over = self.server.is_over().map_err(|e| self.lost(&e))?;
-            if is_last && !is_over {
+            let why = self.why_undone().map_err(|e| self.lost(&e))?;
+            if is_last && why.is_none() {
                 return Err(self.lost(&e));
             }
             self.revive()?;
-            if is_over {
-                put_error(reply, TOO_LONG);
+            if let Some(why) = why {
+                put_error(reply, &why);
                 return Ok(false);
             }
         }
         unreachable!("the last one returns")
+    }
+
+    /// Why the server has ended, if scripts took too many steps, or did what is refused them.
+    pub(super) fn why_undone(&self) -> Result<Option<String>, Dead> {
+        if self.server.is_over()? {
+            return Ok(Some(TOO_LONG.into()));
+        }
+        let refusal = self.server.refusal()?;
+        Ok(
+            refusal
+                .map(|why| format!("{why}; nothing was executed, what came before it is undone")),
+        )
     }
 
     /// Returns what the server has told of messages meanwhile.
@@ -464,7 +476,8 @@ impl Replicated {
     /// that one but its snapshots, of a time when nothing was in flight: so it doesn't matter how much it had executed.
     pub(super) fn revive(&mut self) -> Result<(), Error> {
         self.server.end();
-        let (server, catalogue) = Server::start(&self.dir, self.contents.as_deref())?;
+        let (server, catalogue) =
+            Server::start(&self.dir, self.contents.as_deref(), self.voice.home)?;
         self.server = server;
         self.catalogue = Arc::new(catalogue);
         self.saving.running = None;
