@@ -209,6 +209,8 @@ static const char *why_refused(FilterCtx *filter, const struct rule *rule)
 		return "there is one database";
 	if (rule->kind == 'o' && says(filter, 2, "BY") && says(filter, 2, "ALPHA"))
 		return "replicas would order equal weights otherwise; leave out BY or ALPHA";
+	if (rule->kind == 'o' && partitions > 1 && (says(filter, 2, "BY") || says(filter, 2, "GET")))
+		return "what BY and GET read may be in other partitions";
 	if (rule->kind == 'i' && says(filter, 1, "STREAM"))
 		return "replicas store a stream otherwise";
 	return NULL;

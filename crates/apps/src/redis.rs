@@ -49,6 +49,7 @@ pub use catalogue::{Catalogue, Keys, Spec, Spread};
 pub use command::{Command, Stamp, Watched, put_call, put_query};
 pub use news::{Event, Message, News};
 pub use resp::{Malformed, Value};
+pub use rules::sorts_by_others;
 pub use server::is_installed;
 
 use crate::{echo, kv_app};

@@ -266,6 +266,66 @@ fn transactions_and_scripts_are_one_command_each() {
 }
 
 #[test]
+fn what_is_about_all_partitions_is_done_in_all_or_refused() {
+    let Some(cluster) = start(2) else { return };
+    for n in 0..20 {
+        cluster.call(n % 3, &["SET", &format!("key:{n}"), "v"]);
+    }
+    let mut connection = cluster.connect(0);
+    for words in [
+        "FLUSHALL",
+        "FLUSHDB",
+        "DBSIZE",
+        "KEYS *",
+        "SCAN 0",
+        "RANDOMKEY",
+        "SCRIPT LOAD return(1)",
+        "SCRIPT EXISTS 0",
+        "FUNCTION FLUSH",
+    ] {
+        assert_eq!(ask(&mut connection, "MULTI"), ok());
+        let name = words.split([' ', '*']).next().unwrap();
+        expect_error(&mut connection, words, &format!("ERR {name}"));
+        expect_error(&mut connection, "EXEC", "EXECABORT");
+    }
+    assert_eq!(ask(&mut connection, "DBSIZE"), Reply::Int(20));
+    assert_eq!(ask(&mut connection, "MULTI"), ok());
+    ask(&mut connection, "PING");
+    ask(&mut connection, "INCR n");
+    let Reply::Array(answers) = ask(&mut connection, "EXEC") else {
+        panic!("no array");
+    };
+    assert_eq!(answers.len(), 2);
+    // Keys that a script names are its partition's, or nobody's: of these two one is in each.
+    let mut refused = 0;
+    for key in ["a", "b"] {
+        let script = format!("return redis.call('SET','{key}','v')");
+        let answer = connection.call(&[b"EVAL", script.as_bytes(), b"0"]);
+        match answer.unwrap() {
+            Reply::Error(why) => {
+                assert!(why.contains("non local key"), "{why}");
+                assert_eq!(
+                    ask(&mut connection, &format!("EXISTS {key}")),
+                    Reply::Int(0)
+                );
+                refused += 1;
+            }
+            answer => {
+                assert_eq!(answer, ok());
+                assert_eq!(ask(&mut connection, &format!("GET {key}")), bulk("v"));
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+    expect_error(&mut connection, "SORT l BY w_*", "ERR BY or GET option");
+    assert_eq!(
+        ask(&mut connection, "SORT l BY nosort GET #"),
+        Reply::Array(vec![])
+    );
+    cluster.assert_replicas_agree(3);
+}
+
+#[test]
 fn several_partitions_are_one_server_as_far_as_they_can() {
     let Some(cluster) = start(3) else { return };
     for n in 0..60 {

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use apps::kv::parse_integer;
 use apps::redis::{
     Catalogue, Command, News, Seen, Spec, Spread, Stamp, Value, Watched, put_call, put_query,
+    sorts_by_others,
 };
 use paxos::{NodeId, PartitionId};
 
@@ -371,6 +372,10 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
         call.fail(why);
         return Outcome::Answered;
     }
+    if let Some(why) = refused_over_partitions(call, spec, call.args, false) {
+        call.fail(why);
+        return Outcome::Answered;
+    }
     call.client.last_command.be(&spec.name, &[]);
     if let Way::Scan = way {
         return scan(call, native);
@@ -461,6 +466,32 @@ fn partitions_of_keys(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Partition
         all.add(Partitions::one(partition_of(call, args[at])));
     });
     all
+}
+
+/// Why a group of several partitions refuses a command that one partition would execute: as Redis Cluster does, or since it would
+/// do a part of its work only.
+fn refused_over_partitions(
+    call: &Call<'_>,
+    spec: &Spec,
+    args: &[&[u8]],
+    in_transaction: bool,
+) -> Option<String> {
+    let name = spec.name.replace('|', " ").to_uppercase();
+    if call.shared.partitions == 1 {
+        return None;
+    }
+    if sorts_by_others(spec, args) {
+        return Some(format!(
+            "ERR BY or GET option of {name} denied in cluster mode: what it reads may be in other partitions"
+        ));
+    }
+    let is_about_all = in_transaction && spec.concerns_all;
+    (is_about_all && partitions_of_keys(call, spec, args).is_empty()).then(|| {
+        format!(
+            "ERR {name} isn't available in MULTI here: it is about all {} partitions, and a transaction has one; send it by itself",
+            call.shared.partitions
+        )
+    })
 }
 
 /// What names no key goes to the first partition.
@@ -583,7 +614,12 @@ fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
 
 fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
     let found = native.catalogue.find_of(named, call.args);
-    match found.and_then(|spec| spec.judge(call.args, true).map(|()| spec)) {
+    let judged = found.and_then(|spec| {
+        spec.judge(call.args, true)?;
+        let refused = refused_over_partitions(call, spec, call.args, true);
+        refused.map_or(Ok(spec), Err)
+    });
+    match judged {
         Ok(spec) => {
             call.client.last_command.be(&spec.name, &[]);
             transaction::queue(call);

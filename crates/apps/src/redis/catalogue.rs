@@ -59,6 +59,8 @@ pub struct Spec {
     pub may_wait: bool,
     /// What it asks of a group of several partitions, where it names no key.
     pub spread: Spread,
+    /// Whether it is about all keys, or all scripts, of a group of several partitions, where it names no key.
+    pub concerns_all: bool,
     /// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
     pub(super) needs_nothing_else: bool,
     pub(super) flags: Vec<String>,
@@ -398,6 +400,7 @@ fn parse<'v, 'a>(command: &'v Value<'a>) -> Result<(Spec, &'v [Value<'a>]), Malf
     spec.is_read = spec.has("readonly") && !writes && !spec.is_script;
     spec.may_wait = spec.has("blocking") && spec.name != "wait";
     spec.spread = spread(&spec);
+    spec.concerns_all = rules::concerns_all(&spec);
     spec.needs_nothing_else = rules::needs_nothing_else(&spec);
     spec.verdicts = [false, true].map(|in_transaction| rules::verdict(&spec, in_transaction));
     Ok((spec, subcommands.items()))

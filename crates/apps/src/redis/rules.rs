@@ -112,6 +112,21 @@ pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     })
 }
 
+/// Whether it asks of a group of several partitions what one of them can't answer, if it names no key.
+pub(super) fn concerns_all(spec: &Spec) -> bool {
+    let tips = ["all_shards", "all_nodes", "special"].map(|of| format!("request_policy:{of}"));
+    tips.iter().any(|tip| spec.has_tip(tip)) && spec.name != "ping"
+}
+
+/// Whether SORT reads keys that it doesn't name, which may be in other partitions.
+pub fn sorts_by_others(spec: &Spec, args: &[&[u8]]) -> bool {
+    let names_others = |pair: &[&[u8]]| {
+        pair[0].eq_ignore_ascii_case(b"BY") && pair[1].contains(&b'*')
+            || pair[0].eq_ignore_ascii_case(b"GET") && pair[1] != b"#"
+    };
+    ["sort", "sort_ro"].contains(&spec.name.as_str()) && args.windows(2).skip(2).any(names_others)
+}
+
 /// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
 pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
     let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
