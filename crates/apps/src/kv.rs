@@ -175,6 +175,14 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// The same, or a transaction of such commands alone.
+    pub fn only_reads(&self) -> bool {
+        match self {
+            Command::Exec { commands, .. } => commands.iter().all(Command::is_read),
+            command => command.is_read(),
+        }
+    }
+
     /// Whether it may be a part of an EXEC.
     pub fn is_of_strings(&self) -> bool {
         !matches!(

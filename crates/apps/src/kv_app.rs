@@ -122,6 +122,18 @@ impl Application for KvApplication {
         Command::parse(command).is_ok_and(|command| command.is_read())
     }
 
+    fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
+        Ok(Command::parse(command).is_ok_and(|command| command.only_reads()))
+    }
+
+    fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
+        let is_read = self.pass(command)?;
+        if is_read {
+            self.execute(command, reply)?;
+        }
+        Ok(is_read)
+    }
+
     fn spans_partitions(&self) -> bool {
         true
     }

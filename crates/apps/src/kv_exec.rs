@@ -57,6 +57,11 @@ pub(crate) fn execute_all(
     kv::put_array_header(out, commands.len());
     for command in commands {
         let own = out.len();
+        // What only reads isn't executed any more: its answer would be thrown away.
+        if command.is_read() && is_beyond(strings, command, own - start)? {
+            Reply::Error(Refusal::ReplyTooLarge).encode(out);
+            continue;
+        }
         execute_on(strings, command, out)?;
         // Of all together.
         if out.len() - start > MAX_REPLY_LEN {
@@ -65,6 +70,27 @@ pub(crate) fn execute_all(
         }
     }
     Ok(())
+}
+
+/// Whether a read's answer exceeds what all answers together may have, of which so much is used. Only lengths are looked at.
+fn is_beyond(
+    strings: &mut impl Strings,
+    command: &Command<'_>,
+    used: usize,
+) -> Result<bool, Error> {
+    let keys = match command {
+        Command::Get { key } => std::slice::from_ref(key),
+        Command::Mget { keys } => keys,
+        _ => return Ok(used > MAX_REPLY_LEN),
+    };
+    let mut len = used;
+    for key in keys {
+        if len > MAX_REPLY_LEN {
+            return Ok(true);
+        }
+        len += strings.len(key)?;
+    }
+    Ok(len > MAX_REPLY_LEN)
 }
 
 /// Executes a command that names its keys.

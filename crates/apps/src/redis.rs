@@ -21,6 +21,7 @@ mod command;
 mod digest;
 mod kept;
 mod news;
+mod passing;
 mod pipeline;
 mod resp;
 mod room;
@@ -191,6 +192,17 @@ impl Application for Redis {
 
     fn is_read(&self, command: &[u8]) -> bool {
         command::is_query(command)
+    }
+
+    fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
+        let mut state = lock(&self.state);
+        let is_passed = state.pass(command)?;
+        self.seen.show(self.voice.pid, &state);
+        Ok(is_passed)
+    }
+
+    fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
+        lock(&self.state).read_again(command, reply)
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {

@@ -3,8 +3,8 @@
 
 mod common;
 
-use apps::Redis;
 use apps::redis::{Command, Stamp};
+use apps::{Application, Redis};
 use common::TempDir;
 use common::redis::*;
 
@@ -107,4 +107,65 @@ fn servers_compute_alike_on_processors_that_multiply_and_add_in_one_step() {
         let mut features = tunables.split(['=', ',']);
         assert!(features.any(|name| name == feature), "{tunables}");
     }
+}
+
+#[test]
+fn a_read_that_is_passed_moves_the_clock_and_never_comes_to_the_server() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-passed");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k v PX 1000", "+OK\r\n");
+    let reads: [&[&[u8]]; 3] = [
+        &[b"GET", b"k"],
+        &[b"HRANDFIELD", b"k", b"-65536"],
+        &[b"DBSIZE"],
+    ];
+    for words in reads {
+        assert!(app.pass(&call_at(NOON + 10, words)).unwrap());
+    }
+    let read: Vec<&[u8]> = vec![b"GET", b"k"];
+    assert!(
+        app.pass(&transaction(&[read.clone(), read.clone()]))
+            .unwrap()
+    );
+    let write: Vec<&[u8]> = vec![b"INCR", b"n"];
+    assert!(
+        !app.pass(&transaction(&[read.clone(), write.clone()]))
+            .unwrap()
+    );
+    assert!(!app.pass(&call_at(NOON + 10, &write)).unwrap());
+    let script: [&[u8]; 3] = [b"EVAL", b"return redis.call('GET', 'k')", b"0"];
+    assert!(!app.pass(&call_at(NOON + 10, &script)).unwrap());
+    let watch = Command::Watch {
+        stamp: Stamp { node: 1, ms: NOON },
+        keys: vec![b"k"],
+    };
+    assert!(!app.pass(&encoded(&watch)).unwrap());
+    assert!(!app.pass(b"\xff").unwrap());
+    // What it is told of the time counts.
+    assert!(app.pass(&call_at(NOON + 2_000, &read)).unwrap());
+    expect(&mut app, "GET k", "$-1\r\n");
+    let mut reply = Vec::new();
+    assert!(app.read_again(&call_at(NOON, &read), &mut reply).unwrap());
+    assert_eq!(reply, b"$-1\r\n");
+    assert!(!app.read_again(&call_at(NOON, &write), &mut reply).unwrap());
+}
+
+/// What is passed between commands that were begun changes none of their answers.
+#[test]
+fn a_read_may_be_passed_between_commands_that_were_begun() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-passed-between");
+    let mut app = Redis::open(&dir.0).unwrap();
+    app.begin(&call("INCR n")).unwrap();
+    assert!(app.pass(&call_at(NOON + 50, &[b"GET", b"n"])).unwrap());
+    app.begin(&call_at(NOON + 50, &[b"INCR", b"n"])).unwrap();
+    let mut answers = Vec::new();
+    app.answers(&mut |answer| answers.push(answer.to_vec()))
+        .unwrap();
+    assert_eq!(answers, [b":1\r\n", b":2\r\n"]);
 }

@@ -122,6 +122,23 @@ pub trait Application: Send {
         false
     }
 
+    /// Passes a command of the log that only another replica answers. Of one that only reads nothing is left but its place, and what
+    /// it says of the time: it returns true, and no answer is shown for it. Any other it leaves alone, and it is to be executed. It
+    /// may come behind commands that were begun. [S-PASS]
+    fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
+        Ok(self.is_read(command))
+    }
+
+    /// Executes a command again that was passed, at a later place: it changes nothing, not even what time it is. False if it doesn't
+    /// only read. [S-PASS]
+    fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
+        let is_read = self.is_read(command);
+        if is_read {
+            self.read(command, reply)?;
+        }
+        Ok(is_read)
+    }
+
     /// Executes such a command without a place in the log.
     fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         self.execute(command, reply)
@@ -279,6 +296,14 @@ impl Application for Box<dyn Application> {
 
     fn is_read(&self, command: &[u8]) -> bool {
         (**self).is_read(command)
+    }
+
+    fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
+        (**self).pass(command)
+    }
+
+    fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
+        (**self).read_again(command, reply)
     }
 
     fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {

@@ -31,7 +31,7 @@ use crate::log;
 use crate::outcome::Outcomes;
 use crate::record::{Position, Records};
 use crate::reply::{Output, Place, Replies};
-use crate::session::{At, Loaded, Loader, Sessions};
+use crate::session::{At, Loaded, Loader, Sessions, Whole};
 use crate::settings::Settings;
 use paxos::wire::value;
 use paxos::{Epoch, Flags, Instance, Time};
@@ -424,9 +424,7 @@ impl<A: Application> Execution<A> {
         }
         if self.answers_later && number > 0 {
             let app = &mut self.app;
-            let begun = self
-                .sessions
-                .begin(at, (client, number), || app.begin(bytes));
+            let begun = self.sessions.begin(at, (client, number), bytes, app);
             if let Some(begun) = begun {
                 return begun;
             }
@@ -438,22 +436,25 @@ impl<A: Application> Execution<A> {
                 .operation(at, client, bytes, &mut self.replies);
             return Ok(());
         }
-        let app = &mut self.app;
         let replies = &mut self.replies;
-        self.sessions
-            .command(at, (client, number), bytes, replies, |command, reply| {
-                app.execute(command, reply)
-            })
+        self.sessions.command(
+            at,
+            (client, number),
+            bytes,
+            replies,
+            &mut Whole(&mut self.app),
+        )
     }
 
     /// Takes the answers to everything that was begun. The session table then is what it would be if each had been
     /// executed by itself, in its place. [X-GATHER]
     fn gather(&mut self) -> Result<(), Error> {
-        let awaited = self.sessions.begun();
+        let (sessions, replies) = (&mut self.sessions, &mut self.replies);
+        sessions.record_passed();
+        let awaited = sessions.awaited();
         if awaited == 0 {
             return Ok(());
         }
-        let (sessions, replies) = (&mut self.sessions, &mut self.replies);
         let place = replies.place;
         let mut answered = 0;
         self.app

@@ -19,7 +19,7 @@
 //! A session also keeps the parts of one command that isn't whole yet. [S-PARTS]
 
 use crate::agreement::Answers;
-use crate::application::{Error, MOVE_AWAY};
+use crate::application::{Application, Error, MOVE_AWAY};
 use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
 use crate::outcome::{Executed, Outcome};
@@ -181,6 +181,24 @@ impl Session {
     fn is_remote(&self) -> bool {
         self.head.reply_to.address.is_some()
     }
+
+    /// Whether only the front end of another replica hears the answers to its commands, ever: it ends with its connections. So
+    /// this replica passes those that only read. [S-PASS]
+    fn is_answered_elsewhere(&self, node: NodeId) -> bool {
+        let to = &self.head.reply_to;
+        to.address.is_none() && to.home != 0 && to.home != node
+    }
+
+    /// Whether a request is asked for again by the front end beside this replica, and no answer was kept: this replica has taken the
+    /// state of one that had passed it. Behind it nothing was executed in this session. [S-PASS]
+    fn asks_again(&self, request: Request, node: NodeId) -> bool {
+        let to = &self.head.reply_to;
+        let is_unknown = |slot: &Slot| slot.status == Status::ReplyTooLarge;
+        to.address.is_none()
+            && to.home == node
+            && request.number == self.head.max
+            && self.recorded(request).is_some_and(is_unknown)
+    }
 }
 
 /// What becomes of a command that takes effect, unless it is only a part of one.
@@ -239,6 +257,23 @@ impl Book {
 
     /// Records that `request` has been executed, and its reply where there is room for it.
     fn record(&mut self, id: u64, session: &mut Session, at: At, request: Request, reply: &[u8]) {
+        self.record_if(true, id, session, at, request, reply);
+    }
+
+    /// Records that it was passed: its answer is known where it was answered. [S-PASS]
+    fn record_pass(&mut self, id: u64, session: &mut Session, at: At, request: Request) {
+        self.record_if(false, id, session, at, request, &[]);
+    }
+
+    fn record_if(
+        &mut self,
+        is_known: bool,
+        id: u64,
+        session: &mut Session,
+        at: At,
+        request: Request,
+        reply: &[u8],
+    ) {
         if session.head.ordered {
             self.shrink_last(id, session, at, request.number);
         }
@@ -249,7 +284,8 @@ impl Book {
         };
         let before = session.slot(request).map_or(0, |slot| slot.reply.len());
         let after = self.recorded - before + reply.len();
-        let (status, reply) = if reply.len() <= largest && after <= self.limits.recorded {
+        let fits = reply.len() <= largest && after <= self.limits.recorded;
+        let (status, reply) = if is_known && fits {
             (Status::Ok, reply)
         } else {
             (Status::ReplyTooLarge, &[][..])
@@ -426,6 +462,50 @@ struct Begun {
     at: At,
     client: u64,
     request: u64,
+    /// It was passed, so none comes.
+    is_passed: bool,
+}
+
+/// Executes what the table finds to take effect.
+pub(crate) trait Executes {
+    /// Executes a command, and appends the answer.
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Passes a command that only reads; false for any other. [S-PASS]
+    fn pass(&mut self, _command: &[u8]) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Executes a command again that was passed; false for any other. [S-PASS]
+    fn read_again(&mut self, _command: &[u8], _reply: &mut Vec<u8>) -> Result<bool, Error> {
+        Ok(false)
+    }
+}
+
+/// An application, for commands of one partition.
+pub(crate) struct Whole<'a, A>(pub &'a mut A);
+
+impl<A: Application> Executes for Whole<'_, A> {
+    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.0.execute(command, reply)
+    }
+
+    fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
+        self.0.pass(command)
+    }
+
+    fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
+        self.0.read_again(command, reply)
+    }
+}
+
+/// What was found already, for a command over several partitions.
+pub(crate) struct Found<F>(pub F);
+
+impl<F: FnMut(&mut Vec<u8>) -> Result<(), Error>> Executes for Found<F> {
+    fn execute(&mut self, _command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        (self.0)(reply)
+    }
 }
 
 /// The table.
@@ -443,6 +523,8 @@ pub(crate) struct Sessions {
     departed: BTreeMap<u64, ReplyAddress>,
     /// In the order of the log.
     begun: VecDeque<Begun>,
+    /// How many of them were passed.
+    passed: usize,
     /// The reply in hand.
     scratch: Vec<u8>,
 }
@@ -462,6 +544,7 @@ impl Sessions {
             of_address: BTreeMap::new(),
             departed: BTreeMap::new(),
             begun: VecDeque::new(),
+            passed: 0,
             scratch: Vec::new(),
         }
     }
@@ -505,7 +588,8 @@ impl Sessions {
         &mut self,
         at: At,
         (client, request): (u64, u64),
-        begin: impl FnOnce() -> Result<(), Error>,
+        bytes: &[u8],
+        app: &mut impl Application,
     ) -> Option<Result<(), Error>> {
         let session = self.open.get_mut(&client)?;
         let is_whole = parts::split(request).1.is_none();
@@ -516,17 +600,48 @@ impl Sessions {
         self.book.touch(client, session, at.inst, at.now);
         session.head.max = session.head.max.max(request);
         session.slot_mut(slot).request = request;
-        self.begun.push_back(Begun {
-            at,
-            client,
-            request,
+        let passed = match session.is_answered_elsewhere(self.node) {
+            true => app.pass(bytes),
+            false => Ok(false),
+        };
+        let begun = passed.and_then(|is_passed| {
+            self.begun.push_back(Begun {
+                at,
+                client,
+                request,
+                is_passed,
+            });
+            self.passed += usize::from(is_passed);
+            if is_passed {
+                return Ok(());
+            }
+            app.begin(bytes)
         });
-        Some(begin())
+        Some(begun)
     }
 
-    /// How many commands were begun that aren't answered.
+    /// How many commands were begun, or passed behind others, that aren't recorded.
     pub fn begun(&self) -> usize {
         self.begun.len()
+    }
+
+    /// How many of them the application answers.
+    pub fn awaited(&self) -> usize {
+        self.begun.len() - self.passed
+    }
+
+    /// Records those that were passed, up to the next one that is answered.
+    pub fn record_passed(&mut self) {
+        while self.begun.front().is_some_and(|begun| begun.is_passed) {
+            let Some(begun) = self.begun.pop_front() else {
+                return;
+            };
+            self.passed -= 1;
+            let session = self.open.get_mut(&begun.client);
+            let session = session.expect("nothing is closed while a command of it waits");
+            let slot = session.request(begun.request);
+            self.book.record_pass(begun.client, session, begun.at, slot);
+        }
     }
 
     /// Records the answer to the first one of them, and gives it. False if there is none. [X-GATHER]
@@ -535,6 +650,7 @@ impl Sessions {
             at,
             client,
             request,
+            ..
         }) = self.begun.pop_front()
         else {
             return false;
@@ -548,18 +664,18 @@ impl Sessions {
             self.book
                 .answer(session, to, (client, request), reply, replies);
         }
+        self.record_passed();
         true
     }
 
-    /// Handles an application's command, or a part of one: `run` is called with the command if, and only if, it takes
-    /// effect now.
+    /// Handles an application's command, or a part of one: the application executes it if, and only if, it takes effect now.
     pub fn command(
         &mut self,
         at: At,
         (client, number): (u64, u64),
         bytes: &[u8],
         replies: &mut Replies,
-        run: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<(), Error>,
+        by: &mut impl Executes,
     ) -> Result<(), Error> {
         let Some(session) = self.open.get_mut(&client) else {
             self.answer_unknown(client, number, replies);
@@ -569,6 +685,18 @@ impl Sessions {
         let to_again = again(&session.head.reply_to, self.node, replies.answers);
         let (request, part) = parts::split(number);
         let slot = session.request(request);
+        if part.is_none() && session.asks_again(slot, self.node) {
+            self.scratch.clear();
+            if by.read_again(bytes, &mut self.scratch)? {
+                let (reply, of) = (&self.scratch[..], (client, number));
+                if let Some(to) = to_again {
+                    self.book.answer(session, to, of, reply, replies);
+                }
+                self.book.changes.touched(client, at.inst);
+                self.scratch.shrink_to(KEEP_SCRATCH);
+                return Ok(());
+            }
+        }
         let (status, recorded) = match session.judge(slot) {
             // What is on record is the answer to the last part.
             Judgement::Duplicate(slot) if !matches!(part, Some(Part::At(_))) => {
@@ -593,8 +721,12 @@ impl Sessions {
                         }
                     }
                 };
+                if session.is_answered_elsewhere(self.node) && by.pass(command)? {
+                    self.book.record_pass(client, session, at, slot);
+                    return Ok(());
+                }
                 self.scratch.clear();
-                run(command, &mut self.scratch)?;
+                by.execute(command, &mut self.scratch)?;
                 let reply = &self.scratch[..];
                 self.book.record(client, session, at, slot, reply);
                 if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {

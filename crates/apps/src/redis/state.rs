@@ -220,7 +220,12 @@ impl Replicated {
         taken.is_ok()
     }
 
-    fn query(&mut self, resp3: bool, args: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn query(
+        &mut self,
+        resp3: bool,
+        args: &[&[u8]],
+        reply: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let catalogue = self.catalogue.clone();
         match catalogue.judge(args, false) {
             Ok(spec) if spec.is_read => {

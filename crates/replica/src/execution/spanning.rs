@@ -13,7 +13,7 @@ use crate::outcome::{Executed, Outcome, Outcomes};
 use crate::parts;
 use crate::protocol::Status;
 use crate::reply::Place;
-use crate::session::At;
+use crate::session::{At, Found};
 use crate::sibling::{Copy, SiblingMessage};
 use paxos::{Epoch, Instance, PartitionId, Time};
 use std::sync::Arc;
@@ -375,16 +375,17 @@ impl<A: Application> Execution<A> {
             },
         );
         let (id, replies) = ((client, request), &mut self.replies);
+        let mut found = Found(|reply: &mut Vec<u8>| {
+            let done = match &told {
+                Some(outcome) => outcome.executed().cloned().ok_or_else(contradiction)?,
+                None => combine(app, copy, &mut parts)?,
+            };
+            reply.extend_from_slice(&done.reply);
+            executed = Some(done);
+            Ok(())
+        });
         self.sessions
-            .command(at, id, &copy.command, replies, |_, reply| {
-                let done = match &told {
-                    Some(outcome) => outcome.executed().cloned().ok_or_else(contradiction)?,
-                    None => combine(app, copy, &mut parts)?,
-                };
-                reply.extend_from_slice(&done.reply);
-                executed = Some(done);
-                Ok(())
-            })?;
+            .command(at, id, &copy.command, replies, &mut found)?;
         match told {
             Some(outcome) if outcome.executed() == executed.as_ref() => Ok(outcome),
             Some(_) => Err(contradiction()),
