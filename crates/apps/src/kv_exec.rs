@@ -287,3 +287,71 @@ fn scan(
     refuse_if_large(out, start);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each key has a value of so many bytes; counts what is read.
+    struct Counting {
+        len: usize,
+        read: usize,
+    }
+
+    impl Strings for Counting {
+        fn read(&mut self, _key: &[u8], mut show: impl FnMut(&[u8])) -> Result<bool, Error> {
+            self.read += self.len;
+            show(&vec![b'x'; self.len]);
+            Ok(true)
+        }
+
+        fn len(&mut self, _key: &[u8]) -> Result<usize, Error> {
+            Ok(self.len)
+        }
+
+        fn exists(&mut self, _key: &[u8]) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn number(&mut self, _key: &[u8]) -> Result<Option<i64>, Error> {
+            Ok(None)
+        }
+
+        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn remove(&mut self, _key: &[u8]) -> Result<bool, Error> {
+            Ok(true)
+        }
+
+        fn append(&mut self, _key: &[u8], _tail: &[u8]) -> Result<Option<usize>, Error> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn a_transaction_reads_no_more_than_its_answers_may_have() {
+        let len = 16 << 20;
+        for many in [
+            Command::Get { key: b"k" },
+            Command::Mget {
+                keys: vec![b"k"; 5],
+            },
+        ] {
+            let mut strings = Counting { len, read: 0 };
+            let mut commands = vec![many; 400];
+            commands.push(Command::Set {
+                flags: SetFlags::default(),
+                key: b"k",
+                value: b"v",
+            });
+            let mut out = Vec::new();
+            execute_all(&mut strings, &commands, &mut out).unwrap();
+            assert!(strings.read <= MAX_REPLY_LEN, "{} bytes", strings.read);
+            let mut ok = Vec::new();
+            Reply::Ok.encode(&mut ok);
+            assert!(out.ends_with(&ok), "what writes is executed nevertheless");
+        }
+    }
+}
