@@ -6,7 +6,8 @@
 mod common;
 
 use common::*;
-use paxos::nopaxos::{Quorum, Sequencer, Session, Stage, Status as Doing, view};
+use paxos::acceptor::Start;
+use paxos::nopaxos::{Loaded, Quorum, Sequencer, Session, Stage, Status as Doing, view};
 use paxos::outbox::Sent;
 use paxos::wire::value::Probe;
 use paxos::{
@@ -14,7 +15,9 @@ use paxos::{
     To, Verdict,
 };
 use replica::protocol::ReplyAddress;
-use replica::{Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker};
+use replica::{
+    Agreement, Application, Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use test_world::cluster::CLIENT;
 use test_world::committed::{Committed, Content};
@@ -1001,6 +1004,88 @@ fn who_ran_ahead_to_where_a_loss_begins_does_not_go_on_there() {
     worker.give_up(now, std::slice::from_ref(&given_up));
     assert!(worker.next() <= stable, "{}", worker.next());
     assert_eq!(worker.wanted().checkpoint_at_least, Some(given_up.end));
+}
+
+/// What is stored of a log now.
+fn stored_log(worker: &mut Worker<impl Application, NoPaxos>) -> Loaded {
+    let replica = worker.agreement_mut().replica_mut();
+    if let Some(unstored) = replica.unstored() {
+        assert!(unstored.slots.is_empty());
+        replica.has_stored(unstored);
+    }
+    let mut head = Vec::new();
+    replica.save_stored_head(&mut head);
+    let mut loaded = Loaded::new(*replica.deployment(), 0, SLOTS as usize);
+    loaded.head(&head).unwrap();
+    loaded
+}
+
+/// Its log begins behind the loss as soon as that is told, and its application gets there only with another replica's
+/// state. Whoever is killed in between, twice, goes on fetching. [F-ANEW] [N-RESTART]
+#[test]
+fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
+    let mut c = Cluster::<Disk>::begun(18);
+    c.open_session();
+    c.go_on(600 * MS);
+    let now = c.now();
+    let nonce = c.hosts[1].role().member().nonce;
+    let start = |count: u64| Start::from_number(count << 32 | 1).unwrap();
+    let worker = c.hosts[1].worker.as_mut().unwrap();
+    let position = worker.next();
+    let given_up = position + 3..position + 1_000;
+    let session = |number, stage, anew| Session {
+        number,
+        stage,
+        anew,
+        ..c.store[0].clone()
+    };
+    let by = view::first(9);
+    let told = [
+        vec![session(2, Stage::Writing, Some(given_up.end))],
+        // It was away while others followed, and isn't told of that one any more.
+        vec![session(9, Stage::Active { by }, None)],
+    ];
+    worker.agreement_mut().replica_mut().keep(start(1));
+    for (count, told) in (2..).zip(told) {
+        let worker = c.hosts[1].worker.as_mut().unwrap();
+        worker.give_up(now, std::slice::from_ref(&given_up));
+        let told: Vec<Session> = [c.store.clone(), told].concat();
+        let first = if count == 2 { 0 } else { 1 };
+        worker.configure(now, &told[first..]);
+        assert_eq!(worker.wanted().checkpoint_at_least, Some(given_up.end));
+        let loaded = stored_log(worker);
+        c.hosts[1].worker = None;
+
+        let mut settings = c.settings.clone();
+        settings.deployment = deployment(REPLICAS[1]);
+        let app = c.hosts[1].kept.open();
+        let mut worker = Worker::<_, NoPaxos>::open_in(settings, app, nonce, now).unwrap();
+        assert!(worker.next() <= position);
+        let remembered = worker.agreement_mut().remember(loaded, start(count));
+        assert_eq!(remembered.map_err(|why| why.to_string()), Ok(()));
+        c.hosts[1].worker = Some(worker);
+    }
+}
+
+/// Then entries are missing that nobody has given up. [N-RESTART]
+#[test]
+fn an_application_that_went_back_below_its_log_is_refused() {
+    let mut c = Cluster::<Disk>::begun(19);
+    c.open_session();
+    let now = c.now();
+    let worker = c.hosts[1].worker.as_mut().unwrap();
+    let nonce = worker.agreement().replica().member().nonce;
+    worker.agreement_mut().replica_mut().keep(Start::FIRST);
+    let floor = worker.next() + 10;
+    worker.agreement_mut().restored(floor);
+    let loaded = stored_log(worker);
+    let mut settings = c.settings.clone();
+    settings.deployment = deployment(REPLICAS[1]);
+    let app = c.hosts[1].kept.open();
+    let mut worker = Worker::<_, NoPaxos>::open_in(settings, app, nonce, now).unwrap();
+    let refused = worker.agreement_mut().remember(loaded, Start::FIRST);
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains(&format!("it begins at slot {floor}")), "{why}");
 }
 
 /// Nobody heard the answer, its leader dies, and the command comes again: in another view, in another session, and to

@@ -175,6 +175,8 @@ impl Session {
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Sessions {
     known: Vec<Session>,
+    /// Where the last loss ends that was accepted, also if its session isn't known any more. [F-ANEW]
+    begin: Instance,
 }
 
 impl Sessions {
@@ -219,12 +221,17 @@ impl Sessions {
         let surplus = self.known.len().saturating_sub(MAX_KNOWN);
         let anew = self.known.iter().rposition(Session::begins_anew);
         self.known.drain(..surplus.max(anew.unwrap_or(0)));
+        self.begin = self.begin.max(self.begin_of_known());
         Ok(true)
     }
 
     pub(super) fn save(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.known.len() as u16).to_be_bytes());
         self.known.iter().for_each(|session| session.save(out));
+        // Where the sessions say it themselves, what is stored is what it was before this was.
+        if self.begin != self.begin_of_known() {
+            out.extend_from_slice(&self.begin.to_be_bytes());
+        }
     }
 
     pub(super) fn load(r: &mut Reader<'_>) -> Result<Sessions, &'static str> {
@@ -239,7 +246,12 @@ impl Sessions {
             }
             known.push(session);
         }
-        Ok(Sessions { known })
+        let mut sessions = Sessions { known, begin: 0 };
+        sessions.begin = match r.0.is_empty() {
+            true => sessions.begin_of_known(),
+            false => r.u64()?,
+        };
+        Ok(sessions)
     }
 
     /// Whether a session was known with another configuration. One that was only issued has no views, and its number
@@ -296,8 +308,12 @@ impl Sessions {
     }
 
     /// The slot at which the logs of all these sessions begin at least: where the last loss ends that was accepted, as
-    /// far as it is known. [F-ANEW]
+    /// far as it was told. [F-ANEW]
     pub fn begin(&self) -> Instance {
+        self.begin
+    }
+
+    fn begin_of_known(&self) -> Instance {
         let first = self.known.first().filter(|s| s.begins_anew());
         first.and_then(|s| s.anew).unwrap_or(0)
     }

@@ -425,7 +425,7 @@ impl NoPaxos {
 
     /// Goes on with the memory that was read from a disk, at another `start` of it: mute, until [it may](Self::resume).
     /// The application may be behind what is stable there, which is executed again; or ahead, where it had stored more
-    /// than the log. Refused where entries are missing between the two. [N-RESTART]
+    /// than the log. Refused where entries are missing between the two that nobody has given up. [N-RESTART]
     pub fn remember(&mut self, loaded: Loaded, start: Start) -> Result<(), Error> {
         let settings = replica_settings(&self.settings, self.nonce);
         let replica = loaded.into_replica(settings, start);
@@ -434,9 +434,12 @@ impl NoPaxos {
         // What the application has is no proof that the log is the last one.
         self.found = (replica.view(), replica.stable());
         let (position, floor) = (self.executed, replica.floor());
-        if position < floor {
+        // Below where an accepted loss ends there are no entries: execution leaps, or another replica's state is fetched,
+        // once what was given up is told again. [F-ANEW]
+        if position < floor && floor > replica.sessions().begin() {
             return Err(Error(format!(
-                "it begins at slot {floor}, and the application has executed no more than what is below slot                  {position}: one of the two is an old copy, or was removed"
+                "it begins at slot {floor}, and the application has executed no more than what is below slot {position}: \
+                 one of the two is an old copy, or was removed"
             )));
         }
         if position > replica.stable() {
