@@ -12,6 +12,8 @@
 //! | `celery` | `celery redis` |
 //! | `rq` | `rq` |
 //! | `huey` | `huey redis` |
+//!
+//! Those of Node.js come by `npm install bullmq bull bee-queue` in some directory, whose `node_modules` is in `NODE_PATH`.
 
 mod common;
 
@@ -22,20 +24,33 @@ use local_cluster::Shape;
 
 const PYTHON: &str = "python3";
 
-/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of what it does.
+/// Runs a Python program.
 fn runs(program: &str, modules: &str) {
+    let probe = ["-c", &format!("import {modules}")];
+    runs_by(PYTHON, program, modules, &probe);
+}
+
+/// Runs one of Node.js.
+fn runs_in_node(program: &str, module: &str) {
+    let probe = ["-e", &format!("require({module:?})")];
+    runs_by("node", program, module, &probe);
+}
+
+/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of what it does.
+fn runs_by(interpreter: &str, program: &str, modules: &str, probe: &[&str]) {
     if !apps::redis::is_installed() {
         println!(
             "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
         );
         return;
     }
-    let mut probe = Command::new(PYTHON);
-    probe.args(["-c", &format!("import {modules}")]);
-    let probe = probe.stdin(Stdio::null()).output();
+    let probe = Command::new(interpreter)
+        .args(probe)
+        .stdin(Stdio::null())
+        .output();
     if !probe.is_ok_and(|output| output.status.success()) {
         println!(
-            "SKIPPED: python3 has not all of {modules}: see crates/cli/tests/programs.rs for what to install"
+            "SKIPPED: {interpreter} has not all of {modules}: see crates/cli/tests/programs.rs for what to install"
         );
         return;
     }
@@ -45,7 +60,7 @@ fn runs(program: &str, modules: &str) {
     });
     (0..3).for_each(|replica| drop(cluster.call(replica, &["SET", "ready", "1"])));
     let addresses = cluster.local.redis[..2].iter();
-    let status = Command::new(PYTHON)
+    let status = Command::new(interpreter)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .arg(program)
@@ -84,4 +99,19 @@ fn rq() {
 #[test]
 fn huey() {
     runs("tasks_of_huey.py", "huey, redis");
+}
+
+#[test]
+fn bullmq() {
+    runs_in_node("queue_of_bullmq.js", "bullmq");
+}
+
+#[test]
+fn bull() {
+    runs_in_node("queue_of_bull.js", "bull");
+}
+
+#[test]
+fn bee_queue() {
+    runs_in_node("queue_of_bee.js", "bee-queue");
 }
