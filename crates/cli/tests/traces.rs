@@ -47,6 +47,8 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
     let (mut cluster, directory) = TestCluster::start_recording(shape);
     cluster.call(0, &["SET", "counter", "0"]);
     for (n, victim) in victims.iter().enumerate() {
+        let victim = &active(&cluster, victim);
+        let session = session(&cluster);
         let serving = usize::from(*victim == "replica-1");
         let mut connection = cluster.connect(serving);
         for step in 0..150 {
@@ -62,11 +64,50 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
         eventually("an epoch with all acceptors", || {
             all_serve(&cluster.run("status", &["--json"]).stdout)
         });
+        // A memory was lost, so another session follows; on a busy machine it takes its time.
+        eventually("another session", || {
+            let is_next = session.is_none_or(|before| self::session(&cluster) > Some(before));
+            is_next.then_some(())
+        });
     }
     for name in cluster.local.nodes.clone() {
         cluster.processes.kill(&name);
     }
     (cluster, directory)
+}
+
+/// What a group that orders by sessions shows of itself.
+fn shown(cluster: &TestCluster) -> Value {
+    let output = cluster.run("status", &["--json"]);
+    let status = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    find_ordered(&status).cloned().unwrap_or_default()
+}
+
+fn find_ordered(status: &Value) -> Option<&Value> {
+    match status {
+        Value::Object(all) if all.contains_key("sequencer") => Some(status),
+        Value::Object(all) => all.values().find_map(find_ordered),
+        Value::Array(all) => all.iter().find_map(find_ordered),
+        _ => None,
+    }
+}
+
+/// The number of the last session, in a group that has them.
+fn session(cluster: &TestCluster) -> Option<u64> {
+    let shown = shown(cluster);
+    let is_active = shown["session"]["state"] == "active";
+    is_active.then(|| shown["session"]["number"].as_u64())?
+}
+
+/// In place of a sequencer the one that stamps: which that is, a slow start decides.
+fn active(cluster: &TestCluster, victim: &str) -> String {
+    if !victim.starts_with("sequencer") {
+        return victim.to_owned();
+    }
+    eventually("an active session", || {
+        session(cluster)?;
+        Some(shown(cluster)["sequencer"]["node"].as_str()?.to_owned())
+    })
 }
 
 /// The keys are in different partitions, if there are two.
