@@ -197,7 +197,7 @@ impl Application for Redis {
     fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
         let mut state = lock(&self.state);
         let is_passed = state.pass(command)?;
-        self.seen.show(self.voice.pid, &state);
+        self.seen.show(self.voice.home.pid, &state);
         Ok(is_passed)
     }
 
