@@ -13,12 +13,14 @@ mod copy;
 mod demo;
 mod failover;
 mod forget_log;
+mod init;
 mod keys;
 mod kv;
 mod lab;
 #[cfg_attr(not(feature = "laboratory"), path = "laboratory_left_out.rs")]
 mod laboratory;
 mod members;
+mod new_cluster;
 mod recover;
 mod run_node;
 #[cfg(feature = "laboratory")]
@@ -28,6 +30,7 @@ mod stop;
 mod switch;
 #[cfg(feature = "laboratory")]
 mod torture;
+mod up;
 
 #[cfg(not(feature = "laboratory"))]
 use std::ffi::OsString;
@@ -51,6 +54,10 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a whole cluster on this machine, durable in a directory, until Ctrl-C
+    Up(up::Options),
+    /// Write the files of a cluster of several machines
+    Init(init::Options),
     /// Show a replicated database that survives a dead leader, acceptor and replica
     Demo(demo::Options),
     /// Run one node of a cluster
@@ -101,6 +108,8 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let result = match command {
+        Command::Up(options) => up::run(&options),
+        Command::Init(options) => init::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),

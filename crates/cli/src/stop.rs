@@ -17,6 +17,15 @@ use serde_json::json;
 use crate::arguments::Cluster;
 use local_cluster::Error;
 
+/// Roles in the order in which their nodes are stopped.
+const ORDER: [Role; 6] = [
+    Role::Leader,
+    Role::Sequencer,
+    Role::Replica,
+    Role::Acceptor,
+    Role::Learner,
+    Role::Controller,
+];
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 
@@ -39,29 +48,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if let Some(name) = &options.name {
         cluster.named(name)?;
     }
-    let mut stopped = Vec::new();
-    let mut silent = Vec::new();
-    for role in [
-        Role::Leader,
-        Role::Sequencer,
-        Role::Replica,
-        Role::Acceptor,
-        Role::Learner,
-        Role::Controller,
-    ] {
-        let nodes = cluster
-            .nodes
-            .iter()
-            .filter(|n| n.role == role)
-            .filter(|n| options.name.as_ref().is_none_or(|name| *name == n.name));
-        for node in nodes {
-            if stop(&cluster, node.control)? {
-                stopped.push(node.name.clone());
-            } else {
-                silent.push(node.name.clone());
-            }
-        }
-    }
+    let Stopped { stopped, silent } = stop_nodes(&cluster, options.name.as_deref())?;
     if options.json {
         println!("{}", json!({ "stopped": stopped, "silent": silent }));
     } else {
@@ -75,6 +62,31 @@ pub fn run(options: &Options) -> Result<(), Error> {
             silent.join(", ")
         )))
     }
+}
+
+/// The names of nodes that said that they are ending, and of those that said nothing.
+pub struct Stopped {
+    /// These are ending.
+    pub stopped: Vec<String>,
+    /// These don't run, or can't be reached.
+    pub silent: Vec<String>,
+}
+
+/// Asks all nodes, or the one of that name, to end, one after the other.
+pub fn stop_nodes(cluster: &ClusterFile, only: Option<&str>) -> Result<Stopped, Error> {
+    let mut stopped = Vec::new();
+    let mut silent = Vec::new();
+    for role in ORDER {
+        let nodes = cluster.nodes.iter().filter(|n| n.role == role);
+        for node in nodes.filter(|n| only.is_none_or(|name| name == n.name)) {
+            let list = match stop(cluster, node.control)? {
+                true => &mut stopped,
+                false => &mut silent,
+            };
+            list.push(node.name.clone());
+        }
+    }
+    Ok(Stopped { stopped, silent })
 }
 
 /// Whether the node said that it is ending.

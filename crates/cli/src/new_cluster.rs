@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `wirepaxos up` and `wirepaxos init` have in common: the plan of a new cluster, and its secrets.
+
+use std::fs::{self, DirBuilder};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use keys::KeyFile;
+use local_cluster::Error;
+use node::ClusterFile;
+use node::cluster_file::{ApplicationKind, Auth, Draft, GroupDraft, Role, Storage};
+
+/// The cluster file's name in its directory.
+pub const CLUSTER_FILE: &str = "cluster.toml";
+
+/// Reads the name of an application that Redis clients can use.
+pub fn application(name: &str) -> Result<ApplicationKind, String> {
+    let redis_clients_use = ["redis", "rocksdb", "leveldb"].contains(&name);
+    let named = ApplicationKind::named(name).filter(|_| redis_clients_use);
+    named.ok_or("take redis, rocksdb or leveldb".to_string())
+}
+
+/// Reads how many replicas there are to be.
+pub fn odd(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|n| n % 2 == 1 && (1..=7).contains(n));
+    number.ok_or(
+        "take 1, 3, 5 or 7: the cluster serves while more than half of them live".to_string(),
+    )
+}
+
+/// Draws a number that no other cluster has.
+pub fn draw_number() -> Result<u32, Error> {
+    let [a, b, c, d, ..] = random()?;
+    Ok(u32::from_be_bytes([a, b, c, d]).max(1))
+}
+
+/// Draws a password that nobody can guess.
+pub fn draw_password() -> Result<String, Error> {
+    let digits = random()?.map(|byte| format!("{byte:02x}"));
+    Ok(digits.concat())
+}
+
+fn random() -> Result<[u8; 16], Error> {
+    let mut bytes = [0; 16];
+    for half in bytes.chunks_mut(8) {
+        half.copy_from_slice(&node::random_nonce()?.to_be_bytes());
+    }
+    Ok(bytes)
+}
+
+/// A signed cluster without nodes, whose one group executes `application`.
+pub fn draft(data: &str, application: ApplicationKind) -> Result<Draft, Error> {
+    let mut draft = Draft::new(draw_number()?, data, GroupDraft::new(0, application));
+    draft.auth = Some(Auth::SipHash);
+    Ok(draft)
+}
+
+/// Adds an acceptor that stores its votes before it tells them.
+pub fn add_acceptor(draft: &mut Draft, host: IpAddr) {
+    draft.add_node(Role::Acceptor, host).storage = Some(Storage::Durable);
+}
+
+/// Adds a replica with a front end for Redis clients at `redis`.
+pub fn add_replica(draft: &mut Draft, host: IpAddr, redis: SocketAddr) {
+    draft.add_node(Role::Replica, host).redis = Some(redis);
+}
+
+/// Writes the cluster file and the nodes' key into a new directory, which only this user may enter. If that fails, the
+/// directory isn't there afterwards.
+pub fn write(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
+    let made = DirBuilder::new().mode(0o700).create(directory);
+    made.map_err(|e| {
+        Error::new(format!(
+            "cannot make the directory {}: {e}; name another one, in a directory that exists and may be written to",
+            directory.display()
+        ))
+    })?;
+    let written = write_into(directory, draft);
+    if written.is_err() {
+        let _ = fs::remove_dir_all(directory);
+    }
+    written
+}
+
+fn write_into(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
+    let cluster = draft.write(&directory.join(CLUSTER_FILE))?;
+    KeyFile::new(draft.cluster)?.create(&cluster.keys)?;
+    Ok(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_number_of_replicas_is_refused() {
+        assert_eq!(odd("3"), Ok(3));
+        for wrong in ["0", "2", "9", "-1", "three"] {
+            assert!(odd(wrong).unwrap_err().contains("1, 3, 5 or 7"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_applications_of_redis_clients_are_taken() {
+        assert_eq!(application("redis"), Ok(ApplicationKind::Redis));
+        assert!(application("echo").is_err() && application("postgres").is_err());
+    }
+}

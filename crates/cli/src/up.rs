@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `wirepaxos up`: a whole cluster on this machine, durable in a directory, until it is told to end.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use local_cluster::resp::{Connection, Reply, Server};
+use local_cluster::{Error, Processes};
+use node::cluster_file::{ApplicationKind, Role};
+use node::{ClusterFile, Stop};
+use serde_json::json;
+
+use crate::new_cluster::{self, CLUSTER_FILE};
+use crate::stop::stop_nodes;
+
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_REPLICAS: usize = 3;
+/// How often nodes are looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A node that ends is started again after so long, and one that ends at once again and again doesn't keep a CPU busy.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// Nodes that store much when they end take a while.
+const END_WITHIN: Duration = Duration::from_secs(60);
+/// So much of a node's log is shown when the node can't start.
+const LOG_SHOWN: usize = 500;
+
+/// Options of `wirepaxos up`.
+#[derive(Args)]
+#[command(after_help = "Example: wirepaxos up &  redis-cli SET fruit apple\n\
+    Started again with the same --data it goes on with what it has; its number of replicas and its ports stay.")]
+pub struct Options {
+    /// What is replicated: redis, rocksdb or leveldb [default: redis]
+    #[arg(long, value_parser = new_cluster::application)]
+    app: Option<ApplicationKind>,
+    /// How many replicas, each with a port of its own: 1, 3, 5 or 7 [default: 3]
+    #[arg(long, value_parser = new_cluster::odd)]
+    replicas: Option<usize>,
+    /// The first replica's port for Redis clients on 127.0.0.1; the others have the next ones [default: 6379]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=65528))]
+    port: Option<u16>,
+    /// The directory of everything: cluster file, key, data and logs
+    #[arg(long, default_value = "wirepaxos.data")]
+    data: PathBuf,
+    /// Print a JSON object once it serves, and another one at its end
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the cluster until SIGINT or SIGTERM.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let start = Instant::now();
+    let stop = Stop::new()?;
+    stop.on_signals()?;
+    let cluster = open(options)?;
+    refuse_what_cannot_run(&cluster)?;
+    let mut nodes = Nodes::start(options, cluster, stop)?;
+    if nodes.await_service()? {
+        nodes.say_it_serves(start.elapsed());
+        nodes.look_after()?;
+    }
+    nodes.end()
+}
+
+/// The cluster of an earlier start, or a new one.
+fn open(options: &Options) -> Result<ClusterFile, Error> {
+    let file = options.data.join(CLUSTER_FILE);
+    if !file.try_exists()? {
+        return create(options);
+    }
+    let cluster = ClusterFile::load(&file)?;
+    refuse_another_shape(options, &cluster)?;
+    Ok(cluster)
+}
+
+fn create(options: &Options) -> Result<ClusterFile, Error> {
+    let host = IpAddr::V4(node::loopback::draw()?);
+    let app = options.app.unwrap_or(ApplicationKind::Redis);
+    let mut draft = new_cluster::draft("nodes", app)?;
+    draft.add_nodes(&[(Role::Controller, 1), (Role::Leader, 2)], host);
+    for _ in 0..3 {
+        new_cluster::add_acceptor(&mut draft, host);
+    }
+    let port = options.port.unwrap_or(DEFAULT_PORT);
+    for at in 0..options.replicas.unwrap_or(DEFAULT_REPLICAS) {
+        let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, port + at as u16));
+        new_cluster::add_replica(&mut draft, host, redis);
+    }
+    refuse_what_cannot_run(&draft.check()?)?;
+    new_cluster::write(&options.data, &draft)
+}
+
+/// What was chosen at the first start stays; who asks for something else is told so before anything runs.
+fn refuse_another_shape(options: &Options, cluster: &ClusterFile) -> Result<(), Error> {
+    let [first, ..] = front_ends(cluster)[..] else {
+        return Err(Error::new(format!(
+            "{} describes no cluster of `wirepaxos up`: it has no replica with a `redis` address; name another \
+             directory by --data",
+            options.data.display()
+        )));
+    };
+    let app = cluster.groups[0].application;
+    let has = [
+        (
+            "--app",
+            options.app.map(|app| app.name().to_string()),
+            app.name().to_string(),
+        ),
+        (
+            "--replicas",
+            options.replicas.map(|n| n.to_string()),
+            front_ends(cluster).len().to_string(),
+        ),
+        (
+            "--port",
+            options.port.map(|port| port.to_string()),
+            first.port().to_string(),
+        ),
+    ];
+    for (option, asked, there) in has {
+        if asked.as_ref().is_some_and(|asked| *asked != there) {
+            return Err(Error::new(format!(
+                "the cluster in {} was made with {option} {there}: leave {option} out to go on with it, or name another \
+                 directory by --data",
+                options.data.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn front_ends(cluster: &ClusterFile) -> Vec<SocketAddr> {
+    cluster.nodes.iter().filter_map(|node| node.redis).collect()
+}
+
+/// A missing server, or a port that somebody has, is found before any node is started.
+fn refuse_what_cannot_run(cluster: &ClusterFile) -> Result<(), Error> {
+    let wants_redis = cluster.groups[0].application == ApplicationKind::Redis;
+    if wants_redis && !apps::redis::is_installed() {
+        return Err(Error::new(
+            "there is no redis-server in the search path: install the package redis-server, or take --app rocksdb",
+        ));
+    }
+    for address in front_ends(cluster) {
+        if let Err(e) = TcpListener::bind(address) {
+            return Err(Error::new(format!(
+                "{address} can't be had ({e}): stop what listens there (perhaps the service redis-server, or this \
+                 cluster itself), or make a cluster with another --port in another --data"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The nodes of the cluster as child processes.
+struct Nodes<'a> {
+    options: &'a Options,
+    cluster: ClusterFile,
+    processes: Processes,
+    stop: Arc<Stop>,
+    /// Nodes that have ended, and when each is started again.
+    down: BTreeMap<String, Instant>,
+}
+
+impl<'a> Nodes<'a> {
+    fn start(
+        options: &'a Options,
+        cluster: ClusterFile,
+        stop: Arc<Stop>,
+    ) -> Result<Nodes<'a>, Error> {
+        let mut nodes = Nodes {
+            options,
+            processes: Processes::new(std::env::current_exe()?),
+            stop,
+            down: BTreeMap::new(),
+            cluster,
+        };
+        let names: Vec<String> = nodes.cluster.nodes.iter().map(|n| n.name.clone()).collect();
+        for name in names {
+            nodes.start_node(&name)?;
+        }
+        Ok(nodes)
+    }
+
+    fn start_node(&mut self, name: &str) -> Result<(), Error> {
+        let mut command = process::Command::new(std::env::current_exe()?);
+        command
+            .arg("node")
+            .arg("-c")
+            .arg(self.options.data.join(CLUSTER_FILE))
+            .args(["--name", name]);
+        // Ctrl-C is for this process alone, which stops them in order.
+        command.process_group(0);
+        Ok(self.processes.start(command, &self.options.data, name)?)
+    }
+
+    /// Waits until each front end answers what took a way through the group. Returns whether they do; they don't if this
+    /// process was told to end meanwhile.
+    fn await_service(&mut self) -> Result<bool, Error> {
+        let mut waiting = front_ends(&self.cluster);
+        while !waiting.is_empty() {
+            if self.stop.is_requested() {
+                return Ok(false);
+            }
+            if let Some((name, status)) = self.processes.reap().into_iter().next() {
+                let said = last_words(&self.options.data, &name);
+                return Err(Error::new(format!(
+                    "{name} doesn't start ({status}): {said}"
+                )));
+            }
+            waiting.retain(|&address| !answers(address));
+            node::host::wait(&[self.stop.as_fd()], Some(Duration::from_millis(20)))?;
+        }
+        Ok(true)
+    }
+
+    fn say_it_serves(&self, after: Duration) {
+        let redis = front_ends(&self.cluster);
+        if self.options.json {
+            let data = &self.options.data;
+            println!(
+                "{}",
+                json!({ "serves": true, "redis": redis, "data": data, "ms": after.as_millis() as u64 })
+            );
+            return;
+        }
+        let app = self.cluster.groups[0].application.name();
+        let list: Vec<_> = redis.iter().map(SocketAddr::to_string).collect();
+        let data = self.options.data.display();
+        println!(
+            "{app}, {} replicas, serves after {:.1} s at {}",
+            redis.len(),
+            after.as_secs_f64(),
+            list.join(", ")
+        );
+        println!(
+            "  try      redis-cli -p {} SET fruit apple",
+            redis[0].port()
+        );
+        println!("  look     wirepaxos status -c {data}/{CLUSTER_FILE}");
+        println!("  data     {data}, also each node's log; started again, it goes on");
+        println!("  Ctrl-C   stops it in good order");
+    }
+
+    /// Starts nodes again that end, until this process is told to end.
+    fn look_after(&mut self) -> Result<(), Error> {
+        while !self.stop.is_requested() {
+            node::host::wait(&[self.stop.as_fd()], Some(LOOK_EVERY))?;
+            let now = Instant::now();
+            for (name, status) in self.processes.reap() {
+                eprintln!(
+                    "{name} has ended ({status}) and is started again: {}",
+                    last_words(&self.options.data, &name)
+                );
+                self.down.insert(name, now + RESTART_AFTER);
+            }
+            let due: Vec<_> = self
+                .down
+                .iter()
+                .filter(|(_, at)| **at <= now)
+                .map(|(name, _)| name.clone())
+                .collect();
+            for name in due {
+                self.down.remove(&name);
+                self.start_node(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaders first, so that nothing new is ordered while the others store what they have.
+    fn end(mut self) -> Result<(), Error> {
+        if !self.options.json {
+            println!("stopping");
+        }
+        stop_nodes(&self.cluster, None)?;
+        let in_order = self.processes.wait_all(END_WITHIN);
+        if self.options.json {
+            println!("{}", json!({ "stopped": in_order }));
+        }
+        match in_order {
+            true => Ok(()),
+            false => Err(Error::new(format!(
+                "some nodes didn't end within {} s and were killed; what was acknowledged is stored",
+                END_WITHIN.as_secs()
+            ))),
+        }
+    }
+}
+
+fn answers(address: SocketAddr) -> bool {
+    let asked = Connection::open(Server::from(address), Duration::from_secs(1))
+        .and_then(|mut connection| connection.call(&[b"GET", b"wirepaxos"]));
+    asked.is_ok_and(|reply| !matches!(reply, Reply::Error(_)) || is_wrong_type(&reply))
+}
+
+/// A user's key may have that name.
+fn is_wrong_type(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error(text) if text.starts_with("WRONGTYPE"))
+}
+
+/// The end of a node's log.
+fn last_words(data: &Path, name: &str) -> String {
+    let log = data.join(format!("{name}.log"));
+    let text = std::fs::read(&log).unwrap_or_default();
+    let shown = String::from_utf8_lossy(&text[text.len().saturating_sub(LOG_SHOWN)..]).into_owned();
+    let line = shown
+        .trim()
+        .lines()
+        .last()
+        .unwrap_or("it said nothing")
+        .to_string();
+    format!("{line} (more in {})", log.display())
+}

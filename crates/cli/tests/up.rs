@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `wirepaxos up` and `wirepaxos init`: from nothing to a cluster that serves.
+
+#[path = "waiting/mod.rs"]
+mod waiting;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use local_cluster::Processes;
+use local_cluster::resp::{Connection, Reply, Server};
+use node::ClusterFile;
+use serde_json::Value;
+use waiting::within;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(60), what, attempt)
+}
+
+/// A directory that goes with the test.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(PROGRAM)
+            .args(arguments)
+            .current_dir(&self.0)
+            .output()
+            .unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?} isn't refused");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `wirepaxos up --json`, and what it prints.
+struct Up {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Up {
+    fn start(directory: &Directory, arguments: &[&str]) -> Up {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(["up", "--json"])
+            .args(arguments)
+            .current_dir(&directory.0);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Up { child, lines }
+    }
+
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"))
+    }
+
+    fn end(mut self) {
+        signal(self.child.id(), "-INT");
+        assert_eq!(self.line()["stopped"], true);
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// The process of a node that it has started.
+    fn process_of(&self, node: &str) -> Option<u32> {
+        let parent = format!("PPid:\t{}\n", self.child.id());
+        let arguments = format!("--name\0{node}\0");
+        let is_it = |process: &u32| {
+            let read = |file: &str| {
+                fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default()
+            };
+            read("status").contains(&parent) && read("cmdline").ends_with(&arguments)
+        };
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let mut processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        processes.find(is_it)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn signal(process: u32, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &process.to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+/// The first of three ports that are free now.
+fn free_ports() -> u16 {
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    eventually("three free ports", || {
+        let drawn = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let first = drawn.clamp(1024, 65_000);
+        (first..first + 3).all(is_free).then_some(first)
+    })
+}
+
+fn call(server: Server, words: &[&str]) -> Option<Reply> {
+    let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut connection = Connection::open(server, PATIENCE).ok()?;
+    connection.call(&words).ok()
+}
+
+fn is_apple(server: Server) -> bool {
+    call(server, &["GET", "fruit"]) == Some(Reply::Bulk(Some(b"apple".to_vec())))
+}
+
+#[test]
+fn a_cluster_is_up_survives_a_kill_and_goes_on_when_started_again() {
+    let directory = Directory::new("up");
+    let port = free_ports();
+    let front_end = |at: u16| Server::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port + at)));
+    let arguments = ["--app", "rocksdb", "--port", &port.to_string()];
+    let mut up = Up::start(&directory, &arguments);
+    assert_eq!(up.line()["serves"], true);
+    assert_eq!(
+        call(front_end(0), &["SET", "fruit", "apple"]),
+        Some(Reply::Simple("OK".into()))
+    );
+
+    let killed = up.process_of("replica-2").expect("it runs");
+    signal(killed, "-KILL");
+    assert!(is_apple(front_end(0)));
+    eventually("replica-2 is started again", || {
+        up.process_of("replica-2").filter(|new| *new != killed)
+    });
+    eventually("replica-2 serves again", || {
+        is_apple(front_end(1)).then_some(())
+    });
+    up.end();
+
+    let said = directory.refused(&["up", "--replicas", "5"]);
+    assert!(
+        said.contains("--replicas 3") && said.contains("--data"),
+        "{said}"
+    );
+    let mut up = Up::start(&directory, &[]);
+    assert_eq!(up.line()["redis"][2], format!("127.0.0.1:{}", port + 2));
+    assert!(is_apple(front_end(2)));
+    up.end();
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_nothing_is_left() {
+    let directory = Directory::new("up-taken");
+    let port = free_ports();
+    let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port + 1)).unwrap();
+    let said = directory.refused(&["up", "--app", "rocksdb", "--port", &port.to_string()]);
+    assert!(
+        said.contains(&format!("127.0.0.1:{}", port + 1)) && said.contains("--port"),
+        "{said}"
+    );
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
+}
+
+#[test]
+fn what_init_writes_is_a_cluster_that_serves() {
+    let directory = Directory::new("init");
+    let machines = [(); 3].map(|()| node::loopback::draw().unwrap());
+    let names = machines.map(|machine| machine.to_string()).join(",");
+    let data = directory.0.join("data");
+    let arguments = [
+        "init",
+        "--machines",
+        &names,
+        "--app",
+        "rocksdb",
+        "--data",
+        data.to_str().unwrap(),
+        "--json",
+    ];
+    let said: Value = serde_json::from_slice(&directory.run(&arguments).stdout).unwrap();
+    let made = directory.0.join("wirepaxos-cluster");
+    let password = fs::read_to_string(made.join("redis.password")).unwrap();
+    for secret in ["redis.password", "nodes.key"] {
+        assert_eq!(
+            fs::metadata(made.join(secret))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o77,
+            0,
+            "{secret}"
+        );
+    }
+    let unit = fs::read_to_string(made.join("wirepaxos@.service")).unwrap();
+    assert!(unit.contains("/etc/wirepaxos/cluster.toml"));
+
+    let file = made.join("cluster.toml");
+    let cluster = ClusterFile::load(&file).unwrap();
+    let mut processes = Processes::new(PROGRAM);
+    for node in &cluster.nodes {
+        let mut command = Command::new(PROGRAM);
+        command
+            .arg("node")
+            .arg("-c")
+            .arg(&file)
+            .args(["--name", &node.name]);
+        processes.start(command, &directory.0, &node.name).unwrap();
+    }
+    let password: &'static str = Box::leak(password.trim().to_owned().into_boxed_str());
+    let front_end = |at: usize| Server {
+        address: said["redis"][at].as_str().unwrap().parse().unwrap(),
+        password: Some(password),
+    };
+    eventually("it serves", || {
+        (call(front_end(0), &["SET", "fruit", "apple"])? == Reply::Simple("OK".into()))
+            .then_some(())
+    });
+    eventually("everywhere", || is_apple(front_end(2)).then_some(()));
+
+    let said = directory.refused(&["init", "--machines", &names]);
+    assert!(
+        said.contains("wirepaxos-cluster") && said.contains("name another"),
+        "{said}"
+    );
+}
+
+#[test]
+fn machines_that_make_no_cluster_are_refused() {
+    let directory = Directory::new("init-refused");
+    for (machines, expected) in [
+        ("10.0.0.1", "`wirepaxos up`"),
+        ("10.0.0.1,10.0.0.2", "name 3, 5 or 7"),
+        ("10.0.0.1,10.0.0.2,10.0.0.1", "the same address 10.0.0.1"),
+        ("10.0.0.1,10.0.0.2,127.0.0.1", "loopback"),
+        ("10.0.0.1,10.0.0.2,0.0.0.0", "no machine's address"),
+    ] {
+        let said = directory.refused(&["init", "--machines", machines]);
+        assert!(said.contains(expected), "{machines}: {said}");
+    }
+    assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
+}
