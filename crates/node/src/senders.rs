@@ -95,16 +95,30 @@ impl Senders {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use paxos::{Header, MsgType};
 
     use super::*;
-    use crate::cluster_file::{self, Auth};
+    use crate::cluster_file::{self, ApplicationKind, Auth, Draft, GroupDraft, Role};
+
+    fn on_three_machines() -> ClusterFile {
+        let group = GroupDraft::new(0, ApplicationKind::Echo);
+        let mut draft = Draft::new(7, "data", group);
+        for host in [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last])) {
+            draft.add_nodes(&[(Role::Acceptor, 1), (Role::Replica, 1)], host);
+        }
+        draft.add_nodes(
+            &[(Role::Leader, 1), (Role::Controller, 1)],
+            [10, 0, 0, 1].into(),
+        );
+        draft.check().unwrap()
+    }
 
     /// [M-ASKER]
     #[test]
     fn commands_come_from_nodes_and_clients() {
-        let sample = include_str!("../../../examples/three-machines.toml");
-        let mut cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
+        let mut cluster = on_three_machines();
         let verdict = |cluster: &ClusterFile, msgtype, from: &str| {
             let header = Header {
                 cluster: cluster.cluster,

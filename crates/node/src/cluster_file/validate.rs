@@ -115,6 +115,12 @@ struct Check {
     errors: Vec<ErrorAt>,
 }
 
+/// An example for several machines had this number until `wirepaxos init` took its place; clusters that kept it would take
+/// each other's packets.
+const PUBLISHED_NUMBER: u32 = 0x5eed_0003;
+/// That example's password.
+const PUBLISHED_PASSWORD: &str = "change me";
+
 impl Check {
     fn error(&mut self, at: usize, problem: impl Display, remedy: impl Display) {
         self.errors.push(ErrorAt {
@@ -134,12 +140,13 @@ impl Check {
         let text = raw.get_ref();
         let hex = text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
         match u32::from_str_radix(text, 16) {
-            Ok(cluster) if hex && cluster != 0 => cluster,
+            Ok(cluster) if hex && ![0, PUBLISHED_NUMBER].contains(&cluster) => cluster,
             _ => {
                 self.error(
                     at(raw),
                     format!("`cluster = {text:?}` is no cluster number"),
-                    "draw 8 hexadecimal digits at random (not all 0): head -c4 /dev/urandom | xxd -p",
+                    "`wirepaxos init` draws one; or draw 8 hexadecimal digits at random (not all 0, and none from an \
+                     example): head -c4 /dev/urandom | xxd -p",
                 );
                 0
             }
@@ -760,11 +767,12 @@ impl Check {
         let tls = raw.redis_tls.as_ref().map(Spanned::get_ref);
         let shows_certificate = tls.is_some_and(|tls| tls.client_ca.is_some());
         let none = password.is_none() && file.is_none() && !shows_certificate;
-        if password == Some("") || none && !address.ip().is_loopback() {
+        let is_no_secret = matches!(password, Some("" | PUBLISHED_PASSWORD));
+        if is_no_secret || none && !address.ip().is_loopback() {
             self.error(
                 at(redis),
                 format!("`redis = \"{address}\"` would serve anybody on the network"),
-                "set a `redis_password` that is not empty, name a `redis_password_file`, ask for clients' certificates \
+                "set a `redis_password` of your own that is not empty, name a `redis_password_file`, ask for clients' certificates \
                  (`client_ca` in `redis_tls`), or use a loopback address such as 127.0.0.1",
             );
         }
