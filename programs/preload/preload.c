@@ -26,7 +26,8 @@
  * The same happens where Lua takes more memory than a run may (arena.h), in a server that found a step when it was started.
  *
  * Standard input is the server's lifeline: once it ends, so does the server. Whoever started the server holds the other end, and
- * lets go of it however it dies.
+ * lets go of it however it dies. The server's children, which write snapshots, end with it. They have process numbers of their own,
+ * so that no two write into one file, and hold none of its sockets: whoever talks to the server finds out at once that it is gone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,6 +44,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -448,12 +451,48 @@ int getentropy(void *out, size_t len)
 	return getrandom(out, len, 0) == (ssize_t)len ? 0 : -1;
 }
 
-/* Redis mixes it into its seeds. */
+/* Whether this process is a child of the server. */
+static int is_child;
+
+/* Redis mixes it into its seeds, and names a child's temporary files by it. */
 pid_t getpid(void)
 {
-	if (!clock_file)
+	if (!clock_file || is_child)
 		return (pid_t)syscall(SYS_getpid);
 	return (pid_t)(2 + seed % 30000);
+}
+
+/* ---- Children */
+
+/* No server of a replica has more open files: it has a handful of connections. */
+#define MOST_FILES 4096
+
+static void close_sockets(void)
+{
+	struct stat of;
+
+	for (int fd = 0; fd < MOST_FILES; fd++)
+		if (fstat(fd, &of) == 0 && S_ISSOCK(of.st_mode))
+			close(fd);
+}
+
+pid_t fork(void)
+{
+	static pid_t (*real)(void);
+	pid_t server = (pid_t)syscall(SYS_getpid), child;
+
+	if (!real)
+		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+	child = real();
+	if (child != 0 || !clock_file)
+		return child;
+	is_child = 1;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* It may have died before that. */
+	if ((pid_t)syscall(SYS_getppid) != server)
+		_exit(1);
+	close_sockets();
+	return 0;
 }
 
 /* A file of random bytes, if this is the path of one; otherwise -1. */
