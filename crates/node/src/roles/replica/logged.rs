@@ -11,6 +11,7 @@ use paxos::nopaxos::{Loaded, Replica};
 use replica::{Application, Worker};
 
 use super::followed::Followed;
+use super::memory::note_refused;
 use super::partition::Partition;
 use crate::Error;
 use crate::roles::wal::{
@@ -40,7 +41,11 @@ impl ReplicaLog {
             None if start == Start::FIRST => agreement.begin_memory(start),
             None => Err(replica::Error("it is missing, or empty".into())),
         }
-        .map_err(|why| unusable(path, &why.to_string()))?;
+        .map_err(|why| {
+            let why = why.to_string();
+            note_refused(path, &why);
+            unusable(path, &why)
+        })?;
         let place = place(partition);
         let replica = agreement.stored().expect("it was told to be");
         let wal = read.go_on(&Memory { replica })?;

@@ -6,6 +6,7 @@
 //!   member         magic "WPRM", version u16, cluster u32, node u16, group u16, partitions u16, begun u8, nonce u64,
 //!                  start u64, told u16, told x start u64, CRC-32 of all before u32
 //!   partition-<n>  the log of a partition (roles/wal.rs)
+//!   refused        why the last start refused to go on with a log that is whole
 //! ```
 //!
 //! A memory is *begun* once all of its logs are there. From then on it is refused without one of them. Each start is
@@ -30,6 +31,7 @@ use crate::{Error, random_nonce};
 
 const MAGIC: [u8; 4] = *b"WPRM";
 const VERSION: u16 = 1;
+const REFUSED: &str = "refused";
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +70,8 @@ impl Memory {
         }
         private_directory(&directory)
             .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
+        // What the last start found is looked at again.
+        let _ = fs::remove_file(directory.join(REFUSED));
         let of = Of {
             cluster: cluster.cluster,
             node: node.id,
@@ -276,8 +280,23 @@ fn put_aside(directory: &Path, nonce: u64) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Puts a durable replica's damaged log aside, on an operator's order. The replica then joins as a new member.
-/// Refused while its process runs, and where nothing is damaged. Returns where the log is kept. [A-DISCARD]
+/// Notes beside the log in `path` why this start can't go on with it although it is whole, so that `forget-log` gives
+/// it up. Without the note the log alone would look as if it were needed.
+pub fn note_refused(path: &Path, why: &str) {
+    if let Some(directory) = path.parent() {
+        let noted = fs::write(directory.join(REFUSED), why);
+        if let Err(e) = noted {
+            warn!(
+                "{} can't be written: {e}",
+                directory.join(REFUSED).display()
+            );
+        }
+    }
+}
+
+/// Puts a durable replica's log aside, on an operator's order, if it is damaged or the last start refused it. The
+/// replica then joins as a new member. Refused while its process runs, and where the log is needed. Returns where the
+/// log is kept. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<PathBuf, Error> {
     let _in_use = lock_directory(&cluster.node_dir(node), node)?;
     let directory = logs(cluster, node);
@@ -285,7 +304,9 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<P
     if !directory.exists() {
         return Err(there("doesn't exist: there is nothing to forget"));
     }
-    let Err(why) = read_all(cluster, node, group, &directory) else {
+    let refused = fs::read_to_string(directory.join(REFUSED)).ok();
+    let damage = read_all(cluster, node, group, &directory).err();
+    let Some(why) = damage.map(|why| why.to_string()).or(refused) else {
         return Err(there(
             "isn't damaged, and what is in it is needed: start the replica with it",
         ));
@@ -323,4 +344,87 @@ fn read_all(
         found.map_err(|why| unusable(&path, why))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use replica::storage::CheckpointFile;
+    use replica::{Agreement, Application, InMemory, NoPaxos, StateMachine, Worker};
+    use std::io::{Read, Write};
+
+    use super::super::logged::ReplicaLog;
+    use super::*;
+    use crate::cluster_file::parse;
+    use crate::test_dir::TestDir;
+
+    struct Nothing;
+
+    impl StateMachine for Nothing {
+        fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+
+        fn save(&self, _: &mut dyn Write) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn load(_: &mut dyn Read) -> io::Result<Nothing> {
+            Ok(Nothing)
+        }
+    }
+
+    /// The example's cluster with NOPaxos, and with durable replicas.
+    fn cluster(directory: &TestDir) -> ClusterFile {
+        let sample = include_str!("../../../../../examples/cluster.toml");
+        let nodes = sample.split_inclusive("\n[[node]]\n");
+        let kept = nodes.filter(|node| !node.contains("role = \"acceptor\""));
+        let text = kept
+            .collect::<String>()
+            .replacen("slots = 65536", "protocol = \"nopaxos\"\nslots = 64", 1)
+            .replace("leader", "sequencer")
+            .replacen("role = \"sequencer\"", "role = \"sequencer\"\ngroup = 0", 1)
+            .replace(
+                "role = \"replica\"",
+                "role = \"replica\"\nstorage = \"durable\"",
+            );
+        let file = directory.path().join("cluster.toml");
+        parse(&text, &file.display().to_string()).unwrap()
+    }
+
+    /// A worker of the first partition, and its log, at the next start.
+    fn open(
+        cluster: &ClusterFile,
+        checkpoint: &Path,
+    ) -> Result<(Worker<Box<dyn Application>, NoPaxos>, ReplicaLog), Error> {
+        let (node, group) = (cluster.node("replica-1").unwrap(), &cluster.groups[0]);
+        let mut memory = Memory::open(cluster, node, group)?.unwrap();
+        let partition = Partition::of(cluster, node, group, 0);
+        let application: Box<dyn Application> =
+            Box::new(InMemory::open(CheckpointFile::new(checkpoint), Nothing).unwrap());
+        let opened = Worker::open_in(partition.settings(), application, memory.nonce(), 0);
+        let mut worker = opened.unwrap();
+        let log = ReplicaLog::open(partition, &memory.log(0)?, memory.start(), &mut worker)?;
+        memory.begins()?;
+        Ok((worker, log))
+    }
+
+    /// Its application went back below its log. The error names `forget-log`, which finds nothing wrong with the log
+    /// alone. [N-RESTART]
+    #[test]
+    fn a_log_that_a_start_has_refused_is_given_up_by_order() {
+        let directory = TestDir::new();
+        let cluster = cluster(&directory);
+        let node = cluster.node("replica-1").unwrap();
+        let checkpoint = directory.path().join("checkpoint");
+        let forget = || crate::forget_log(&cluster, node).map_err(|e| e.to_string());
+        let (mut worker, mut log) = open(&cluster, &checkpoint).unwrap();
+        worker.agreement_mut().restored(40);
+        log.store(worker.agreement_mut().replica_mut()).unwrap();
+        drop((worker, log));
+        assert!(forget().unwrap_err().contains("isn't damaged"));
+        let refused = open(&cluster, &checkpoint).err().unwrap().to_string();
+        assert!(refused.contains("it begins at slot 40"), "{refused}");
+        assert!(refused.contains("wirepaxos forget-log"), "{refused}");
+        assert!(forget().is_ok());
+        let (worker, _) = open(&cluster, &checkpoint).unwrap();
+        assert_eq!(worker.agreement().replica().floor(), 0, "a new member");
+    }
 }
