@@ -32,6 +32,7 @@ mod reading;
 pub mod resp;
 mod server;
 mod settings;
+mod strangers;
 mod stream;
 mod subscriptions;
 mod tasks;

@@ -40,6 +40,7 @@ use crate::native::Native;
 use crate::partitions::MAX_PARTITIONS;
 use crate::reading::ReadQueue;
 use crate::settings::{Reads, Settings, Shared};
+use crate::strangers::Strangers;
 use crate::stream::{self, Stream};
 use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
@@ -159,6 +160,7 @@ struct Server<P> {
     accept_again: bool,
     tls: Option<tls::Server>,
     handshakes: Handshakes,
+    strangers: Strangers,
     peers: Vec<Option<Box<Peer>>>,
     free: Vec<usize>,
     log: Log<P>,
@@ -222,6 +224,7 @@ impl<P: Plane> Server<P> {
             accept_again: false,
             tls: settings.tls,
             handshakes: Handshakes::new(settings.max_handshakes, settings.handshake_timeout),
+            strangers: Strangers::new(settings.authentication_timeout),
             peers: Vec::new(),
             free: Vec::new(),
             log,
@@ -308,6 +311,7 @@ impl<P: Plane> Server<P> {
             self.act_on_waits();
             self.go_on_after_pause();
             self.end_late_handshakes();
+            self.end_late_strangers();
             self.release_idle_sessions();
             self.reads.look(&self.mailbox);
             self.census.follow(&mut self.reads, &self.shared);
@@ -333,6 +337,8 @@ impl<P: Plane> Server<P> {
         let census = connected.then(|| self.census.due_in(now));
         let handshake = self.handshakes.next_deadline();
         let handshake = handshake.map(|at| at.saturating_duration_since(now));
+        let stranger = self.strangers.next_deadline();
+        let stranger = stranger.map(|at| at.saturating_duration_since(now));
         let waits = self.shared.waits.borrow().next_deadline();
         let waits = waits.map(|at| at.saturating_duration_since(now));
         let pause = self.shared.pause.borrow().deadline();
@@ -340,7 +346,7 @@ impl<P: Plane> Server<P> {
         let held = self.held.next_deadline();
         let held = held.map(|at| at.saturating_duration_since(now));
         let all = [
-            retry, accept, idle, stop, census, handshake, waits, pause, held,
+            retry, accept, idle, stop, census, handshake, stranger, waits, pause, held,
         ];
         all.into_iter().flatten().min()
     }
@@ -364,7 +370,8 @@ impl<P: Plane> Server<P> {
 
     fn add(&mut self, mut stream: TcpStream, address: SocketAddr) {
         let metrics = self.shared.metrics.clone();
-        if self.peers.len() - self.free.len() >= self.shared.max_clients {
+        let is_full = self.peers.len() - self.free.len() >= self.shared.max_clients;
+        if is_full && !self.make_a_place() {
             Metrics::add(&metrics.connections_refused);
             if self.tls.is_none() {
                 // As much as can be sent at once: nobody waits for a client here.
@@ -409,7 +416,43 @@ impl<P: Plane> Server<P> {
             memory: 0,
         }));
         self.begin_handshake(index);
+        self.meet(index);
         self.pump(index);
+    }
+
+    // ---- Strangers
+
+    fn meet(&mut self, index: usize) {
+        let peer = self.peers[index].as_ref().expect("a connection");
+        if !peer.connection.client.authenticated {
+            self.strangers.meet(peer.whose(index), Instant::now());
+        }
+    }
+
+    fn is_stranger(&self, of: handshakes::Whose) -> bool {
+        let peer = self.peers[of.index].as_ref();
+        let client = peer.map(|peer| &peer.connection.client);
+        client.is_some_and(|client| client.id == of.client && !client.authenticated)
+    }
+
+    /// Gives up the client that hasn't authenticated for longest; false if there is none.
+    fn make_a_place(&mut self) -> bool {
+        while let Some(first) = self.strangers.first() {
+            if self.is_stranger(first) {
+                self.remove(first.index);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn end_late_strangers(&mut self) {
+        let now = Instant::now();
+        while let Some(late) = self.strangers.late(now) {
+            if self.is_stranger(late) {
+                self.remove(late.index);
+            }
+        }
     }
 
     // ---- Handshakes
@@ -664,14 +707,19 @@ impl<P: Plane> Server<P> {
         self.shared.metrics.memory_bytes.store(now, Relaxed);
     }
 
-    /// Gives up the client whose connection keeps most, of those that want to be kept last; false if there is none left.
+    /// Gives up the client whose connection keeps most, of those that haven't authenticated first, and of those that want to be
+    /// kept last; false if there is none left.
     fn evict_largest(&mut self) -> bool {
         let connected = |peer: &&mut Box<Peer>| peer.stream.is_some();
         let peers = self.peers.iter_mut().enumerate();
         let peers = peers.filter_map(|(index, peer)| Some((index, peer.as_mut()?)));
-        let Some((index, peer)) = peers
-            .filter(|(_, peer)| connected(peer))
-            .max_by_key(|(_, peer)| (!peer.connection.client.is_kept, peer.memory))
+        let Some((index, peer)) =
+            peers
+                .filter(|(_, peer)| connected(peer))
+                .max_by_key(|(_, peer)| {
+                    let client = &peer.connection.client;
+                    (!client.authenticated, !client.is_kept, peer.memory)
+                })
         else {
             return false;
         };

@@ -69,13 +69,15 @@ pub struct Settings {
     pub max_handshakes: usize,
     /// How long that may take.
     pub handshake_timeout: Duration,
-    /// Connections at most.
+    /// Where there is a password: how long a client may take to show it.
+    pub authentication_timeout: Duration,
+    /// Connections at most. Where there is a password, one more takes the place of the one that hasn't shown it for longest.
     pub max_clients: usize,
     /// A client that lets this much of its answers pile up is disconnected. Long before that no
     /// more of its commands are read.
     pub max_output_bytes: usize,
     /// What all connections together may keep in memory: beyond it those that keep most are
-    /// disconnected.
+    /// disconnected, and first of all those that haven't shown the password.
     pub max_memory_bytes: usize,
     /// What an answer to KEYS may have.
     pub max_keys_bytes: usize,
@@ -109,6 +111,7 @@ impl Settings {
             others: Vec::new(),
             max_handshakes: 256,
             handshake_timeout: Duration::from_secs(10),
+            authentication_timeout: Duration::from_secs(30),
             max_clients: 10_000,
             max_output_bytes: 256 << 20,
             max_memory_bytes: 512 << 20,

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use front_end::{Order, Reads, Settings};
-use harness::{Client, Cluster, Faults, eventually, request};
+use harness::{Client, Cluster, Faults, PATIENCE, eventually, request};
 use replica::Limits;
 
 const BAD_NETWORK: Faults = Faults {
@@ -917,6 +917,52 @@ fn one_client_too_many_is_told_so() {
     drop(b);
     eventually("room", || cluster.metrics().connected.load(Relaxed) == 1);
     cluster.connect().ask(&["PING"], "+PONG\r\n");
+}
+
+/// A front end with a password and so many places.
+fn with_password(name: &str, places: usize, patience: Duration) -> Cluster {
+    Cluster::start_with(name, Faults::default(), |settings| {
+        settings.password = Some("secret".to_owned());
+        settings.max_clients = places;
+        settings.authentication_timeout = patience;
+    })
+}
+
+#[test]
+fn strangers_make_room_for_whoever_comes_and_known_clients_stay() {
+    let cluster = with_password("strangers", 3, PATIENCE);
+    let mut known = cluster.connect();
+    known.ask(&["AUTH", "secret"], "+OK\r\n");
+    let mut strangers = [cluster.connect(), cluster.connect()];
+    for stranger in &mut strangers {
+        stranger.ask(&["PING"], "-NOAUTH Authentication required.\r\n");
+    }
+    for _ in 0..3 {
+        let mut next = cluster.connect();
+        next.ask(&["AUTH", "secret"], "+OK\r\n");
+        next.ask(&["PING"], "+PONG\r\n");
+    }
+    assert_eq!(strangers[0].rest(), b"");
+    known.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn where_all_are_known_one_too_many_is_told_so() {
+    let cluster = with_password("known", 1, PATIENCE);
+    let mut known = cluster.connect();
+    known.ask(&["AUTH", "secret"], "+OK\r\n");
+    let refused = cluster.connect().rest();
+    assert_eq!(refused, b"-ERR max number of clients reached\r\n");
+    known.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn a_stranger_has_a_time_limit_and_a_known_client_has_none() {
+    let cluster = with_password("late", 10, Duration::from_millis(200));
+    let mut known = cluster.connect();
+    known.ask(&["AUTH", "secret"], "+OK\r\n");
+    assert_eq!(cluster.connect().rest(), b"");
+    known.ask(&["PING"], "+PONG\r\n");
 }
 
 #[test]

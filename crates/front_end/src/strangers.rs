@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients that haven't shown the password yet. They get so much time, and are the first to go when places run out.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::handshakes::Whose;
+
+/// Connections in the order in which they came. One that has authenticated or gone stays in the list until its time is up, so
+/// nobody has to search for it; the caller says who is still a stranger.
+pub(crate) struct Strangers {
+    patience: Duration,
+    /// Who has to have authenticated by when.
+    met: VecDeque<(Instant, Whose)>,
+}
+
+impl Strangers {
+    pub fn new(patience: Duration) -> Strangers {
+        Strangers {
+            patience,
+            met: VecDeque::new(),
+        }
+    }
+
+    /// Somebody has connected.
+    pub fn meet(&mut self, whose: Whose, now: Instant) {
+        self.met.push_back((now + self.patience, whose));
+    }
+
+    /// Takes the next one whose time is up.
+    pub fn late(&mut self, now: Instant) -> Option<Whose> {
+        let (until, _) = self.met.front()?;
+        if *until > now {
+            return None;
+        }
+        self.first()
+    }
+
+    /// Takes the one that came first.
+    pub fn first(&mut self) -> Option<Whose> {
+        self.met.pop_front().map(|(_, whose)| whose)
+    }
+
+    /// When the next one's time is up.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.met.front().map(|(until, _)| *until)
+    }
+}
