@@ -15,7 +15,8 @@
 //! | `stay` | `staying` |
 //! | `release` | `released` |
 //!
-//! An address has so many connections at most, and each must ask within a while.
+//! An address has so many connections at most, and each must ask within a while. Without keys and certificates only the
+//! addresses of nodes are listened to ([`askers`]). Who names another cluster or group has to wait before the next try.
 //!
 //! All replicas are asked at once, so that one that doesn't answer holds up nobody. Whoever fetches asks
 //! for one part after the other and keeps each in a file, with its checksum; so it goes on after a
@@ -23,6 +24,7 @@
 //! somebody asks for it. What is decided meanwhile goes to files of the replica that hands it out: a
 //! state may take longer than acceptors remember. [X-CATCHUP] [X-LOG]
 
+pub mod askers;
 pub mod channel;
 pub mod client;
 pub mod copy;
@@ -93,8 +95,13 @@ impl Question {
         self.needs.iter().flatten().count()
     }
 
+    /// Whether it is of another cluster or group: by somebody who guesses, or a node with another cluster file.
+    fn is_strange(&self, own: &Deployment) -> bool {
+        (self.cluster, self.group) != (own.cluster, own.group)
+    }
+
     fn invalid(&self, own: &Deployment) -> Option<String> {
-        if (self.cluster, self.group) != (own.cluster, own.group) {
+        if self.is_strange(own) {
             return Some("another cluster or group".into());
         }
         if self.partitions != own.partitions {

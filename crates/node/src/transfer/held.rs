@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,6 +33,8 @@ pub struct Held {
     pub positions: Vec<Instance>,
     copies: Vec<Mutex<Option<Parts>>>,
     logs: Logs,
+    /// The address of who asked for it.
+    pub by: IpAddr,
     asked: Mutex<Moment>,
     pace: Mutex<Pace>,
 }
@@ -39,7 +42,7 @@ pub struct Held {
 impl Held {
     /// Of the open copies, and the logs that begin where they stand. No more than so many bytes a second
     /// of the copies are handed out.
-    pub fn new(copies: Copies, logs: Logs, rate: u64) -> Held {
+    pub fn new(copies: Copies, logs: Logs, rate: u64, by: IpAddr) -> Held {
         let (positions, copies): (_, Vec<_>) = copies.into_iter().unzip();
         let copies = copies
             .into_iter()
@@ -48,6 +51,7 @@ impl Held {
             positions,
             copies: copies.collect(),
             logs,
+            by,
             asked: Mutex::new(Moment::now()),
             pace: Mutex::new(Pace::new(rate)),
         }

@@ -42,6 +42,11 @@ impl Places {
         Some(Place { of, from })
     }
 
+    /// One is refused for another reason.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How many connections there was no place for.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant as Moment};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant as Moment};
 use paxos::{Deployment, Epoch, Instance};
 use tracing::{Span, info, warn};
 
+use super::askers::Askers;
 use super::channel::Channel;
 use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::places::Places;
@@ -23,6 +24,9 @@ use crate::listen::Connections;
 const MAX_HELD: usize = 2;
 /// An asker may be busy this long between two questions of one connection, and write as long at one.
 const IDLE: Duration = Duration::from_secs(60);
+/// Who has named another cluster or group keeps its place for so long, and gets no answer meanwhile: an address can try a few
+/// of the 2^32 numbers of a cluster in a second.
+const AFTER_A_GUESS: Duration = Duration::from_secs(1);
 
 /// Where a partition's worker stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,6 +67,8 @@ pub struct Settings {
     pub kept: u64,
     /// By what those are known that states are for.
     pub trust: Trust,
+    /// Whose connections are listened to.
+    pub askers: Askers,
 }
 
 /// Serves until dropped.
@@ -122,7 +128,16 @@ impl Drop for Server {
 fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>, stop: &Stop) {
     for stream in Connections::new(listener, "checkpoint transfer", stop) {
         let from = stream.peer_addr().ok();
-        let Some(place) = from.and_then(|from| places.take(from.ip())) else {
+        let Some(from) = from.map(|from| from.ip()) else {
+            continue; // it is gone
+        };
+        if !source.settings.askers.may_ask(from) {
+            places.refuse();
+            // Strangers could fill the log with it; `status` shows how many were refused.
+            tracing::debug!(%from, "no state for who isn't at a node's address, where nothing is signed");
+            continue;
+        }
+        let Some(place) = places.take(from) else {
             continue; // closed: the other side tries elsewhere, or later
         };
         let (source, span) = (source.clone(), Span::current());
@@ -132,7 +147,7 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
             .spawn(move || {
                 let _said_there = span.entered();
                 // A connection that breaks off is for the asker to make again.
-                match source.serve(stream) {
+                match source.serve(stream, from) {
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                         warn!(from = ?from, "no state for who asked for one: {e}");
                     }
@@ -158,7 +173,7 @@ struct Source {
 }
 
 impl Source {
-    fn serve(&self, stream: TcpStream) -> io::Result<()> {
+    fn serve(&self, stream: TcpStream, from: IpAddr) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(self.patience.stream))?;
@@ -172,7 +187,8 @@ impl Source {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 Err(e) => return Err(e),
             };
-            let (answer, bytes) = self.answer(ask).unwrap_or_else(|why| {
+            let is_guess = self.is_guess(&ask);
+            let (answer, bytes) = self.answer(ask, from).unwrap_or_else(|why| {
                 let none = Vec::new();
                 (Answer::Refused(why), none)
             });
@@ -181,17 +197,26 @@ impl Source {
                 channel.write_bytes(&mut wire, &bytes)?;
             }
             wire.flush()?;
+            if is_guess {
+                std::thread::sleep(AFTER_A_GUESS);
+                return Ok(());
+            }
             wire.wait_until(Moment::now() + IDLE);
         }
     }
 
-    fn answer(&self, ask: Ask) -> Result<(Answer, Vec<u8>), String> {
+    fn is_guess(&self, ask: &Ask) -> bool {
+        let own = &self.settings.deployment;
+        matches!(ask, Ask::Willing(question) | Ask::Hold(question) if question.is_strange(own))
+    }
+
+    fn answer(&self, ask: Ask, from: IpAddr) -> Result<(Answer, Vec<u8>), String> {
         let plain = |answer| Ok((answer, Vec::new()));
         match ask {
             Ask::Willing(question) => plain(Answer::Willing(self.willing(&question)?)),
             Ask::Hold(question) => {
                 self.willing(&question)?;
-                let (state, held) = self.hold()?;
+                let (state, held) = self.hold(from)?;
                 if question.helped(&held.positions) == 0 {
                     lock(&self.held).remove(&state);
                     return Err(too_early(&held.positions));
@@ -248,11 +273,18 @@ impl Source {
     }
 
     /// Opens a state, and keeps it open as long as somebody asks for it.
-    fn hold(&self) -> Result<(u64, Arc<Held>), String> {
+    fn hold(&self, from: IpAddr) -> Result<(u64, Arc<Held>), String> {
         let state = crate::random_nonce().map_err(|e| e.to_string())?;
         lock(&self.held).retain(|_, held| !held.is_stale());
-        if lock(&self.held).len() >= MAX_HELD {
-            return Err("handing out my state to others already".into());
+        let held = lock(&self.held).len();
+        let of_one = lock(&self.held)
+            .values()
+            .filter(|held| held.by == from)
+            .count();
+        if held >= MAX_HELD || of_one >= self.settings.askers.most_held(MAX_HELD) {
+            return Err(
+                "handing out my state to others already, or to another node at this address".into(),
+            );
         }
         let table = Arc::downgrade(&self.held);
         let opened = Moment::now();
@@ -267,7 +299,7 @@ impl Source {
         let logs = Logs::start(directory, deployment.partitions, *kept, look);
         let (logs, keepers) = logs.map_err(|e| format!("can't keep what is decided: {e}"))?;
         let copies = self.workers.open(keepers)?;
-        let held = Arc::new(Held::new(copies, logs, *rate));
+        let held = Arc::new(Held::new(copies, logs, *rate, from));
         info!(positions = ?held.positions, "handing out my state");
         lock(&self.held).insert(state, held.clone());
         Ok((state, held))

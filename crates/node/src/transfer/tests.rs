@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use replica::Snapshot;
 use test_world::certificates::Certificates;
 
+use super::askers::Askers;
 use super::channel::Channel;
 use super::client::{Failed, Peer, Search};
 use super::held::{Copies, Keeper};
@@ -124,6 +125,7 @@ fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, trust: &Trust) -> S
         rate: u64::MAX,
         kept,
         trust: trust.clone(),
+        askers: Askers::default(),
     };
     let server = Server::start(address, settings, fake.clone()).unwrap();
     Source {

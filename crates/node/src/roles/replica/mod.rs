@@ -279,6 +279,7 @@ fn serve<G: Followed>(
         rate: group.catch_up_mib_per_s << 20,
         kept: group.catch_up_kept_mib << 20,
         trust: trust.clone(),
+        askers: transfer::askers::Askers::of(cluster),
     };
     (services.on_readers)(readers(workers.clone()));
     if G::BOUNDS_READS {
