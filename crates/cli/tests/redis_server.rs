@@ -253,6 +253,24 @@ fn transactions_and_scripts_are_one_command_each() {
     ask(&mut one, "MULTI");
     expect_error(&mut one, "NOSUCH", "ERR unknown command");
     expect_error(&mut one, "EXEC", "EXECABORT");
+    for words in ["MULTI x", "DISCARD x", "WATCH", "RESET x"] {
+        ask(&mut one, "MULTI");
+        expect_error(&mut one, words, "ERR wrong number of arguments");
+        expect_error(&mut one, "EXEC", "EXECABORT");
+    }
+    ask(&mut one, "MULTI");
+    expect_error(&mut one, "EXEC x", "EXECABORT");
+    expect_error(&mut one, "EXEC", "ERR EXEC without MULTI");
+    let role = Reply::Array(vec![
+        bulk("master"),
+        Reply::Int(0),
+        Reply::Array(Vec::new()),
+    ]);
+    assert_eq!(ask(&mut one, "ROLE"), role);
+    let Reply::Bulk(Some(info)) = ask(&mut one, "INFO replication") else {
+        panic!("no text");
+    };
+    assert_eq!(String::from_utf8_lossy(&info).matches("role:").count(), 1);
 
     let script = "return redis.call('INCRBY', KEYS[1], ARGV[1])";
     let sum = one.call(&[b"EVAL", script.as_bytes(), b"1", b"k", b"5"]);

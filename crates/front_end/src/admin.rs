@@ -84,6 +84,16 @@ pub(crate) fn select(call: &mut Call<'_>) -> Outcome {
     }
 }
 
+/// ROLE: every replica takes writes, so to a client each is a master, and none has replicas of Redis's own kind.
+pub(crate) fn role(call: &mut Call<'_>) -> Outcome {
+    let mut writer = call.writer();
+    writer.array(3);
+    writer.bulk(b"master");
+    writer.integer(0);
+    writer.array(0);
+    Outcome::Answered
+}
+
 pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
     call.writer().status(OK);
     Outcome::Close

@@ -155,6 +155,7 @@ commands! {
     "time" 1 PLAIN NO_KEYS, admin::time;
     "select" 2 PLAIN NO_KEYS, admin::select;
     "info" -1 ADMIN NO_KEYS, info::info;
+    "role" 1 ADMIN NO_KEYS, admin::role;
     "command" -1 ADMIN NO_KEYS, admin::command;
     "client" -2 ADMIN NO_KEYS, clients::client;
     "config" -2 ADMIN NO_KEYS, admin::config;
@@ -200,14 +201,7 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         return Outcome::Answered;
     };
     if !spec.takes(call.args.len()) {
-        let why = format!("wrong number of arguments for '{}' command", spec.name);
-        match spec.name {
-            "exec" => transaction::abort(call, &why),
-            _ => {
-                refuse_transaction(call);
-                call.fail(format!("ERR {why}"));
-            }
-        }
+        refuse_arguments(call, spec);
         return Outcome::Answered;
     }
     if spec.has_too_many(call.args.len()) {
@@ -226,6 +220,18 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         return Outcome::Answered;
     }
     (spec.run)(call)
+}
+
+/// A command of the table has too few or too many arguments: what is queued is not executed then.
+pub(crate) fn refuse_arguments(call: &mut Call<'_>, spec: &Spec) {
+    let why = format!("wrong number of arguments for '{}' command", spec.name);
+    match spec.name {
+        "exec" => transaction::abort(call, &why),
+        _ => {
+            refuse_transaction(call);
+            call.fail(format!("ERR {why}"));
+        }
+    }
 }
 
 /// Executes a command of the connection, whose number of arguments is right.

@@ -343,10 +343,7 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
 
 fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outcome {
     if !spec.takes(call.args.len()) {
-        call.fail(format!(
-            "ERR wrong number of arguments for '{}' command",
-            spec.name
-        ));
+        commands::refuse_arguments(call, spec);
         return Outcome::Answered;
     }
     if spec.has_too_many(call.args.len()) {
@@ -634,6 +631,10 @@ fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
 fn watch(call: &mut Call<'_>, native: &Native) -> Outcome {
     if call.client.transaction.is_some() {
         call.fail("ERR WATCH inside MULTI is not allowed");
+        return Outcome::Answered;
+    }
+    if let Err(why) = transaction::may_watch(call) {
+        call.fail(why);
         return Outcome::Answered;
     }
     let keys = call.args[1..].to_vec();

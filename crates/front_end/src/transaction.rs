@@ -17,6 +17,9 @@ const OVERHEAD: usize = 8;
 /// What an argument takes in memory besides its bytes, roughly.
 const ARGUMENT: usize = 48;
 
+/// Keys that a client may watch: a quarter of those that are watched in a partition before the oldest goes.
+const MAX_WATCHED: usize = 4_096;
+
 /// What a client has sent since MULTI.
 #[derive(Default)]
 pub(crate) struct Transaction {
@@ -157,9 +160,25 @@ pub(crate) fn watch(call: &mut Call<'_>) -> Outcome {
         call.fail("ERR WATCH inside MULTI is not allowed");
         return Outcome::Answered;
     }
+    if let Err(why) = may_watch(call) {
+        call.fail(why);
+        return Outcome::Answered;
+    }
     let keys = call.args[1..].to_vec();
     let shape = Shape::Watch(keys.iter().map(|key| key.to_vec()).collect());
     keys::of_keys(call, &keys, &Command::Watch { keys: keys.clone() }, shape)
+}
+
+/// Refuses a WATCH by which one client would put out what others watch, and its own keys.
+pub(crate) fn may_watch(call: &Call<'_>) -> Result<(), String> {
+    let all = call.client.watched.len() + call.args.len() - 1;
+    match all <= MAX_WATCHED {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR a client watches {MAX_WATCHED} keys at most, which no setting changes, and these would be {all}: watch fewer, \
+             or one key that every writer of the others changes, too"
+        )),
+    }
 }
 
 pub(crate) fn unwatch(call: &mut Call<'_>) -> Outcome {

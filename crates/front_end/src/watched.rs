@@ -55,6 +55,11 @@ impl WatchList {
         *self = WatchList::default();
     }
 
+    /// Returns how many keys are watched.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

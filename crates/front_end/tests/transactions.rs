@@ -239,3 +239,21 @@ fn value(c: &mut Client) -> i64 {
     assert!(line().starts_with('$'));
     line().parse().unwrap()
 }
+
+#[test]
+fn one_client_cannot_put_out_what_others_watch() {
+    let cluster = start("watched", 1, Faults::default());
+    let (mut one, mut other) = (cluster.connect(), cluster.connect());
+    one.ask(&["WATCH", "k"], "+OK\r\n");
+    let mut words = vec!["WATCH".to_owned()];
+    words.extend((0..30_000).map(|n| format!("key:{n}")));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    other.send(&request(&words));
+    other.expect("-ERR a client watches 4096 keys at most, which no setting changes, and these would be 30000: watch fewer, or one key that every writer of the others changes, too\r\n");
+    other.send(&request(&words[..4_097]));
+    other.expect("+OK\r\n");
+    send(&mut other, "MULTI|SET key:1 x|EXEC");
+    other.expect("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+    send(&mut one, "MULTI|SET k x|EXEC");
+    one.expect("+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n");
+}

@@ -224,7 +224,7 @@ fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> fr
     Box::new(move |out| {
         let _ = write!(
             out,
-            "role:master\r\nwirepaxos_replica:{name}\r\nwirepaxos_group:{group}\r\n\
+            "wirepaxos_replica:{name}\r\nwirepaxos_group:{group}\r\n\
              wirepaxos_next_instance:{}\r\n",
             positions.shown()
         );
