@@ -357,6 +357,9 @@ mod tests {
     use crate::cluster_file::parse;
     use crate::test_dir::TestDir;
 
+    /// What a start finds in its directory.
+    type Opened = (Worker<Box<dyn Application>, NoPaxos>, ReplicaLog);
+
     struct Nothing;
 
     impl StateMachine for Nothing {
@@ -390,10 +393,7 @@ mod tests {
     }
 
     /// A worker of the first partition, and its log, at the next start.
-    fn open(
-        cluster: &ClusterFile,
-        checkpoint: &Path,
-    ) -> Result<(Worker<Box<dyn Application>, NoPaxos>, ReplicaLog), Error> {
+    fn open(cluster: &ClusterFile, checkpoint: &Path) -> Result<Opened, Error> {
         let (node, group) = (cluster.node("replica-1").unwrap(), &cluster.groups[0]);
         let mut memory = Memory::open(cluster, node, group)?.unwrap();
         let partition = Partition::of(cluster, node, group, 0);
