@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Whether a request is asked for again by the front end beside this replica, and no answer was kept: this replica has taken the
-    /// state of one that had passed it. Behind it nothing was executed in this session. [S-PASS]
+    /// state of one that had passed it. Nothing behind it was executed in the session. [S-PASS]
     fn asks_again(&self, request: Request, node: NodeId) -> bool {
         let to = &self.head.reply_to;
         let is_unknown = |slot: &Slot| slot.status == Status::ReplyTooLarge;
