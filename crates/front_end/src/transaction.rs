@@ -18,7 +18,7 @@ const OVERHEAD: usize = 8;
 const ARGUMENT: usize = 48;
 
 /// Keys that a client may watch: a quarter of those that are watched in a partition before the oldest goes.
-const MAX_WATCHED: usize = 4_096;
+pub(crate) const MAX_WATCHED: usize = 4_096;
 
 /// What a client has sent since MULTI.
 #[derive(Default)]

@@ -18,6 +18,7 @@ use crate::lane::Logged;
 use crate::names::Once;
 use crate::native::Native;
 use crate::settings::{Order, Shared};
+use crate::transaction::MAX_WATCHED;
 use crate::turns::{MOST_STEPS, Turn};
 
 /// What is read from a socket at once.
@@ -232,9 +233,9 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
 }
 
 #[test]
-fn watching_very_many_keys_is_no_work_for_each_pair_of_them() {
+fn watching_as_many_keys_as_may_be_is_no_work_for_each_pair_of_them() {
     let Some(shared) = native() else { return };
-    let keys: Vec<String> = (0..10_000).map(|n| format!("k{n}")).collect();
+    let keys: Vec<String> = (0..MAX_WATCHED).map(|n| format!("k{n}")).collect();
     let watch = request(
         [&b"WATCH"[..]]
             .into_iter()
@@ -253,6 +254,6 @@ fn watching_very_many_keys_is_no_work_for_each_pair_of_them() {
         connection.on_answer((pid, number), Some(Status::Ok), answer.as_bytes(), &shared);
         connection.propose(&shared, &mut log);
     }
-    assert_eq!(connection.client.watched.iter().count(), 10_000);
+    assert_eq!(connection.client.watched.iter().count(), MAX_WATCHED);
     assert!(shared.turn.longest() <= MOST_STEPS);
 }
