@@ -361,7 +361,10 @@ fn client_of(clients: &mut BTreeMap<u64, SocketAddr>, value: &Decided<'_>) -> Op
 fn address_in(operation: &[u8]) -> Option<SocketAddr> {
     match SessionOp::parse(operation)? {
         SessionOp::Open { reply_to, .. } | SessionOp::Move { reply_to } => reply_to.address,
-        SessionOp::Close | SessionOp::Expire { .. } => None,
+        SessionOp::Close
+        | SessionOp::Expire { .. }
+        | SessionOp::Died { .. }
+        | SessionOp::Void { .. } => None,
     }
 }
 

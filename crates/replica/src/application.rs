@@ -20,6 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a command is answered that takes no effect, since programs die of it.
+pub const VOID: &[u8] =
+    b"DIED not executed: the program of each replica died of this command, so it has no effect";
+
 /// Why an application can't go on. The node stops with this message; it never acknowledges what
 /// was not stored.
 #[derive(Debug)]
@@ -115,6 +119,24 @@ pub trait Application: Send {
     /// one for each.
     fn answers(&mut self, _take: &mut Take<'_>) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// After an error of [`execute`](Self::execute), [`begin`](Self::begin) or [`answers`](Self::answers): if the program died
+    /// of one command, and died again when it was given that one alone, behind how many others that command was begun whose
+    /// answers nobody has taken. `None` if another reason stops it. Only those are told that run a program in a process of its
+    /// own, which a command can end.
+    fn died_of(&self) -> Option<usize> {
+        None
+    }
+
+    /// Appends the answer to a command that takes no effect, since programs die of it.
+    fn answer_void(&self, reply: &mut Vec<u8>) {
+        reply.extend_from_slice(VOID);
+    }
+
+    /// Says which command it is, in a few words for operators.
+    fn describe(&self, command: &[u8]) -> String {
+        format!("a command of {} bytes", command.len())
     }
 
     /// Whether a command changes nothing, whatever the state: it may be executed without a place in the log.
@@ -292,6 +314,18 @@ impl Application for Box<dyn Application> {
 
     fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         (**self).answers(take)
+    }
+
+    fn died_of(&self) -> Option<usize> {
+        (**self).died_of()
+    }
+
+    fn answer_void(&self, reply: &mut Vec<u8>) {
+        (**self).answer_void(reply);
+    }
+
+    fn describe(&self, command: &[u8]) -> String {
+        (**self).describe(command)
     }
 
     fn is_read(&self, command: &[u8]) -> bool {

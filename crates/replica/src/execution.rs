@@ -15,13 +15,16 @@ mod reads;
 mod spanning;
 mod stopped;
 mod timed;
+mod voids;
 
 pub use self::catch_up::Restored;
+pub use self::voids::Deadly;
 
 use self::given_up::GivenUp;
 use self::local_reads::LocalReads;
 use self::reads::Reads;
 use self::spanning::Spanning;
+use self::voids::Voids;
 use crate::agreement::{Answers, Decided, Log};
 use crate::application::{Application, Checkpoint, Error};
 use crate::changes::Journal;
@@ -130,6 +133,8 @@ pub(crate) struct Execution<A> {
     stopped: Option<Epoch>,
     /// What an operator's override gave up last: these instances hold nothing.
     given_up: GivenUp,
+    /// Commands of which programs have died.
+    voids: Voids,
     /// The disk's number, and whether this process has drawn one.
     incarnation: Option<u64>,
     has_drawn: bool,
@@ -150,6 +155,7 @@ impl<A: Application> Execution<A> {
             sessions,
             journal,
             outcomes,
+            voided,
         } = load(&settings, &mut app, now)?;
         // What survived a kill may still be lost by a power failure; TRIM must not count on it.
         if next > 0 {
@@ -190,6 +196,7 @@ impl<A: Application> Execution<A> {
             kept: None,
             stopped: None,
             given_up: GivenUp::default(),
+            voids: Voids::new(voided),
             incarnation,
             has_drawn: false,
             expire_due: now,
@@ -355,9 +362,12 @@ impl<A: Application> Execution<A> {
         self.next - self.committed >= MAX_BATCH
     }
 
-    /// False if the value has to wait: for other partitions, or until it is stable.
+    /// False if the value has to wait: for other partitions, or until it is known whether it takes effect.
     fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
+        if self.waits_for_void() {
+            return false;
+        }
         self.replies.place = Place::Slot(value.inst);
         let passed = if value.is_copy() {
             self.execute_copy(now, value)
@@ -419,6 +429,10 @@ impl<A: Application> Execution<A> {
         bytes: &[u8],
     ) -> Result<(), Error> {
         self.statistics.commands += 1;
+        if self.is_void(at) {
+            self.gather()?;
+            return self.pass_void(at, (client, number), bytes);
+        }
         if self.sessions.begun() >= MAX_BEGUN {
             self.gather()?;
         }
@@ -426,24 +440,28 @@ impl<A: Application> Execution<A> {
             let app = &mut self.app;
             let begun = self.sessions.begin(at, (client, number), bytes, app);
             if let Some(begun) = begun {
+                self.note_death(&begun, None);
                 return begun;
             }
         }
         self.gather()?;
         if number == 0 {
             self.operations = at.inst + 1;
+            self.meet_operation(at, bytes);
             self.sessions
                 .operation(at, client, bytes, &mut self.replies);
             return Ok(());
         }
         let replies = &mut self.replies;
-        self.sessions.command(
+        let executed = self.sessions.command(
             at,
             (client, number),
             bytes,
             replies,
             &mut Whole(&mut self.app),
-        )
+        );
+        self.note_death(&executed, Some(at));
+        executed
     }
 
     /// Takes the answers to everything that was begun. The session table then is what it would be if each had been
@@ -457,9 +475,12 @@ impl<A: Application> Execution<A> {
         }
         let place = replies.place;
         let mut answered = 0;
-        self.app
-            .answers(&mut |reply| answered += usize::from(sessions.answered(reply, replies)))?;
+        let taken = self
+            .app
+            .answers(&mut |reply| answered += usize::from(sessions.answered(reply, replies)));
         replies.place = place;
+        self.note_death(&taken, None);
+        taken?;
         match answered == awaited {
             true => Ok(()),
             false => Err(Error(format!(
@@ -506,6 +527,7 @@ impl<A: Application> Execution<A> {
             self.store_incarnation(number)?;
         }
         self.replace_outcomes(loaded.outcomes);
+        self.voids.replace(loaded.voided);
         self.leap();
         self.check_beginning();
         Ok(())
@@ -612,6 +634,7 @@ impl<A: Application> Execution<A> {
                 .commit(&mut self.records, self.committed, position, changes);
         }
         self.spanning.outcomes.save_changes(&mut self.records);
+        self.voids.save(&mut self.records);
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)?;
         self.sessions.committed();

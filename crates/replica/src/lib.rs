@@ -45,7 +45,7 @@ pub use application::{
 };
 pub use client_reads::{Gathered, Gathering, MAX_ANSWER_LEN, Piece, is_read_number, read_number};
 pub use execution::catch_up::is_state_of;
-pub use execution::{Restored, Statistics};
+pub use execution::{Deadly, Restored, Statistics};
 pub use install::Install;
 pub use local_reads::{AnsweredReads, AskedReads};
 pub use memory::{InMemory, StateMachine};

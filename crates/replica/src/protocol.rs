@@ -7,6 +7,8 @@
 //! | CLOSE | 2 u8 |
 //! | EXPIRE | 3 u8, `last_request` u64, `last_inst` u64 |
 //! | MOVE | 4 u8, address |
+//! | DIED | 5 u8, instance u64, index u16, node u16 |
+//! | VOID | 6 u8, instance u64, index u16 |
 //! | address | `home` u16, `family` u8 (in its lower 3 bits 4, 6, 0 = none; in the upper 5 the number of the client's key), 16 bytes (IPv4 in the first four), `port` u16 |
 //! | REPLY, and each item of a packed REPLY | `status` u8, bytes |
 //! | bytes of the reply to OPEN | session id u64 |
@@ -179,6 +181,37 @@ impl ReplyAddress {
     }
 }
 
+/// The place of a command in the log of its partition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
+pub struct CommandPlace {
+    /// The instance that it lies in.
+    pub inst: Instance,
+    /// Its position among the commands that are packed there.
+    pub index: u16,
+}
+
+impl CommandPlace {
+    /// Bytes in an operation and in a record.
+    pub const LEN: usize = 8 + 2;
+
+    /// Returns its bytes.
+    pub fn emit(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.inst.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.index.to_be_bytes());
+        bytes
+    }
+
+    /// Reads it.
+    pub fn parse(bytes: &[u8; Self::LEN]) -> CommandPlace {
+        let (inst, index) = bytes.split_first_chunk().expect("it is long enough");
+        CommandPlace {
+            inst: u64::from_be_bytes(*inst),
+            index: u16::from_be_bytes([index[0], index[1]]),
+        }
+    }
+}
+
 /// A command with request number 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionOp {
@@ -208,6 +241,18 @@ pub enum SessionOp {
         /// Where.
         reply_to: ReplyAddress,
     },
+    /// This replica's program died of a command twice. The replica hasn't passed it and never executes it. [X-DIED]
+    Died {
+        /// Where the command lies.
+        place: CommandPlace,
+        /// Which replica says so.
+        node: NodeId,
+    },
+    /// A command takes no effect at those who haven't passed it. [X-VOID]
+    Void {
+        /// Where the command lies.
+        place: CommandPlace,
+    },
 }
 
 impl SessionOp {
@@ -235,6 +280,15 @@ impl SessionOp {
             SessionOp::Move { reply_to } => {
                 out.push(4);
                 reply_to.emit(out);
+            }
+            SessionOp::Died { place, node } => {
+                out.push(5);
+                out.extend_from_slice(&place.emit());
+                out.extend_from_slice(&node.to_be_bytes());
+            }
+            SessionOp::Void { place } => {
+                out.push(6);
+                out.extend_from_slice(&place.emit());
             }
         }
     }
@@ -274,6 +328,16 @@ impl SessionOp {
             4 => Some(SessionOp::Move {
                 reply_to: ReplyAddress::parse(rest.try_into().ok()?)?,
             }),
+            5 => {
+                let (place, node) = rest.split_first_chunk()?;
+                Some(SessionOp::Died {
+                    place: CommandPlace::parse(place),
+                    node: u16::from_be_bytes(node.try_into().ok()?),
+                })
+            }
+            6 => Some(SessionOp::Void {
+                place: CommandPlace::parse(rest.try_into().ok()?),
+            }),
             _ => None,
         }
     }
@@ -305,6 +369,16 @@ mod tests {
             SessionOp::Expire {
                 last_request: u64::MAX,
                 last_inst: 3,
+            },
+            SessionOp::Died {
+                place: CommandPlace {
+                    inst: 1 << 40,
+                    index: 7,
+                },
+                node: 9,
+            },
+            SessionOp::Void {
+                place: CommandPlace { inst: 5, index: 0 },
             },
         ];
         for reply_to in addresses() {

@@ -10,12 +10,13 @@
 //! | replies | `r`, id u64, page u16 | of each slot in use: `request` u64, `status` u8, length u32, bytes |
 //! | commit | `c`, place u16 | what it changed since the position before it ([`changes`](crate::changes)) |
 //! | outcome | `o`, instance u64 | see [`outcome`](crate::outcome) |
+//! | voided | `v`, instance u64, index u16 | of a command that took no effect ([`voids`](crate::execution)); empty |
 //! | part | `q`, id u64, part u16 | of a command that isn't whole yet: `request` u64, its length u32, bytes |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;
 use crate::outcome::Outcome;
-use crate::protocol::{ReplyAddress, Status};
+use crate::protocol::{CommandPlace, ReplyAddress, Status};
 use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
@@ -30,6 +31,7 @@ const REPLIES: u8 = b'r';
 const COMMIT: u8 = b'c';
 const OUTCOME: u8 = b'o';
 const PART: u8 = b'q';
+const VOIDED: u8 = b'v';
 const HEAD_LEN: usize = Head::FIXED_LEN + 8 + 8 + 8;
 
 /// How far the log is executed.
@@ -105,6 +107,8 @@ pub(crate) enum Stored<'a> {
     Outcome(Instance, Outcome),
     /// A part of a session's command, and which one it is.
     Part(u64, u16, StoredPart<'a>),
+    /// A command that took no effect.
+    Voided(CommandPlace),
 }
 
 /// A part of a command that isn't whole yet.
@@ -128,6 +132,7 @@ impl<'a> Stored<'a> {
             Some((&COMMIT, place)) => parse_commit(place, value),
             Some((&OUTCOME, inst)) => parse_outcome(inst, value),
             Some((&PART, id)) => parse_part(id, value),
+            Some((&VOIDED, place)) => parse_voided(place, value),
             _ => None,
         };
         parsed.ok_or_else(|| {
@@ -245,6 +250,11 @@ fn parse_part<'a>(key: &[u8], value: &'a [u8]) -> Option<Stored<'a>> {
         piece,
     };
     Some(Stored::Part(u64::from_be_bytes(*id), at, part))
+}
+
+fn parse_voided<'a>(place: &[u8], value: &[u8]) -> Option<Stored<'a>> {
+    let place = CommandPlace::parse(place.try_into().ok()?);
+    value.is_empty().then_some(Stored::Voided(place))
 }
 
 fn parse_outcome(inst: &[u8], value: &[u8]) -> Option<Stored<'static>> {
@@ -366,6 +376,15 @@ impl Records {
         part_key(id, at, self.next_delete());
     }
 
+    pub fn put_voided(&mut self, place: CommandPlace) {
+        let (key, _) = self.next_put();
+        voided_key(place, key);
+    }
+
+    pub fn delete_voided(&mut self, place: CommandPlace) {
+        voided_key(place, self.next_delete());
+    }
+
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         let record = self.next();
         let value = record.value.get_or_insert_default();
@@ -401,6 +420,11 @@ fn session_key(id: u64, key: &mut Vec<u8>) {
 fn outcome_key(inst: Instance, key: &mut Vec<u8>) {
     key.push(OUTCOME);
     key.extend_from_slice(&inst.to_be_bytes());
+}
+
+fn voided_key(place: CommandPlace, key: &mut Vec<u8>) {
+    key.push(VOIDED);
+    key.extend_from_slice(&place.emit());
 }
 
 fn replies_key(id: u64, page: u16, key: &mut Vec<u8>) {

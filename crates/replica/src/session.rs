@@ -24,7 +24,7 @@ use crate::changes::{Change, Changes, Commit, Journal};
 use crate::identity::Identity;
 use crate::outcome::{Executed, Outcome};
 use crate::parts::{self, Part, Parts};
-use crate::protocol::{ReplyAddress, SessionOp, Status};
+use crate::protocol::{CommandPlace, ReplyAddress, SessionOp, Status};
 use crate::record::{
     Head, Page, Position, Recorded, Records, Stored, StoredPart, damaged, other_format,
 };
@@ -52,6 +52,13 @@ pub(crate) struct At {
 }
 
 impl At {
+    pub fn place(self) -> CommandPlace {
+        CommandPlace {
+            inst: self.inst,
+            index: self.index,
+        }
+    }
+
     /// The id of a session that is opened here: unique, since no instance is executed twice.
     fn session_id(self) -> u64 {
         (self.inst + 1) << 16 | u64::from(self.index)
@@ -620,6 +627,12 @@ impl Sessions {
         Some(begun)
     }
 
+    /// Where the command lies that was given to the application behind so many others whose answers weren't taken.
+    pub fn begun_at(&self, before: usize) -> Option<CommandPlace> {
+        let mut given = self.begun.iter().filter(|begun| !begun.is_passed);
+        given.nth(before).map(|begun| begun.at.place())
+    }
+
     /// How many commands were begun, or passed behind others, that aren't recorded.
     pub fn begun(&self) -> usize {
         self.begun.len()
@@ -821,6 +834,8 @@ impl Sessions {
     pub fn operation(&mut self, at: At, client: u64, command: &[u8], replies: &mut Replies) {
         match SessionOp::parse(command) {
             None => self.answer(client, 0, Status::Malformed, replies),
+            // They are about the log, and no session's. [X-DIED] [X-VOID]
+            Some(SessionOp::Died { .. } | SessionOp::Void { .. }) => {}
             Some(SessionOp::Open {
                 ordered,
                 window,
@@ -1247,6 +1262,8 @@ pub(crate) struct Loaded {
     pub journal: Journal,
     /// Of commands over several partitions, with this partition's place.
     pub outcomes: Vec<(Instance, Outcome)>,
+    /// Commands that took no effect.
+    pub voided: BTreeSet<CommandPlace>,
 }
 
 /// A stored part of a session's command.
@@ -1273,6 +1290,7 @@ pub(crate) struct Loader {
     parts: Vec<LoadedPart>,
     commits: BTreeMap<u16, Vec<u8>>,
     outcomes: Vec<(Instance, Outcome)>,
+    voided: BTreeSet<CommandPlace>,
 }
 
 impl Loader {
@@ -1289,6 +1307,7 @@ impl Loader {
             parts: Vec::new(),
             commits: BTreeMap::new(),
             outcomes: Vec::new(),
+            voided: BTreeSet::new(),
         }
     }
 
@@ -1310,6 +1329,9 @@ impl Loader {
                 self.commits.insert(place, value.to_vec());
             }
             Stored::Outcome(inst, outcome) => self.outcomes.push((inst, outcome)),
+            Stored::Voided(place) => {
+                self.voided.insert(place);
+            }
             Stored::Part(id, at, part) => {
                 let StoredPart {
                     request,
@@ -1362,6 +1384,7 @@ impl Loader {
             sessions: self.sessions,
             journal,
             outcomes: self.outcomes,
+            voided: self.voided,
         })
     }
 

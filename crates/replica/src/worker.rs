@@ -19,6 +19,7 @@
 mod catch_up;
 mod given_up;
 mod replay;
+mod voids;
 
 pub use self::replay::Replayed;
 
@@ -138,9 +139,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     pub fn wanted(&self) -> Wanted {
         let wanted = self.agreement.wanted();
         let is_stopped = self.execution.is_stopped();
+        let state = wanted.checkpoint_at_least;
+        let state = state.max(self.execution.needs_state_behind());
         Wanted {
             incarnation: self.execution.wants_incarnation(),
-            checkpoint_at_least: wanted.checkpoint_at_least.filter(|_| !is_stopped),
+            checkpoint_at_least: state.filter(|_| !is_stopped),
             ..wanted
         }
     }
@@ -400,6 +403,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Executes what the log has, as long as the batch isn't too large. [X-ORDER]
     fn run(&mut self, now: Time) {
         self.rewind();
+        if self.execution.waits_for_void() {
+            let replicas = self.agreement.replicas();
+            self.execution.look_ahead(&self.agreement, &replicas);
+        }
         loop {
             let before = self.next();
             self.execution.run(now, &self.agreement);
@@ -480,6 +487,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             self.flush(now, out)?;
         }
         self.execution.propose_expiry(now, out);
+        self.execution.propose_void(now, out);
         self.execution.begin_checkpoint_if_due(now)?;
         self.send_trim(now, out);
         Ok(())

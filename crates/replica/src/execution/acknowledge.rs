@@ -62,6 +62,9 @@ fn command<'a>(value: &Decided<'a>, index: usize) -> Option<PackedItem<'a>> {
 fn address_in(command: &PackedItem<'_>) -> Option<ReplyAddress> {
     match SessionOp::parse(command.bytes).filter(|_| command.request == 0)? {
         SessionOp::Open { reply_to, .. } | SessionOp::Move { reply_to } => Some(reply_to),
-        SessionOp::Close | SessionOp::Expire { .. } => None,
+        SessionOp::Close
+        | SessionOp::Expire { .. }
+        | SessionOp::Died { .. }
+        | SessionOp::Void { .. } => None,
     }
 }

@@ -17,6 +17,7 @@ impl<A: Application> Execution<A> {
         let deadlines = [
             self.commit_deadline(),
             self.read_deadline(),
+            self.void_deadline(),
             self.checkpoint_deadline(epoch).filter(|_| !self.installing),
             (self.sessions.len() > 0).then_some(self.expire_due),
         ];

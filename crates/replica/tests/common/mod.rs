@@ -156,6 +156,8 @@ pub struct Platter {
     pub fail_commits: bool,
     pub fail_checkpoints: bool,
     pub fail_execute: bool,
+    /// Commands of which the program dies, by their numbers.
+    pub dies_of: Option<Arc<dyn Fn(u64) -> bool + Send + Sync>>,
     /// Whether commands over several partitions are executed.
     pub spans: bool,
     /// Whether it can't take back what it has executed.
@@ -192,6 +194,8 @@ pub struct Durable {
     pub disk: Disk,
     pub tally: Tally,
     begun: Vec<Vec<u8>>,
+    /// Behind how many that were begun the command lies of which it has died.
+    died_of: Option<usize>,
     taken: Arc<Mutex<Option<Image>>>,
 }
 
@@ -201,6 +205,7 @@ impl Durable {
             disk: disk.clone(),
             tally: disk.committed().tally,
             begun: Vec::new(),
+            died_of: None,
             taken: Arc::default(),
         }
     }
@@ -210,6 +215,14 @@ impl Application for Durable {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         if self.disk.with(|d| d.fail_execute) {
             return Err(Error("the test forbids to execute".into()));
+        }
+        let number = u64::from_be_bytes(command[..8].try_into().unwrap());
+        if self
+            .disk
+            .with(|d| d.dies_of.as_ref().is_some_and(|dies| dies(number)))
+        {
+            self.died_of = Some(0);
+            return Err(Error(format!("the program died of {number:#x}")));
         }
         assert_eq!(self.begun.len(), 0);
         replica::StateMachine::execute(&mut self.tally, command, reply);
@@ -232,6 +245,10 @@ impl Application for Durable {
             take(&reply);
         }
         Ok(())
+    }
+
+    fn died_of(&self) -> Option<usize> {
+        self.died_of
     }
 
     fn is_read(&self, command: &[u8]) -> bool {

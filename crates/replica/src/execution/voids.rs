@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The agreed way past a command of which programs die.
+//!
+//! ```text
+//!  dies twice --> noted on disk, the process ends --> starts, waits at the command's instance, looks at the log ahead
+//!                                                         |
+//!       DIED of this replica, through the log  <----------+--> another replica has passed it: its state is fetched
+//!       DIED of all replicas there, or an operator's order --> the command takes no effect, and is answered so
+//! ```
+//!
+//! A note is a promise: whoever has one never executes the command, whatever happens later. So once all replicas have
+//! promised, none of them has executed it and none will, and each of them may pass it without effect as soon as it knows:
+//! those that don't know yet get there by themselves, or by its state. While one of them is silent it may have executed the
+//! command and answered its client; then nothing is void unless an operator orders it. [X-DIED] [X-VOID]
+//!
+//! An order needs no place in the log, whose window may be full by then. It is said there afterwards, so that a replica that
+//! has executed the command gets to know that it did so alone.
+
+use super::Execution;
+use crate::agreement::Log;
+use crate::application::{Application, Error};
+use crate::protocol::{CommandPlace, SessionOp};
+use crate::record::Records;
+use crate::session::{At, Found};
+use paxos::wire::value;
+use paxos::{Flags, Header, Instance, MsgType, NodeId, Outbox, Time, To};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a proposal waits for its place in the log before it leaves again.
+const PROPOSE_INTERVAL: Time = 300_000_000;
+/// So many commands that took no effect are remembered with the state.
+const REMEMBERED: usize = 64;
+
+/// What a replica that waits in front of a command shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deadly {
+    /// Where the command lies.
+    pub place: CommandPlace,
+    /// Which command it is, as the application calls it.
+    pub command: String,
+    /// Replicas that have promised never to execute it.
+    pub promised: Vec<NodeId>,
+}
+
+#[derive(Default)]
+struct Promise {
+    /// Who has promised, as far as the log ahead says so.
+    by: BTreeSet<NodeId>,
+    /// Whether it takes no effect: an operator has ordered it, here or elsewhere, or all have promised.
+    is_void: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Voids {
+    promises: BTreeMap<CommandPlace, Promise>,
+    /// Of which others have died in the instance in front of which this replica waits.
+    asked: BTreeSet<CommandPlace>,
+    /// What an operator has ordered here, until it is said in the log.
+    ordered: BTreeSet<CommandPlace>,
+    /// Up to where the log was looked at.
+    looked: Instance,
+    /// When proposals leave again.
+    due: Time,
+    /// Of this program a command is the end.
+    died: Option<CommandPlace>,
+    /// The last ones that took no effect: a part of the state.
+    passed: BTreeSet<CommandPlace>,
+    /// Records that the next commit stores and deletes.
+    unsaved: Vec<CommandPlace>,
+    forgotten: Vec<CommandPlace>,
+    /// Commands of which a replica has said in its turn that it died, the last ones.
+    reported: BTreeSet<CommandPlace>,
+    /// A command that takes no effect elsewhere was executed here.
+    contradicted: Option<CommandPlace>,
+}
+
+impl Voids {
+    pub fn new(passed: BTreeSet<CommandPlace>) -> Voids {
+        Voids {
+            passed,
+            ..Voids::default()
+        }
+    }
+
+    /// The state has become another one.
+    pub fn replace(&mut self, passed: BTreeSet<CommandPlace>) {
+        self.passed = passed;
+        self.unsaved.clear();
+        self.forgotten.clear();
+    }
+
+    /// The first command of an instance that may neither be executed nor passed.
+    fn waits_at(&self, inst: Instance) -> Option<(CommandPlace, &Promise)> {
+        let from = CommandPlace { inst, index: 0 };
+        let to = CommandPlace {
+            inst,
+            index: u16::MAX,
+        };
+        let mut here = self.promises.range(from..=to);
+        here.find(|(_, promise)| !promise.is_void)
+            .map(|(place, promise)| (*place, promise))
+    }
+
+    fn is_void(&self, place: CommandPlace) -> bool {
+        let promise = self.promises.get(&place);
+        promise.is_some_and(|promise| promise.is_void)
+    }
+
+    /// A command was passed without effect.
+    fn pass(&mut self, place: CommandPlace) {
+        self.promises.remove(&place);
+        if self.passed.insert(place) {
+            self.unsaved.push(place);
+        }
+        if self.passed.len() > REMEMBERED {
+            self.forgotten.extend(self.passed.pop_first());
+        }
+    }
+
+    /// An operation that says something about a command, wherever it lies in the log ahead of `next`.
+    fn look_at(&mut self, next: Instance, operation: &[u8], inst: Instance) {
+        match SessionOp::parse(operation) {
+            Some(SessionOp::Died { place, node }) if place.inst < inst => {
+                match self.promises.get_mut(&place) {
+                    Some(promise) => {
+                        promise.by.insert(node);
+                    }
+                    None if place.inst == next => {
+                        self.asked.insert(place);
+                    }
+                    None => {}
+                }
+            }
+            Some(SessionOp::Void { place }) if place.inst < inst => {
+                if let Some(promise) = self.promises.get_mut(&place) {
+                    promise.is_void = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The same in its turn, where everything before it is passed. What took no effect elsewhere and isn't remembered as
+    /// such was executed here; only what a replica has died of counts, so that nobody else's word raises an alarm.
+    fn meet(&mut self, operation: &[u8], inst: Instance) {
+        match SessionOp::parse(operation) {
+            Some(SessionOp::Died { place, .. }) if place.inst < inst => {
+                self.reported.insert(place);
+                if self.reported.len() > REMEMBERED {
+                    self.reported.pop_first();
+                }
+            }
+            Some(SessionOp::Void { place }) if place.inst < inst => {
+                self.ordered.remove(&place);
+                let is_old = self.passed.len() == REMEMBERED
+                    && self.passed.first().is_some_and(|first| place < *first);
+                let is_known = self.passed.contains(&place) || is_old;
+                if !is_known && self.reported.contains(&place) {
+                    self.contradicted.get_or_insert(place);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts what has changed since the last commit.
+    pub fn save(&mut self, records: &mut Records) {
+        self.unsaved.drain(..).for_each(|at| records.put_voided(at));
+        let forgotten = self.forgotten.drain(..);
+        forgotten.for_each(|at| records.delete_voided(at));
+    }
+}
+
+impl<A: Application> Execution<A> {
+    // ---- A program that has died
+
+    /// Notes of which command the program has died, if it was one.
+    pub(super) fn note_death(&mut self, result: &Result<(), Error>, at: Option<At>) {
+        if result.is_ok() {
+            return;
+        }
+        if let Some(before) = self.app.died_of() {
+            let begun = self.sessions.begun_at(before);
+            self.voids.died = begun.or(at.map(At::place));
+        }
+    }
+
+    /// On which command the program has died, so that nothing goes on here. It has to be noted on disk, and
+    /// [promised](Execution::promise) at the next start.
+    pub fn died(&self) -> Option<CommandPlace> {
+        self.voids.died
+    }
+
+    /// This command is never executed here: that is on disk, as is whether an operator has ordered that it takes no effect.
+    /// If it was passed, what was ordered is still to be said. [X-DIED]
+    pub fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
+        if place.inst < self.next {
+            let said = is_ordered.then_some(place);
+            self.voids.ordered.extend(said);
+            return;
+        }
+        self.voids.promises.entry(place).or_default().is_void |= is_ordered;
+        self.voids.asked.remove(&place);
+        if is_ordered {
+            self.voids.ordered.insert(place);
+        }
+        // What the log says of it may lie where it was looked at before.
+        self.voids.looked = 0;
+        self.voids.due = 0;
+    }
+
+    // ---- Waiting in front of it
+
+    /// Whether execution waits in front of a command. [X-DIED]
+    #[inline]
+    pub fn waits_for_void(&self) -> bool {
+        !self.voids.promises.is_empty() && self.voids.waits_at(self.next).is_some()
+    }
+
+    /// Looks at the part of the log ahead that stays as it is, and judges what it says if these are all replicas. [X-VOID]
+    pub fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
+        let from = self.voids.looked.max(self.next + 1);
+        for inst in from..log.stable() {
+            let Some(value) = log.entry(inst) else {
+                break;
+            };
+            self.voids.looked = inst + 1;
+            if value.flags.has(Flags::NOOP) || value.is_copy() {
+                continue;
+            }
+            if !value.flags.has(Flags::PACKED) {
+                if value.request == 0 {
+                    self.voids.look_at(self.next, value.value, inst);
+                }
+            } else if value::packed_is_valid(value.value) {
+                let items = value::packed_items(value.value).flatten();
+                for item in items.filter(|item| item.request == 0) {
+                    self.voids.look_at(self.next, item.bytes, inst);
+                }
+            }
+        }
+        for promise in self.voids.promises.values_mut() {
+            let all = replicas.iter().all(|node| promise.by.contains(node));
+            promise.is_void |= all && !replicas.is_empty();
+        }
+    }
+
+    /// Another command in the instance in front of which this replica waits, of which others have died. Nobody may pass the
+    /// instance by executing one of them, so each replica promises all: the node notes it, and says so. [X-DIED]
+    pub fn asked_promise(&self) -> Option<CommandPlace> {
+        let asked = self.voids.asked.first().copied();
+        asked.filter(|place| place.inst == self.next && self.waits_for_void())
+    }
+
+    /// Where another replica's state stands that gets this one past the command.
+    pub fn needs_state_behind(&self) -> Option<Instance> {
+        let place = self.waits_at()?;
+        (!self.installing).then_some(place.inst + 1)
+    }
+
+    /// When [`Execution::propose_void`] is next due.
+    pub(super) fn void_deadline(&self) -> Option<Time> {
+        let has_to_say = self.waits_for_void() || !self.voids.ordered.is_empty();
+        has_to_say.then_some(self.voids.due)
+    }
+
+    /// Says through the log that this replica's program has died of the commands in front of which it waits, until it finds
+    /// that there; and what an operator has ordered. [X-DIED] [X-VOID]
+    pub fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
+        let is_due = self.void_deadline().is_some_and(|due| due <= now);
+        if !is_due || self.installing || self.is_stopped() {
+            return;
+        }
+        self.voids.due = now.saturating_add(PROPOSE_INTERVAL);
+        let node = self.settings.deployment.node;
+        let promises = self.voids.promises.iter();
+        let unsaid = promises.filter(|(at, promise)| {
+            at.inst == self.next && !promise.is_void && !promise.by.contains(&node)
+        });
+        let died = unsaid.map(|(&place, _)| SessionOp::Died { place, node });
+        let ordered = self.voids.ordered.iter();
+        let void = ordered.map(|&place| SessionOp::Void { place });
+        for op in died.chain(void) {
+            let op = op.to_bytes();
+            let header = Header {
+                client: node.into(),
+                value_len: op.len() as u16,
+                ..self.settings.header(MsgType::Request)
+            };
+            out.send(To::Leader, &header, &op);
+        }
+    }
+
+    // ---- Passing it
+
+    /// Whether a command takes no effect.
+    #[inline]
+    pub(super) fn is_void(&self, at: At) -> bool {
+        !self.voids.promises.is_empty() && self.voids.is_void(at.place())
+    }
+
+    /// Answers a command that takes no effect; it counts as executed, so that no repetition of it is. [X-VOID]
+    pub(super) fn pass_void(
+        &mut self,
+        at: At,
+        (client, number): (u64, u64),
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let (app, replies) = (&self.app, &mut self.replies);
+        let mut void = Found(|reply: &mut Vec<u8>| {
+            app.answer_void(reply);
+            Ok(())
+        });
+        self.sessions
+            .command(at, (client, number), bytes, replies, &mut void)?;
+        self.voids.pass(at.place());
+        Ok(())
+    }
+
+    /// An operation comes in its turn.
+    pub(super) fn meet_operation(&mut self, at: At, operation: &[u8]) {
+        self.voids.meet(operation, at.inst);
+    }
+
+    // ---- What is shown
+
+    /// Where the command lies in front of which this replica waits.
+    pub fn waits_at(&self) -> Option<CommandPlace> {
+        if self.voids.promises.is_empty() {
+            return None;
+        }
+        self.voids.waits_at(self.next).map(|(place, _)| place)
+    }
+
+    /// The same, with what is known of it.
+    pub fn deadly(&self, log: &impl Log) -> Option<Deadly> {
+        let (place, promise) = self.voids.waits_at(self.next)?;
+        let command = log.entry(place.inst).map(|value| {
+            let packed = value.flags.has(Flags::PACKED);
+            let nth = || {
+                value::packed_items(value.value)
+                    .flatten()
+                    .nth(place.index.into())
+            };
+            let bytes = match packed {
+                true => nth().map_or(&[][..], |item| item.bytes),
+                false => value.value,
+            };
+            self.app.describe(bytes)
+        });
+        Some(Deadly {
+            place,
+            command: command.unwrap_or_default(),
+            promised: promise.by.iter().copied().collect(),
+        })
+    }
+
+    /// The last commands that took no effect.
+    pub fn voided(&self) -> impl Iterator<Item = CommandPlace> + '_ {
+        self.voids.passed.iter().copied()
+    }
+
+    /// A command that was executed here and takes no effect elsewhere.
+    pub fn contradicted(&self) -> Option<CommandPlace> {
+        self.voids.contradicted
+    }
+}
