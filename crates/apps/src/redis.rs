@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use replica::application::{RecordVisitor, Take};
+use replica::application::{RecordVisitor, Take, VOID};
 use replica::storage::{private_directory, sync_directory_of};
 use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
 
@@ -190,6 +190,18 @@ impl Application for Redis {
         Ok(())
     }
 
+    fn died_of(&self) -> Option<usize> {
+        lock(&self.state).died_of()
+    }
+
+    fn answer_void(&self, reply: &mut Vec<u8>) {
+        resp::put_error(reply, &String::from_utf8_lossy(VOID));
+    }
+
+    fn describe(&self, command: &[u8]) -> String {
+        about_command(command)
+    }
+
     fn is_read(&self, command: &[u8]) -> bool {
         command::is_query(command)
     }
@@ -274,6 +286,29 @@ impl Application for Redis {
 
     fn digest(&mut self) -> Result<[u8; 32], Error> {
         lock(&self.state).digest()
+    }
+}
+
+/// How much of a word an operator is shown.
+const SHOWN: usize = 40;
+
+/// Names a command, and its first argument, for operators.
+fn about_command(command: &[u8]) -> String {
+    let words = |args: &[&[u8]]| -> String {
+        let shown = args.iter().take(2);
+        let shown = shown.map(|word| word[..word.len().min(SHOWN)].escape_ascii().to_string());
+        let more = if args.len() > 2 { " ..." } else { "" };
+        shown.collect::<Vec<_>>().join(" ") + more
+    };
+    match Command::parse(command) {
+        Ok(Command::Call { args, .. } | Command::Query { args, .. }) => words(&args),
+        Ok(Command::Exec { commands, .. }) => {
+            let all: Vec<String> = commands.iter().map(|args| words(args)).collect();
+            let shown: String = all.join("; ").chars().take(4 * SHOWN).collect();
+            format!("EXEC of {} commands: {shown}", all.len())
+        }
+        Ok(Command::Watch { .. }) => "WATCH".into(),
+        Err(_) => format!("a command of {} bytes", command.len()),
     }
 }
 

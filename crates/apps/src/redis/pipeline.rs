@@ -105,9 +105,18 @@ pub(super) struct Pipeline {
     /// Answers that nobody has taken, and where each of them ends.
     answers: Vec<u8>,
     ends: Vec<usize>,
+    /// Whether what is in flight is given to the server one by one, to find the one of which it dies.
+    is_alone: bool,
+    /// Whether the first one in flight was given to it then.
+    is_put: bool,
 }
 
 impl Pipeline {
+    /// How many commands are answered, and nobody has taken their answers.
+    pub fn answered(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Whether something is in flight that may change anything.
     pub fn changes(&self) -> bool {
         !self.flying.iter().all(Flying::only_reads)
@@ -237,7 +246,10 @@ impl Replicated {
     /// The same while answers are taken.
     pub(super) fn fly_behind(&mut self, given: Given, then: Then) -> Result<(), Dead> {
         self.pipeline.bytes += given.requests.len();
-        let put = self.server.put(&given);
+        let put = match self.pipeline.is_alone {
+            true => Ok(false),
+            false => self.server.put(&given),
+        };
         self.pipeline.push(Flying::Given {
             given,
             then,
@@ -247,7 +259,8 @@ impl Replicated {
     }
 
     /// Waits until nothing is in flight. A server that dies is replaced by another one, which gets all that this one hasn't
-    /// answered once more; if that one dies without a further answer, something in flight is the reason.
+    /// answered once more; if that one dies without a further answer, something in flight is the reason. The next ones get
+    /// that one by one: two that die of the same command, alone, tell which it is. [X-DIED]
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         if self.pipeline.flying.is_empty() {
             return Ok(());
@@ -256,17 +269,25 @@ impl Replicated {
         while let Err(e) = self.land() {
             let landed = Some(self.pipeline.landed);
             if landed == landed_at_death {
-                return Err(self.lost(&e));
+                if self.pipeline.is_alone {
+                    self.died_of = Some(self.pipeline.answered());
+                    return Err(self.lost(&e));
+                }
+                self.pipeline.is_alone = true;
+                landed_at_death = None;
+            } else {
+                landed_at_death = landed;
             }
-            landed_at_death = landed;
             self.revive()?;
         }
+        self.pipeline.is_alone = false;
         self.bound_kept()
     }
 
     /// Takes the answers to what is in flight. What is answered is kept, in the order of the log.
     fn land(&mut self) -> Result<(), Dead> {
         loop {
+            self.put_first()?;
             // What SPOP has chosen on the way is put behind the rest.
             self.server.send()?;
             let pipeline = &mut self.pipeline;
@@ -291,6 +312,19 @@ impl Replicated {
         }
     }
 
+    /// Gives the first one in flight to the server, where that gets them one by one.
+    fn put_first(&mut self) -> Result<(), Dead> {
+        let pipeline = &mut self.pipeline;
+        if !pipeline.is_alone || pipeline.is_put {
+            return Ok(());
+        }
+        if let Some(Flying::Given { given, greets, .. }) = pipeline.flying.front_mut() {
+            *greets = self.server.put(given)?;
+            pipeline.is_put = true;
+        }
+        Ok(())
+    }
+
     /// The first one in flight is answered: from this place on, if it was given to the server.
     fn land_first(&mut self, start: usize) -> Result<(), Dead> {
         let pipeline = &mut self.pipeline;
@@ -304,6 +338,7 @@ impl Replicated {
             Some(Flying::Waits(_)) | None => unreachable!("nothing is left waiting"),
         };
         pipeline.landed += 1;
+        pipeline.is_put = false;
         pipeline.bytes -= given.requests.len();
         match then {
             Then::Read => pipeline.ends.push(pipeline.answers.len()),
@@ -329,6 +364,10 @@ impl Replicated {
 
     /// Gives another server what the one before hasn't answered.
     pub(super) fn fly_again(&mut self) -> Result<(), Dead> {
+        self.pipeline.is_put = false;
+        if self.pipeline.is_alone {
+            return Ok(());
+        }
         for flying in &mut self.pipeline.flying {
             if let Flying::Given { given, greets, .. } = flying {
                 *greets = self.server.put(given)?;

@@ -68,6 +68,8 @@ pub(super) struct Replicated {
     pub(super) writes_all: bool,
     pub(super) kept: Kept,
     pub(super) pipeline: Pipeline,
+    /// If the server has died of a command for good: behind how many that was begun whose answers nobody has taken.
+    pub(super) died_of: Option<usize>,
     pub(super) saving: Saving,
     /// What Lua had in memory when the server was started.
     pub(super) held_at_start: u64,
@@ -99,6 +101,7 @@ impl Replicated {
             writes_all: false,
             kept: Kept::default(),
             pipeline: Pipeline::default(),
+            died_of: None,
             saving: Saving::default(),
             held_at_start: 0,
             is_committed: true,
@@ -151,6 +154,11 @@ impl Replicated {
             self.server.ask(&[b"SCRIPT", b"LOAD", &script])?;
         }
         Ok(())
+    }
+
+    /// Behind how many that were begun, and whose answers nobody has taken, the command lies of which servers die.
+    pub fn died_of(&self) -> Option<usize> {
+        self.died_of
     }
 
     pub fn process(&self) -> u32 {
@@ -421,6 +429,8 @@ impl Replicated {
             }
             let why = self.why_undone().map_err(|e| self.lost(&e))?;
             if is_last && why.is_none() {
+                // Nothing else was in flight.
+                self.died_of = Some(self.pipeline.answered());
                 return Err(self.lost(&e));
             }
             self.revive()?;
