@@ -512,6 +512,11 @@ fn message(input: &mut Input<'_>) -> Message {
             },
             1 => Message::Stop,
             2 => Message::DigestRequest { group },
+            3 if input.small() > 128 => Message::Skip {
+                group,
+                pid: u16::from(input.small() % 3),
+                instance: input.number(),
+            },
             3 => Message::Stopping { node: 1 },
             4 if input.small() > 128 => Message::ExecutionStopped {
                 group,

@@ -93,7 +93,7 @@ impl Envelope {
     /// somebody outside may be anywhere, and where an old or forged message would do harm. [E-CHALLENGE]
     pub fn needs_challenge(&self, sender: Sender) -> bool {
         let harmful = match &self.message {
-            Message::Stop | Message::DigestRequest { .. } => true,
+            Message::Stop | Message::Skip { .. } | Message::DigestRequest { .. } => true,
             Message::Failover {
                 accept_data_loss, ..
             } => *accept_data_loss,
@@ -152,6 +152,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::Failover { .. }
         | Message::StatusRequest { .. }
         | Message::DigestRequest { .. }
+        | Message::Skip { .. }
         | Message::Stop => true,
     }
 }

@@ -530,6 +530,16 @@ pub enum Message {
         /// By partition.
         partitions: Vec<(Instance, String)>,
     },
+    /// Command line → replica that waits in front of a command of which its program has died: it is to take no effect,
+    /// though a silent replica may have executed it. Repeated until its effect shows. [X-VOID]
+    Skip {
+        /// The group.
+        group: GroupId,
+        /// The partition.
+        pid: PartitionId,
+        /// In which instance the command lies.
+        instance: Instance,
+    },
     /// Command line → any node: store what you have and end.
     Stop,
     /// Node → command line: stored; ending.

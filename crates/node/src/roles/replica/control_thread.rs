@@ -183,6 +183,15 @@ impl Controlled for ReplicaControl<'_> {
                 self.stop_execution(epoch);
             }
             Message::DigestRequest { group } if group == self.group.id => self.digests.ask(from),
+            Message::Skip {
+                group,
+                pid,
+                instance,
+            } if group == self.group.id => {
+                if let Some(worker) = self.workers.get(usize::from(pid)) {
+                    worker.give(Job::Skip(instance));
+                }
+            }
             _ => {}
         }
         Ok(())

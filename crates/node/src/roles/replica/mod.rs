@@ -23,6 +23,7 @@ mod memory;
 mod orders;
 mod outbox;
 mod partition;
+mod promises;
 mod reached;
 mod relaying;
 mod standing;

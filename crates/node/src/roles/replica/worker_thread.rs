@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use control::View;
 use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
+use replica::protocol::CommandPlace;
 use replica::{Application, AskedReads, SiblingMessage, Worker};
 use serde_json::{Value, json};
-use tracing::{Span, error_span};
+use tracing::{Span, error_span, warn};
 
 use super::Services;
 use super::control_thread::Ask;
@@ -24,6 +25,7 @@ use super::mailbox::{Mailbox, Siblings};
 use super::orders::{Order, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
+use super::promises::{self, Noticed, Promises};
 use super::reached::Reached;
 use super::standing::Standing;
 use super::waker::Wake;
@@ -62,6 +64,8 @@ pub enum Job {
     Read(AskedReads),
     /// For those who read the replica's state, hand it out, or install another one's.
     Order(Order),
+    /// The command in front of which this partition waits takes no effect, says an operator.
+    Skip(Instance),
     /// The digest of the contents; takes as long as reading all of them.
     Digest(Box<dyn FnOnce(Instance, String) + Send>),
     /// A status document.
@@ -174,6 +178,9 @@ pub(super) struct WorkerThread<G> {
     reported: Option<Instant>,
     /// Whether it was said that a state is needed.
     asked_state: bool,
+    promises: Promises,
+    /// What was logged about commands of which programs die.
+    noticed: Noticed,
 }
 
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
@@ -193,11 +200,14 @@ pub fn open_worker<G: Followed>(
     let directory = partition.directory()?;
     let open = || {
         let application = (services.open_application)(partition.pid, &directory)?;
-        let worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
+        let mut worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
         let mut reached = Reached::new(&directory);
         reached.check(worker.next())?;
         // Opening has made it durable, and TRIM and siblings count on it from now on.
         reached.note(worker.next())?;
+        for promise in Promises::new(&directory).read(worker.next())? {
+            worker.promise(0, promise.place, promise.is_ordered);
+        }
         Ok(worker)
     };
     open().map_err(|e| partition.failed(e))
@@ -266,6 +276,8 @@ impl<G: Followed> WorkerThread<G> {
             asked_epoch: None,
             reported: None,
             asked_state: false,
+            promises: Promises::new(&partition.directory()?),
+            noticed: Noticed::default(),
         })
     }
 
@@ -274,7 +286,11 @@ impl<G: Followed> WorkerThread<G> {
         &self.span
     }
 
+    /// It goes on no more. A command of which the program has died is noted first. [X-DIED]
     pub fn tell_failure(&self) {
+        if let Some(place) = self.worker.died() {
+            self.promises.note_death(place);
+        }
         self.link.ask(Ask::Failed);
     }
 
@@ -343,6 +359,10 @@ impl<G: Followed> WorkerThread<G> {
         self.take_jobs()?;
         self.follow_checkpoint(now)?;
         self.answer_waiting();
+        if let Some(place) = self.worker.asked_promise() {
+            self.promise(place, false)?;
+        }
+        self.noticed.tell(&self.worker);
         self.tick(now)?;
         self.store()?;
         // Votes must come here before the answers to the next questions of a repair do.
@@ -593,6 +613,16 @@ impl<G: Followed> WorkerThread<G> {
                     stopped.map_err(|e| fatal(self.pid, e))?;
                     self.finish(now)?;
                 }
+                Job::Skip(inst) => match promises::ordered(&self.worker, inst) {
+                    Ok(place) => {
+                        warn!(
+                            instance = inst,
+                            "an operator orders that this command takes no effect"
+                        );
+                        self.promise(place, true)?;
+                    }
+                    Err(why) => warn!(instance = inst, "the order to skip is refused: {why}"),
+                },
                 Job::Order(order) => self.obey(order)?,
                 Job::Digest(answer) => {
                     let (next, digest) = self.worker.digest().map_err(|e| fatal(self.pid, e))?;
@@ -648,6 +678,15 @@ impl<G: Followed> WorkerThread<G> {
         self.asked_state = needs;
     }
 
+    /// Notes durably that a command is never executed here, before anything goes on. [X-DIED]
+    fn promise(&mut self, place: CommandPlace, is_ordered: bool) -> Result<(), Error> {
+        let noted = self.promises.note(place, is_ordered);
+        noted.map_err(|e| self.fatal(e))?;
+        let now = self.now();
+        self.worker.promise(now, place, is_ordered);
+        self.finish(now)
+    }
+
     pub fn tell_local_sessions(&self) {
         (self.services.on_local_sessions)(self.pid, self.worker.local_sessions().collect());
     }
@@ -659,6 +698,7 @@ impl<G: Followed> WorkerThread<G> {
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
+        let warning = promises::warning(&self.worker).or(warning);
         let counters = &self.outbox.links.counters;
         let counters = counters.with_dropped(&self.plane.dropped());
         let mut document = json!({
@@ -686,6 +726,8 @@ impl<G: Followed> WorkerThread<G> {
             "sends_dropped": sends.dropped,
             "dropped": counters.dropped_to_json(),
             "warning": warning,
+            "deadly": promises::deadly_to_json(&self.worker),
+            "voided": promises::voided_to_json(&self.worker),
         });
         if let Some((protocol, shown)) = self.worker.agreement().shown_alone() {
             document[protocol] = shown;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands of which this replica's program has died, beside a partition's store: it never executes them, whatever
+//! happens later. Other replicas count on that, so it is on disk before anybody is told. [X-DIED]
+
+use std::path::{Path, PathBuf};
+
+use paxos::Instance;
+use replica::protocol::CommandPlace;
+use replica::storage::{CheckpointFile, Storage};
+use replica::{Agreement, Application, MOVE_AWAY, Worker};
+use serde_json::{Value, json};
+use tracing::{error, warn};
+
+/// The file's first bytes: what it is, and of which format.
+const MAGIC: &[u8; 8] = b"WPXDIED\x01";
+
+/// One of them, and whether an operator has ordered that it takes no effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promise {
+    pub place: CommandPlace,
+    pub is_ordered: bool,
+}
+
+const LEN: usize = CommandPlace::LEN + 1;
+
+/// See the module.
+pub struct Promises {
+    path: PathBuf,
+}
+
+impl Promises {
+    /// Of the partition in `directory`.
+    pub fn new(directory: &Path) -> Promises {
+        Promises {
+            path: directory.join("died"),
+        }
+    }
+
+    /// Those that aren't below `next`, as what is below was passed; and what was ordered.
+    pub fn read(&self, next: Instance) -> Result<Vec<Promise>, replica::Error> {
+        let mut all = self.load()?;
+        all.retain(|promise| promise.is_ordered || promise.place.inst >= next);
+        Ok(all)
+    }
+
+    /// Notes one durably.
+    pub fn note(&self, place: CommandPlace, is_ordered: bool) -> Result<(), replica::Error> {
+        let mut all = self.load()?;
+        match all.iter_mut().find(|promise| promise.place == place) {
+            Some(known) if known.is_ordered || !is_ordered => return Ok(()),
+            Some(known) => known.is_ordered = true,
+            None => all.push(Promise { place, is_ordered }),
+        }
+        self.write(&all)
+    }
+
+    /// The same of a process that ends. If it can't be noted, the next one dies of it again.
+    pub fn note_death(&self, place: CommandPlace) {
+        let CommandPlace { inst, index } = place;
+        match self.note(place, false) {
+            Ok(()) => error!(
+                instance = inst,
+                index,
+                "the program has died of this command twice; this replica never executes it, and says so when it starts again"
+            ),
+            Err(e) => error!("can't note of which command the program has died: {e}"),
+        }
+    }
+
+    fn write(&self, all: &[Promise]) -> Result<(), replica::Error> {
+        let mut bytes = MAGIC.to_vec();
+        for promise in all {
+            bytes.extend_from_slice(&promise.place.emit());
+            bytes.push(promise.is_ordered.into());
+        }
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        let written = CheckpointFile::new(&self.path).replace(&bytes);
+        written.map_err(|e| replica::Error(e.to_string()))
+    }
+
+    fn load(&self) -> Result<Vec<Promise>, replica::Error> {
+        let bytes = CheckpointFile::new(&self.path).load();
+        let Some(bytes) = bytes.map_err(|e| replica::Error(e.to_string()))? else {
+            return Ok(Vec::new());
+        };
+        parse(&bytes).ok_or_else(|| {
+            let path = self.path.display();
+            replica::Error(format!(
+                "{path} is damaged, so this replica can't tell which commands it has promised never to execute: {MOVE_AWAY}"
+            ))
+        })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<Promise>> {
+    let (noted, sum) = bytes.split_last_chunk()?;
+    if crc32fast::hash(noted) != u32::from_be_bytes(*sum) {
+        return None;
+    }
+    let one = |bytes: &[u8]| {
+        let bytes: &[u8; LEN] = bytes.try_into().ok()?;
+        let (is_ordered, place) = bytes.split_last()?;
+        Some(Promise {
+            place: CommandPlace::parse(place.try_into().ok()?),
+            is_ordered: *is_ordered == 1,
+        })
+    };
+    noted.strip_prefix(MAGIC)?.chunks(LEN).map(one).collect()
+}
+
+/// What was logged of a partition, so that it is logged once.
+#[derive(Default)]
+pub struct Noticed {
+    waits_at: Option<CommandPlace>,
+    voided: Option<CommandPlace>,
+    contradicted: Option<CommandPlace>,
+}
+
+impl Noticed {
+    /// Logs what has changed.
+    pub fn tell<A: Application, G: Agreement>(&mut self, worker: &Worker<A, G>) {
+        let waits_at = worker.waits_at();
+        if waits_at != self.waits_at {
+            if let Some(deadly) = worker.deadly().filter(|_| waits_at.is_some()) {
+                let CommandPlace { inst, index } = deadly.place;
+                warn!(
+                    instance = inst,
+                    index,
+                    command = deadly.command,
+                    "waits in front of a command of which the program has died, until another replica's state comes that \
+                     has passed it, or all replicas have died of it"
+                );
+            }
+            self.waits_at = waits_at;
+        }
+        let voided = worker.voided().last();
+        if voided != self.voided {
+            if let Some(CommandPlace { inst, index }) = voided {
+                warn!(
+                    instance = inst,
+                    index, "a command of which programs die takes no effect"
+                );
+            }
+            self.voided = voided;
+        }
+        let contradicted = worker.contradicted();
+        if let Some(place) = contradicted.filter(|_| contradicted != self.contradicted) {
+            error!("{}", contradiction(place));
+        }
+        self.contradicted = contradicted;
+    }
+}
+
+/// Where the command lies that an operator orders to take no effect, or why it can't be that one.
+pub fn ordered<A: Application, G: Agreement>(
+    worker: &Worker<A, G>,
+    inst: Instance,
+) -> Result<CommandPlace, String> {
+    match worker.waits_at() {
+        Some(place) if place.inst == inst => Ok(place),
+        Some(place) => Err(format!("this replica waits in front of {}", place.inst)),
+        None => Err("this replica waits in front of no command".into()),
+    }
+}
+
+fn contradiction(place: CommandPlace) -> String {
+    let CommandPlace { inst, index } = place;
+    format!(
+        "command {index} of instance {inst} was executed here, and takes no effect at other replicas by an operator's order: \
+         this replica's state differs; {MOVE_AWAY}"
+    )
+}
+
+/// For `status`: what an operator has to know first.
+pub fn warning<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Option<String> {
+    if let Some(place) = worker.contradicted() {
+        return Some(contradiction(place));
+    }
+    let deadly = worker.deadly()?;
+    let CommandPlace { inst, index } = deadly.place;
+    Some(format!(
+        "waits in front of command {index} of instance {inst} ({}), of which its program has died, as have those of \
+         replicas {:?}; it goes on once it has the state of a replica that has passed it, or all replicas have died of it; \
+         if one is gone for good, see `wirepaxos skip --help`",
+        deadly.command, deadly.promised,
+    ))
+}
+
+/// For `status`: the command in front of which the partition waits.
+pub fn deadly_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Value {
+    worker.deadly().map_or(Value::Null, |deadly| {
+        json!({
+            "instance": deadly.place.inst,
+            "index": deadly.place.index,
+            "command": deadly.command,
+            "died": deadly.promised,
+        })
+    })
+}
+
+/// For `status`: the last commands that took no effect.
+pub fn voided_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Value {
+    let place = |at: CommandPlace| json!({ "instance": at.inst, "index": at.index });
+    worker.voided().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_dir::TestDir;
+
+    /// [X-DIED]
+    #[test]
+    fn promises_are_there_until_they_are_passed_and_damage_is_noticed() {
+        let dir = TestDir::new();
+        let promises = Promises::new(dir.path());
+        let of = |(inst, index, is_ordered)| Promise {
+            place: CommandPlace { inst, index },
+            is_ordered,
+        };
+        let all = [(7, 0, false), (7, 3, true), (900, 1, false)].map(of);
+        assert_eq!(promises.read(0).unwrap(), []);
+        for Promise { place, is_ordered } in all {
+            promises.note(place, false).unwrap();
+            promises.note(place, is_ordered).unwrap();
+            promises.note(place, false).unwrap();
+        }
+        assert_eq!(promises.read(7).unwrap(), all);
+        assert_eq!(promises.read(8).unwrap(), all[1..]);
+        let path = dir.path().join("died");
+        let whole = std::fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, bytes).unwrap();
+            assert!(promises.read(0).is_err(), "bit {bit}");
+        }
+    }
+}
