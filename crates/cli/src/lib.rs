@@ -25,6 +25,7 @@ mod recover;
 mod run_node;
 #[cfg(feature = "laboratory")]
 mod simulate;
+mod skip;
 mod status;
 mod stop;
 mod switch;
@@ -75,6 +76,8 @@ enum Command {
     ForgetLog(forget_log::Options),
     /// Find out what an instance decided, or close it with a no-op
     Recover(recover::Options),
+    /// Pass a command of which replicas' programs die, while one of the replicas is gone
+    Skip(skip::Options),
     /// The cluster's secret, and keys of clients
     #[command(subcommand)]
     Keys(keys::Command),
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Failover(options) => failover::run(&options),
         Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),
+        Command::Skip(options) => skip::run(&options),
         Command::Keys(command) => keys::run(&command),
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),

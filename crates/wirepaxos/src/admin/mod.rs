@@ -21,8 +21,10 @@
 
 mod digests;
 mod failover;
+mod skip;
 mod status;
 
 pub use digests::{Digests, digests};
 pub use failover::change_leader;
+pub use skip::{Skipped, skip};
 pub use status::{ask, ask_all, leader, leading_replica};

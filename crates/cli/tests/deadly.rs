@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Real Redis servers that die of one command: it has no effect, or that which it has at a replica that survives it.
+//! [X-DIED] [X-VOID]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{PROGRAM, TestCluster, eventually, json, shape};
+use local_cluster::processes::Processes;
+use local_cluster::resp::{Connection, Reply};
+
+/// A server that reads this ends.
+const DEADLY: &str = "deadly-7f3a";
+const TOKEN: &str = "c0ffee5eed5eed02";
+
+const LIBRARY: &str = r#"
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t read(int fd, void *bytes, size_t count) {
+    ssize_t len = syscall(SYS_read, fd, bytes, count);
+    if (len > 0 && memmem(bytes, len, "deadly-7f3a", 11))
+        _exit(1);
+    return len;
+}
+"#;
+
+/// A cluster whose servers die, but for those of replicas that `survives` names. Whoever ends is started again.
+struct Deadly {
+    cluster: TestCluster,
+    /// Isn't started again.
+    silent: Option<&'static str>,
+}
+
+fn redis_server() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let dirs: Vec<_> = std::env::split_paths(&path).collect();
+    let names = ["redis-server", "redis-check-rdb"];
+    let mut files = names
+        .iter()
+        .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
+    files.find(|file| file.is_file())
+}
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+impl Deadly {
+    fn start(survives: &str) -> Option<Deadly> {
+        let Some(server) = redis_server() else {
+            println!(
+                "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
+            );
+            return None;
+        };
+        let mut cluster = TestCluster::create(&shape("redis"));
+        let dir = cluster.local.directory().join("deadly");
+        fs::create_dir_all(dir.join("real")).unwrap();
+        let real = dir.join("real/redis-server");
+        symlink(server, &real).unwrap();
+        let (source, library) = (dir.join("deadly.c"), dir.join("deadly.so"));
+        fs::write(&source, LIBRARY).unwrap();
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(compiled.unwrap().success());
+        let (real, library, path) = (real.display(), library.display(), dir.display());
+        script(
+            &dir.join("redis-server"),
+            &format!(
+                "#!/bin/sh\ncase \"$*\" in *{survives}*) exec {real} \"$@\";; esac\n\
+                 LD_PRELOAD=\"$LD_PRELOAD:{library}\" exec {real} \"$@\"\n"
+            ),
+        );
+        let program = dir.join("wirepaxos");
+        script(
+            &program,
+            &format!("#!/bin/sh\nPATH={path}:$PATH exec {PROGRAM} \"$@\"\n"),
+        );
+        cluster.processes = Processes::new(program);
+        cluster.start_all();
+        Some(Deadly {
+            cluster,
+            silent: None,
+        })
+    }
+
+    /// Starts who has ended.
+    fn tend(&mut self) {
+        for (name, _) in self.cluster.processes.reap() {
+            if Some(&name[..]) != self.silent {
+                self.cluster.start_node(&name);
+            }
+        }
+    }
+
+    /// One attempt of a command that has a name, so that it counts once, however often it is sent.
+    fn attempt(&mut self, replica: usize, number: u64, words: &[&str]) -> Option<Reply> {
+        self.tend();
+        let address = self.cluster.local.redis[replica];
+        let mut connection = Connection::open(address, Duration::from_millis(1_000)).ok()?;
+        let name = format!("once:{TOKEN}:{number}");
+        connection
+            .call(&[b"CLIENT", b"SETNAME", name.as_bytes()])
+            .ok()?;
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let answer = connection.call(&words).ok()?;
+        let is_final = !matches!(&answer, Reply::Error(text) if !text.starts_with("DIED"));
+        is_final.then_some(answer)
+    }
+
+    fn call(&mut self, number: u64, words: &[&str]) -> Reply {
+        let mut replica = 0;
+        eventually("an answer", || {
+            replica += 1;
+            self.attempt(replica % 2, number, words)
+        })
+    }
+
+    fn partition(&self, replica: &str) -> serde_json::Value {
+        self.cluster.status(replica)["partitions"][0].clone()
+    }
+
+    /// All replicas live, and have the same contents.
+    fn assert_all_agree(&mut self) {
+        self.silent = None;
+        eventually("all replicas serve", || {
+            self.tend();
+            let mut replicas = ["replica-1", "replica-2", "replica-3"].into_iter();
+            let waits = |name| self.partition(name)["deadly"]["instance"].is_u64();
+            let serves = |name| self.partition(name)["next"].is_u64() && !waits(name);
+            replicas.all(serves).then_some(())
+        });
+        self.cluster.assert_replicas_agree(3);
+    }
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".into())
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(Some(text.as_bytes().to_vec()))
+}
+
+#[track_caller]
+fn assert_died(answer: &Reply) {
+    assert!(
+        matches!(answer, Reply::Error(text) if text.starts_with("DIED ")),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_command_of_which_all_servers_die_has_no_effect_and_its_client_is_told() {
+    let Some(mut deadly) = Deadly::start("nobody") else {
+        return;
+    };
+    assert_eq!(deadly.call(1, &["SET", "a", "1"]), ok());
+    assert_died(&deadly.call(2, &["SET", "a", DEADLY]));
+    assert_died(&deadly.call(2, &["SET", "a", DEADLY]));
+    assert_eq!(deadly.call(4, &["APPEND", "a", "2"]), Reply::Int(2));
+    // What isn't given to a server among others.
+    let eval = "return redis.call('SET', KEYS[1], ARGV[1])";
+    assert_died(&deadly.call(5, &["EVAL", eval, "1", "a", DEADLY]));
+    assert_eq!(deadly.cluster.call(0, &["GET", "a"]), bulk("12"));
+    deadly.assert_all_agree();
+    for replica in ["replica-1", "replica-2", "replica-3"] {
+        let voided = deadly.partition(replica)["voided"].clone();
+        assert_eq!(voided.as_array().map(Vec::len), Some(2), "{voided}");
+    }
+}
+
+#[test]
+fn a_command_that_one_server_survives_takes_effect_at_all() {
+    let Some(mut deadly) = Deadly::start("replica-3") else {
+        return;
+    };
+    assert_eq!(deadly.call(1, &["SET", "a", "1"]), ok());
+    assert_eq!(deadly.call(2, &["SET", "a", DEADLY]), ok());
+    deadly.assert_all_agree();
+    assert_eq!(deadly.cluster.call(0, &["GET", "a"]), bulk(DEADLY));
+    let voided = deadly.partition("replica-1")["voided"].clone();
+    assert_eq!(voided.as_array().map(Vec::len), Some(0), "{voided}");
+}
+
+#[test]
+fn while_a_replica_is_silent_only_an_operator_skips_it() {
+    let Some(mut deadly) = Deadly::start("nobody") else {
+        return;
+    };
+    assert_eq!(deadly.call(1, &["SET", "a", "1"]), ok());
+    deadly.silent = Some("replica-3");
+    deadly.cluster.processes.kill("replica-3");
+    let instance = eventually("both wait in front of it", || {
+        assert_eq!(deadly.attempt(0, 2, &["SET", "a", DEADLY]), None);
+        let waits = ["replica-1", "replica-2"].map(|name| deadly.partition(name)["deadly"].clone());
+        let said = |deadly: &serde_json::Value| deadly["died"].as_array().map(Vec::len) == Some(2);
+        waits.iter().all(said).then(|| waits[0].clone())
+    });
+    assert_eq!(instance["command"], "SET a ...", "{instance}");
+    let warning = deadly.partition("replica-1")["warning"].to_string();
+    assert!(warning.contains("wirepaxos skip"), "{warning}");
+    let at = instance["instance"].as_u64().unwrap();
+    let skip = |at: u64| {
+        let at = at.to_string();
+        let arguments = ["--group", "1", "--instance", &at, "--json"];
+        deadly.cluster.run("skip", &arguments)
+    };
+    let refused = skip(at + 1);
+    let why = common::text(&refused.stderr);
+    assert!(
+        why.contains("no replica of group 1 waits in front"),
+        "{why}"
+    );
+    let skipped = json(&skip(at));
+    assert_eq!(skipped["silent"][0], "replica-3", "{skipped}");
+    assert_died(&deadly.call(2, &["SET", "a", DEADLY]));
+    assert_eq!(deadly.cluster.call(0, &["GET", "a"]), bulk("1"));
+    deadly.silent = None;
+    deadly.cluster.start_node("replica-3");
+    deadly.assert_all_agree();
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An operator's order that a command takes no effect of which programs die.
+
+use std::time::{Duration, Instant};
+
+use client::ControlClient;
+use control::Message;
+use node::ClusterFile;
+use paxos::{GroupId, Instance, PartitionId};
+use serde_json::Value;
+
+use super::status::ask_all;
+use crate::Error;
+
+/// How long its effect is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+const ASK_INTERVAL: Duration = Duration::from_millis(300);
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Skipped {
+    /// Which command it was, as the application calls it.
+    pub command: String,
+    /// Names of the replicas that were told.
+    pub told: Vec<String>,
+    /// Names of the replicas that were silent when the order was given.
+    pub silent: Vec<String>,
+}
+
+/// Orders that the command takes no effect in front of which replicas wait, in this instance of the group's partition, and
+/// waits until they have passed it. A replica that is silent may have executed it and answered its client: the order counts
+/// nevertheless, so that replica's state differs from then on.
+///
+/// # Errors
+/// [`Error::Denied`] if no replica waits there, or if one has passed it: the others fetch its state.
+/// [`Error::TimedOut`] if the order isn't carried out in time.
+pub fn skip(
+    cluster: &ClusterFile,
+    group: GroupId,
+    pid: PartitionId,
+    instance: Instance,
+) -> Result<Skipped, Error> {
+    let answers = ask_all(cluster)?;
+    let mut skipped = Skipped {
+        command: String::new(),
+        told: Vec::new(),
+        silent: Vec::new(),
+    };
+    let mut tell = Vec::new();
+    for replica in cluster.replicas(group) {
+        let partition = answers.get(&replica.name).map(|a| partition(a, pid));
+        let Some(partition) = partition.filter(|p| p.is_object()) else {
+            skipped.silent.push(replica.name.clone());
+            continue;
+        };
+        let next = partition["next"].as_u64().unwrap_or(0);
+        if next > instance {
+            return Err(Error::Denied(format!(
+                "{} has passed instance {instance}: the other replicas fetch its state, and nothing is to be skipped",
+                replica.name
+            )));
+        }
+        if let Some(command) = waits_at(partition, instance) {
+            skipped.command = command.to_owned();
+            skipped.told.push(replica.name.clone());
+            tell.push(replica.control);
+        }
+    }
+    if tell.is_empty() {
+        return Err(Error::Denied(format!(
+            "no replica of group {group} waits in front of instance {instance} of partition {pid}: `wirepaxos status --json` \
+             shows as `deadly` where one does"
+        )));
+    }
+    let mut socket = ControlClient::new(cluster)?;
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let order = Message::Skip {
+            group,
+            pid,
+            instance,
+        };
+        tell.iter().for_each(|&to| socket.send(to, &order));
+        // An answer may be a challenge, which is met here.
+        let until = Instant::now() + ASK_INTERVAL;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            let _ = socket.receive(left);
+        }
+        let answers = ask_all(cluster)?;
+        let passed = |name: &String| {
+            let next = answers
+                .get(name)
+                .map(|a| partition(a, pid)["next"].as_u64());
+            next.flatten().is_some_and(|next| next > instance)
+        };
+        if skipped.told.iter().all(passed) {
+            return Ok(skipped);
+        }
+    }
+    Err(Error::TimedOut(format!(
+        "the replicas still wait in front of instance {instance}, which they were told to skip"
+    )))
+}
+
+fn partition(answer: &Value, pid: PartitionId) -> &Value {
+    let partitions = answer["partitions"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let own = partitions
+        .iter()
+        .find(|p| p["pid"].as_u64() == Some(pid.into()));
+    own.unwrap_or(&Value::Null)
+}
+
+fn waits_at(partition: &Value, instance: Instance) -> Option<&str> {
+    let deadly = &partition["deadly"];
+    let is_there = deadly["instance"].as_u64() == Some(instance);
+    deadly["command"].as_str().filter(|_| is_there)
+}
