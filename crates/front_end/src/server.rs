@@ -3,7 +3,7 @@
 //! and the data plane.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -650,14 +650,11 @@ impl<P: Plane> Server<P> {
                 all.into_iter().filter(is_it).map(line).collect()
             }
             Listed::These(ids) => {
-                // Each is shown once: a request may have hundreds of thousands of them.
-                let mut shown = HashSet::new();
-                let ids = ids.iter().filter(|id| shown.insert(**id));
                 let by_id = |id: &u64| {
                     let at = all.binary_search_by_key(id, |connection| connection.client.id);
                     at.ok().map(|at| line(all[at]))
                 };
-                ids.filter_map(by_id).collect()
+                ids.iter().filter_map(by_id).collect()
             }
         }
     }
