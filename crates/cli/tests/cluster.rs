@@ -637,7 +637,7 @@ fn a_replica_catches_up_with_what_goes_on() {
     cluster.processes.kill("replica-3");
     let set = |connection: &mut Connection, from: u32, count: u32| {
         for n in from..from + count {
-            let key = format!("key:{}", n % 5_000);
+            let key = format!("key:{}", n % 10_000);
             connection.push(&[b"SET", key.as_bytes(), format!("{n:0900}").as_bytes()]);
         }
         connection.flush().unwrap();
@@ -646,7 +646,7 @@ fn a_replica_catches_up_with_what_goes_on() {
         }
     };
     let mut connection = cluster.connect(0);
-    (0..5).for_each(|turn| set(&mut connection, turn * 1_000, 1_000));
+    (0..10).for_each(|turn| set(&mut connection, turn * 1_000, 1_000));
     let goes_on = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let _ends = Lowers(&goes_on);
@@ -673,7 +673,7 @@ fn a_replica_catches_up_with_what_goes_on() {
             let status = cluster.status("replica-3");
             let partition = &status["partitions"][0];
             let up = status["catch_up"].is_null() && partition["catching_up"].is_null();
-            (up && partition["next"].as_u64()? > 5_000).then_some(())
+            (up && partition["next"].as_u64()? > 10_000).then_some(())
         });
         goes_on.store(false, Ordering::Relaxed);
         assert!(
