@@ -30,29 +30,16 @@ pub fn odd(text: &str) -> Result<usize, String> {
     )
 }
 
-/// Draws a number that no other cluster has.
-pub fn draw_number() -> Result<u32, Error> {
-    let [a, b, c, d, ..] = random()?;
-    Ok(u32::from_be_bytes([a, b, c, d]).max(1))
-}
-
 /// Draws a password that nobody can guess.
 pub fn draw_password() -> Result<String, Error> {
-    let digits = random()?.map(|byte| format!("{byte:02x}"));
-    Ok(digits.concat())
-}
-
-fn random() -> Result<[u8; 16], Error> {
-    let mut bytes = [0; 16];
-    for half in bytes.chunks_mut(8) {
-        half.copy_from_slice(&node::random_nonce()?.to_be_bytes());
-    }
-    Ok(bytes)
+    let [first, second] = [node::random_nonce()?, node::random_nonce()?];
+    Ok(format!("{first:016x}{second:016x}"))
 }
 
 /// A signed cluster without nodes, whose one group executes `application`.
 pub fn draft(data: &str, application: ApplicationKind) -> Result<Draft, Error> {
-    let mut draft = Draft::new(draw_number()?, data, GroupDraft::new(0, application));
+    let number = (node::random_nonce()? as u32).max(1);
+    let mut draft = Draft::new(number, data, GroupDraft::new(0, application));
     draft.auth = Some(Auth::SipHash);
     Ok(draft)
 }

@@ -349,30 +349,16 @@ fn read_all(
 #[cfg(test)]
 mod tests {
     use replica::storage::CheckpointFile;
-    use replica::{Agreement, Application, InMemory, NoPaxos, StateMachine, Worker};
-    use std::io::{Read, Write};
+    use replica::{Agreement, Application, InMemory, NoPaxos, Worker};
 
     use super::super::logged::ReplicaLog;
+    use super::super::tests::Nothing;
     use super::*;
     use crate::cluster_file::parse;
     use crate::test_dir::TestDir;
 
     /// What a start finds in its directory.
     type Opened = (Worker<Box<dyn Application>, NoPaxos>, ReplicaLog);
-
-    struct Nothing;
-
-    impl StateMachine for Nothing {
-        fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
-
-        fn save(&self, _: &mut dyn Write) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn load(_: &mut dyn Read) -> io::Result<Nothing> {
-            Ok(Nothing)
-        }
-    }
 
     /// The example's cluster with NOPaxos, and with durable replicas.
     fn cluster(directory: &TestDir) -> ClusterFile {

@@ -23,7 +23,7 @@ use crate::test_dir::TestDir;
 use crate::transfer::incoming::{Head, Incoming};
 
 /// Has no state.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl StateMachine for Nothing {
     fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
