@@ -83,6 +83,8 @@ pub(crate) struct Group {
     in_force_since: Time,
     /// Since when the leader in force has been asked in vain to take its round.
     ordered: Option<Time>,
+    /// Since when it has stamped below what acceptors have trimmed.
+    below_trim: Option<Time>,
     /// Why no epoch can be issued although one is needed.
     blocked: Option<String>,
     /// What the store complained about last.
@@ -146,6 +148,7 @@ impl Group {
             programmed: 0,
             in_force_since: now,
             ordered: None,
+            below_trim: None,
             blocked: None,
             store_trouble: None,
             needed_since: None,

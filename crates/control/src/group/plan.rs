@@ -236,6 +236,10 @@ impl Group {
             let reason = format!("{role} {leader} doesn't take its round");
             return need(reason, None, Some(leader));
         }
+        if self.stamps_below_trim(now, &last) {
+            let reason = format!("leader {leader} stamps below what acceptors have trimmed");
+            return need(reason, Some(leader), None);
+        }
         if let Some(reason) = self.replica_trouble(&last) {
             return need(reason, Some(leader), None);
         }
@@ -284,6 +288,27 @@ impl Group {
         self.ordered = (alive && !taken).then(|| self.ordered.unwrap_or(now));
         let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
         self.ordered.is_some_and(|since| now - since > patience)
+    }
+
+    /// Returns whether the leader has been below the trim point of f+1 acceptors for as long as suspicion takes. No acceptor votes
+    /// there, so nothing is decided: that is so where acceptors and replicas were restored, and the store of epochs is older.
+    fn stamps_below_trim(&mut self, now: Time, last: &EpochRecord) -> bool {
+        let is_below = self.programmed == last.epoch
+            && (0..self.settings.partitions).any(|pid| self.is_below_trim(pid, last));
+        self.below_trim = is_below.then(|| self.below_trim.unwrap_or(now));
+        let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
+        self.below_trim.is_some_and(|since| now - since > patience)
+    }
+
+    fn is_below_trim(&self, pid: PartitionId, last: &EpochRecord) -> bool {
+        let leader = self.suspicion.get(Probe::Leader, last.leader.0);
+        let Some(at) = leader.and_then(|leader| leader.partitions[usize::from(pid)]) else {
+            return false;
+        };
+        let above = self
+            .shown(Probe::Acceptor, pid)
+            .filter(|acceptor| acceptor.trim > at.inst);
+        above.count() > usize::from(last.f)
     }
 
     /// What the next epoch would change in the configuration in force, besides the leader.

@@ -115,6 +115,37 @@ fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
     assert!(world.run_until(400, |w| w.is_served() && w.epoch() == 2));
 }
 
+/// Acceptors and replicas were restored from copies, and the store of epochs wasn't. [E-NEED]
+#[test]
+fn a_leader_that_stamps_below_what_is_trimmed_gets_a_new_epoch() {
+    let mut world = World::started();
+    let behind = world.net.leaders[&LEADERS[0]].next(1);
+    for node in &REPLICAS[..2] {
+        let replica = world.replicas.get_mut(node).unwrap();
+        (replica.next, replica.trim) = (40, 40);
+    }
+    for (node, pid) in ACCEPTORS.iter().flat_map(|node| [(*node, 0), (*node, 1)]) {
+        world.trim_at(node, 1, pid, 40);
+    }
+    assert!(world.run_until(2_000, |w| w.is_served() && w.epoch() == 2));
+    assert_eq!(world.leader(), LEADERS[0]);
+    let next = world.net.leaders[&LEADERS[0]].next(1);
+    assert!(behind < 40 && next >= 40, "{behind} {next}");
+    world.run(2_000);
+    assert_eq!(world.epoch(), 2);
+}
+
+/// What one acceptor shows, and what leaders show for a moment, means nothing. [E-NEED]
+#[test]
+fn a_leader_below_one_acceptors_trim_point_stays() {
+    let mut world = World::started();
+    let replica = world.replicas.get_mut(&REPLICAS[0]).unwrap();
+    (replica.next, replica.trim) = (40, 40);
+    world.trim_at(ACCEPTORS[0], 1, 1, 40);
+    world.run(2_000);
+    assert_eq!(world.epoch(), 1);
+}
+
 /// [E-SUSPECT]
 #[test]
 fn a_few_lost_probes_make_no_suspect() {
