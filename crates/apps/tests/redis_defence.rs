@@ -169,3 +169,54 @@ fn a_read_may_be_passed_between_commands_that_were_begun() {
         .unwrap();
     assert_eq!(answers, [b":1\r\n", b":2\r\n"]);
 }
+
+/// Whoever gets the error knows that the effect is there, and the next command gets its own answer.
+#[test]
+fn an_answer_that_is_too_large_is_an_error_everywhere() {
+    if !is_installed() {
+        return;
+    }
+    /// Of a value of 1 MiB, two more than fit.
+    const TIMES: usize = 65;
+    let dir = TempDir::new("redis-large-answers");
+    let mut app = Redis::open(&dir.0).unwrap();
+    let value = vec![b'v'; 1 << 20];
+    let set: [&[u8]; 3] = [b"SET", b"big", &value];
+    assert_eq!(text(&execute(&mut app, &call_at(NOON, &set))), "+OK\r\n");
+    let too_many: Vec<&[u8]> = [&[&b"MGET"[..]][..], &[&b"big"[..]; TIMES]].concat();
+    let fits = &too_many[..TIMES - 1];
+    let count: Vec<&[u8]> = vec![b"INCR", b"n"];
+    let script: Vec<&[u8]> = vec![
+        b"EVAL",
+        b"redis.call('INCR', 'n') local all = {} for i = 1, 65 do all[i] = redis.call('GET', KEYS[1]) end return all",
+        b"1",
+        b"big",
+    ];
+    let large = [
+        call_at(NOON, &too_many),
+        encoded(&Command::Query {
+            resp3: true,
+            args: too_many.clone(),
+        }),
+        transaction(&[count.clone(), too_many.clone()]),
+        transaction(&[
+            count,
+            fits.to_vec(),
+            vec![b"SPOP", b"nothing"],
+            fits.to_vec(),
+        ]),
+        call_at(NOON, &script),
+    ];
+    for command in &large {
+        app.begin(command).unwrap();
+        app.begin(&call("ECHO behind")).unwrap();
+        let mut answers = Vec::new();
+        app.answers(&mut |answer| answers.push(text(answer)))
+            .unwrap();
+        assert!(answers[0].starts_with("-LIMIT the answer has more than 64 MiB"));
+        assert_eq!(answers[1..], ["$6\r\nbehind\r\n"]);
+    }
+    expect(&mut app, "GET n", "$1\r\n3\r\n");
+    let whole = execute(&mut app, &call_at(NOON, fits));
+    assert!(whole.len() > 63 << 20 && whole.starts_with(b"*63\r\n"));
+}

@@ -16,7 +16,7 @@ use replica::application::Take;
 use super::catalogue::Spec;
 use super::command::{Command, Stamp};
 use super::kept::Given;
-use super::resp::put_request;
+use super::resp::{MOST_ANSWER, put_request};
 use super::rules;
 use super::server::{Dead, User};
 use super::spop::Pop;
@@ -78,6 +78,14 @@ impl Flying {
 }
 
 impl Then {
+    /// Returns how many bytes the server may answer: a client's answer is bounded, the members of a set that stay here aren't.
+    fn most(&self) -> usize {
+        match self {
+            Then::Choose(_) => usize::MAX,
+            _ => MOST_ANSWER,
+        }
+    }
+
     /// Whether the server can have answered so, where the replica depends on it.
     fn check(&self, answer: &[u8]) -> Result<(), Dead> {
         let is_sound = match self {
@@ -301,7 +309,9 @@ impl Replicated {
                 greets,
             } = flying
             {
-                let received = self.server.receive(given, *greets, &mut pipeline.answers);
+                let received =
+                    self.server
+                        .receive(given, *greets, then.most(), &mut pipeline.answers);
                 let received = received.and_then(|()| then.check(&pipeline.answers[start..]));
                 if received.is_err() {
                     pipeline.answers.truncate(start);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a Redis server answers: where an answer ends, and what it holds. Both versions of the protocol.
 
-use crate::kv::put_integer;
+use crate::kv::{MAX_REPLY_LEN, put_integer};
+
+/// The most bytes of the answer to one command, or to one transaction or script.
+pub(super) const MOST_ANSWER: usize = MAX_REPLY_LEN;
 
 /// Values that lie in one another, at most: the deepest answer of a server is COMMAND's.
 const MAX_DEPTH: u32 = 32;
@@ -65,6 +68,13 @@ impl End {
             self.missing = self.missing - 1 + inner;
         }
         Ok(Some(self.at))
+    }
+
+    /// Forgets the values that have ended: so many bytes of the beginning aren't looked at again, and the next call doesn't get them.
+    pub fn pass(&mut self) -> usize {
+        let ended = std::mem::take(&mut self.at);
+        self.seen = self.seen.saturating_sub(ended);
+        ended
     }
 
     /// Returns the first line of the value in hand, if it is whole. It goes on where the last call has stopped, as a line
@@ -221,6 +231,21 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends the error that a client gets in the place of an answer of more than [`MOST_ANSWER`] bytes. All replicas make the same
+/// answer, so they find the same.
+pub(super) fn put_too_large(out: &mut Vec<u8>) {
+    let text = "LIMIT the answer has more than 64 MiB, which is fixed: ask for less at once; what the command changes is changed";
+    put_error(out, text);
+}
+
+/// Replaces an answer that begins at `start` and is too large.
+pub(super) fn bound(out: &mut Vec<u8>, start: usize) {
+    if out.len() - start > MOST_ANSWER {
+        out.truncate(start);
+        put_too_large(out);
+    }
+}
+
 /// Appends an array of numbers.
 pub(super) fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     put_number(out, b'*', numbers.len());
@@ -273,6 +298,24 @@ mod tests {
         assert_eq!(end.find(&line), Ok(Some(line.len())));
         let looked_at = end.looked_at;
         assert!(looked_at <= line.len() + 2 * pieces, "{looked_at} bytes");
+    }
+
+    #[test]
+    fn the_end_is_found_also_where_the_values_before_it_are_thrown_away() {
+        for answer in ANSWERS {
+            let with_more = [answer, b"+OK\r\n"].concat();
+            let (mut end, mut thrown_away) = (End::default(), 0);
+            for arrived in 0..answer.len() {
+                assert_eq!(end.find(&with_more[thrown_away..arrived]), Ok(None));
+                thrown_away += end.pass();
+            }
+            let left = answer.len() - thrown_away;
+            assert_eq!(
+                end.find(&with_more[thrown_away..]),
+                Ok(Some(left)),
+                "{answer:?}"
+            );
+        }
     }
 
     #[test]

@@ -4,12 +4,9 @@
 //! It listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by itself. Its clock
 //! and its dice are those of the preloaded library (`programs/preload`).
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsRawFd;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,13 +15,12 @@ use std::time::Duration;
 use replica::{Error, MOVE_AWAY};
 
 use super::catalogue::Catalogue;
+use super::connection::Connection;
 use super::kept::Given;
-use super::resp::{End, Value, put_request};
+use super::preload::{self, START_MS, ShownClock};
+use super::resp::{MOST_ANSWER, Value, put_request, put_too_large};
 use super::scripts;
 
-/// The library, as `build.rs` has made it.
-const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
-const PRELOAD_FILE: &str = "preload.so";
 const LOG_FILE: &str = "server.log";
 
 /// Programs that are Redis, and as what each is to be called: Debian's redis-tools has the server under another name.
@@ -48,19 +44,6 @@ const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The clock's file as the library reads it: the numbers that are written here, and behind them the library's own.
-const WRITTEN_WORDS: usize = 5;
-const OVER_AT: u64 = 40;
-const FULL_AT: u64 = 48;
-const HELD_AT: u64 = 56;
-const REFUSED_AT: u64 = 64;
-const REFUSAL_AT: u64 = 72;
-const REFUSAL_BYTES: usize = 184;
-const CLOCK_BYTES: u64 = REFUSAL_AT + REFUSAL_BYTES as u64;
-/// How far a server's own clock moves with 100,000 instructions of a script, or 500 commands in it. The library sees to it.
-const STEP_US: u64 = 1_000;
-/// What a server takes for the time while it reads its contents. With 0 it would crash after 2 MB.
-const START_MS: u64 = 1;
 /// After so many milliseconds, of such steps, a script has taken too long: 200 million instructions, or a million commands.
 const SCRIPT_MS: &str = "2000";
 
@@ -69,7 +52,6 @@ const MAX_STRING: &str = "64mb";
 
 /// Shown to an operator when a server ends: so much of its log.
 const LOG_SHOWN: usize = 600;
-const READ_BYTES: usize = 64 << 10;
 /// Commands whose answers are awaited together, where the answers don't matter.
 const REPLAYED_AT_ONCE: usize = 64;
 /// So much that was put leaves at once: the server works on it meanwhile.
@@ -117,7 +99,7 @@ pub(super) struct Server {
     ear: Connection,
     /// Whether all messages of before were taken.
     listens: bool,
-    clock: Clock,
+    clock: ShownClock,
     /// Files of this start.
     files: [PathBuf; 2],
 }
@@ -143,8 +125,8 @@ impl Server {
                 dir.display()
             ))
         };
-        let preload = write_preload(dir).map_err(|e| failed("write the library", e))?;
-        let clock_file = Clock::create(&clock).map_err(|e| failed("write the clock", e))?;
+        let preload = preload::write(dir).map_err(|e| failed("write the library", e))?;
+        let clock_file = ShownClock::create(&clock).map_err(|e| failed("write the clock", e))?;
         let clock_path = fs::canonicalize(&clock).map_err(|e| failed("find the clock", e))?;
         let preload = fs::canonicalize(&preload).map_err(|e| failed("find the library", e))?;
         let (program, name) = find_program()?;
@@ -326,25 +308,22 @@ impl Server {
 
     /// Whether the server has ended since scripts took too many steps.
     pub fn is_over(&self) -> Result<bool, Dead> {
-        self.clock.is_run_at(OVER_AT)
+        self.clock.is_over()
     }
 
     /// Whether it has ended since scripts took too much memory.
     pub fn is_full(&self) -> Result<bool, Dead> {
-        self.clock.is_run_at(FULL_AT)
+        self.clock.is_full()
     }
 
     /// Why it has ended, if a script was refused something behind what it had changed.
     pub fn refusal(&self) -> Result<Option<String>, Dead> {
-        match self.clock.is_run_at(REFUSED_AT)? {
-            true => self.clock.refusal().map(Some),
-            false => Ok(None),
-        }
+        self.clock.refusal()
     }
 
     /// What Lua has in memory, in bytes.
     pub fn held(&self) -> Result<u64, Dead> {
-        self.clock.word_at(HELD_AT)
+        self.clock.held()
     }
 
     /// Executes what is given, and appends the last answer. Together with what they have, scripts get so many bytes; with 0 as many
@@ -355,7 +334,7 @@ impl Server {
             self.clock.begin_run(given.scripts, room)?;
         }
         self.send()?;
-        self.receive(given, greets, answer)?;
+        self.receive(given, greets, MOST_ANSWER, answer)?;
         self.clock.end_run()
     }
 
@@ -382,7 +361,7 @@ impl Server {
         let mut answer = Vec::new();
         for (given, greets) in put.drain(..) {
             answer.clear();
-            self.receive(given, greets, &mut answer)?;
+            self.receive(given, greets, MOST_ANSWER, &mut answer)?;
         }
         Ok(())
     }
@@ -396,7 +375,7 @@ impl Server {
             self.put_standing(given.standing);
         }
         self.commands.put(&given.requests);
-        if self.commands.out.len() >= SEND_BYTES && given.scripts == 0 {
+        if self.commands.unsent() >= SEND_BYTES && given.scripts == 0 {
             self.send()?;
         }
         Ok(greets)
@@ -407,11 +386,13 @@ impl Server {
         self.commands.send()
     }
 
-    /// Waits for the answers to the next that was put, and appends the last of them.
+    /// Waits for the answers to the next that was put, and appends the last of them, or an error in the place of one that has
+    /// more than `most` bytes.
     pub fn receive(
         &mut self,
         given: &Given,
         greets: bool,
+        most: usize,
         answer: &mut Vec<u8>,
     ) -> Result<(), Dead> {
         if greets {
@@ -420,7 +401,10 @@ impl Server {
         for _ in 1..given.count {
             self.commands.skip()?;
         }
-        self.commands.receive(answer)
+        if !self.commands.receive_at_most(most, answer)? {
+            put_too_large(answer);
+        }
+        Ok(())
     }
 
     fn put_standing(&mut self, standing: Standing) {
@@ -510,8 +494,7 @@ impl Server {
     pub fn queue(&mut self, args: &[&[u8]]) {
         let mut request = Vec::new();
         put_request(&mut request, args);
-        self.control.put(&request);
-        self.control.unanswered += 1;
+        self.control.put_unanswered(&request);
     }
 
     /// Whether a snapshot is being written, and how the last one ended.
@@ -550,105 +533,15 @@ impl Drop for Server {
     }
 }
 
-fn refused(answer: &[u8]) -> io::Error {
+pub(super) fn refused(answer: &[u8]) -> io::Error {
     let text = String::from_utf8_lossy(answer);
     io::Error::other(format!("the Redis server refuses: {}", text.trim()))
-}
-
-/// What a server takes for the time, as the library reads it.
-struct Clock {
-    file: File,
-    ms: u64,
-    /// Runs so far, and whether one is under way.
-    runs: u64,
-    runs_now: bool,
-}
-
-impl Clock {
-    /// It goes by steps: what a server does when it starts is counted, too.
-    fn create(path: &Path) -> io::Result<Clock> {
-        let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).open(path)?;
-        file.set_len(CLOCK_BYTES)?;
-        let clock = Clock {
-            file,
-            ms: START_MS,
-            runs: 0,
-            runs_now: false,
-        };
-        clock.write(STEP_US, 0, 0)?;
-        Ok(clock)
-    }
-
-    fn write(&self, step: u64, run: u64, room: u64) -> io::Result<()> {
-        let us = self.ms * 1_000;
-        let words: [u64; WRITTEN_WORDS] = [us, !us, step, run, room];
-        self.file
-            .write_all_at(&words.map(u64::to_ne_bytes).concat(), 0)
-    }
-
-    fn show(&mut self, ms: u64) -> io::Result<()> {
-        if ms == self.ms {
-            return Ok(());
-        }
-        self.ms = ms;
-        self.write(0, 0, 0)
-    }
-
-    /// So many scripts share what one may take.
-    fn begin_run(&mut self, scripts: u32, room: u64) -> io::Result<()> {
-        self.runs += 1;
-        self.runs_now = true;
-        self.write(STEP_US * u64::from(scripts), self.runs, room)
-    }
-
-    fn end_run(&mut self) -> io::Result<()> {
-        match std::mem::take(&mut self.runs_now) {
-            true => self.write(0, 0, 0),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether the library names the run that is under way.
-    fn is_run_at(&self, at: u64) -> io::Result<bool> {
-        Ok(self.runs_now && self.word_at(at)? == self.runs)
-    }
-
-    fn refusal(&self) -> io::Result<String> {
-        let mut text = [0; REFUSAL_BYTES];
-        self.file.read_exact_at(&mut text, REFUSAL_AT)?;
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(text).into_owned())
-    }
-
-    fn word_at(&self, at: u64) -> io::Result<u64> {
-        let mut word = [0; 8];
-        self.file.read_exact_at(&mut word, at)?;
-        Ok(u64::from_ne_bytes(word))
-    }
 }
 
 /// Another number for each start, also of other processes: a child of a server that was killed may still write its file.
 pub(super) fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-/// It is there already if another server of this directory runs.
-fn write_preload(dir: &Path) -> io::Result<PathBuf> {
-    let path = dir.join(PRELOAD_FILE);
-    let is_executable = |file: fs::Metadata| file.permissions().mode() & 0o100 != 0;
-    if fs::read(&path).is_ok_and(|bytes| bytes == PRELOAD)
-        && fs::metadata(&path).is_ok_and(is_executable)
-    {
-        return Ok(path);
-    }
-    let new = dir.join(format!("preload-{:016x}", nonce()));
-    fs::write(&new, PRELOAD)?;
-    // Servers take no module that can't be executed.
-    fs::set_permissions(&new, Permissions::from_mode(0o700))?;
-    fs::rename(&new, &path)?;
-    Ok(path)
 }
 
 /// The server's program, and as what it is called.
@@ -706,108 +599,4 @@ fn last_words(dir: &Path) -> String {
     let text = texts.concat();
     let shown = &text[text.len().saturating_sub(LOG_SHOWN)..];
     String::from_utf8_lossy(shown).trim().replace('\n', " | ")
-}
-
-/// A connection to a server.
-struct Connection {
-    stream: UnixStream,
-    /// Not sent yet.
-    out: Vec<u8>,
-    /// Received, of which so much is used.
-    input: Vec<u8>,
-    used: usize,
-    /// Requests whose answers only have to be no errors.
-    unanswered: usize,
-    buffer: Box<[u8]>,
-}
-
-impl Connection {
-    /// The name of a socket is short, and directories' names may be long: so it is reached by the directory's descriptor.
-    fn to(dir: &Path, socket: &Path) -> io::Result<Connection> {
-        let dir = File::open(dir)?;
-        let name = socket.file_name().unwrap_or_default();
-        let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
-        Ok(Connection {
-            stream: UnixStream::connect(path)?,
-            out: Vec::new(),
-            input: Vec::new(),
-            used: 0,
-            unanswered: 0,
-            buffer: vec![0; READ_BYTES].into(),
-        })
-    }
-
-    fn put(&mut self, requests: &[u8]) {
-        self.out.extend_from_slice(requests);
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.out)?;
-        self.out.clear();
-        self.out.shrink_to(READ_BYTES);
-        for _ in 0..std::mem::take(&mut self.unanswered) {
-            let mut answer = Vec::new();
-            self.receive(&mut answer)?;
-            if answer.starts_with(b"-") {
-                return Err(refused(&answer));
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the next answer.
-    fn receive(&mut self, answer: &mut Vec<u8>) -> io::Result<()> {
-        let len = self.fill()?;
-        answer.extend_from_slice(&self.input[self.used..self.used + len]);
-        self.use_up(len);
-        Ok(())
-    }
-
-    fn skip(&mut self) -> io::Result<()> {
-        let len = self.fill()?;
-        self.use_up(len);
-        Ok(())
-    }
-
-    /// Reads until there is a whole answer; its length.
-    fn fill(&mut self) -> io::Result<usize> {
-        let mut end = End::default();
-        loop {
-            let found = end.find(&self.input[self.used..]);
-            let malformed =
-                |_| io::Error::new(ErrorKind::InvalidData, "no answer of a Redis server");
-            if let Some(len) = found.map_err(malformed)? {
-                return Ok(len);
-            }
-            match self.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => self.input.extend_from_slice(&self.buffer[..len]),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
-    /// Throws away what has arrived, without waiting for more.
-    fn drop_arrived(&mut self) -> io::Result<()> {
-        self.stream.set_nonblocking(true)?;
-        let arrived = loop {
-            match self.skip() {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
-                Err(e) => break Err(e),
-            }
-        };
-        self.stream.set_nonblocking(false)?;
-        arrived
-    }
-
-    fn use_up(&mut self, len: usize) {
-        self.used += len;
-        if self.used == self.input.len() {
-            self.input.clear();
-            self.input.shrink_to(READ_BYTES);
-            self.used = 0;
-        }
-    }
 }

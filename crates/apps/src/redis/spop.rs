@@ -17,7 +17,7 @@ use replica::Error;
 use super::catalogue::Spec;
 use super::kept::Given;
 use super::pipeline::{Flying, Then};
-use super::resp::{Value, put_error, put_number, put_request};
+use super::resp::{Value, bound, put_error, put_number, put_request};
 use super::server::{Dead, User};
 use super::sets::Members;
 use super::state::Replicated;
@@ -194,6 +194,7 @@ impl Pop {
                     .for_each(|member| put_text(&mut answer, member));
             }
         }
+        bound(&mut answer, 0);
         answer
     }
 }

@@ -6,7 +6,7 @@ use replica::Error;
 use super::catalogue::Spec;
 use super::command::Watched;
 use super::kept::Given;
-use super::resp::{Value, put_error, put_number, put_numbers, put_request};
+use super::resp::{Value, bound, put_error, put_number, put_numbers, put_request};
 use super::rules;
 use super::server::User;
 use super::state::{Replicated, scripts_of, user_of};
@@ -114,6 +114,7 @@ impl Replicated {
         commands: &[Judged<'_>],
         reply: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        let start = reply.len();
         put_number(reply, b'*', commands.len());
         let mut rest = commands;
         while !rest.is_empty() {
@@ -131,6 +132,7 @@ impl Replicated {
                 rest = behind;
             }
         }
+        bound(reply, start);
         Ok(())
     }
 
