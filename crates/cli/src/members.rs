@@ -97,7 +97,10 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     let epochs: Vec<&Value> = entries(&own["epochs"]).collect();
     let last = epochs.last().copied().unwrap_or(&Value::Null);
     let in_force = last["state"] == "active";
-    let configured = cluster.memories(group);
+    let (leaving, configured): (Vec<_>, Vec<_>) = cluster
+        .memories(group)
+        .into_iter()
+        .partition(|node| node.leaving);
     let name = |id: &Value| {
         let node = id.as_u64().and_then(|id| cluster.node_by_id(id as u16));
         node.map_or_else(|| format!("node {id}"), |node| node.name.clone())
@@ -108,6 +111,7 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
         let found = entries(&own["members"]).find(is_it);
         found.filter(|m| m["alive"] == true).map(|m| &m["nonce"])
     };
+    let leaves = |id: &Value| leaving.iter().any(|n| Some(n.id.into()) == id.as_u64());
     let is_configured = |id: &Value| configured.iter().any(|n| Some(n.id.into()) == id.as_u64());
     let mut waits_for = Vec::new();
     let member = |member: &Value| {
@@ -128,7 +132,8 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
             "node": id,
             "nonce": nonce.as_u64().map(|nonce| format!("{nonce:016x}")),
             "since": since.map(|epoch| &epoch["epoch"]),
-            "in_cluster_file": is_configured(id),
+            "in_cluster_file": is_configured(id) || leaves(id),
+            "leaving": leaves(id),
             "answers": memory.map(|memory| memory == nonce),
         })
     };
@@ -148,6 +153,8 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     if !in_force {
         waits_for.push("no epoch is in force".to_owned());
     }
+    let left = leaving.iter().filter(|node| !is_member(node.id));
+    let left = left.map(|node| node.name.as_str());
     // Why it isn't, in the controller's words.
     let warnings = entries(&own["warnings"]).filter_map(Value::as_str);
     let settled = waits_for.is_empty();
@@ -162,6 +169,7 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
         "state": last["state"],
         "f": last["f"],
         "members": members,
+        "left": left.collect::<Value>(),
         "settled": settled,
         "waits_for": waits_for,
     })
@@ -184,6 +192,7 @@ fn lines(group: &Value) -> Vec<String> {
     lines.extend(entries(&group["members"]).map(|m| {
         let state = match (m["in_cluster_file"].as_bool(), m["answers"].as_bool()) {
             (Some(false), _) => ", not in the cluster file",
+            _ if m["leaving"] == true => ", leaving",
             (_, Some(true)) => "",
             (_, Some(false)) => ", LOST ITS MEMORY",
             (_, None) => ", doesn't answer",
@@ -194,6 +203,12 @@ fn lines(group: &Value) -> Vec<String> {
             m["node"],
             text(&m["nonce"]),
             m["since"]
+        )
+    }));
+    lines.extend(entries(&group["left"]).map(|name| {
+        format!(
+            "  {:<14} has left: stop it, and remove it from the cluster file",
+            text(name)
         )
     }));
     let waits = entries(&group["waits_for"]).map(|why| format!("  waits: {}", text(why)));
@@ -259,6 +274,30 @@ mod tests {
                 "  replica-2      node 5, memory 0000000000000032 since session 4",
                 "  replica-3      node 6, memory 000000000000003d since session 5",
             ]
+        );
+    }
+
+    #[test]
+    fn who_leaves_is_shown_until_it_is_no_member_any_more() {
+        let mut cluster = cluster(5);
+        for node in cluster.nodes.iter_mut().filter(|n| [4, 8].contains(&n.id)) {
+            node.leaving = true;
+        }
+        let named = [(4, 40), (5, 50), (6, 60)];
+        let shown = membership(
+            &cluster,
+            &cluster.groups[0],
+            &document("active", &named, &named),
+        );
+        let lines = lines(&shown);
+        assert!(lines[1].ends_with("since session 4, leaving"), "{lines:?}");
+        assert!(
+            lines[4].contains("replica-5      has left: stop it"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[5].contains("replica-1 leaves by another epoch"),
+            "{lines:?}"
         );
     }
 

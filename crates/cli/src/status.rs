@@ -68,6 +68,7 @@ fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests:
                 "name": n.name,
                 "role": n.role.name(),
                 "id": n.id,
+                "leaving": n.leaving,
                 "up": answers.contains_key(&n.name),
                 "status": answers.get(&n.name),
             })
@@ -96,6 +97,10 @@ fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests
             .unwrap_or_default()
             .into_iter();
         let first = lines.next().unwrap_or_default();
+        let first = match node.leaving {
+            true => format!("(leaving) {first}"),
+            false => first,
+        };
         println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
         lines.for_each(|line| println!("{:<31} {line}", ""));
     }

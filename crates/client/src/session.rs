@@ -242,7 +242,9 @@ impl Client {
         let nonce = random_nonce()?;
         let controller = cluster.controller_node().control;
         let retry_after = options.retry_after.as_nanos() as Time;
-        let replicas = cluster.replicas(group).iter().map(|node| node.id).collect();
+        let replicas = cluster.replicas(group).into_iter();
+        let staying = replicas.filter(|node| !node.leaving);
+        let replicas = staying.map(|node| node.id).collect();
         let home = match protocol {
             Protocol::Paxos => options.home,
             // Its leader answers, whoever that is.

@@ -39,7 +39,7 @@ pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use parts::{Assembler, Documents, Progress};
 pub use settings::{GroupSettings, Protocol, Settings};
-pub use state::{Disk, GivenUp, GroupState, LEAP, Refused};
+pub use state::{Disk, GivenUp, GroupState, LEAP, Refused, needed_epochs};
 pub use status::{GroupStatus, Status};
 pub use store::{MemoryStore, Store, StoreError};
 pub use views::{Contradiction, Views};

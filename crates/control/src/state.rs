@@ -151,6 +151,19 @@ impl fmt::Display for Refused {
     }
 }
 
+/// Returns the epochs, of ascending ones, whose members' memories the next epoch counts on.
+pub fn needed_epochs(epochs: &[EpochRecord]) -> impl Iterator<Item = &EpochRecord> {
+    let active = epochs.iter().rfind(|e| e.state == EpochState::Active);
+    let first = active.map_or(0, |e| e.epoch).max(last_begun_anew(epochs));
+    let is_needed = move |e: &&EpochRecord| e.epoch >= first && e.state != EpochState::Issued;
+    epochs.iter().filter(is_needed)
+}
+
+fn last_begun_anew(epochs: &[EpochRecord]) -> Epoch {
+    let is_anew = |e: &&EpochRecord| e.anew.is_some() && e.state != EpochState::Issued;
+    epochs.iter().rfind(is_anew).map_or(0, |e| e.epoch)
+}
+
 impl GroupState {
     /// Whether its epochs ascend, each as it was issued.
     pub fn is_sound(&self) -> bool {
@@ -176,20 +189,13 @@ impl GroupState {
     /// The configurations that a new epoch needs promises from: the last active one and every later
     /// one that is marked writing. [C-PROMISE] [C-FENCE]
     pub fn needed(&self) -> Vec<Configuration> {
-        let active = self.last_active().map_or(0, |e| e.epoch);
-        let first = active.max(self.begun_anew());
-        self.epochs
-            .iter()
-            .filter(|e| e.epoch >= first && e.state != EpochState::Issued)
-            .map(EpochRecord::configuration)
-            .collect()
+        let needed = needed_epochs(&self.epochs);
+        needed.map(EpochRecord::configuration).collect()
     }
 
     /// The last session in which a loss was accepted for good; 0 = none. [F-ANEW]
     fn begun_anew(&self) -> Epoch {
-        let mut newest_first = self.epochs.iter().rev();
-        let anew = newest_first.find(|e| e.anew.is_some() && e.state != EpochState::Issued);
-        anew.map_or(0, |e| e.epoch)
+        last_begun_anew(&self.epochs)
     }
 
     /// Whether nothing that counts was stamped in any session: none was active since the first, or since a loss was

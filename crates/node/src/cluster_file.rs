@@ -42,6 +42,7 @@
 //! | `p4_control` | `"ip:port"`, TCP, where the switch of a node on the P4 plane takes commands for its tables (leader, sequencer, acceptor, learner) | `"127.0.0.1:9090"` |
 //! | `p4_port` | the number of that switch's port towards the other nodes, 0 to 254 | 1 |
 //! | `storage` | `"volatile"` or `"durable"` (acceptor; replica with NOPaxos) | `"volatile"` |
+//! | `leaving` | `true`: no member of what comes next any more, but everybody still knows where it is, as its memory may be needed until then (acceptor, replica) | `false` |
 //! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
 //! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
 //! | `redis_reads` | how Redis clients' reads are answered: `"quorum"`, without the log where that is possible; `"log"`, through it (replica) | `"quorum"` |
@@ -432,6 +433,8 @@ pub struct Node {
     pub p4_port: u16,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
+    /// It isn't counted as a member, and stays known until the epochs that count on its memory are over.
+    pub leaving: bool,
     /// The Redis front end.
     pub redis: Option<SocketAddr>,
     /// What the commands of one of its clients may overtake.
@@ -606,7 +609,7 @@ impl ClusterFile {
             .expect("a valid file has exactly one controller")
     }
 
-    /// The replicas of a group, in ascending order of node id.
+    /// The replicas of a group, also those that leave, in ascending order of node id.
     pub fn replicas(&self, group: GroupId) -> Vec<&Node> {
         let mut nodes: Vec<_> = self
             .with_role(Role::Replica)
@@ -616,7 +619,7 @@ impl ClusterFile {
         nodes
     }
 
-    /// The acceptors, in ascending order of node id.
+    /// The acceptors, also those that leave, in ascending order of node id.
     pub fn acceptors(&self) -> Vec<&Node> {
         let mut nodes: Vec<_> = self.with_role(Role::Acceptor).collect();
         nodes.sort_by_key(|n| n.id);
@@ -638,7 +641,8 @@ impl ClusterFile {
         }
     }
 
-    /// Who remembers what was stamped for a group: acceptors, or its own replicas. In ascending order of node id.
+    /// Who remembers what was stamped for a group: acceptors, or its own replicas, also those that leave. In ascending
+    /// order of node id.
     pub fn memories(&self, group: &Group) -> Vec<&Node> {
         match group.protocol {
             Protocol::Paxos => self.acceptors(),

@@ -60,6 +60,7 @@ pub(super) struct RawNode {
     pub p4_control: Option<Spanned<String>>,
     pub p4_port: Option<Spanned<i64>>,
     pub storage: Option<Spanned<String>>,
+    pub leaving: Option<Spanned<bool>>,
     pub redis: Option<Spanned<String>>,
     pub redis_order: Option<Spanned<String>>,
     pub redis_reads: Option<Spanned<String>>,

@@ -199,6 +199,8 @@ const BAD: &[Bad] = &[
     ("storage = \"volatile\"", "copies = \"c\"", "copies", &["means nothing", "replica"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
     ("# spin_us = 50", "spin_us = 10001", "spin_us", &["0 to 10000"]),
+    ("role = \"controller\"", "role = \"controller\"\nleaving = true", "leaving", &["nobody counts on its memory", "at once"]),
+    ("id = 33\n", "id = 33\nleaving = 1\n", "leaving", &["invalid type"]),
     ("role = \"controller\"", "role = \"controller\"\nspin_us = 50", "spin_us", &["means nothing"]),
 ];
 
@@ -288,6 +290,35 @@ fn all_are_refused(sample: &str, bad: &[Bad]) {
         );
         let first = &errors.errors[0];
         assert!(shown.starts_with(&format!("x.toml:{}: {}", first.line, first.problem)));
+    }
+}
+
+/// [F-NEED]
+#[test]
+fn who_leaves_is_known_and_not_counted() {
+    for sample in [SAMPLE.to_owned(), with_nopaxos()] {
+        let mut draft = Draft::from(&parse(&sample, "").unwrap());
+        draft.groups[0].g = None;
+        let host = draft.nodes[0].address.ip();
+        draft.add_nodes(&[(Role::Replica, 2)], host);
+        for node in draft.nodes.iter_mut().filter(|n| [31, 32].contains(&n.id)) {
+            node.leaving = Some(true);
+        }
+        let cluster = draft.check().unwrap();
+        assert_eq!(cluster.groups[0].g, 1);
+        assert_eq!(cluster.replicas(0).len(), 5, "packets go to all of them");
+        assert_eq!(Draft::from(&cluster).check().unwrap(), cluster);
+        draft.nodes.last_mut().unwrap().leaving = Some(true);
+        let counted = draft.check().map(|cluster| cluster.groups[0].g);
+        match sample == SAMPLE {
+            true => assert_eq!(counted, Ok(0), "two replicas survive no loss"),
+            false => assert!(
+                counted
+                    .unwrap_err()
+                    .to_string()
+                    .contains("2 replicas are not 2f+1")
+            ),
+        }
     }
 }
 
@@ -601,10 +632,13 @@ fn a_value_leaves_room_for_the_longer_header_of_ipv6() {
     assert!(errors.to_string().contains("64 to 1380"), "{errors}");
 }
 
-/// The sample with a value for every key.
+/// The sample with a value for every key that leaves it whole.
 fn with_every_key() -> String {
     let lines = SAMPLE.lines().map(|line| {
-        let key = line.starts_with("# ") && line.contains(" = ") && !line.starts_with("# trace");
+        let is_left = ["# trace", "# leaving"]
+            .iter()
+            .any(|key| line.starts_with(key));
+        let key = line.starts_with("# ") && line.contains(" = ") && !is_left;
         match key || line == "# [[node]]" {
             true => &line[2..],
             false => line,

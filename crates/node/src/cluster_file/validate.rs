@@ -250,11 +250,18 @@ impl Check {
             slots / 8,
         );
         let id = self.required("id", &raw.id, 0..=i64::from(u16::MAX));
-        let acceptors = count(file, |n| n.role.get_ref() == Role::Acceptor.name());
-        let replicas = count(file, |n| {
-            let mine = n.group.as_ref().is_none_or(|g| *g.get_ref() == id);
-            n.role.get_ref() == Role::Replica.name() && mine
-        });
+        let is_mine = |n: &RawNode, role: Role| {
+            let group = n.group.as_ref().filter(|_| role == Role::Replica);
+            n.role.get_ref() == role.name() && group.is_none_or(|g| *g.get_ref() == id)
+        };
+        let members = |role| count(file, |n| is_mine(n, role) && !is_leaving(n));
+        for (role, most) in [
+            (Role::Acceptor, MAX_ACCEPTORS),
+            (Role::Replica, MAX_REPLICAS),
+        ] {
+            self.fit_in(spanned, role, count(file, |n| is_mine(n, role)), most);
+        }
+        let (acceptors, replicas) = (members(Role::Acceptor), members(Role::Replica));
         let protocol = self.protocol(raw);
         let (f, g) = match protocol {
             Protocol::Paxos => (
@@ -320,6 +327,17 @@ impl Check {
         })
     }
 
+    /// Whoever leaves is still sent to.
+    fn fit_in(&mut self, group: &Spanned<RawGroup>, role: Role, n: i64, most: usize) {
+        if n > most as i64 {
+            self.error(
+                at(group),
+                format!("{n} {}s are too many", role.name()),
+                format!("{most} is the most, those that leave included"),
+            );
+        }
+    }
+
     /// Any two quorums of f+1 must share one of those who remember, so there are exactly 2f+1.
     fn odd_number(&mut self, group: &Spanned<RawGroup>, role: Role, n: i64) -> u8 {
         let what = role.name();
@@ -338,12 +356,6 @@ impl Check {
                     n,
                     n - 1
                 ),
-            );
-        } else if n > MAX_ACCEPTORS as i64 {
-            self.error(
-                at(group),
-                format!("{n} {what}s are too many"),
-                format!("{MAX_ACCEPTORS} is the most"),
             );
         }
         let f = (n.max(1) - 1) / 2;
@@ -372,12 +384,6 @@ impl Check {
                 at(group),
                 format!("group {id} has no replica"),
                 "add nodes with role = \"replica\": 3 to survive the loss of one",
-            );
-        } else if n > MAX_REPLICAS as i64 {
-            self.error(
-                at(group),
-                format!("{n} replicas are too many"),
-                format!("{MAX_REPLICAS} is the most"),
             );
         }
         let most = (n.max(1) - 1) / 2;
@@ -421,6 +427,7 @@ impl Check {
             p4_control: self.p4_control(raw),
             p4_port: self.p4_port(raw),
             storage: self.storage(raw),
+            leaving: self.leaving(raw, role),
             redis: self.redis(raw, groups),
             redis_order: self.redis_order(raw),
             redis_reads: self.redis_reads(raw),
@@ -555,6 +562,23 @@ impl Check {
         raw.storage.as_ref().map_or(Storage::Volatile, |s| {
             self.choice("storage", s, &Storage::ALL, Storage::name)
         })
+    }
+
+    fn leaving(&mut self, raw: &RawNode, role: Role) -> bool {
+        let Some(leaving) = raw.leaving.as_ref().filter(|l| *l.get_ref()) else {
+            return false;
+        };
+        if !matches!(role, Role::Acceptor | Role::Replica) {
+            self.error(
+                at(leaving),
+                format!(
+                    "`leaving = true` on a node with role = {:?}: nobody counts on its memory",
+                    role.name()
+                ),
+                "remove it; such a node can be removed from the file at once",
+            );
+        }
+        true
     }
 
     fn plane(&mut self, raw: &RawNode) -> Plane {
@@ -1172,6 +1196,12 @@ fn find_group(groups: &[Spanned<RawGroup>], id: i64) -> Option<&RawGroup> {
         .iter()
         .map(Spanned::get_ref)
         .find(|g| *g.id.get_ref() == id)
+}
+
+fn is_leaving(node: &RawNode) -> bool {
+    node.leaving
+        .as_ref()
+        .is_some_and(|leaving| *leaving.get_ref())
 }
 
 fn count(file: &RawFile, wanted: impl Fn(&RawNode) -> bool) -> i64 {

@@ -165,6 +165,9 @@ pub struct NodeDraft {
         serialize_with = "storage_name"
     )]
     pub storage: Option<Storage>,
+    /// No member of the next epoch any more, but still known (acceptor, replica).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<bool>,
     /// The Redis front end of a replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<SocketAddr>,
@@ -403,6 +406,7 @@ impl NodeDraft {
             p4_control: None,
             p4_port: None,
             storage: None,
+            leaving: None,
             redis: None,
             redis_order: None,
             redis_reads: None,
@@ -494,6 +498,7 @@ impl From<&Node> for NodeDraft {
             p4_port: (node.plane == Plane::P4).then_some(node.p4_port),
             storage: (node.role == Role::Acceptor || node.storage == Storage::Durable)
                 .then_some(node.storage),
+            leaving: node.leaving.then_some(true),
             redis: node.redis,
             redis_order: node.redis.map(|_| node.redis_order),
             redis_reads: node.redis.map(|_| node.redis_reads),

@@ -2,7 +2,7 @@
 //! A node's life as the controller sees it: orders, views, status, stop. One loop for all roles, on every plane.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -12,9 +12,10 @@ use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
 use tracing::info;
 
-use crate::cluster_file::{ClusterFile, Node, Role};
+use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
+use crate::roles::unknown_members::check_members_are_known;
 use crate::{Error, status};
 
 /// A role of all its groups, as the loop of its node drives it.
@@ -70,14 +71,24 @@ pub(crate) enum Turn {
 /// A node's end of the control plane, and who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
     node: &'a Node,
+    cluster: ClusterFile,
     /// Whose views this node follows; the controller makes them.
     groups: Vec<GroupId>,
     socket: ControlSocket,
     views: Views,
     contradiction: Option<Contradiction>,
+    /// Members whom the cluster file doesn't name, by the newest view of a group.
+    unknown_members: BTreeMap<GroupId, Unknown>,
     stop: &'a Stop,
     stoppers: Vec<SocketAddr>,
     asked_view: Option<Instant>,
+}
+
+/// A member of an epoch that the cluster file doesn't name.
+struct Unknown {
+    why: String,
+    /// Whether the node must end for it.
+    is_at_start: bool,
 }
 
 /// A role that misses a view asks for it no more often than that.
@@ -87,10 +98,12 @@ impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
         Ok(ControlLoop {
             node,
+            cluster: cluster.clone(),
             groups: followed_groups(cluster, node),
             socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
             contradiction: None,
+            unknown_members: BTreeMap::new(),
             stop,
             stoppers: Vec::new(),
             asked_view: None,
@@ -183,8 +196,32 @@ impl<'a> ControlLoop<'a> {
     /// [E-ONE]
     fn alarm(&self) -> Option<Error> {
         let counts_votes = matches!(self.node.role, Role::Learner | Role::Replica);
-        let why = self.contradiction.filter(|_| counts_votes)?;
-        Some(Error::new(why.to_string()))
+        if let Some(why) = self.contradiction.filter(|_| counts_votes) {
+            return Some(Error::new(why.to_string()));
+        }
+        let unknown = self.unknown_members.values();
+        let mut refused = unknown.filter(|unknown| unknown.is_at_start);
+        refused.next().map(|unknown| Error::new(&unknown.why))
+    }
+
+    /// Compares the members of a view with the cluster file. A replica of NOPaxos that was started with a file without one
+    /// of them ends: it would take nothing from that one. One that has run with its file for longer warns, as it may hold
+    /// the log that others need.
+    fn look_for_unknown_members(&mut self, view: &View, is_first: bool) {
+        let Some(group) = self.cluster.group(view.group) else {
+            return;
+        };
+        let needs_all = group.protocol == Protocol::NoPaxos && self.node.role == Role::Replica;
+        match check_members_are_known(&self.cluster, group, &view.epochs) {
+            Ok(()) => drop(self.unknown_members.remove(&view.group)),
+            Err(why) => {
+                let unknown = Unknown {
+                    why: why.to_string(),
+                    is_at_start: is_first && needs_all,
+                };
+                self.unknown_members.insert(view.group, unknown);
+            }
+        }
     }
 
     /// Handles the messages that wait, as many as a turn takes.
@@ -193,8 +230,12 @@ impl<'a> ControlLoop<'a> {
         while let Some((message, from)) = self.socket.receive() {
             match &message {
                 Message::View(view) if self.groups.contains(&view.group) => {
+                    let is_first = self.views.get(view.group).is_none();
                     match self.views.offer(view) {
-                        Ok(Some(view)) => role.view(view),
+                        Ok(Some(_)) => {
+                            self.look_for_unknown_members(view, is_first);
+                            role.view(view);
+                        }
                         Ok(None) => {}
                         Err(why) => self.contradiction = Some(why),
                     }
@@ -233,6 +274,8 @@ impl<'a> ControlLoop<'a> {
         warnings.extend(self.socket.sender().peers().key_warnings());
         warnings.extend(status::conflict_warning(&document));
         warnings.extend(self.contradiction.map(|why| why.to_string()));
+        let unknown = self.unknown_members.values();
+        warnings.extend(unknown.map(|unknown| unknown.why.clone()));
         document["warnings"] = json!(warnings);
         document
     }

@@ -24,4 +24,5 @@ mod links;
 pub(crate) mod replica;
 pub(crate) mod rotation;
 mod sockets;
+mod unknown_members;
 mod wal;

@@ -30,7 +30,11 @@ pub(crate) fn run<'a>(
 }
 
 fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
-    let ids = |nodes: Vec<&Node>| nodes.into_iter().map(|n| n.id).collect::<Vec<NodeId>>();
+    // Whoever leaves is in no further epoch. The epochs that count on its memory name it themselves.
+    let ids = |nodes: Vec<&Node>| {
+        let staying = nodes.into_iter().filter(|n| !n.leaving);
+        staying.map(|n| n.id).collect::<Vec<NodeId>>()
+    };
     let only_of_paxos = |group: &Group, nodes| match group.protocol {
         Protocol::Paxos => ids(nodes),
         Protocol::NoPaxos => Vec::new(),

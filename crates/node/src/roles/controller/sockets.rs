@@ -18,6 +18,7 @@ use crate::control_socket::ControlSender;
 use crate::host::is_due;
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
+use crate::roles::unknown_members::check_members_are_known;
 use crate::store::FileStore;
 use crate::{Error, random_nonce};
 
@@ -46,6 +47,12 @@ impl ControllerRole {
         let seed = random_nonce()?;
         let controller = Controller::new(settings(cluster, node), store, seed, 0)
             .map_err(|e| Error::store(e.to_string()))?;
+        for group in &cluster.groups {
+            let epochs = controller
+                .state(group.id)
+                .map_or(&[][..], |state| &state.epochs);
+            check_members_are_known(cluster, group, epochs)?;
+        }
         Ok(ControllerRole {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             controller,
