@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md, "Acceptor").
+/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol/acceptor.md).
  *
  * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
  * as the votes; a partition that has promised nothing is a stranger's, which answers PROBE and nothing else.

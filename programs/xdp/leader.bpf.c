@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md, "Leader").
+/* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol/leader.md).
  *
  * The same rules, step by step, as crates/paxos/src/leader.rs. How it stamps is told in include/stamp.h. */
 #define STAMPED PHASE2A

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The learner: counts votes (Algorithm 3 of both papers; docs/protocol.md, "Learner").
+/* The learner: counts votes (Algorithm 3 of both papers; docs/protocol/learner.md).
  *
  * The same rules, step by step, as crates/paxos/src/learner.rs. On f+1 equal votes of the round's
  * configuration the value in hand is decided. In a replica's host it goes to the partition's ring,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The receiver: hands what a sequencer has ordered to the workers of its host (section 3 of the NOPaxos paper;
- * docs/protocol.md, "Receiver").
+ * docs/protocol/nopaxos.md).
  *
  * It makes the checks of crates/paxos/src/nopaxos/receiver.rs, step by step. The worker makes them once more, puts
  * messages in order, and notices which are missing. So what this program takes in the moment of a change costs room

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The secrets of a cluster: key files, and the keys that are derived from them. What is signed with them, and why,
-//! `docs/protocol.md` says under "Authentication".
+//! `docs/protocol/authentication.md` says.
 //!
 //! A key file is TOML, has mode 0600, and is one of two kinds:
 //!

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packets that prove where they come from: each carries a tag that its sender has made with a key, and that its
 //! receiver checks before any role sees the packet. Tags are made and checked in [`paxos::auth`]; here are the keys of
-//! a key file, and the batches that signed packets leave by. Which key, and what it keeps out: `docs/protocol.md`,
-//! "Authentication". [M-SIGNED]
+//! a key file, and the batches that signed packets leave by. Which key, and what it keeps out: `docs/protocol/authentication.md`.
+//! [M-SIGNED]
 
 mod in_use;
 

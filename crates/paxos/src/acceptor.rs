@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md).
+//! The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol/acceptor.md).
 //!
 //! Votes live in a ring of slots a partition. An instance is answered for only while it lies in
 //! `[trim, trim + slots)`; outside, the answer is a REJECT that never counts as "no vote". A round

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tags, by which packets prove where they come from: made and checked with keys that somebody else has derived. What
-//! that keeps out, `docs/protocol.md` says under "Authentication". The XDP programs do the same in
+//! that keeps out, `docs/protocol/authentication.md` says. The XDP programs do the same in
 //! `programs/xdp/include/tags.h` and `replays.h`. [M-SIGNED]
 
 mod half_siphash;

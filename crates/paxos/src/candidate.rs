@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Candidate: the one procedure behind failover, hand-over, membership change and re-join
-//! (docs/protocol.md, "Candidate"), for all partitions of a group at once.
+//! (docs/protocol/candidate.md), for all partitions of a group at once.
 //!
 //! ```text
 //! candidate            members of the earlier epochs       members of the new epoch

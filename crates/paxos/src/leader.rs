@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol.md).
+//! The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol/leader.md).
 //!
 //! It gives each REQUEST the next instance of its partition and the base round of its epoch. It
 //! stamps only while the instance lies below `trimmed + window`, so that acceptors have a slot

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The learner: counts votes (Algorithm 3 of both papers; docs/protocol.md).
+//! The learner: counts votes (Algorithm 3 of both papers; docs/protocol/learner.md).
 //!
 //! A vote counts once, and only if an acceptor of the configuration of its round's epoch sent it.
 //! f+1 equal votes of that configuration decide; the value is that of the last vote counted.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The proposer: gets commands into the log (docs/protocol.md, "Proposer").
+//! The proposer: gets commands into the log (docs/protocol/proposer.md).
 //!
 //! Commands are queued by [`Proposer::submit`] and leave with [`Proposer::flush`], several of them
 //! packed into one REQUEST where they fit. A command is outstanding until it is answered; until

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads without the log: how far a log must be executed before a read may be answered from it
-//! (docs/protocol.md, "Reads without the log"). One value serves the reads of one partition.
+//! (docs/protocol/reads.md). One value serves the reads of one partition.
 //!
 //! ```text
 //! read ──> waits ──> QUERY for the whole partition ──> f+1 answers of the epoch ──> a bound

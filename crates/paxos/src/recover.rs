@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recover: finds out what an instance holds, and puts a no-op there if it holds nothing
-//! (docs/protocol.md, "Recover"). One value repairs the gaps of one partition.
+//! (docs/protocol/recover.md). One value repairs the gaps of one partition.
 //!
 //! ```text
 //!             +-------- preempted: wait, go on in a higher round --------+

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Epochs and rounds (docs/protocol.md, "Epochs and rounds").
+//! Epochs and rounds (docs/protocol/epochs.md).
 //!
 //! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and
 //! its candidate, the others to repair: `sub = attempt << 7 | lane`. Lane 0 is never issued, so no

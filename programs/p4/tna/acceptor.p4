@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol.md, "Acceptor").
+/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol/acceptor.md).
  *
  * The rules of crates/paxos/src/acceptor.rs, in one pass. What it leaves to the node's process, and why what it does
  * differently is safe, is told in README.md.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The learner in the network: counts votes (Algorithm 3 of both papers; docs/protocol.md, "Learner").
+/* The learner in the network: counts votes (Algorithm 3 of both papers; docs/protocol/learner.md).
  *
  * The rules of crates/paxos/src/learner.rs, in one pass. On f+1 equal votes of the round's configuration the value in hand is
  * decided, and leaves as one DELIVER. [D-OPAQUE] What it does differently, and why that is safe, is told in README.md.

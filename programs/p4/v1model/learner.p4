@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The learner in the network: counts votes (Algorithm 3 of both papers; docs/protocol.md, "Learner").
+/* The learner in the network: counts votes (Algorithm 3 of both papers; docs/protocol/learner.md).
  *
  * The same rules, step by step, as crates/paxos/src/learner.rs. On f+1 equal votes of the round's configuration the value
  * in hand is decided, and leaves as one DELIVER. [D-OPAQUE] A decision is remembered in its slot, also where a newer round

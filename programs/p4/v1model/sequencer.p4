@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sequencer: gives requests their slots (section 4 of the NOPaxos paper; docs/protocol.md, "Sequencer").
+/* The sequencer: gives requests their slots (section 4 of the NOPaxos paper; docs/protocol/nopaxos.md).
  *
  * The same rules, step by step, as crates/paxos/src/nopaxos/sequencer.rs. How it stamps is told in include/stamp.p4. */
 #define STAMPED ORDERED

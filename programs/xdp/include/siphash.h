@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* What tags are made of: keys, and hashes. Both hashes of a tag are SipHash-2-4 of 64 bits (Aumasson and Bernstein,
  * "SipHash: a fast short-input PRF", 2012), or HalfSipHash-2-4. Keys are in the map `keyring`; which are good, and who signs
- * with which, docs/protocol.md says under "Authentication". */
+ * with which, docs/protocol/authentication.md says. */
 #ifndef WIREPAXOS_SIPHASH_H
 #define WIREPAXOS_SIPHASH_H
 

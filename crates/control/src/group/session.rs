@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions of a sequencer: carrying one on, and what needs another one (docs/protocol.md, "Another session").
+//! Sessions of a sequencer: carrying one on, and what needs another one (docs/protocol/nopaxos-views.md).
 //!
 //! Nothing but the store remembers a session that isn't active yet. So it is carried on by whoever finds it there, as
 //! long as its sequencer and its replicas are there in the memories that it names; another session would get no

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Gaps: a request that the sequencer has stamped didn't come. Either somebody has it, or all agree that the slot
-//! stays empty (docs/protocol.md, "Gaps").
+//! stays empty (docs/protocol/nopaxos-replicas.md).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

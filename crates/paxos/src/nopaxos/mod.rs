@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NOPaxos: the network orders, replicas agree on what was lost (docs/protocol.md, "NOPaxos").
+//! NOPaxos: the network orders, replicas agree on what was lost (docs/protocol/nopaxos.md).
 //!
 //! ```text
 //! client        sequencer        leader of the view      follower     follower

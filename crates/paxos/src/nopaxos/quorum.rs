@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client's side: which answers are final (docs/protocol.md, "NOPaxos").
+//! The client's side: which answers are final (docs/protocol/nopaxos.md).
 //!
 //! A leader answers before its followers have shown that they have the request. The answer counts once f others
 //! have, in the same view: view and slot name the whole log below, since a slot of a session names one message.

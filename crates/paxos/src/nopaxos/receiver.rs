@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The receiver: what the sequencer has ordered, in that order, and what of it was lost (libOUM, section 3 of the
-//! paper; docs/protocol.md, "Receiver").
+//! paper; docs/protocol/nopaxos.md).
 //!
 //! ```text
 //! listen(session, sequencer, slot)      take(packet) ...      next() -> Message    and so on, slot by slot

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica of one partition: its state, and normal operation (docs/protocol.md, "NOPaxos").
+//! A replica of one partition: its state, and normal operation (docs/protocol/nopaxos-replicas.md).
 //!
 //! The sequencer has put the requests in order; replicas agree on what was lost, and on who leads. The leader
 //! answers clients as soon as it has executed a request, and followers acknowledge how far their logs are filled. A

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sequencer: gives requests their slots (section 4 of the paper; docs/protocol.md, "Sequencer").
+//! The sequencer: gives requests their slots (section 4 of the paper; docs/protocol/nopaxos.md).
 //!
 //! It stamps like the [leader](crate::leader), and its epoch is the session. A stamped REQUEST becomes ORDERED
 //! and goes to the replicas, whose memories are the log: they are the session's members. The published

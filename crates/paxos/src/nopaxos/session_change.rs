@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One session of the sequencer on its way from issued to active (docs/protocol.md, "Another session").
+//! One session of the sequencer on its way from issued to active (docs/protocol/nopaxos-views.md).
 //!
 //! ```text
 //! controller                                  replicas of the session           sequencer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a durable replica stores, and how it comes back (docs/protocol.md, "Replicas").
+//! What a durable replica stores, and how it comes back (docs/protocol/nopaxos-replicas.md).
 //!
 //! Not the packets that changed something are stored, but what they changed: entries, and then how far the log
 //! reaches, or all but the entries where more than that has changed. So every part of what is stored can be written

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Synchronisation: a prefix of the log becomes stable, that is part of every later view's log
-//! (docs/protocol.md, "Synchronisation").
+//! (docs/protocol/nopaxos-replicas.md).
 
 use super::log::Entry;
 use super::replica::{Replica, heard, no_value, send};

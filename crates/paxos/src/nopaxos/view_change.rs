@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! View changes: another leader, or another session of the sequencer (docs/protocol.md, "View change").
+//! View changes: another leader, or another session of the sequencer (docs/protocol/nopaxos-views.md).
 //!
 //! ```text
 //! any replica            leader of the new view w           its source            members of w

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The optional tag between header and value, by which a packet proves where it comes from. Here is its layout; who
-//! makes and checks it, `docs/protocol.md` says under "Authentication".
+//! makes and checks it, `docs/protocol/authentication.md` says.
 
 /// Bytes of a tag.
 pub const TAG_LEN: usize = 24;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tags, by which packets prove where they come from: checked and made as in crates/paxos/src/auth.rs. Both hashes are
  * HalfSipHash-2-4 of 64 bits: SipHash in words of 32 bits, which switches compute with. Keys come in orders; which are good,
- * and who signs with which, docs/protocol.md says under "Authentication". [M-SIGNED]
+ * and who signs with which, docs/protocol/authentication.md says. [M-SIGNED]
  *
  * Only programs that are compiled with SIGNED have this. There a tag shows all damage, so no checksum is looked at.
  * [M-CHECKSUM] */
