@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that keep their things in Redis, unchanged, on Redis itself, replicated. `docs/redis.md` has the table.
+//! Programs that keep their things in Redis, unchanged, on Redis itself, replicated. `bench/redis/compatibility.md` has the table.
 //!
 //! Nothing is downloaded here. What is missing is skipped, and this gets it: `python3 -m venv DIRECTORY`, then
 //! `DIRECTORY/bin/pip install` of the packages below, and `DIRECTORY/bin` first in `PATH`.
