@@ -2,65 +2,7 @@
 //! The cluster file: one TOML file that says which node plays which role where. Every node reads
 //! the same file; `examples/cluster.toml` is one with comments. Programs write one by a [`Draft`].
 //!
-//! | key | meaning | default |
-//! |---|---|---|
-//! | `cluster` | 8 hex digits, drawn at random when the cluster is created; packets of another number are dropped | required |
-//! | `data` | directory of everything stored, relative to the file | required |
-//! | `keys` | the key file, relative to this one: the nodes' on machines of nodes, the client's on a client's; `wirepaxos keys` writes it | `nodes.key` |
-//! | `auth` | what is signed with these keys: `"off"`, nothing; `"control"`, control messages and the handing out of states; `"siphash"`, these and packets; `"halfsiphash"`, the same by a smaller hash | `"off"` |
-//! | `clients` | list of addresses and networks, such as `["10.0.0.7", "10.0.1.0/24"]`, from which nodes take commands beside those of nodes; where packets are signed the key tells who may | none; on a cluster of loopback addresses all of the machine |
-//! | `state_tls` | replicas hand out states by TLS 1.3: `{ certificate = "FILE", key = "FILE", ca = "FILE" }`, PEM, relative to this file; each shows its certificate, which must be for its `control` address and signed by `ca` | none: they go in the clear |
-//! | `bpffs` | BPF file system where nodes of the XDP plane keep their programs and memory; mounted if it isn't | `/run/wirepaxos/bpf` |
-//! | `trace` | directory, relative to the file, in which every node records what it receives and sends, for `wirepaxos check-trace`; begin with an empty one when the cluster is created | none |
-//! | **`[[group]]`** | one replicated application | at least one |
-//! | `id` | number of the group, 0 to 65535 | required |
-//! | `protocol` | how the group agrees: `"paxos"`, by leaders and acceptors; or `"nopaxos"`, by sequencers and its own 2f+1 replicas, which keep their logs in memory | `"paxos"` |
-//! | `partitions` | partitions of its state, each with a log of its own, 1 to 64 | 1 |
-//! | `slots` | instances that an acceptor remembers, a partition | 65536 |
-//! | `window` | instances that may be open (not yet trimmed) at once; at most 15/16 of `slots`, as each new epoch takes one too | three quarters of `slots` |
-//! | `max_value` | largest value in bytes, 64 to 1400; at most 128 where a node has `plane = "p4"` | 1024; with such a node 128 |
-//! | `application` | `"rocksdb"`, `"leveldb"`, `"redis"` (Redis itself), `"echo"`, or `"own"`: a program of your own, which starts its replicas itself | required |
-//! | `f` | acceptors that may fail: there must be 2f+1; with NOPaxos the same of replicas | from their number |
-//! | `g` | replicas that may fail without stopping TRIM: at least 2g+1; with NOPaxos it is `f` | from their number |
-//! | `checkpoint_every` | instances between checkpoints, at most half the window | an eighth of `slots` |
-//! | `gap_timeout_ms` | how long a replica waits for a missing instance before it asks | 10 |
-//! | `session_timeout_s` | an idle session expires after this | 3600 |
-//! | `answer` | when a replica answers a command: `"executed"`, as soon as it is, or `"stored"`, once its effects are | `"executed"` |
-//! | `catch_up_mib_per_s` | a replica hands out its state to one that fell behind at this many MiB a second | 64 |
-//! | `catch_up_kept_mib` | it keeps this many MiB of what is decided while its state is on its way | 4096 |
-//! | **`[[node]]`** | one process | |
-//! | `name` | its name on the command line; letters, digits, `-` and `_` | required |
-//! | `id` | its number, 1 to 65535 | required |
-//! | `role` | `"controller"` (exactly one), `"leader"` (the first in the file leads first), `"acceptor"`, `"replica"`, `"learner"` (where there is one, votes go to the learners instead of the replicas), `"sequencer"` (in the leaders' place, for groups with NOPaxos) | required |
-//! | `address` | `"ip:port"`, UDP, data plane; a replica takes this port and one more for each further partition | required |
-//! | `control` | `"ip:port"`, UDP, control plane; on a replica also TCP, for checkpoints | required |
-//! | `group` | the group that a replica executes; or that a sequencer is the first choice of, and the only one. A sequencer without one is a spare for all groups with NOPaxos | the only one, of a replica |
-//! | `plane` | `"udp"` (sockets), `"xdp"` (programs in the kernel), `"auto"`: xdp where that is possible; `"dpdk"` (a port of DPDK, without the kernel); `"p4"` (a program in a switch) (not the controller) | `"udp"` |
-//! | `dpdk_port` | the port that has `address` for itself, as DPDK names it: a card's PCI address, or the name of a virtual device that `dpdk_args` makes | required with `plane = "dpdk"` |
-//! | `dpdk_args` | list of arguments for DPDK's environment (EAL), a word each, such as `["--no-huge", "-m", "256"]` | none |
-//! | `switch` | name of a switch of this machine whose forwarder calls the role's program on the XDP plane, for packets by all of its ports; `address` is one of the switch's own (leader, acceptor, learner) | none: the program is at the interface that has `address` |
-//! | `p4_control` | `"ip:port"`, TCP, where the switch of a node on the P4 plane takes commands for its tables (leader, sequencer, acceptor, learner) | `"127.0.0.1:9090"` |
-//! | `p4_port` | the number of that switch's port towards the other nodes, 0 to 254 | 1 |
-//! | `storage` | `"volatile"` or `"durable"` (acceptor; replica with NOPaxos) | `"volatile"` |
-//! | `leaving` | `true`: no member of what comes next any more, but everybody still knows where it is, as its memory may be needed until then (acceptor, replica) | `false` |
-//! | `redis` | `"ip:port"`, TCP, of the Redis front end (replica) | none |
-//! | `redis_order` | what commands of one Redis client may overtake: `"connection"`, nothing, as in Redis; `"key"`, commands on keys of other partitions (replica) | `"connection"` |
-//! | `redis_reads` | how Redis clients' reads are answered: `"quorum"`, without the log where that is possible; `"log"`, through it (replica) | `"quorum"` |
-//! | `redis_password` | what clients must AUTH with; required unless `redis` is loopback, or `redis_tls` has a `client_ca` | none |
-//! | `redis_password_file` | instead of it: a file, relative to this one, that holds it and that nobody but its owner may read | none |
-//! | `redis_tls` | its clients speak TLS 1.3: `{ certificate = "FILE", key = "FILE" }`, PEM, relative to this file; with `client_ca = "FILE"` clients must show a certificate of one of these authorities | none: they speak in the clear |
-//! | `metrics` | `"ip:port"`, TCP, of the Prometheus text; on loopback, unless `metrics_open = true` | none |
-//! | `cpu` | the CPU that the node's packet thread stays on | any |
-//! | `spin_us` | how many microseconds its packet threads look for packets again and again before they sleep; only on sockets (not the controller) | 0 |
-//! | `workers` | threads that execute; thread `t` of `n` serves the partitions whose number modulo `n` is `t`, and all packets for them go to one port (replica) | one, where several replicas of the group share an IP address and no `worker_cpus` are named; otherwise one a CPU, at most one a partition, and a port for each partition |
-//! | `worker_cpus` | list of the CPUs that these threads stay on, one after the other and again from the first (replica) | `cpu` |
-//! | `directories` | list of directories, relative to the file, for the partitions' state: partition 0's is in the first, 1's in the second, and again from the first; on file systems or devices of their own, say (replica) | `data` |
-//! | `copies` | directory, relative to the file, in which the replica puts copies of its state by itself (replica) | none: it makes none |
-//! | `copy_every_s` | a copy is made this many seconds after the one before | 3600 |
-//! | `copies_kept` | so many of the last copies are kept, 1 to 1000 | 2 |
-//! | **`[controller]`** | | |
-//! | `probe_ms` | time between two PROBEs of a node, 2 to 60000 | 40 |
-//! | `suspect_after` | unanswered PROBEs after which a node is suspected, 2 to 1000 | 4 |
+//! `docs/operations/cluster-file.md` has its keys; `docs/check-keys` compares them with the reader's records.
 
 mod network;
 mod planes;
