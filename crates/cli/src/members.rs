@@ -142,7 +142,10 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     let joining = configured.iter().filter(|node| !is_member(node.id));
     waits_for.extend(joining.map(|node| match answers(&node.id.into()) {
         Some(_) => format!("{} joins by another epoch", node.name),
-        None => format!("{} has never answered: start it", node.name),
+        None => format!(
+            "{} has never answered the controller's PROBEs: start it, or let UDP packets pass between {} and the controller",
+            node.name, node.address
+        ),
     }));
     if last["f"].as_u64().is_some_and(|f| f != u64::from(group.f)) {
         waits_for.push(format!(

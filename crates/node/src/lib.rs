@@ -56,6 +56,7 @@ pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
+pub use listen::cannot_listen;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::replica::{

@@ -78,20 +78,50 @@ pub(crate) fn udp(address: SocketAddr, key: &str) -> Result<UdpSocket, Error> {
         socket.set_nonblocking(true)?;
         Ok(socket)
     };
-    bind().map_err(|e| cannot_listen(address, key, &e))
+    bind().map_err(|e| Error::new(cannot_listen(address, "UDP", key, &e)))
 }
 
-/// Why there is no UDP socket, with what is most often the cause.
-pub(crate) fn cannot_listen(address: SocketAddr, key: &str, why: &io::Error) -> Error {
-    Error::new(format!(
-        "can't listen on {address} (UDP, `{key}`): {why}; is the node running already?"
-    ))
+/// Says why a node can't listen at an address, and what to do. `key` is the address's name in the cluster file.
+pub fn cannot_listen(address: SocketAddr, protocol: &str, key: &str, why: &io::Error) -> String {
+    let (ip, port) = (address.ip(), address.port());
+    let remedy = match why.kind() {
+        io::ErrorKind::AddrNotAvailable => format!(
+            "this machine doesn't have the address {ip}: start the node on the machine that has it, or correct `{key}` in the \
+             cluster file"
+        ),
+        io::ErrorKind::AddrInUse => format!(
+            "another process has the port; the node runs already (`wirepaxos status`), or another program does \
+             (`ss -anp 'sport = {port}'`), so stop one of them, or take another port for `{key}`"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("only root may take port {port}: take one from 1024 on for `{key}`")
+        }
+        _ => "correct the address in the cluster file".into(),
+    };
+    format!("can't listen on {address} ({protocol}, `{key}`): {why}; {remedy}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn an_address_that_cannot_be_taken_is_refused_with_what_to_do() {
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for (address, remedy) in [
+            (taken.local_addr().unwrap(), "another process has the port"),
+            // Kept for documentation, so no machine has it.
+            (
+                "192.0.2.1:7000".parse().unwrap(),
+                "this machine doesn't have the address 192.0.2.1",
+            ),
+        ] {
+            let refused = udp(address, "control").unwrap_err().to_string();
+            assert!(refused.contains(remedy), "{refused}");
+            assert!(refused.contains("`control`"), "{refused}");
+        }
+    }
 
     #[test]
     fn who_is_short_of_descriptors_pauses_says_so_once_and_goes_on() {

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
 use crate::host::Stop;
-use crate::listen::Connections;
+use crate::listen::{Connections, cannot_listen};
 use crate::status;
 
 /// How long a scraper may take, and the node to answer.
@@ -57,9 +57,7 @@ impl Server {
                 thread: Some(thread),
             })
         };
-        listen().map_err(|e: io::Error| {
-            Error::new(format!("can't listen on {address} (TCP, `metrics`): {e}"))
-        })
+        listen().map_err(|e: io::Error| Error::new(cannot_listen(address, "TCP", "metrics", &e)))
     }
 }
 

@@ -14,7 +14,7 @@ use front_end::{Native, Neighbour};
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
 use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
-use node::{ClusterFile, Senders, Services};
+use node::{ClusterFile, Senders, Services, cannot_listen};
 use paxos::{Packet, PartitionId};
 
 use crate::Error;
@@ -39,8 +39,8 @@ pub fn start(
         .group
         .and_then(|id| cluster.group(id))
         .ok_or_else(|| Error::System(format!("{} serves no group", node.name)))?;
-    let listener = listen(address)
-        .map_err(|e| Error::System(format!("can't listen on {address} (redis): {e}")))?;
+    let listener =
+        listen(address).map_err(|e| Error::System(cannot_listen(address, "TCP", "redis", &e)))?;
     let leader = Leader::default();
     let positions = Positions::new(group.partitions);
     let mut settings = front_end::Settings::new(

@@ -24,7 +24,7 @@ impl Sockets {
     /// At the node's address.
     pub fn open(node: &Node) -> Result<Sockets, Error> {
         let socket = UdpPlane::bind(node.address, PlaneOptions::default())
-            .map_err(|e| cannot_listen(node.address, "address", &e))?;
+            .map_err(|e| Error::new(cannot_listen(node.address, "UDP", "address", &e)))?;
         Ok(Sockets {
             socket,
             inbox: RecvBatch::new(),

@@ -69,6 +69,7 @@ use super::control_loop::ControlLoop;
 use super::rotation::Door;
 use crate::cluster_file::{ClusterFile, Group, Node, Plane, Protocol};
 use crate::host::Stop;
+use crate::listen::cannot_listen;
 use crate::plane::{Relay, in_kernel, refuse_deafness};
 use crate::store::Lock;
 use crate::transfer::wire::Trust;
@@ -292,7 +293,7 @@ fn serve<G: Followed>(
         whole: Arc::clone(&whole),
     });
     let transfer = transfer::server::Server::start(node.control, settings, handing_out.clone())
-        .map_err(|e| Error::new(format!("can't listen on {} (TCP): {e}", node.control)))?;
+        .map_err(|e| Error::new(cannot_listen(node.control, "TCP", "control", &e)))?;
     let replicas = cluster.replicas(group.id);
     let others = replicas.iter().filter(|n| n.id != node.id);
     let catch_up = CatchUp::start(catch_up::Needs {

@@ -11,6 +11,7 @@ use super::kernel::Decisions;
 use super::partition::Partition;
 use crate::Error;
 use crate::cluster_file::Plane;
+use crate::listen::cannot_listen;
 use crate::plane::{
     Arrival, DataPlane, DpdkPlane, PlaneOptions, PortOut, Ports, RecvBatch, SendBatch,
     SendCounters, Sends, UdpPlane,
@@ -48,7 +49,7 @@ impl WorkerPlane {
             return Ok(WorkerPlane::Port(Box::new(port)));
         }
         let socket = UdpPlane::bind(address, PlaneOptions::default())
-            .map_err(|e| Error::new(format!("can't listen on {address} (UDP): {e}")))?;
+            .map_err(|e| Error::new(cannot_listen(address, "UDP", "address", &e)))?;
         Ok(WorkerPlane::Socket {
             out: socket.another()?,
             socket,
