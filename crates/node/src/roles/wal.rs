@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log of a durable acceptor: every input that changed it, in order; and of a partition of a durable replica with
-//! NOPaxos: what changed of it.
+//! The log of a durable node. It holds every input that changed an acceptor, in order, or, for a partition of a durable
+//! replica with NOPaxos, the changes of its state.
 //!
-//! An acceptor is deterministic, so its inputs make up its state. All records of one batch form one frame,
-//! written and synced at once (group commit) before anything that the batch sent leaves. Frames are numbered
+//! An acceptor is deterministic, so replaying its inputs restores its state. All records of one batch form one frame,
+//! which is written and synced at once (group commit) before any message of that batch leaves. Frames are numbered
 //! without gaps over all segments:
 //!
 //! ```text
@@ -16,20 +16,20 @@
 //! record         length u16, kind u8, bytes (`Kind`)
 //! ```
 //!
-//! A segment begins with the state but for the slots, and says which one is the oldest that is
-//! needed. A segment is needed while any slot that it has touched lies at or above the trim point;
-//! slots that hold too many segments back are written once more, a few in each frame (`room.rs`). So
-//! nothing is copied at once, and nothing but the log is written.
+//! A segment begins with the state except for the slots, and names the oldest segment that is still needed. A segment
+//! is needed while any slot that it has touched lies at or above the trim point. Slots that hold too many segments back
+//! are written once more, a few in each frame (`room.rs`), so the log never copies much at once and no other file is
+//! written.
 //!
-//! Every start begins a new segment, so an unfinished frame is never written over, and the numbers show
-//! that nothing is missing. The end of the log is where a frame lacks sectors: the crash came before
-//! its sync, so nothing rests on it. But if `progress` says that it was synced, the disk has lost it,
-//! and the node refuses to start; as it does where there is anything that nobody wrote there.
+//! Every start begins a new segment, so an unfinished frame is never overwritten, and the frame numbers show that none
+//! is missing. The log ends at the first frame that lacks sectors: the crash came before its sync, so no message
+//! depended on it. If `progress` says that this frame was synced, the disk has lost it, and the node refuses to start;
+//! it also refuses if it finds bytes that no node wrote.
 //!
-//! `progress` is written after each sync and not synced itself: a process that is killed leaves it
-//! true, a power failure may leave an earlier one. So what can't be told from a crash is whole sectors
-//! of zeros or of an earlier segment (or a missing or an old file) at the end of the log, in place of what was
-//! synced right before a power failure. The controller notices if it had seen that much (`control::memory`).
+//! `progress` is written after each sync but not synced itself: it stays correct if the process is killed, but after a
+//! power failure it may be too low. So one loss looks like a crash: sectors at the end of the log that were synced
+//! right before a power failure and now hold zeros or an earlier segment's bytes, or whose file is missing or old. The
+//! controller notices this loss if it had already seen those votes (`control::memory`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -58,26 +58,26 @@ use writer::{Frame, Writer};
 
 const MAGIC: [u8; 4] = *b"WPLK";
 const VERSION: u16 = 3;
-/// Records of a frame that waits for a sync. With more of them nothing else is taken before it.
+/// The number of bytes of collected records above which the log takes no more before the next sync.
 const MAX_FRAME: usize = 4 << 20;
 
-/// A frame of so many records is synced by another thread. With fewer there is little to gain, and what
-/// waits for them would also wait until two threads have woken.
+/// A frame with at least this many records is synced by another thread. With fewer records the gain is small, and their
+/// senders would also wait for two threads to wake.
 const OVERLAPPED: usize = 8;
 
-/// How large a log is.
+/// The limits of a log's size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Of a segment.
+    /// The size of a segment.
     pub segment_bytes: u64,
-    /// With more segments than this, slots are written once more so that the older half is needed no more.
+    /// Above this number of segments, slots are written once more so that the older half can be freed.
     pub segments: usize,
 }
 
 impl Sizes {
-    /// For roles that remember so many bytes at most.
+    /// Returns the limits for roles that remember at most `remembered` bytes.
     pub fn of(remembered: u64) -> Sizes {
-        // Small in tests, which open many logs and write few votes.
+        // Tests open many logs and write few votes, so their segments are small.
         let segment_bytes = if cfg!(any(test, fuzzing)) {
             16 << 10
         } else {
@@ -85,35 +85,35 @@ impl Sizes {
         };
         Sizes {
             segment_bytes,
-            // Twice what is remembered, so that at most as much is written once more as was written anew.
+            // Twice the remembered bytes fit, so rewriting slots at most doubles what is written.
             segments: 4 + (2 * remembered).div_ceil(segment_bytes) as usize,
         }
     }
 }
 
-/// Kind of a record.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
     /// A datagram that changed an acceptor.
     Packet = 1,
-    /// The order that enabled one, as JSON.
+    /// The order that enabled an acceptor, as JSON.
     Enable = 2,
-    /// A question of the controller to this start of one, as JSON.
+    /// A question of the controller to this start of an acceptor, as JSON.
     Asked = 3,
-    /// An acceptor's state but for its slots ([`paxos::Acceptor::save_head`]): the one that it has; or that
-    /// of another memory, which takes its place.
+    /// An acceptor's state except for its slots ([`paxos::Acceptor::save_head`]). It may belong to another acceptor's
+    /// memory, which then replaces this one.
     Head = 4,
-    /// A slot, once more: group u16, partition u16, [`paxos::Acceptor::save_slot`].
+    /// A slot that is written once more: group u16, partition u16, [`paxos::Acceptor::save_slot`].
     Slot = 5,
-    /// The oldest segment that is needed u32, the number of the first frame in it u64.
+    /// The oldest segment that is needed u32, and the number of its first frame u64.
     Oldest = 6,
-    /// Of a replica: an entry of its log ([`paxos::nopaxos::Replica::save_entry`]), which counts from the next of these
-    /// two on.
+    /// An entry of a replica's log ([`paxos::nopaxos::Replica::save_entry`]). It takes effect with the next `Reach` or
+    /// `Change`.
     Entry = 7,
-    /// How far its log reaches ([`paxos::nopaxos::stored::Saved`]).
+    /// The end of a replica's log ([`paxos::nopaxos::stored::Saved`]).
     Reach = 8,
-    /// All but the entries.
+    /// A replica's whole state except for its entries.
     Change = 9,
 }
 
@@ -138,23 +138,23 @@ impl Kind {
 /// A partition of a group.
 pub type Place = (GroupId, PartitionId);
 
-/// What a log is read into.
+/// A memory that a log is replayed into.
 pub trait Replayed {
-    /// Takes a record; says which slot it is about, if any.
+    /// Applies a record and returns the slot that it is about, if any.
     fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String>;
 }
 
-/// What a log is about.
+/// A memory that a log stores.
 pub trait Remembered {
-    /// Hands over the state but for the slots, of each group's acceptor by itself.
+    /// Passes each group's acceptor to `put`, without its slots.
     fn heads(&self, put: &mut dyn FnMut(&[u8]));
-    /// Everything below is forgotten.
+    /// Returns the trim point: all slots below it are forgotten.
     fn trim(&self, place: Place) -> Instance;
-    /// Appends what is remembered of an instance; nothing if that is nothing.
+    /// Appends the slot of `inst` to `out`, or nothing if that slot is empty.
     fn save_slot(&self, place: Place, inst: Instance, out: &mut Vec<u8>);
 }
 
-/// Whose log it is.
+/// The node that a log belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// The cluster's number.
@@ -167,12 +167,12 @@ pub struct Owner {
 struct Segment {
     number: u32,
     first_frame: u64,
-    /// Where the frames in it end.
+    /// The end of its frames, in bytes.
     written: u64,
     ends: Ends,
-    /// It was found damaged.
+    /// The keeper found this segment damaged.
     damaged: bool,
-    /// A copy that was put aside is the same file, so it must not be written over.
+    /// A copy that was set aside shares this file, so the file must not be overwritten.
     shared: bool,
 }
 
@@ -189,25 +189,25 @@ impl Segment {
     }
 }
 
-/// What a log shows of itself.
+/// The log's counters for the status document.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
     pub segments: usize,
     pub frames: u64,
     /// Syncs during which the next packets were taken.
     pub overlapped: u64,
-    /// Slots that were written once more.
+    /// Slots that were written once more, to free segments.
     pub rewritten: u64,
-    /// Times that every segment was checked.
+    /// How often every segment was checked.
     pub checks: u64,
     /// Segments that were found damaged.
     pub damaged: u64,
-    /// Of these, how many are still needed.
+    /// Damaged segments that are still needed.
     pub unrepaired: u64,
 }
 
 impl Shown {
-    /// For a status document.
+    /// Returns the counters as JSON for a status document.
     pub fn to_json(self) -> Value {
         json!({
             "segments": self.segments,
@@ -220,7 +220,7 @@ impl Shown {
         })
     }
 
-    /// What an operator must know of segments that were found damaged; `who` has the log.
+    /// Returns a warning for the operator if segments were found damaged. `who` is the role that has the log.
     pub fn warning(self, who: &str) -> Option<String> {
         (self.damaged > 0).then(|| {
             format!(
@@ -236,27 +236,27 @@ impl Shown {
 /// A log open for appending.
 pub struct Wal {
     files: Arc<dyn Files>,
-    /// Part of every checksum, so that no value can be made to look like a frame of this log.
+    /// A number that goes into every checksum, so that no client can craft a value that looks like a frame of this log.
     key: u64,
     sizes: Sizes,
-    /// Oldest first; frames go to the last one.
+    /// Oldest first; frames are appended to the last one.
     segments: VecDeque<Segment>,
     file: Handle,
     progress: Handle,
     next_frame: u64,
-    /// The records being collected, behind room for what precedes them.
+    /// The records being collected, behind room for the length that precedes them.
     records: Vec<u8>,
     count: usize,
     touched: Ends,
-    /// The state before these records, as records.
+    /// The state before these records, encoded as records.
     heads: Vec<u8>,
     sectors: Vec<u8>,
     moving: Option<Moving>,
-    /// The next frame begins a new segment, whether there is room or not.
+    /// The next frame begins a new segment even if there is room in this one.
     switches: bool,
-    /// No more needed once the frame that says so is on disk.
+    /// Segments that can be freed once the next frame, which says so, is on disk.
     freed: Vec<Segment>,
-    /// The same, of the frame that is being synced.
+    /// Segments that can be freed once the frame that is being synced is on disk.
     freeing: Vec<Segment>,
     writer: Writer,
     keeper: Keeper,
@@ -264,7 +264,7 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// Adds a record to the frame being collected; `slot` is the one that it is about.
+    /// Adds a record to the frame being collected; `slot` is the slot that the record is about.
     pub fn append(&mut self, kind: Kind, bytes: &[u8], slot: Option<(Place, Instance)>) {
         put(&mut self.records, kind, bytes);
         self.count += 1;
@@ -273,18 +273,18 @@ impl Wal {
         }
     }
 
-    /// Puts another memory in the place of those that are there.
+    /// Adds records that replace the stored acceptors by those of another memory.
     pub fn append_heads(&mut self, memory: &impl Remembered) {
         memory.heads(&mut |head| put(&mut self.records, Kind::Head, head));
         self.count += 1;
     }
 
-    /// Whether so much is collected that nothing should be added before a sync.
+    /// Returns whether so much is collected that the log must be synced before more is added.
     pub fn is_full(&self) -> bool {
         self.records.len() > MAX_FRAME
     }
 
-    /// Looks after old segments. True if that has put something into the frame being collected.
+    /// Handles damaged segments and frees old ones. Returns true if this added records to the frame being collected.
     pub fn tend(&mut self, memory: &impl Remembered) -> bool {
         self.take_damage(memory);
         let before = self.records.len();
@@ -292,7 +292,7 @@ impl Wal {
         self.records.len() > before
     }
 
-    /// Begins to write the collected frame and to sync it. `memory` is what it leads to.
+    /// Begins to write and sync the collected frame. `memory` is the state after its records.
     pub fn begin(&mut self, memory: &impl Remembered) -> Result<(), Error> {
         self.begin_frame(memory, self.count >= OVERLAPPED)
     }
@@ -303,7 +303,7 @@ impl Wal {
         self.synced(true).map(drop)
     }
 
-    /// Whether nothing is collected.
+    /// Returns whether no records are collected.
     pub fn is_empty(&self) -> bool {
         self.records.len() <= segment::PREFIX
     }
@@ -322,7 +322,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether the frame that was begun is on disk; `wait`s for it. [A-DURABLE]
+    /// Returns whether the frame that was begun is on disk; waits for it if `wait` is set. Nothing that depends on it
+    /// may leave before. [A-DURABLE]
     pub fn synced(&mut self, wait: bool) -> Result<bool, Error> {
         let Some(done) = self.writer.finish(wait) else {
             return Ok(false);
@@ -337,12 +338,12 @@ impl Wal {
         Ok(true)
     }
 
-    /// Rings when a frame is on disk.
+    /// Returns the bell that rings when a frame is on disk.
     pub fn bell(&self) -> &Bell {
         self.writer.bell()
     }
 
-    /// What it shows of itself.
+    /// Returns the log's counters.
     pub fn shown(&self) -> Shown {
         let needed = self.segments.iter();
         Shown {
@@ -354,13 +355,13 @@ impl Wal {
         }
     }
 
-    /// Where it lies.
+    /// Returns the log's directory.
     pub fn files(&self) -> &dyn Files {
         &*self.files
     }
 
-    /// Keeps what is there under another name, too, and goes on in a new segment. `keep` puts a file there:
-    /// its name, and whether it will change.
+    /// Copies all files of the log to another place, and continues in a new segment so that the copied ones no longer
+    /// change. `keep` copies a file, given its name and whether the file will change later.
     pub fn keep_as(
         &mut self,
         mut keep: impl FnMut(&str, bool) -> io::Result<()>,
@@ -388,7 +389,7 @@ impl Wal {
         self.segments.front().expect("there is always one")
     }
 
-    /// The collected frame goes to a new segment, and begins with the state before it.
+    /// Moves the collected frame to a new segment, whose first records are the state before that frame.
     fn next_segment(&mut self) -> Result<(), Error> {
         let number = self.current().number + 1;
         let file = self.keeper.next();
@@ -404,7 +405,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes a frame of what was collected, and begins the next one.
+    /// Turns the collected records into a frame, and begins the next one.
     fn seal(&mut self, memory: &impl Remembered) -> Frame {
         let number = self.next_frame;
         let segment = self.segments.back_mut().expect("there is always one");
@@ -443,7 +444,7 @@ impl Wal {
     }
 }
 
-/// What a segment begins with, behind room for the length.
+/// Returns the first records of a segment, behind room for their length.
 fn beginning(heads: &[u8], oldest: &Segment) -> Vec<u8> {
     let mut records = vec![0; segment::PREFIX];
     records.extend_from_slice(heads);
@@ -495,7 +496,7 @@ fn failed(files: &dyn Files, name: &str, what: &str, error: &io::Error) -> Error
     ))
 }
 
-/// Draws the log's own number.
+/// Draws a random number for a new log.
 fn draw_key() -> Result<u64, Error> {
     random_nonce()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a log asks of its directory. Tests have one that forgets what wasn't synced.
+//! The operations that a log needs of its directory. Tests have a directory that forgets unsynced writes.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,19 +11,19 @@ use replica::storage::{private_directory, replace_file};
 
 use crate::host::{forget_cached, preallocate};
 
-/// A directory. Names that were made, changed or removed last only once it is synced.
+/// A directory. Created, renamed and removed names survive a power failure only after `sync`.
 pub trait Files: Send + Sync {
-    /// Where it is, for messages.
+    /// Returns its path, for messages.
     fn path(&self) -> &Path;
-    /// Names in it.
+    /// Lists the names in it.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// All of a file.
+    /// Reads a whole file.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
-    /// A file that is there.
+    /// Opens a file that exists.
     fn open(&self, name: &str) -> io::Result<Handle>;
-    /// A new file of so many zeros, whose room is taken.
+    /// Creates a file of `bytes` zeros, and reserves its room.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Handle>;
-    /// Makes a small file, or replaces it: after a crash the old one is there, or the new one, whole.
+    /// Creates or replaces a small file. After a crash either the old or the new one is there, whole.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -34,7 +34,7 @@ pub trait Files: Send + Sync {
 pub trait Contents: Send + Sync {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
-    /// Reads from the disk, and not what the system keeps in memory, as far as it is synced.
+    /// Reads synced bytes from the disk itself rather than from the system's cache.
     fn read_from_disk(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -44,7 +44,7 @@ pub type Handle = Arc<dyn Contents>;
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes it where it isn't there.
+    /// Opens the directory, and creates it if it is missing.
     pub fn create(path: &Path) -> io::Result<Directory> {
         private_directory(path)?;
         Ok(Directory(path.to_owned()))
@@ -62,7 +62,7 @@ impl Files for Directory {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name().into_string()));
-        // A name that isn't text is none of ours.
+        // The log's own names are all text.
         let names = names.collect::<io::Result<Vec<_>>>()?;
         Ok(names.into_iter().filter_map(Result::ok).collect())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread beside the log: it makes the next segment ahead of time, takes the files of segments that are
-//! needed no more for it, and reads all that are needed again and again, to find damage before a restart does.
+//! A thread beside the log. It makes the next segment ahead of time, for which it reuses files of freed segments, and
+//! keeps rereading all needed segments to find damage before a restart does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,11 +14,11 @@ use tracing::error;
 use super::files::{Files, Handle};
 use super::{Segment, Sizes, segment, segment_name, spare_name};
 
-/// Files of old segments that are kept.
+/// How many files of freed segments are kept for reuse.
 const SPARES: usize = 2;
 /// Zeros are written and synced in pieces of this size, so that no frame waits long behind them.
 const ZEROS: usize = 256 << 10;
-/// So many bytes are read, to check them, each time that it has waited so long.
+/// This many bytes are read and checked after each pause.
 const PIECE: usize = 1 << 20;
 const PAUSE: Duration = match cfg!(test) {
     true => Duration::from_millis(2),
@@ -27,25 +27,25 @@ const PAUSE: Duration = match cfg!(test) {
 
 enum Order {
     Prepare(u32),
-    /// What becomes of a segment that is needed no more.
+    /// Keeps the file of a freed segment for reuse.
     Reuse(u32),
     Remove(u32),
     SetAside(u32),
 }
 
-/// What both threads know of the segments.
+/// The state that the log and the keeper's thread share.
 #[derive(Default)]
 struct Survey {
-    /// Up to where each one that is needed was synced, by its number.
+    /// How far each needed segment is synced, by its number.
     written: VecDeque<(u32, u64)>,
-    /// What was found damaged, and the log doesn't know yet.
+    /// A segment that was found damaged and not yet reported to the log.
     found: Option<u32>,
-    /// What was found damaged before, and is left alone.
+    /// Damaged segments that were reported, and are not checked again.
     known: Vec<u32>,
     checks: u64,
     /// The log waits for the segment that is being made.
     is_awaited: bool,
-    /// It is closed.
+    /// The log is closed, and the thread ends.
     ends: bool,
 }
 
@@ -99,12 +99,12 @@ impl Keeper {
         })
     }
 
-    /// Makes a segment; [`Self::next`] returns it.
+    /// Orders a segment, which [`Self::next`] returns.
     pub fn prepare(&self, number: u32) {
         self.order(Order::Prepare(number));
     }
 
-    /// The segment that was prepared; waits until it is.
+    /// Returns the segment that was prepared, and waits until it is ready.
     pub fn next(&self) -> io::Result<Handle> {
         if let Ok(prepared) = self.prepared.try_recv() {
             return prepared;
@@ -116,12 +116,12 @@ impl Keeper {
         prepared.unwrap_or_else(gone)
     }
 
-    /// A segment that a crash has left, although it was needed no more. Nobody has read it, so it isn't used again.
+    /// Removes a segment that was freed before a crash. It hasn't been read, so it may be damaged and isn't reused.
     pub fn remove(&self, number: u32) {
         self.order(Order::Remove(number));
     }
 
-    /// A segment is needed no more.
+    /// Frees a segment: it is reused, removed if a copy shares its file, or set aside if it is damaged.
     pub fn let_go(&self, segment: &Segment) {
         self.survey().written.retain(|(n, _)| *n != segment.number);
         self.order(match segment {
@@ -131,7 +131,7 @@ impl Keeper {
         });
     }
 
-    /// So much of a segment is synced.
+    /// Notes how many bytes of a segment are synced, so that those are checked.
     pub fn written(&self, number: u32, bytes: u64) {
         let mut survey = self.survey();
         match survey.written.back_mut() {
@@ -140,19 +140,19 @@ impl Keeper {
         }
     }
 
-    /// A segment that was found damaged since the last call.
+    /// Returns a segment that was found damaged since the last call.
     pub fn take_damage(&self) -> Option<u32> {
         self.survey().found.take()
     }
 
-    /// Times that every segment was checked.
+    /// Returns how often every segment was checked.
     pub fn checks(&self) -> u64 {
         self.survey().checks
     }
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // It is gone only after a panic, which `next` shows.
+            // Sending fails only after a panic of the thread, which `next` reports.
             let _ = orders.send(order);
         }
     }
@@ -167,32 +167,33 @@ impl Drop for Keeper {
         self.orders = None;
         self.survey().ends = true;
         if let Some(thread) = self.thread.take() {
-            // What it prepares is found by the next start.
+            // The next start finds the segment that the thread may still have prepared.
             let _ = thread.join();
         }
     }
 }
 
-/// It is whole whenever it isn't locked.
+/// Locks the survey even after a panic: it is consistent whenever it isn't locked.
 fn lock(survey: &Mutex<Survey>) -> MutexGuard<'_, Survey> {
     survey.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread's own.
+/// The state of the keeper's thread.
 struct Work {
     files: Arc<dyn Files>,
-    /// Nobody else syncs it.
+    /// A second handle of the file `progress`, which only this thread syncs.
     progress: Handle,
     key: u64,
     segment_bytes: u64,
     spares: Vec<u32>,
     survey: Arc<Mutex<Survey>>,
-    /// What is checked next: segment and offset.
+    /// The segment and offset to check next.
     at: (u32, u64),
 }
 
 impl Work {
-    /// A segment gets its name once it is as it is to be: one of another size was damaged.
+    /// Makes a segment, or reuses a spare. A file gets its name only when it is complete, so a segment of another size
+    /// must be damaged.
     fn prepare(&mut self, number: u32) -> io::Result<Handle> {
         let name = segment_name(number);
         let file = match self.spares.pop() {
@@ -207,8 +208,8 @@ impl Work {
         Ok(file)
     }
 
-    /// Its zeros are written, and its room not only taken: otherwise each sync would also have to store
-    /// that they are.
+    /// Creates a file and writes its zeros. If its room were only reserved, each later sync would also have to store
+    /// that the room is now used.
     fn make(&self, name: &str) -> io::Result<Handle> {
         let fresh = format!("{name}.new");
         let file = self.files.create(&fresh, self.segment_bytes)?;
@@ -223,7 +224,7 @@ impl Work {
                 (survey.is_awaited, survey.ends)
             };
             match (ends, awaited) {
-                // What was made of it is removed by the next start.
+                // The next start removes the unfinished file.
                 (true, _) => return Err(io::ErrorKind::Interrupted.into()),
                 (_, true) => {}
                 _ => std::thread::sleep(begun.elapsed()),
@@ -233,7 +234,7 @@ impl Work {
         Ok(file)
     }
 
-    /// Where this fails the file stays, and the next start tries again.
+    /// Puts a freed segment's file away. If this fails the file stays, and the next start tries again.
     fn let_go(&mut self, order: &Order) {
         let done = match *order {
             Order::Reuse(n) if self.spares.len() < SPARES => {
@@ -247,7 +248,7 @@ impl Work {
             Order::Reuse(n) | Order::Remove(n) => self.files.remove(&segment_name(n)),
             Order::Prepare(_) => Ok(()),
         };
-        // A spare must not have its old name any more when it is used: `prepare` syncs both at once.
+        // A spare must have lost its old name durably before it is reused, since `prepare` syncs both names at once.
         if let Err(e) = done.and_then(|()| self.files.sync()) {
             error!(why = %e, "a segment of the log that is needed no more can't be put away");
         }
@@ -261,7 +262,7 @@ impl Work {
         self.at = (number, offset + PIECE as u64);
         let Err(why) = found else { return };
         let mut survey = lock(&self.survey);
-        // It was let go meanwhile.
+        // The log has freed this segment meanwhile.
         if !survey.written.iter().any(|(n, _)| *n == number) {
             return;
         }
@@ -274,7 +275,7 @@ impl Work {
         survey.found = Some(number);
     }
 
-    /// Goes through all of them, and begins anew.
+    /// Returns the next piece to check; after the last segment it begins again with the first.
     fn next_piece(&mut self) -> Option<(u32, u64, u64)> {
         let mut survey = lock(&self.survey);
         let (segment, offset) = self.at;
@@ -293,7 +294,7 @@ impl Work {
         next
     }
 
-    /// What was synced of this piece.
+    /// Reads the synced bytes of a piece from the disk, and returns an error if they are damaged.
     fn check(&self, number: u32, offset: u64, written: u64) -> Result<(), String> {
         let unreadable = |e: io::Error| format!("it can't be read: {e}");
         let file = self.files.open(&segment_name(number)).map_err(unreadable)?;

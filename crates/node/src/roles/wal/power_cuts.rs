@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Power cuts at every moment of a log's life: after any prefix of what was asked of the disk, with any of the
-//! unsynced sectors written and any prefix of the unsynced names. What was answered is there, or the log of an
-//! honest disk would be refused, which must not be.
+//! Cuts the power at every moment of a log's life: after any prefix of the operations on the disk, with any of the
+//! unsynced sectors written and any prefix of the unsynced names. After each cut every state that was shown must be
+//! restored, and the log must not be refused, since the disk is honest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::cluster_file::ClusterFile;
 use crate::roles::acceptor::logged::{LoggedMemory, slot_of};
 use crate::roles::acceptor::stored;
 
-// ---- A disk that remembers all that was asked of it
+// ---- A disk that remembers all operations on it
 
 #[derive(Clone)]
 enum Op {
@@ -29,7 +29,7 @@ enum Op {
     Rename(String, String),
     Remove(String),
     SyncNames,
-    /// All up to the `n`-th state has been shown to somebody.
+    /// All states up to the `n`-th have been shown to others.
     Shown(usize),
 }
 
@@ -37,10 +37,10 @@ enum Op {
 struct State {
     files: Vec<Vec<u8>>,
     names: BTreeMap<String, usize>,
-    /// What was there in the beginning, then what was asked.
+    /// The files at the beginning; `ops` apply to them.
     before: BTreeMap<String, Vec<u8>>,
     ops: Vec<Op>,
-    /// Frames are written and not synced: the process is killed before that.
+    /// Frames are written but not synced, since the process is killed in between.
     kills_before_sync: bool,
 }
 
@@ -93,7 +93,7 @@ impl Disk {
     }
 }
 
-/// Whether it is a segment, and not one that is being made.
+/// Returns whether this is the name of a finished segment.
 fn numbered(name: &str) -> bool {
     let number = name.strip_prefix("segment-");
     number.is_some_and(|n| n.parse::<u32>().is_ok())
@@ -182,18 +182,18 @@ impl Contents for OnDisk {
     }
 }
 
-// ---- What a power cut leaves
+// ---- The disk after a power cut
 
-/// How the disk treats what it was given and not told to sync.
+/// How the disk treats writes that were not synced.
 #[derive(Clone, Copy)]
 enum Unsynced {
     Lost,
     Written,
-    /// Each sector by itself.
+    /// Each sector is written or lost by chance.
     Some,
 }
 
-/// After the first `ops` of what was asked; and up to which state that was shown.
+/// Returns the files after the first `ops` operations, and the last state that was shown by then.
 fn cut(
     state: &State,
     ops: usize,
@@ -293,7 +293,7 @@ fn read<'a>(cluster: &'a ClusterFile, disk: &Disk) -> Result<(Read, LoggedMemory
     Ok((read, memory))
 }
 
-/// Which of these states a log holds, from some one on.
+/// Returns the index of the state that a log holds, among `states` from `from` on.
 fn state_in(memory: &LoggedMemory<'_>, states: &[Vec<u8>], from: usize) -> Option<usize> {
     let found = without_start(&image_of(&memory.found()?));
     let at = states[from..]
@@ -308,9 +308,9 @@ fn image_of(acceptor: &Acceptor) -> Vec<u8> {
     image
 }
 
-/// Something that changes an acceptor, mostly.
+/// Returns a datagram that mostly changes the acceptor.
 fn datagram(acceptor: &Acceptor, rng: &mut Rng) -> Vec<u8> {
-    // One partition is busy, and the other one holds the log back.
+    // One partition is busy, and the other one holds back the log.
     let pid = u16::from(rng.chance(100_000));
     let (trim, epoch) = (acceptor.trim(pid), acceptor.floor(pid).epoch());
     let inst = trim + rng.below(SLOTS);
@@ -374,7 +374,7 @@ fn datagram(acceptor: &Acceptor, rng: &mut Rng) -> Vec<u8> {
     header.datagram(&value)
 }
 
-/// The states of a memory, one after the other, each as it is saved.
+/// A running log with its acceptors, and the saved image of each state that they were in.
 struct Life {
     wal: Wal,
     acceptors: Vec<Acceptor>,
@@ -456,7 +456,7 @@ fn enabled(cluster: &ClusterFile, disk: &Disk) -> Life {
     }
 }
 
-/// Another process on the same disk, or on what a power cut has left of it.
+/// Starts another process on the same disk, or on a disk after a power cut.
 fn again(cluster: &ClusterFile, disk: &Disk, states: &[Vec<u8>]) -> Life {
     let (read, memory) = read(cluster, disk).unwrap();
     let at = state_in(&memory, states, 0).expect("it was one of them");
@@ -473,8 +473,7 @@ fn again(cluster: &ClusterFile, disk: &Disk, states: &[Vec<u8>]) -> Life {
     }
 }
 
-/// Cuts the power after every prefix of what was asked of the disk from `from` on. Returns what one of the
-/// cuts has left.
+/// Cuts the power after every prefix of the disk's operations from `from` on. Returns the files after one of the cuts.
 fn cut_everywhere(
     cluster: &ClusterFile,
     disk: &Disk,
@@ -502,7 +501,7 @@ fn cut_everywhere(
     left
 }
 
-/// A saved acceptor but for its start, at bytes 34 to 42, which every start counts.
+/// Returns a saved acceptor without its start (bytes 34 to 42), which every start increments.
 fn without_start(image: &[u8]) -> Vec<u8> {
     let mut image = image.to_vec();
     if let Some(start) = image.get_mut(34..42) {
@@ -511,7 +510,7 @@ fn without_start(image: &[u8]) -> Vec<u8> {
     image
 }
 
-/// [A-DURABLE]
+/// No state that was shown is lost by a power cut. [A-DURABLE]
 #[test]
 fn a_power_cut_at_any_moment_takes_nothing_that_was_shown() {
     let cluster = cluster();
@@ -523,8 +522,8 @@ fn a_power_cut_at_any_moment_takes_nothing_that_was_shown() {
         let mut from = disk.state().ops.len();
         for _ in 0..2 {
             life.lives(&disk, &mut rng, 120);
-            // The process is killed after it has written a frame and before it has synced it. Another one goes
-            // on before the power fails: it shows what it read.
+            // The process is killed after it has written a frame and before it has synced that frame. Another process
+            // continues before the power fails, and shows the state that it read.
             while life.commit.is_open() {
                 life.turn();
                 life.stored(&disk);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading a log when its node starts.
+//! Reads a log when its node starts.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,21 +20,21 @@ use super::{
 use crate::Error;
 use paxos::NodeId;
 
-/// A log that was read.
+/// A log after it was read, before anything is appended.
 pub struct Read {
     files: Arc<dyn Files>,
     key: u64,
     sizes: Sizes,
-    /// Those that follow one another up to the newest, oldest first.
+    /// The segments without a gap up to the newest, oldest first.
     segments: VecDeque<Segment>,
-    /// What a crash has left of those that were needed no more.
+    /// Segments before a gap: a crash interrupted their removal.
     strays: Vec<u32>,
     spares: Vec<u32>,
     next_frame: u64,
 }
 
 impl Read {
-    /// Reads the log of `owner` into `memory`; where there is none, one is begun.
+    /// Reads the log of `owner` into `memory`, or creates one if there is none.
     pub fn open(
         files: Arc<dyn Files>,
         owner: Owner,
@@ -71,7 +71,7 @@ impl Read {
         }
         let next_frame = reader.next.unwrap_or(0);
         let first = reader.first.unwrap_or(0);
-        // Empty ones at the beginning.
+        // Empty segments at the beginning have no frame that sets their number.
         for segment in &mut segments {
             segment.first_frame = segment.first_frame.max(first);
         }
@@ -94,10 +94,10 @@ impl Read {
         })
     }
 
-    /// Goes on in a new segment, which says what `memory` is.
+    /// Opens the log for appending, in a new segment that begins with `memory`.
     pub fn go_on(self, memory: &impl Remembered) -> Result<Wal, Error> {
         let number = self.segments.back().map_or(0, |last| last.number + 1);
-        // A kill may have left frames that are in the system's memory only.
+        // If the process was killed, some frames may be in the system's cache only, so they are synced here.
         for segment in self.segments.iter().filter(|s| s.written > 0) {
             let name = segment_name(segment.number);
             let synced = self.files.open(&name).and_then(|file| file.sync());
@@ -160,8 +160,8 @@ impl Read {
     }
 }
 
-/// Those spares that a segment can be written over. Something has happened to the others: a segment would show
-/// their damage as its own, so they are removed.
+/// Returns the spares that can become segments. Damaged spares are removed, since a segment would show their damage as
+/// its own.
 fn healthy(
     files: &dyn Files,
     mut spares: Vec<u32>,
@@ -187,7 +187,8 @@ fn healthy(
     Ok(spares)
 }
 
-/// A frame that is larger than a segment makes its own longer.
+/// Returns an error if a segment's file is shorter than the fixed size or doesn't end at a sector. It may be longer,
+/// for a frame that is larger than a segment.
 fn whole_sectors(bytes: &[u8], segment_bytes: u64) -> Result<(), String> {
     if (bytes.len() as u64) < segment_bytes || bytes.len() % segment::SECTOR != 0 {
         let bytes = bytes.len();
@@ -196,7 +197,8 @@ fn whole_sectors(bytes: &[u8], segment_bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The first one doesn't wait until its zeros are written.
+/// Returns the file of the first segment. A new file is used before its zeros are written, so that the start doesn't
+/// wait for that.
 fn first_segment(
     files: &dyn Files,
     spares: &mut Vec<u32>,
@@ -221,14 +223,14 @@ fn first_segment(
     Ok(file)
 }
 
-/// What the segments say one after the other.
+/// Replays segments one after the other and checks that their frames connect.
 struct Reader<'a, M> {
     key: u64,
     segment_bytes: u64,
-    /// The first frame of all, and the one after the last.
+    /// The number of the first frame of all, and the number after the last.
     first: Option<u64>,
     next: Option<u64>,
-    /// The oldest segment that is needed, as the last one says that does, and the first frame in it.
+    /// The oldest segment that is needed and its first frame, as the newest record says.
     oldest: Option<(u32, u64)>,
     memory: &'a mut M,
 }
@@ -281,7 +283,7 @@ struct Listed {
     spares: Vec<u32>,
 }
 
-/// What is there, in ascending order; what was being made is removed.
+/// Lists the log's files in ascending order, and removes files that were still being made.
 fn list(files: &dyn Files) -> Result<Listed, Error> {
     let names = files.list().map_err(|e| failed(files, "", "be read", &e))?;
     let mut listed = Listed::default();
@@ -304,7 +306,7 @@ fn numbered(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.parse().ok()
 }
 
-/// Those that follow one another up to the newest: earlier ones were being removed, or some are missing.
+/// Returns the newest run of consecutive segments. Segments before a gap were being removed, or some are missing.
 fn newest_run(present: &[u32]) -> std::ops::RangeInclusive<u32> {
     let Some(last) = present.last() else {
         #[allow(clippy::reversed_empty_ranges)]
@@ -319,7 +321,7 @@ fn newest_run(present: &[u32]) -> std::ops::RangeInclusive<u32> {
 
 // ---- The small files
 
-/// The log's own number, drawn when it is created.
+/// Returns the log's own number, which is drawn when the log is created.
 fn key(files: &dyn Files, owner: Owner, segment_bytes: u64) -> Result<u64, Error> {
     match files.read(KEY) {
         Ok(bytes) => {
@@ -381,7 +383,7 @@ fn parse_key(bytes: &[u8], owner: Owner, segment_bytes: u64) -> Result<u64, Stri
     Ok(u64::from_be_bytes(key))
 }
 
-/// How many frames were synced at least.
+/// Returns how many frames were synced at least.
 fn progress(files: &dyn Files, key: u64) -> Result<u64, Error> {
     let bytes = match files.read(PROGRESS) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -401,7 +403,7 @@ fn unusable_in(files: &dyn Files, name: &str, why: &str) -> Error {
     }
 }
 
-/// An error about a log that can't be trusted, with the way out.
+/// Returns an error about a log that can't be trusted, with the remedy.
 pub fn unusable(path: &Path, why: &str) -> Error {
     Error::store(format!(
         "{} can't be used: {why}. What this log holds can't be relied on any more: move the whole \
@@ -411,7 +413,7 @@ pub fn unusable(path: &Path, why: &str) -> Error {
     ))
 }
 
-/// Names the owner of a memory that is somebody else's.
+/// Returns an error text for a memory that belongs to another node or cluster; it names both.
 pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
     format!(
         "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at `data` \

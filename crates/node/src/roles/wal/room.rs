@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which segments are needed, and what is done so that they are needed no more.
+//! Decides which segments are needed, and rewrites slots so that old segments can be freed.
 //!
-//! The oldest segments are let go together as soon as all that they touched is trimmed. Where a partition isn't
-//! trimmed while others are busy, and where a segment was found damaged, the slots in question are
-//! written once more, from memory, a few in each frame.
+//! The oldest segments are freed together as soon as every slot that they touched is trimmed. If a partition isn't
+//! trimmed while others are busy, or if a segment was found damaged, the slots concerned are written once more from
+//! memory, a few in each frame.
 
 use paxos::Instance;
 
 use super::{Kind, Place, Remembered, Wal, put, put_oldest};
 
-/// Bytes of slots that are written once more in a frame, about.
+/// About how many bytes of rewritten slots go into one frame.
 const PIECE: usize = 64 << 10;
 
-/// By partition, 1 + the largest instance whose slot was touched.
+/// For each partition, 1 + the largest instance whose slot was touched.
 #[derive(Clone, Debug, Default)]
 pub struct Ends(Vec<(Place, Instance)>);
 
@@ -42,18 +42,18 @@ impl Ends {
     }
 }
 
-/// Slots that are being written once more.
+/// The slots that are being rewritten.
 pub struct Moving {
-    /// So that segments below this number are needed no more.
+    /// Segments below this number can be freed once the slots are rewritten.
     until: u32,
-    /// By partition, which instances are left.
+    /// The remaining range of instances of each partition.
     left: Vec<(Place, Instance, Instance)>,
-    /// The frame that holds the last piece.
+    /// The number of the frame that holds the last piece.
     frame: Option<u64>,
 }
 
 impl Wal {
-    /// Begins to write once more what this segment and those before it hold.
+    /// Begins to rewrite the slots of this segment and of all before it.
     pub(super) fn move_up_to(&mut self, number: u32, memory: &impl Remembered) {
         let mut ends = Ends::default();
         for segment in self.segments.iter().filter(|s| s.number <= number) {
@@ -70,7 +70,7 @@ impl Wal {
         });
     }
 
-    /// Lets segments go that are needed no more, and takes another step that there may be more of them.
+    /// Frees segments that are no longer needed, and rewrites the next piece of slots if there are too many segments.
     pub(super) fn make_room(&mut self, memory: &impl Remembered) {
         if self.segments.len() > self.sizes.segments && self.moving.is_none() {
             let half = self.segments[self.segments.len() / 2].number;
@@ -88,7 +88,7 @@ impl Wal {
         }
     }
 
-    /// One piece a frame.
+    /// Rewrites one piece of slots, once for each frame.
     fn move_a_piece(&mut self, memory: &impl Remembered) {
         let next_frame = self.next_frame;
         let Some(moving) = self.moving.as_mut() else {
@@ -124,7 +124,7 @@ impl Wal {
         }
     }
 
-    /// What was found damaged is written once more, from memory.
+    /// Begins to rewrite the slots of a segment that was found damaged, from memory.
     pub(super) fn take_damage(&mut self, memory: &impl Remembered) {
         let Some(number) = self.keeper.take_damage() else {
             return;
@@ -135,7 +135,7 @@ impl Wal {
         };
         segment.damaged = true;
         self.shown.damaged += 1;
-        // What is collected, and what is written once more, must not go there.
+        // Neither the collected records nor the rewritten slots may go to the damaged segment.
         self.switches |= number == current;
         self.move_up_to(number, memory);
     }

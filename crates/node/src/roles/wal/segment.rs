@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames in the sectors of a segment.
 //!
-//! A disk writes sectors whole, but in any order. Before a segment is used its sectors hold zeros, or what an
-//! earlier segment in the same file has left. So each sector of a frame has a checksum of its own, and
-//! names its segment. What a crash leaves of the last frame is sectors of it, and sectors as they were before;
-//! whatever else is there was damaged since. Each frame begins a new block, since many disks write such blocks,
-//! and one that is synced should never be written again.
+//! A disk writes sectors whole, but in any order. Before a segment is used, its sectors hold zeros or the bytes of an
+//! earlier segment that had the same file. So each sector of a frame has its own checksum and names its segment. After
+//! a crash each sector of the last frame is either written or as it was before; any other content means later damage.
+//! Each frame begins a new block, since many disks write whole blocks, and a synced block should never be written
+//! again.
 //!
 //! ```text
 //! sector   CRC-32 of the rest u32, place in the frame u16, sectors of the frame u16, segment u32,
@@ -13,23 +13,23 @@
 //! ```
 
 pub const SECTOR: usize = 512;
-/// Frames begin at multiples of it, and zeros fill it up.
+/// Frames begin at multiples of this size; zeros fill the rest of the last block.
 pub const BLOCK: usize = 8 * SECTOR;
 const HEAD: usize = 20;
 const PAYLOAD: usize = SECTOR - HEAD;
-/// What precedes a frame's records: their length.
+/// The length of a frame's records precedes them.
 pub const PREFIX: usize = 4;
 
-/// Whose sectors they are.
+/// The log and the segment that sectors belong to.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The log's own number, a part of each checksum.
+    /// The log's own number, which is part of each checksum.
     pub key: u64,
     /// The segment's number.
     pub segment: u32,
 }
 
-/// What one sector holds of a frame.
+/// One sector of a frame.
 struct Sector<'a> {
     index: usize,
     count: usize,
@@ -37,7 +37,7 @@ struct Sector<'a> {
     payload: &'a [u8],
 }
 
-/// What a frame of so many bytes takes, its prefix included.
+/// Returns the room that a frame of `bytes` takes in a segment. `bytes` includes the prefix.
 pub fn room(bytes: usize) -> usize {
     (sectors(bytes) * SECTOR).next_multiple_of(BLOCK)
 }
@@ -67,18 +67,18 @@ pub fn seal(place: Place, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(BLOCK), 0);
 }
 
-/// What was read of a segment.
+/// The frames that were found in a segment.
 pub struct Replayed {
-    /// The number of its first frame: of the one that was expected, if there is none.
+    /// The number of the first frame; if there is none, the number that was expected.
     pub first: Option<u64>,
-    /// That after its last one.
+    /// The number after the last frame.
     pub next: Option<u64>,
-    /// How many bytes the frames take.
+    /// The bytes that the frames take.
     pub bytes: u64,
 }
 
-/// Hands the records of each whole frame over, from number `next` on; the first frame of all says which
-/// (`None`).
+/// Passes the records of each whole frame to `take`, from number `next` on. With `None` the first frame that is found
+/// sets the number.
 pub fn replay(
     bytes: &[u8],
     place: Place,
@@ -115,14 +115,15 @@ pub fn replay(
     })
 }
 
-/// Looks at blocks of a segment that were synced, from byte `from` on.
+/// Checks blocks of a segment that were synced, where `bytes` begins at byte `from` of it. Returns an error if a sector
+/// is damaged or lost.
 pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
     for (offset, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
         let at = offset as usize / SECTOR;
         let mut left = None;
         for (at, bytes) in (at..).zip(block.chunks(SECTOR)) {
             let sector = Sector::read(bytes, place).map_err(|why| damaged(at, why))?;
-            // A frame begins each block or goes on there, and may end in it.
+            // Each block begins with a sector of a frame, and the frame may end in it.
             let expected = left.unwrap_or(1);
             match sector {
                 None if expected > 0 => return Err(damaged(at, "lost")),
@@ -134,7 +135,8 @@ pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether all of a file is zeros, or what earlier segments have left: then it can become this one.
+/// Returns an error unless the whole file holds only zeros or sectors of earlier segments, so that it can become this
+/// segment.
 pub fn is_vacant(bytes: &[u8], place: Place) -> Result<(), String> {
     for (at, bytes) in bytes.chunks(SECTOR).enumerate() {
         match Sector::read(bytes, place) {
@@ -150,7 +152,7 @@ fn damaged(at: usize, why: &str) -> String {
     format!("the {SECTOR} bytes at {} are {why}", at * SECTOR)
 }
 
-/// The sectors of the frame at the beginning, if all are there.
+/// Returns the sectors of the frame at the beginning, if all of them are there.
 fn whole_frame<'a, 'b>(
     sectors: &'a [Option<Sector<'b>>],
     number: u64,
@@ -164,7 +166,7 @@ fn whole_frame<'a, 'b>(
     (count > 0 && frame.iter().enumerate().all(is_part)).then_some(frame)
 }
 
-/// Whether all that is left is sectors of one frame, which was being written when the crash came.
+/// Returns an error unless all remaining sectors belong to the one frame that was being written when the crash came.
 fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), String> {
     for (at, sector) in sectors.iter().enumerate() {
         let other = sector
@@ -182,8 +184,7 @@ fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), Stri
 }
 
 impl<'a> Sector<'a> {
-    /// `None` where there are zeros, or what an earlier segment has left; an error where there is
-    /// something that is no sector.
+    /// Returns `None` for zeros and for an earlier segment's sector, and an error for bytes that are no sector.
     fn read(bytes: &'a [u8], place: Place) -> Result<Option<Sector<'a>>, &'static str> {
         if bytes.iter().all(|b| *b == 0) {
             return Ok(None);
@@ -207,7 +208,7 @@ impl<'a> Sector<'a> {
     }
 }
 
-/// A checksum that only bytes of this log have.
+/// Returns a checksum that includes the log's own number, so that only bytes of this log can match it.
 pub fn checksum(key: u64, bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&key.to_be_bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes frames and syncs them: in the thread that asks, or in another one, so that the next packets are
-//! taken meanwhile. There is one frame at a time.
+//! Writes frames and syncs them, one at a time. A large frame goes to another thread, so that the caller can take the
+//! next packets meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 use super::files::Handle;
 use crate::host::Bell;
 
-/// What is to be stored.
+/// A frame with the place where it is written.
 pub struct Frame {
     pub file: Handle,
     pub offset: u64,
     pub sectors: Vec<u8>,
-    /// Where it is noted afterwards that the frame is synced, and how.
+    /// The file `progress`, into which `synced` is written after the frame is synced.
     pub progress: Handle,
     pub synced: Vec<u8>,
 }
@@ -28,13 +28,13 @@ impl Frame {
     }
 }
 
-/// What became of a frame, with its buffer.
+/// The result of storing a frame, with its buffer for reuse.
 type Done = io::Result<Vec<u8>>;
 
 enum State {
     Idle,
     Done(Done),
-    /// The thread has it.
+    /// The thread is storing the frame.
     Away,
 }
 
@@ -71,12 +71,12 @@ impl Writer {
         })
     }
 
-    /// Whether there is a frame that was begun and not finished.
+    /// Returns whether a frame was begun and not yet finished.
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle)
     }
 
-    /// Stores a frame; `overlaps`: in the thread.
+    /// Stores a frame, in the other thread if `overlaps` is set.
     pub fn begin(&mut self, frame: Frame, overlaps: bool) {
         self.state = match (&self.frames, overlaps) {
             (Some(frames), true) => match frames.send(frame) {
@@ -87,7 +87,7 @@ impl Writer {
         };
     }
 
-    /// What became of the frame that was begun; `None` while it is under way, or if there is none.
+    /// Returns the result of the frame that was begun, or `None` while it is being stored or if there is none.
     pub fn finish(&mut self, wait: bool) -> Option<Done> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => None,
@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Rings when the thread is done with a frame.
+    /// Returns the bell that rings when the thread has stored a frame.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
@@ -125,7 +125,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.frames = None;
         if let Some(thread) = self.thread.take() {
-            // A frame that it had was never reported as stored.
+            // A frame that the thread still had was never reported as stored.
             let _ = thread.join();
         }
     }
