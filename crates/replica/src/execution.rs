@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Execution of one partition, whatever agreement the commands come from: takes what a [`Log`] has in instance
-//! order, commits, answers, and makes checkpoints.
+//! Execution of one partition, with any agreement protocol: takes the values of a [`Log`] in instance order, commits,
+//! answers, and makes checkpoints.
 //!
-//! An application that can take back what isn't committed may be executed ahead of what is stable. What isn't
-//! stable is never committed: it reaches no store, no checkpoint and no copy. [`Execution::rewind`] takes it back
-//! where the log has changed; position, session table and outcomes then are what the application's records say.
+//! An application that can take back uncommitted commands may execute values before they are stable. Such values are
+//! never committed, so they reach no store, no checkpoint and no copy. If the log changes, [`Execution::rewind`] takes
+//! them back, and position, session table and outcomes are again those in the application's records.
 
 mod acknowledge;
 mod beginning;
@@ -39,27 +39,27 @@ use crate::settings::Settings;
 use paxos::wire::value;
 use paxos::{Epoch, Flags, Instance, Time};
 
-/// Instances executed in a row without a commit. Bounds what a batch keeps in memory.
+/// The most instances executed in a row without a commit, which bounds the memory of a batch.
 const MAX_BATCH: u64 = 1_024;
-/// Replies that a batch may have waiting before it executes what came early: 16 MiB of large ones.
+/// The weight of waiting replies at which a batch executes no more early values: 16 MiB of large replies.
 const MAX_REPLIES: usize = 512;
 
-/// Commands whose answers are awaited together, at most: until then nobody knows how large they are.
+/// The most commands whose answers are awaited together, since nobody knows before how large the answers are.
 const MAX_BEGUN: usize = 256;
 
-/// How long it counts that many clients waited at once: as a rule they come again.
+/// How long a crowd of clients is remembered, since such clients usually come again.
 const CROWD_LASTS: Time = 10_000_000;
 
-/// What a worker has done since it was opened.
+/// Counters of a worker since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Instances executed, no-ops included.
     pub instances: u64,
     /// Commands found in them, repetitions included.
     pub commands: u64,
-    /// Instances that held a no-op or a marker.
+    /// Instances that held a no-op or an epoch marker.
     pub noops: u64,
-    /// Packed values that were not well-formed and hence treated as no-ops.
+    /// Packed values that were not well-formed and therefore treated as no-ops.
     pub malformed: u64,
     /// Instances that were learned by repair.
     pub repaired: u64,
@@ -67,87 +67,87 @@ pub struct Statistics {
     pub checkpoints: u64,
     /// Commits made.
     pub commits: u64,
-    /// How often what was executed ahead of what is stable was taken back.
+    /// Times that values were taken back that had been executed before they were stable.
     pub rollbacks: u64,
-    /// How often commands had to wait for a commit, and it until more of the log was stable.
+    /// Times that commands waited for a commit that itself waited for the log to become stable.
     pub commit_holds: u64,
 }
 
-/// See the module.
+/// Executes one partition from the values of a log.
 pub(crate) struct Execution<A> {
     settings: Settings,
     app: A,
-    /// Whether it can take back what isn't committed.
+    /// The application can take back uncommitted commands.
     can_discard: bool,
-    /// How many commands it executes at most that it may have to take back.
+    /// The most uncommitted commands that it executes before they are stable.
     most_ahead: u64,
-    /// Whether it answers what it has begun together.
+    /// The application begins commands first and answers them together later.
     answers_later: bool,
-    /// Next instance to execute.
+    /// The next instance to execute.
     next: Instance,
-    /// Everything below is committed.
+    /// Everything below this instance is committed.
     committed: Instance,
-    /// The log below doesn't change any more. Nothing beyond is committed.
+    /// The log doesn't change any more below this instance, and nothing beyond it is committed.
     stable: Instance,
-    /// When the log was last looked at.
+    /// The time at which the log was last looked at.
     now: Time,
-    /// Commands found in what is committed.
+    /// The value of `statistics.commands` at the last commit.
     commands_committed: u64,
-    /// When the rest must be committed; `None` if there is none.
+    /// The time by which the rest must be committed; `None` if nothing is left to commit.
     commit_by: Option<Time>,
     /// The largest epoch whose marker was executed.
     marker: Epoch,
-    /// The same when this process started.
+    /// The value of `marker` when this process started.
     met: Epoch,
-    /// The last active epoch, and where it begins.
+    /// The last active epoch, and the instance at which it begins.
     begins: (Epoch, Instance),
-    /// The same where epochs have no markers: beyond lies nothing that was stamped before.
+    /// The last active epoch without markers, and the instance from which on nothing stamped in earlier epochs lies.
     sealed: (Epoch, Instance),
     sessions: Sessions,
-    /// Behind the last session operation that was executed: others should learn of it soon.
+    /// The instance after the last executed session operation, which other replicas should learn of soon.
     operations: Instance,
     spanning: Spanning,
     replies: Replies,
-    /// Until then many clients at once are expected.
+    /// Until this time many clients at once are expected.
     crowded_until: Time,
     reads: Reads,
     local_reads: LocalReads,
     records: Records,
     journal: Journal,
     checkpoints: Checkpoints,
-    /// Begun, and not taken yet.
+    /// A checkpoint that has begun and that nobody has taken yet.
     to_write: Option<Checkpoint>,
-    /// Another replica's state is being installed: nothing is executed.
+    /// Another replica's state is being installed, so nothing is executed.
     installing: bool,
-    /// How many copies of the replica's state are being opened.
+    /// The number of holds while copies of the replica's state are being opened.
     holds: u32,
-    /// Somebody is to read the state once all that is executed is stable.
+    /// A reader of the state was asked for and waits until everything executed is stable.
     reader_waits: bool,
-    /// Since the last commit, commands have waited for the next one.
+    /// Commands have waited for a commit since the last one; `note_hold` counts this once.
     is_held: bool,
-    /// Whether commands over several partitions can be judged.
+    /// Commands over several partitions can be judged in this group.
     spans: bool,
-    /// What was executed, for a replica that takes this one's state over.
+    /// The executed values that a replica needs that takes this one's state over; `None` = none are kept.
     kept: Option<Vec<u8>>,
-    /// Until this epoch is active nothing is executed.
+    /// Nothing is executed until this epoch is active.
     stopped: Option<Epoch>,
-    /// What an operator's override gave up last: these instances hold nothing.
+    /// The instances that an operator's override gave up last; they hold nothing.
     given_up: GivenUp,
-    /// Commands of which programs have died.
+    /// Commands on which programs have died.
     voids: Voids,
-    /// The disk's number, and whether this process has drawn one.
+    /// The disk's number, and if this process has drawn one.
     incarnation: Option<u64>,
     has_drawn: bool,
-    /// When the table is next searched for idle sessions, and how old they must be.
+    /// The next time that the table is searched for idle sessions, and the age at which a session counts as idle.
     expire_due: Time,
     expire_after: Time,
     statistics: Statistics,
-    /// Why nothing is executed or answered any more.
+    /// The error after which nothing is executed or answered any more.
     failed: Option<Error>,
 }
 
 impl<A: Application> Execution<A> {
-    /// Begins where the application's records say.
+    /// Opens the execution at the position in the application's records.
     pub fn open(settings: Settings, mut app: A, now: Time) -> Result<Self, Error> {
         let Loaded {
             position: Position { next, marker },
@@ -157,7 +157,7 @@ impl<A: Application> Execution<A> {
             outcomes,
             voided,
         } = load(&settings, &mut app, now)?;
-        // What survived a kill may still be lost by a power failure; TRIM must not count on it.
+        // The state that survived a kill may still be lost in a power failure, and TRIM must not count on it.
         if next > 0 {
             app.checkpoint()?()?;
         }
@@ -207,35 +207,35 @@ impl<A: Application> Execution<A> {
         })
     }
 
-    /// Of a group in which nobody could judge commands over several partitions: they are answered `unsupported`.
+    /// Marks the group as one that can't judge commands over several partitions; they are answered `unsupported`.
     /// [X-MULTI]
     pub fn alone(mut self) -> Self {
         self.spans = false;
         self
     }
 
-    // ---- What is asked
+    // ---- Getters
 
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The next instance to execute.
+    /// Returns the next instance to execute.
     pub fn next(&self) -> Instance {
         self.next
     }
 
-    /// Everything below is executed, and stays as it is: what was executed beyond isn't stable.
+    /// Returns the next instance to execute, leaving out instances that were executed before they were stable.
     pub fn settled(&self) -> Instance {
         self.next.min(self.stable)
     }
 
-    /// Everything below is committed.
+    /// Returns the next instance after the last commit.
     pub fn committed(&self) -> Instance {
         self.committed
     }
 
-    /// Everything below is in a durable checkpoint.
+    /// Returns the next instance after those that a durable checkpoint covers.
     pub fn checkpointed(&self) -> Instance {
         self.checkpoints.durable()
     }
@@ -248,7 +248,8 @@ impl<A: Application> Execution<A> {
         &self.sessions
     }
 
-    /// The weight of the replies that wait for the end of the batch, and of those that are awaited.
+    /// Returns the weight of the replies that wait for the end of the batch, plus the number of commands that the
+    /// application hasn't answered.
     pub fn pending_replies(&self) -> usize {
         self.replies.weight() + self.sessions.begun()
     }
@@ -263,7 +264,7 @@ impl<A: Application> Execution<A> {
 
     // ---- The log
 
-    /// Executes what the log has, in order, as long as the batch isn't too large. [X-ORDER]
+    /// Executes the values that the log has in order, until the batch is full. [X-ORDER]
     pub fn run(&mut self, now: Time, log: &impl Log) {
         self.now = now;
         self.replies.answers = log.answers();
@@ -280,7 +281,7 @@ impl<A: Application> Execution<A> {
         self.note_hold(log);
     }
 
-    /// Once a commit. [N-COMMIT]
+    /// Counts once per commit that execution ahead of the stable log had to stop for it. [N-COMMIT]
     fn note_hold(&mut self, log: &impl Log) {
         let is_ahead = self.can_discard && self.next > self.stable;
         if !is_ahead || self.is_held || self.next >= log.ready() {
@@ -290,8 +291,8 @@ impl<A: Application> Execution<A> {
         self.statistics.commit_holds += u64::from(self.is_held);
     }
 
-    /// Executes a stable value that has come to its turn without having been in the log. False if it has to
-    /// wait there.
+    /// Executes a stable value whose turn it is, without a detour through the log. It returns false if the value has to
+    /// wait in the log.
     #[inline]
     pub fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
         if self.stands_still() || value.inst != self.next {
@@ -304,7 +305,7 @@ impl<A: Application> Execution<A> {
     fn end_of_run(&mut self, log: &impl Log) -> Instance {
         if log.stable() > self.stable {
             self.stable = log.stable();
-            // What was passed ahead of it counts now.
+            // Copies that were passed before they were stable count from now on.
             self.answer_siblings();
         }
         let ready = log.ready();
@@ -314,8 +315,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Whether what isn't stable yet may be executed. Once a checkpoint is due, a batch is full, or enough waits for
-    /// a commit, what is executed has to become stable first. What is kept for others is theirs for good. [N-COMMIT]
+    /// Returns whether values may be executed before they are stable. When a checkpoint is due or too many commands are
+    /// uncommitted, execution waits for the log to become stable; values kept for other replicas can't be taken back at
+    /// all. [N-COMMIT]
     fn may_run_ahead(&self) -> bool {
         self.can_discard
             && !self.settings.answers_wait
@@ -325,8 +327,8 @@ impl<A: Application> Execution<A> {
             && self.uncommitted() < self.most_ahead
     }
 
-    /// Whether something waits until more of the log is stable: execution, front ends' answers, whoever reads the
-    /// state, siblings, or whoever is to hear of a session.
+    /// Returns whether anything waits for more of the log to become stable: execution, answers of front ends, a reader
+    /// of the state, siblings, or other replicas that should learn of a session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
         let waits = self.replies.waits || self.reader_waits;
@@ -335,13 +337,14 @@ impl<A: Application> Execution<A> {
         is_held && !self.stands_still() || waits
     }
 
-    /// Up to where other replicas wait for what is stable: for front ends, siblings, or to hear of a session.
+    /// Returns the instance up to which others wait for the log to become stable: front ends, siblings, or replicas
+    /// that should learn of a session.
     pub fn others_wait_below(&self) -> Instance {
         self.operations.max(self.replies.awaited)
     }
 
-    /// Whether the next value may be executed: the first one that isn't stable only once all copies that were passed are
-    /// committed, so that nothing takes back what siblings count on. [V-KEPT]
+    /// Returns whether the next value may be executed, committing first if need be. Before the first value that isn't
+    /// stable, all passed copies must be committed, so that nothing takes back what siblings count on. [V-KEPT]
     fn may_take_next(&mut self) -> bool {
         if self.next < self.stable {
             return true;
@@ -349,7 +352,7 @@ impl<A: Application> Execution<A> {
         self.uncommitted() < self.most_ahead && (!self.spanning.has_passed || self.commit().is_ok())
     }
 
-    /// Whether the batch isn't full, and nothing else stands in the way.
+    /// Returns whether the batch has room and nothing else prevents execution.
     pub fn has_room(&self) -> bool {
         self.failed.is_none()
             && !self.stands_still()
@@ -357,12 +360,13 @@ impl<A: Application> Execution<A> {
             && self.pending_replies() < MAX_REPLIES
     }
 
-    /// Whether a commit has to come first.
+    /// Returns whether a commit must come before the next instance.
     fn is_full(&self) -> bool {
         self.next - self.committed >= MAX_BATCH
     }
 
-    /// False if the value has to wait: for other partitions, or until it is known whether it takes effect.
+    /// Executes the next value. It returns false if the value has to wait: for other partitions, or until this replica
+    /// knows that the command takes effect.
     fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
         if self.waits_for_void() {
@@ -408,7 +412,7 @@ impl<A: Application> Execution<A> {
             self.app.at_instance(value.inst);
             return self.execute_command(at, value.client, value.request, value.value);
         }
-        // [X-FORM]
+        // A malformed pack counts as a no-op on every replica. [X-FORM]
         if !value::packed_is_valid(value.value) {
             self.statistics.malformed += 1;
             return Ok(());
@@ -464,8 +468,8 @@ impl<A: Application> Execution<A> {
         executed
     }
 
-    /// Takes the answers to everything that was begun. The session table then is what it would be if each had been
-    /// executed by itself, in its place. [X-GATHER]
+    /// Takes the answers to all commands that were begun. Afterwards the session table is the one that executing each
+    /// command alone, in its place, would have made. [X-GATHER]
     fn gather(&mut self) -> Result<(), Error> {
         let (sessions, replies) = (&mut self.sessions, &mut self.replies);
         sessions.record_passed();
@@ -491,8 +495,8 @@ impl<A: Application> Execution<A> {
 
     // ---- Taking back
 
-    /// The log has changed at `from`: what was executed from there on is taken back, with what came before it
-    /// since a commit, and comes again.
+    /// Takes back everything from `from` on after the log has changed there, and with it everything since the last
+    /// commit. Those instances are executed again.
     pub fn rewind(&mut self, from: Instance) {
         if from < self.next && self.failed.is_none() {
             self.statistics.rollbacks += 1;
@@ -505,13 +509,13 @@ impl<A: Application> Execution<A> {
         self.app.discard()?;
         let loaded = load(&self.settings, &mut self.app, self.now)?;
         self.adopt(loaded)?;
-        // They were of what is executed anew now.
+        // These replies belong to instances that are executed again.
         self.replies.clear();
         self.operations = self.operations.min(self.next);
         Ok(())
     }
 
-    /// Goes on from what the application's records say.
+    /// Goes on from the state in the application's records.
     fn adopt(&mut self, loaded: Loaded) -> Result<(), Error> {
         self.sessions = loaded.sessions;
         self.journal = loaded.journal;
@@ -535,8 +539,8 @@ impl<A: Application> Execution<A> {
 
     // ---- Commit
 
-    /// Answers what was executed. Where the batch is full, or answers wait for it, a commit comes first. `answers`
-    /// says who this replica is now. [X-ANSWER]
+    /// Sends the replies to what was executed; a commit comes first if the batch is full or replies have to wait for
+    /// one. `answers` says which replies this replica sends. [X-ANSWER]
     pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
         self.goes_on()?;
         let gathered = self.gather();
@@ -559,17 +563,17 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// Whether many clients waited at once lately. [N-CROWD]
+    /// Returns whether many clients waited at the same time recently. [N-CROWD]
     pub fn is_crowded(&self) -> bool {
         self.now < self.crowded_until
     }
 
-    /// Whether there is something to answer again: siblings, or somebody who is to be told of an error.
+    /// Returns whether siblings have to be told something, or an error has to be reported.
     pub fn has_to_answer(&self) -> bool {
         !self.spanning.mail.is_empty() || self.failed.is_some()
     }
 
-    /// When what was executed and answered has to be committed.
+    /// Returns when the executed and answered commands have to be committed.
     fn commit_deadline(&self) -> Option<Time> {
         if self.settings.answers_wait || self.next > self.stable {
             return None;
@@ -579,7 +583,7 @@ impl<A: Application> Execution<A> {
         self.commit_by.map(|by| if full { 0 } else { by })
     }
 
-    /// Commands executed since the last commit.
+    /// Returns the number of commands executed since the last commit.
     fn uncommitted(&self) -> u64 {
         self.statistics.commands - self.commands_committed
     }
@@ -596,7 +600,7 @@ impl<A: Application> Execution<A> {
         failed.map_or(Ok(()), |error| Err(Error(error.0.clone())))
     }
 
-    /// From now on everything executed is committed: what isn't stable is taken back.
+    /// Takes back everything that isn't stable and commits the rest, so that everything executed is committed.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.rewind(self.stable);
         self.commit()
@@ -606,8 +610,8 @@ impl<A: Application> Execution<A> {
         self.store(self.journal.is_full())
     }
 
-    /// Commits what was executed, once all of it is stable. [N-COMMIT] A fold also brings the stored session table up to
-    /// date, so that no commit before it counts any more.
+    /// Commits what was executed if all of it is stable. [N-COMMIT] With `fold` it also brings the stored session table
+    /// up to date, so that earlier commits are no longer needed.
     fn store(&mut self, fold: bool) -> Result<(), Error> {
         self.goes_on()?;
         let gathered = self.gather();
@@ -657,7 +661,7 @@ impl<A: Application> Execution<A> {
         self.begin_checkpoint()
     }
 
-    /// Nothing happens while something is executed that isn't stable.
+    /// Commits, and begins a checkpoint unless something was executed that isn't stable.
     pub fn begin_checkpoint(&mut self) -> Result<(), Error> {
         self.store(true)?;
         if self.committed < self.next {
@@ -673,7 +677,7 @@ impl<A: Application> Execution<A> {
         self.to_write.take()
     }
 
-    /// What the one under way covers.
+    /// Returns the next instance after those that the checkpoint under way covers.
     pub fn checkpointing(&self) -> Option<Instance> {
         self.checkpoints.begun()
     }
@@ -682,7 +686,7 @@ impl<A: Application> Execution<A> {
         self.checkpoints.is_under_way()
     }
 
-    /// [T-CHECKPOINT]
+    /// Takes the result of a checkpoint; only after this does TRIM report its position. [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.final_error(result)?;
         self.checkpoints.end(now, self.next);
@@ -690,20 +694,20 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    // ----
+    // ---- Errors and identity
 
     /// Keeps an error, so that nothing goes on after it. [X-FAIL]
     fn final_error<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.inspect_err(|error| self.failed = Some(Error(error.0.clone())))
     }
 
-    /// Whose state this is. [X-NAME]
+    /// Returns which partition of which deployment this state belongs to. [X-NAME]
     fn identity(&self) -> Identity {
         Identity::of(&self.settings.deployment, self.settings.pid)
     }
 }
 
-/// What the application's records say.
+/// Loads the state that the application's records describe.
 fn load(settings: &Settings, app: &mut impl Application, now: Time) -> Result<Loaded, Error> {
     let mut loader = Loader::new(settings.deployment.node, settings.limits, now);
     let mut result = Ok(());

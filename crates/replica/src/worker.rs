@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worker of one partition of a replica: joins what orders the commands with what executes them.
+//! The worker of one partition of a replica. It connects the agreement, which orders the commands, with their
+//! execution.
 //!
 //! ```text
 //! packets ──> Agreement ──Log──> Execution ──> replies, checkpoints, TRIM
 //! ```
 //!
-//! The order that keeps a kill at any instruction harmless:
+//! The order of these steps makes a kill at any instruction harmless:
 //!
-//! 1. [`Worker::step`] executes decided values; nothing of it has left, nothing of it is stored.
-//! 2. [`Worker::finish_batch`] sends the replies. What they show is decided: after a kill it comes from the
-//!    acceptors' log again. [X-ANSWER]
-//! 3. A commit, a moment later in [`Worker::tick`], has the application store the effects together with
-//!    the position and the session table. [X-ATOMIC] Where replies are to wait for it, it comes before
-//!    them.
-//! 4. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of it survive a power failure,
-//!    and only when [`Worker::end_checkpoint`] says so, TRIM goes out. [T-CHECKPOINT]
+//! 1. [`Worker::step`] executes decided values; nothing of them has been sent or stored yet.
+//! 2. [`Worker::finish_batch`] sends the replies. They show decided values only, which the acceptors' log brings back
+//!    after a kill. [X-ANSWER]
+//! 3. A commit, a moment later in [`Worker::tick`], has the application store the effects together with the position
+//!    and the session table. [X-ATOMIC] Where replies have to wait for the commit, it comes before them.
+//! 4. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of this survive a power failure. TRIM is sent
+//!    only after [`Worker::end_checkpoint`] has said that the checkpoint is complete. [T-CHECKPOINT]
 
 mod catch_up;
 mod given_up;
@@ -37,7 +37,7 @@ use paxos::{
     Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Reason, Time, To, Verdict,
 };
 
-/// See the module.
+/// Executes one partition; packets and the time go in, packets and replies come out.
 pub struct Worker<A, G = Paxos> {
     nonce: u64,
     agreement: G,
@@ -45,15 +45,15 @@ pub struct Worker<A, G = Paxos> {
 }
 
 impl<A: Application> Worker<A> {
-    /// Begins where the application's records say, in a group that agrees by Paxos. `nonce` is drawn at random
-    /// at every start and is never 0.
+    /// Opens a worker at the position in the application's records, in a group that agrees by Paxos. `nonce` is drawn
+    /// at random at every start and is never 0.
     pub fn open(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
         Self::open_in(settings, app, nonce, now)
     }
 }
 
 impl<A: Application, G: Agreement> Worker<A, G> {
-    /// As [`Worker::open`], by whatever protocol the group agrees.
+    /// Opens a worker like [`Worker::open`], but with the agreement protocol `G`.
     pub fn open_in(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
         let execution = Execution::open(settings, app, now)?;
         let execution = match G::SPANS {
@@ -67,67 +67,68 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         })
     }
 
-    // ---- What the node asks and tells
+    // ---- State that the node reads and sets
 
-    /// What orders the commands.
+    /// Returns the agreement, which orders the commands.
     pub fn agreement(&self) -> &G {
         &self.agreement
     }
 
-    /// The same, to store its memory and to let it go on.
+    /// Returns the agreement mutably, so that the node can store its memory and let it go on.
     pub fn agreement_mut(&mut self) -> &mut G {
         &mut self.agreement
     }
 
-    /// The next instance to execute.
+    /// Returns the next instance to execute.
     pub fn next(&self) -> Instance {
         self.execution.next()
     }
 
-    /// The same without what was executed ahead of what is stable: what others may be told. [N-REWIND]
+    /// Returns the next instance to execute, leaving out instances that were executed before they were stable. Only
+    /// this position may be told to others, since the log may still change beyond it. [N-REWIND]
     pub fn settled(&self) -> Instance {
         self.execution.settled()
     }
 
-    /// Everything below is committed, so nothing takes it back. By this it is judged which of another replica's partitions
-    /// are further: where something ran ahead an install begins by going back to the last commit, which may lie below
+    /// Returns the next instance after the last commit; nothing below it is ever taken back. It is compared with other
+    /// replicas' positions before an install, since an install first goes back to the last commit, which may lie below
     /// what is [settled](Self::settled). [X-INSTALL] [N-REWIND]
     pub fn committed(&self) -> Instance {
         self.execution.committed()
     }
 
-    /// Everything below is in a durable checkpoint.
+    /// Returns the next instance after those that a durable checkpoint covers.
     pub fn checkpointed(&self) -> Instance {
         self.execution.checkpointed()
     }
 
-    /// The application.
+    /// Returns the application.
     pub fn application(&mut self) -> &mut A {
         self.execution.application()
     }
 
-    /// Open sessions.
+    /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
         self.execution.sessions().len()
     }
 
-    /// Those of them that belong to the front end beside this replica.
+    /// Returns the open sessions that belong to the front end beside this replica.
     pub fn local_sessions(&self) -> impl Iterator<Item = LocalSession> + '_ {
         self.execution.sessions().local()
     }
 
-    /// Replies that wait for [`Worker::finish_batch`]; of a large one each 32 KiB count as one
-    /// more. Many of them are a reason to end a batch early.
+    /// Returns how many replies wait for [`Worker::finish_batch`]; a large reply counts once more for each 32 KiB. Many
+    /// waiting replies are a reason to end a batch early.
     pub fn pending_replies(&self) -> usize {
         self.execution.pending_replies()
     }
 
-    /// Decided values that wait for their turn.
+    /// Returns how many decided values wait for their turn.
     pub fn waiting(&self) -> usize {
         self.agreement.waiting()
     }
 
-    /// What was done so far.
+    /// Returns the counters of this worker since it was opened.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             repaired: self.agreement.repaired(),
@@ -135,7 +136,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// What the worker needs from outside.
+    /// Returns what the worker needs from the node: a number for its disk, another replica's checkpoint, and what the
+    /// agreement needs.
     pub fn wanted(&self) -> Wanted {
         let wanted = self.agreement.wanted();
         let is_stopped = self.execution.is_stopped();
@@ -148,14 +150,14 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Whether what comes next is gone from the acceptors: without another replica's checkpoint it
-    /// can't go on.
+    /// Returns whether the acceptors have discarded the next instance. Then this replica needs another replica's
+    /// checkpoint to go on.
     pub fn is_behind(&self) -> bool {
         self.next() < self.agreement.floor()
     }
 
-    /// Tells the epochs, oldest first. An older view than one before is ignored, and so are epochs before
-    /// the last one whose marker was executed: beyond that nothing was decided in them. [X-EARLIER]
+    /// Takes the known epochs, oldest first. It ignores a view that is older than the last one, and epochs before the
+    /// newest one whose marker was executed, since nothing was decided in them beyond that marker. [X-EARLIER]
     pub fn configure(&mut self, now: Time, epochs: &[G::EpochView]) {
         if self.execution.resume() {
             self.run(now);
@@ -168,15 +170,15 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Gives the repair lane of this process in `epoch`; ignored for another epoch than the active
-    /// one, and once there is one.
+    /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active one, or if the lane
+    /// is already set.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
         self.agreement.set_lane(now, epoch, lane);
     }
 
-    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored. Says whether it is news.
-    /// Tell what was given up first. Where epochs have no markers that judges commands over several partitions, in place of
-    /// these. [X-BEGIN] [V-SEALED]
+    /// Takes the instance at which the last active epoch begins, and returns whether this is news; call
+    /// [`Worker::give_up`] first, and repeat both calls at will. Where epochs have no markers, this position decides in
+    /// place of the markers which commands over several partitions are dead. [X-BEGIN] [V-SEALED]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if !G::HAS_MARKERS {
             return self.execution.seals(epoch, at);
@@ -188,38 +190,38 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         is_news
     }
 
-    /// Whether this worker has stopped since an epoch begins below what it has executed.
+    /// Returns whether this worker has stopped because an epoch begins below instances that it has executed.
     pub fn is_alarmed(&self) -> bool {
         self.execution.is_alarmed()
     }
 
-    /// Under which number this replica reports what its disk holds; `None` = not yet.
+    /// Returns the number under which this replica reports the contents of its disk; `None` = it has none yet.
     pub fn incarnation(&self) -> Option<u64> {
         self.execution.incarnation()
     }
 
-    /// Gives the disk a number for this process, which lies with the records from then on. A second one
-    /// is ignored, and a smaller one than the disk has is an alarm ([X-ANEW]). An `Err` is final. [T-DISK]
+    /// Gives the disk a number for this process and stores it with the records. A second number is ignored, a number
+    /// smaller than the disk's last one is an alarm ([X-ANEW]), and an `Err` is final. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         let set = self.execution.set_incarnation(incarnation);
         self.tell_position();
         set
     }
 
-    /// Whether it executes nothing more until siblings have answered.
+    /// Returns whether execution waits for an answer of siblings, the other partitions of this replica.
     pub fn waits_for_siblings(&self) -> bool {
         self.execution.waits_for_siblings()
     }
 
-    /// Outcomes that are kept for siblings that aren't past them on disk.
+    /// Returns how many outcomes are kept for siblings that haven't stored them durably yet.
     pub fn kept_outcomes(&self) -> usize {
         self.execution.kept_outcomes()
     }
 
     // ---- Handlers
 
-    /// Takes one packet. What it decides is executed at once when its turn has come, or with the batch where clients
-    /// wait for an acknowledgement first; the replies wait for [`Worker::finish_batch`].
+    /// Takes one packet. It executes a value that the packet decides at once if its turn has come, or at the end of the
+    /// batch if an acknowledgement must be sent first; replies wait for [`Worker::finish_batch`].
     #[inline]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Output) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
@@ -245,8 +247,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         verdict
     }
 
-    /// Takes what a program in the kernel of this very node hands over: a DELIVER of what it has seen decided,
-    /// whoever it says it is from, or an ORDERED. Nobody else can reach this way.
+    /// Takes a packet that the kernel program of this node hands over: a DELIVER with a value that it has seen decided,
+    /// whatever its sender, or an ORDERED. No other sender can reach this function.
     #[inline]
     pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
@@ -261,12 +263,12 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         verdict
     }
 
-    /// Whether a repair waits for votes. Then a learner in the kernel should show them.
+    /// Returns whether a repair waits for votes. If so, a learner in the kernel should pass votes on to this worker.
     pub fn wants_votes(&self) -> bool {
         self.agreement.wants_votes()
     }
 
-    /// Takes what another partition's worker of this replica says.
+    /// Takes a message from the worker of another partition of this replica.
     pub fn sibling(&mut self, now: Time, from: PartitionId, message: SiblingMessage) {
         if self.execution.has_failed() {
             return;
@@ -279,8 +281,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.run(now);
     }
 
-    /// Takes reads of the front end beside this replica, which have no place in the log. The answers leave with a batch,
-    /// or with a tick.
+    /// Takes reads of the front end beside this replica, which have no place in the log. The answers are sent with a
+    /// batch or a tick.
     pub fn read(&mut self, now: Time, reads: AskedReads) {
         if !self.execution.has_failed() {
             let question = G::BOUNDS_READS.then(|| match reads.stale {
@@ -303,7 +305,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(())
     }
 
-    /// Shows where this replica stands, and the last epoch that it has met there. [E-NEWEST]
+    /// Answers a PROBE with this replica's position and the newest epoch that it has met there. [E-NEWEST]
     fn on_probe(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
         if Probe::parse(packet.value)? != Probe::Replica {
             return Err(Reason::NotForRole);
@@ -334,8 +336,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(Verdict::Answered)
     }
 
-    /// With Paxos any replica answers, once it has executed all that may have been decided by now. [B-CLIENT] With NOPaxos
-    /// the leader does once it has executed all that its log has now; a follower shows how far its own is filled. [N-READ]
+    /// Takes a client's READ. With Paxos any replica answers, once it has executed everything that may have been
+    /// decided by now [B-CLIENT]; with NOPaxos the leader answers once it has executed all that its log has now, and a
+    /// follower shows how far its log is filled. [N-READ]
     fn on_read(
         &mut self,
         now: Time,
@@ -373,7 +376,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- From the log to execution
 
-    /// A stable value whose turn it is, and what waited for it.
+    /// Executes a stable value if its turn has come and keeps it otherwise; then executes the values that waited behind
+    /// it.
     #[inline]
     fn take(&mut self, now: Time, value: &Decided<'_>) {
         if self.execution.take(now, value) {
@@ -386,7 +390,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// The log has changed. Who acknowledges does that first, and executes when the batch ends.
+    /// Follows a change of the log. A replica that acknowledges slots does so first and executes them when the batch
+    /// ends.
     fn follow(&mut self, now: Time) {
         match self.agreement.acknowledges() {
             true => self.rewind(),
@@ -400,7 +405,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Executes what the log has, as long as the batch isn't too large. [X-ORDER]
+    /// Executes the values that the log has in order, until the batch is full. [X-ORDER]
     fn run(&mut self, now: Time) {
         self.rewind();
         if self.execution.waits_for_void() {
@@ -411,7 +416,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             let before = self.next();
             self.execution.run(now, &self.agreement);
             self.tell_position();
-            // Behind what was given up the log may go on.
+            // Execution may have jumped over instances that were given up, and the log may have values behind them.
             if self.next() == before || self.agreement.ready() <= self.next() {
                 return;
             }
@@ -425,8 +430,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Batches and time
 
-    /// Acknowledges what a batch of steps has put into the log. [`Worker::finish_batch`] does, too; who calls this before it
-    /// can let that leave before anything is executed. Says whether there was anything. [N-ACK]
+    /// Acknowledges the slots that a batch of steps has filled, and returns whether there were any.
+    /// [`Worker::finish_batch`] does this, too; a caller that acknowledges first can send the acknowledgements before
+    /// anything is executed. [N-ACK]
     pub fn acknowledge(&mut self, out: &mut impl Output) -> bool {
         let ack = self.agreement.take_ack();
         if let Some(ack) = &ack {
@@ -435,9 +441,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         ack.is_some()
     }
 
-    /// Ends a batch of steps: acknowledges, executes, and sends the replies, where they are to wait behind a commit;
-    /// begins a checkpoint when one is due. An error is final: nothing more is executed or acknowledged.
-    /// [X-ANSWER]
+    /// Ends a batch of steps: acknowledges, executes, sends the replies (after a commit if they have to wait for one),
+    /// and begins a checkpoint when one is due. An error is final: nothing more is executed or acknowledged. [X-ANSWER]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.acknowledge(out);
         self.flush(now, out)?;
@@ -455,7 +460,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(())
     }
 
-    /// Answers; also executes what a full batch had to leave waiting.
+    /// Sends the replies, and executes and answers the values that a full batch left waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         if let Some(bound) = self.agreement.take_bound() {
             self.execution.bounded(bound);
@@ -470,14 +475,14 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// When [`Worker::tick`] is next due.
+    /// Returns when [`Worker::tick`] is next due.
     pub fn next_deadline(&self) -> Option<Time> {
         let execution = self.execution.next_deadline(self.agreement.epoch());
         let deadlines = [execution, self.agreement.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Does what is due by time: commits, repairs, polls, expiry, checkpoints, TRIM.
+    /// Does what is due by time: commits, repairs, polls, expiry of sessions, checkpoints, TRIM.
     pub fn tick(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.execution.give_up_reads(now);
         self.flush(now, out)?;
@@ -500,31 +505,30 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Checkpoints
 
-    /// A checkpoint that has begun; each is returned once. Run it in another thread, and tell
-    /// [`Worker::end_checkpoint`] what came of it.
+    /// Returns a checkpoint that has begun, each only once. The caller runs it in another thread and gives its result
+    /// to [`Worker::end_checkpoint`].
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         self.execution.take_checkpoint()
     }
 
-    /// Everything below will be durable when the checkpoint that is under way has ended.
+    /// Returns the next instance after those that the checkpoint under way covers.
     pub fn checkpointing(&self) -> Option<Instance> {
         self.execution.checkpointing()
     }
 
-    /// Whether a checkpoint has begun that hasn't ended.
+    /// Returns whether a checkpoint has begun and not ended.
     pub fn is_checkpointing(&self) -> bool {
         self.execution.is_checkpointing()
     }
 
-    /// The checkpoint that was taken has ended. TRIM follows with the next batch or tick.
-    /// [T-CHECKPOINT]
+    /// Takes the result of the checkpoint that was taken. TRIM follows with the next batch or tick. [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.execution.end_checkpoint(now, result)?;
         self.agreement.checkpointed(self.execution.checkpointed());
         Ok(())
     }
 
-    /// Makes a checkpoint now, due or not: for an orderly stop. None may be under way.
+    /// Makes a checkpoint now, whether it is due or not, for an orderly stop. No other checkpoint may be under way.
     pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
         self.checkpoint_now()?;
         let result = self.take_checkpoint().map_or(Ok(()), |write| write());

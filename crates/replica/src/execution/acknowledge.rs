@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom a follower of NOPaxos tells how far its log is filled: those who wait for an answer of the leader. [N-ACK]
+//! Chooses whom a NOPaxos follower tells how far its log is filled: the clients that wait for an answer of the leader.
+//! [N-ACK]
 
 use super::Execution;
 use crate::agreement::{Decided, Log};
@@ -11,7 +12,7 @@ use paxos::nopaxos::Ack;
 use paxos::wire::value::{PackedItem, packed_items};
 
 impl<A: Application> Execution<A> {
-    /// Once to each address that the values of these slots name.
+    /// Sends the acknowledgement once to each address that the values of the acknowledged slots name.
     pub fn acknowledge(&self, ack: &Ack, log: &impl Log, out: &mut impl Output) {
         let values = ack.slots.clone().filter_map(|slot| log.entry(slot));
         let mut waiting: Vec<ReplyTo> = values.filter_map(|v| self.waits_for(&v, log)).collect();
@@ -22,21 +23,21 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Who waits for the answer to a value. The first item of a pack speaks for all of it. A copy of a command over
-    /// several partitions is answered once it is stable, which nobody has to acknowledge.
+    /// Returns who waits for the answer to a value; the first item of a pack speaks for the whole pack. A copy of a
+    /// command over several partitions is answered once it is stable, so nobody has to acknowledge it.
     fn waits_for(&self, value: &Decided<'_>, log: &impl Log) -> Option<ReplyTo> {
         if value.flags.has(Flags::NOOP) || value.flags.has(Flags::MULTI) {
             return None;
         }
         let first = command(value, 0)?;
         let address = address_in(&first).or_else(|| self.address_of(first.client, log))?;
-        // Front ends count nothing: they are told what is stable.
+        // Front ends don't count acknowledgements; they learn what is stable in another way.
         let client = address.address?;
         Some(ReplyTo::Address(client, address.key))
     }
 
-    /// Where a session is answered: as the table says, or, where its OPEN isn't executed here yet, as that says. A
-    /// session's id is the place of its OPEN in the log.
+    /// Returns where a session is answered: the address in the table or, if its OPEN isn't executed here yet, the
+    /// address in that OPEN. A session's id is the place of its OPEN in the log.
     fn address_of(&self, session: u64, log: &impl Log) -> Option<ReplyAddress> {
         if let Some(known) = self.sessions.reply_to(session) {
             return Some(*known);
@@ -46,7 +47,7 @@ impl<A: Application> Execution<A> {
     }
 }
 
-/// A value's command at a place.
+/// Returns the command at an index of a value.
 fn command<'a>(value: &Decided<'a>, index: usize) -> Option<PackedItem<'a>> {
     if value.flags.has(Flags::PACKED) {
         return packed_items(value.value).nth(index)?.ok();
@@ -58,7 +59,7 @@ fn command<'a>(value: &Decided<'a>, index: usize) -> Option<PackedItem<'a>> {
     })
 }
 
-/// Where an operation that names an address wants to be answered.
+/// Returns the reply address that a session operation names, if it names one.
 fn address_in(command: &PackedItem<'_>) -> Option<ReplyAddress> {
     match SessionOp::parse(command.bytes).filter(|_| command.request == 0)? {
         SessionOp::Open { reply_to, .. } | SessionOp::Move { reply_to } => Some(reply_to),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An epoch that begins below what was executed, and epochs that begin anew.
+//! Detects an epoch that begins below executed instances, and epochs that are issued a second time.
 //!
-//! An epoch's marker is decided at E, above everything that earlier epochs may have decided, and every
-//! replica that gets past E has executed it. One that stands beyond E and hasn't has executed values that
-//! the epoch knows nothing of and decides otherwise: a quorum forgot or was restored from old copies.
-//! Agreement is lost, and nothing that this replica could do mends it; so it stops and keeps what it has.
+//! An epoch's marker is decided at instance E, above everything that earlier epochs may have decided, and every replica
+//! that gets past E has executed the marker. A replica beyond E that hasn't executed it has executed values that the
+//! epoch doesn't know and decides differently: a quorum forgot its votes or was restored from old copies. Agreement is
+//! lost and this replica can't repair it, so it stops and keeps its state.
 //!
-//! Delayed or forged packets can't bring this about: only what the controller tells of an epoch that is
-//! active counts, against what was executed. [X-BEGIN]
+//! Delayed or forged packets can't cause this alarm: only the controller's word about an active epoch is compared with
+//! what was executed. [X-BEGIN]
 //!
-//! If the controller's store is lost, too, epochs may begin anew with 1. They say nothing to a replica that
-//! has executed the marker of a later one, as a late view of an old epoch says nothing. What can't be late
-//! is the number that its process has drawn for its disk. [X-ANEW]
+//! If the controller's store is lost, too, epochs may be issued again from 1. A replica that has executed the marker of
+//! a later epoch ignores them, as it ignores a late view of an old epoch. The number that its process has drawn for its
+//! disk can't be late, and so reveals that epochs began anew. [X-ANEW]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -20,24 +20,25 @@ use paxos::wire::value;
 use paxos::{Epoch, Instance, Round};
 
 impl<A: Application> Execution<A> {
-    /// Tells where the last active epoch begins. May be told again; an earlier epoch is ignored: false.
+    /// Takes the instance at which the last active epoch begins. It returns false, and changes nothing, for an epoch
+    /// that isn't newer than the last one told.
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.begins.0 {
             return false;
         }
         self.begins = (epoch, at);
         if self.is_alarmed() && !self.settings.answers_wait {
-            // What was answered is stored, so that the alarm comes again after each start. An error
-            // stops this worker as well.
+            // What was answered is stored, so that the alarm comes again after each start. An error of this commit
+            // stops the worker as well.
             let _ = self.commit();
         }
         self.check_beginning();
         true
     }
 
-    /// Tells the last active epoch, where epochs have no markers. Whoever has executed more than where it begins is no
-    /// cause for alarm, as it may be ahead. What was stamped before that epoch lies below, in every log that can become
-    /// stable. [V-SEALED]
+    /// Takes the beginning of the last active epoch where epochs have no markers. A replica that has executed more is
+    /// no cause for alarm, as it may be ahead; values stamped before that epoch lie below its beginning in every log
+    /// that can become stable. [V-SEALED]
     pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.begins.0 {
             return false;
@@ -48,18 +49,19 @@ impl<A: Application> Execution<A> {
         true
     }
 
-    /// The largest epoch whose marker was executed.
+    /// Returns the largest epoch whose marker was executed.
     pub fn marker(&self) -> Epoch {
         self.marker
     }
 
-    /// Whether this worker has stopped since an epoch begins below what it has executed.
+    /// Returns whether this worker has stopped because an epoch begins below instances that it has executed.
     pub fn is_alarmed(&self) -> bool {
         let (epoch, at) = self.begins;
         self.marker < epoch && self.next > at
     }
 
-    /// To be called after every step forward, so that nothing more is executed, stored or answered.
+    /// Raises the alarm if one is due. It is called after every step forward, so that nothing more is executed, stored
+    /// or answered.
     pub(super) fn check_beginning(&mut self) {
         if !self.is_alarmed() {
             return;
@@ -75,21 +77,20 @@ impl<A: Application> Execution<A> {
         self.failed.get_or_insert(Error(alarm));
     }
 
-    /// Under which number this replica reports what its disk holds; `None` = not yet.
+    /// Returns the number under which this replica reports the contents of its disk; `None` = it has none yet.
     pub fn incarnation(&self) -> Option<u64> {
         self.incarnation
     }
 
-    /// Whether this process hasn't drawn a number for its disk.
+    /// Returns whether this process hasn't drawn a number for its disk yet.
     pub fn wants_incarnation(&self) -> bool {
         !self.has_drawn
     }
 
-    /// Whatever was reported under a number must be on every disk that has this number. So an empty
-    /// disk gets its first one here, a copy of another replica's state brings none, and each
-    /// process draws a new one, as its disk may be an old copy. Until then it reports under the
-    /// last one, which is `stale` to those who know a newer one. A number that a power failure
-    /// takes back does no harm: the next one is larger. [T-DISK]
+    /// Takes the number that this process has drawn for its disk, and stores it. Everything reported under a number
+    /// must be on every disk with that number: so each process draws a new one, as its disk may be an old copy, and a
+    /// copy of another replica's state brings none. Until then reports carry the last number, which is `stale` to those
+    /// who know a newer one; a number lost in a power failure does no harm, as the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         if self.has_drawn || incarnation == 0 {
             return Ok(());
@@ -105,17 +106,17 @@ impl<A: Application> Execution<A> {
     pub(super) fn store_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         self.records.clear();
         let node = self.settings.deployment.node;
-        // The number may be the first thing on the disk.
+        // The number may be the first record on the disk, so the identity is stored with it.
         self.records.put_identity(&self.identity());
         self.records.put_incarnation(node, incarnation);
         let result = self.app.commit(self.records.as_slice());
         self.final_error(result)
     }
 
-    /// Looks at the number that this process has drawn for its disk. Numbers begin with the epoch that they
-    /// are drawn in, and only grow. So one that isn't larger than the disk's last one, or is of an epoch
-    /// before one that the process had met when it started, was drawn in an epoch that is issued for the
-    /// second time. The process's own nonce is in the answer: it is no late one. [X-ANEW]
+    /// Raises an alarm if the number that this process has drawn shows that epochs are issued a second time. Numbers
+    /// begin with their epoch and only grow; so one that isn't larger than the disk's last, or is of an epoch before
+    /// the one met at the start, was drawn in a repeated epoch. The answer contains the process's own nonce, so it
+    /// can't be a late one. [X-ANEW]
     fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
         let before = self.incarnation.unwrap_or(0);
         let met = self.met;
@@ -134,15 +135,15 @@ impl<A: Application> Execution<A> {
         self.final_error(Err(Error(alarm)))
     }
 
-    /// Notes that an EPOCH marker is executed. A plain no-op is no marker, and one of an older
-    /// epoch doesn't count behind a newer one's.
+    /// Notes that an EPOCH marker was executed. A plain no-op isn't a marker, and a marker of an older epoch doesn't
+    /// count behind a newer one.
     pub(super) fn note_marker(&mut self, noop: &[u8]) {
         if let Ok(Some(epoch @ 1..=MAX_EPOCH)) = value::parse_marker(noop) {
             self.marker = self.marker.max(epoch);
         }
     }
 
-    /// The base round of the last epoch whose marker was executed; none before the first.
+    /// Returns the base round of the last epoch whose marker was executed, or no round before the first marker.
     pub fn marker_round(&self) -> Round {
         match self.marker {
             0 => Round::NONE,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was decided while another replica's state was on its way, as that replica has kept it.
+//! Replay of values that another replica has kept, because they were decided while its state was being copied.
 
 use super::Worker;
 use crate::agreement::Agreement;
@@ -8,19 +8,19 @@ use crate::log::Values;
 use crate::reply::Output;
 use paxos::Time;
 
-/// What came of [`Worker::replay`].
+/// The result of [`Worker::replay`].
 #[derive(Debug)]
 pub enum Replayed {
-    /// So many bytes were taken; what follows isn't whole, or can't be executed yet.
+    /// This many bytes were taken; the values behind them aren't whole, or can't be executed yet.
     Taken(usize),
-    /// The values are damaged, or one is missing: what came before it was taken.
+    /// The values are damaged, or one is missing; those before that were taken.
     Broken(Error),
 }
 
 impl<A: Application, G: Agreement> Worker<A, G> {
-    /// Executes values that another replica has kept, behind a state of its that was taken over: they are
-    /// as good as that state. Those that this replica has executed are passed over. Fewer than all whole ones
-    /// are taken if other partitions have to come as far first. `Err` is final. [X-CATCHUP]
+    /// Executes values that another replica has kept behind the state that was taken over from it; they are as
+    /// trustworthy as that state. It skips values that this replica has executed, and takes fewer than all if other
+    /// partitions have to catch up first. `Err` is final. [X-CATCHUP]
     pub fn replay(
         &mut self,
         now: Time,
@@ -31,7 +31,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         loop {
             let taken = log.len() - values.left();
             if self.waits_for_siblings() {
-                // It goes on when they have come as far.
+                // Sending the mail lets the siblings answer; replay goes on when they have come as far.
                 self.flush(now, out)?;
                 if self.waits_for_siblings() {
                     return self.replayed(now, out, Replayed::Taken(taken));
