@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol/acceptor.md).
+//! The acceptor: remembers promises and votes (Algorithm 2 of both papers;
+//! docs/protocol/acceptor.md).
 //!
-//! Votes live in a ring of slots a partition. An instance is answered for only while it lies in
-//! `[trim, trim + slots)`; outside, the answer is a REJECT that never counts as "no vote". A round
-//! promised for all instances at once is `floor`; the promised round of an instance is the larger
-//! of `floor` and its slot's own.
+//! Votes live in a ring of slots, one ring a partition. The acceptor answers for an instance only
+//! while it lies in `[trim, trim + slots)`. Outside this window it answers REJECT, which never
+//! counts as "no vote". `floor` is the round promised for all instances at once; the promised round
+//! of one instance is the larger of `floor` and its slot's own.
 //!
-//! A memory that starts empty belongs to a stranger: it answers PROBE and nothing else until an
-//! epoch enables it by its boot nonce. So a node that forgot its votes never votes again in an
-//! epoch that counted on them. A memory that comes from disk may be an old copy: it is mute until the
-//! controller has compared it and lets this very start of it go on.
+//! A memory that starts empty is a stranger: it answers PROBE and nothing else until an epoch
+//! enables it by its boot nonce. So a node that forgot its votes never votes again in an epoch that
+//! counted on them. A memory that is read from disk may be an old copy: it is mute until the
+//! controller has compared it with what it has seen before, and lets exactly this start go on.
 //!
-//! PHASE2A comes from whoever holds the round. Nothing here proves who that is: nodes and programs look at
-//! source addresses before a packet comes here. A value's inner
-//! structure (pack, vector) is not looked at: devices can't afford it, hence learners don't rely
-//! on it.
+//! The acceptor takes PHASE2A from any sender and proves no sender's identity: nodes and programs
+//! check source addresses before a packet comes here. It doesn't look into a value (a pack, a
+//! vector), because devices can't afford that; hence learners don't rely on it.
 
 use crate::answer::{self, Refusal};
 use crate::ring::Ring;
@@ -31,31 +31,32 @@ pub use start::{Start, ToldStarts};
 
 // ---- Types
 
-/// Makes a member of a stranger, or moves a member on to a newer epoch. Never erases anything.
+/// An order that makes a stranger a member, or moves a member on to a newer epoch. It never erases
+/// anything.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Enable {
     /// The epoch that counts on this memory.
     pub epoch: Epoch,
-    /// The boot nonce of the memory that it counts on.
+    /// The boot nonce of the memory that the epoch counts on.
     pub nonce: u64,
-    /// Partition by partition: everything below is forgotten.
+    /// For each partition, the instance below which everything is forgotten.
     pub trim: Vec<Instance>,
-    /// Partition by partition: earlier epochs may have voted below.
+    /// For each partition, the instance below which earlier epochs may have voted.
     pub end: Vec<Instance>,
     /// The epoch's replicas, in ascending order.
     pub replicas: Vec<NodeId>,
-    /// How many of them may fail without stopping TRIM.
+    /// How many of the replicas may fail without stopping TRIM.
     pub g: u8,
 }
 
-/// What a slot holds; for status, scripts and checkers.
+/// The contents of a slot, for status, scripts and checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotView<'a> {
     /// The instance.
     pub inst: Instance,
     /// The round promised for this instance alone; `floor` may be higher.
     pub rnd: Round,
-    /// The round of the vote; none = never voted.
+    /// The round of the vote, or none if there is no vote.
     pub vrnd: Round,
     /// The session of the value voted for.
     pub client: u64,
@@ -63,20 +64,20 @@ pub struct SlotView<'a> {
     pub request: u64,
     /// The flags of that value.
     pub flags: Flags,
-    /// Its bytes.
+    /// The bytes of that value.
     pub value: &'a [u8],
 }
 
 // ---- State
 
-/// An acceptor of one group, all its partitions.
+/// An acceptor of one group and all its partitions.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     deployment: Deployment,
     nonce: u64,
     start: Start,
     told: ToldStarts,
-    /// Read from disk, and not yet let go on.
+    /// This memory was read from disk, and the controller hasn't let it go on yet.
     mute: bool,
     /// The epoch of the last [`Enable`]; 0 = a stranger.
     epoch: Epoch,
@@ -84,27 +85,27 @@ pub struct Acceptor {
     reports: TrimReports,
     ring: Ring,
     slots: Vec<Slot>,
-    /// One allocation for all values that are longer than [`SHORT_VALUE`], `max_value` bytes a
-    /// slot: zeroed, so that pages which no vote has touched cost nothing.
+    /// One allocation for all values that are longer than [`SHORT_VALUE`], with `max_value` bytes a
+    /// slot. It is zeroed, so that pages which no vote has touched cost nothing.
     long_values: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Partition {
     floor: Round,
-    /// The nonce of the candidate that has the promise of `floor`; 0 = nobody yet, as an epoch that
-    /// enabled this memory set it.
+    /// The nonce of the candidate that has the promise of `floor`; 0 = no candidate yet, since
+    /// enabling set the floor.
     raiser: u64,
     trim: Instance,
     end: Instance,
 }
 
 /// Values up to this length lie in the slot itself. Instances come in order, so walking 128-byte
-/// slots runs at the speed of the cache, where one more place a kilobyte apart for each vote costs
-/// a miss of cache and page table: five times the time of all the rest.
+/// slots runs at the speed of the cache; another place a kilobyte apart for each vote would miss
+/// the cache and the page table, and take five times as long as the rest of the vote.
 const SHORT_VALUE: usize = 88;
 
-/// All zero is an unused slot: no round, so nothing promised and no vote.
+/// A slot of zeros is unused: it has no round, so it holds neither a promise nor a vote.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     inst: Instance,
@@ -120,8 +121,8 @@ struct Slot {
 const _: () = assert!(size_of::<Slot>() == 128);
 
 impl Acceptor {
-    /// A stranger with an empty memory of `slots` slots a partition. `nonce` names this memory:
-    /// drawn at random where it starts, never 0.
+    /// Returns a stranger with an empty memory of `slots` slots a partition. `nonce` names this
+    /// memory: the caller draws it at random when the memory is created, and it is never 0.
     ///
     /// # Panics
     /// If `slots` is 0, `nonce` is 0, or the deployment's largest value fits no packet.
@@ -149,16 +150,17 @@ impl Acceptor {
         }
     }
 
-    /// This memory was read from disk: another start of it, mute. `salt` is drawn at random.
-    /// [A-MUTE]
+    /// Marks this memory as read from disk: begins another start of it, which is mute. `salt` is
+    /// drawn at random. [A-MUTE]
     pub fn restarted(&mut self, salt: u32) {
         self.start = self.start.next(salt);
         self.mute = true;
     }
 
-    /// The controller asks the start `start` of this memory whether it was at an earlier one: it may ask
-    /// for this one next. Refused when it means another memory, or another start of it. True if that
-    /// changed anything, which must be on disk before [`was_at`](Self::was_at) is told. [A-TOLD]
+    /// Notes that the controller asked this start whether the memory was at an earlier one, since
+    /// it may ask for this start next. Returns true if that is new; then it must be on disk before
+    /// the answer of [`was_at`](Self::was_at) is told. Refused if another memory or another start
+    /// of it was meant. [A-TOLD]
     pub fn asked(&mut self, nonce: u64, start: Start) -> Result<bool, &'static str> {
         if (nonce, start) != (self.nonce, self.start) {
             return Err("another memory, or another start of it, is asked");
@@ -166,13 +168,14 @@ impl Acceptor {
         Ok(self.told.add(start))
     }
 
-    /// Whether this memory was once at the start `earlier`. An old copy from before wasn't.
+    /// Returns true if this memory was once at the start `earlier`. An old copy that was made
+    /// before that start was not.
     pub fn was_at(&self, earlier: Start) -> bool {
         self.told.has(earlier)
     }
 
-    /// The controller has compared what this start shows, and lets it go on. Refused when it names
-    /// another memory, or another start of it. True if that changed anything. [A-MUTE]
+    /// Ends muteness, once the controller has compared what this start shows. Returns true if that
+    /// changed anything; refused if the order names another memory or another start of it. [A-MUTE]
     pub fn resume(&mut self, nonce: u64, start: Start) -> Result<bool, &'static str> {
         if nonce != self.nonce {
             return Err("another boot nonce is let go on");
@@ -183,8 +186,9 @@ impl Acceptor {
         Ok(std::mem::replace(&mut self.mute, false))
     }
 
-    /// Counts this memory in. Refused when it names another memory's nonce or an older epoch, and
-    /// while it is mute. True if that changed anything: the same order again doesn't. [A-ENABLE]
+    /// Makes this memory a member of an epoch. Returns true if that changed anything, which a
+    /// repeated order doesn't; refused if the order names another memory's nonce or an older epoch,
+    /// and while this memory is mute. [A-ENABLE]
     pub fn enable(&mut self, enable: &Enable) -> Result<bool, &'static str> {
         let partitions = self.partitions.len();
         if enable.nonce != self.nonce {
@@ -214,80 +218,81 @@ impl Acceptor {
             }
             partition.end = partition.end.max(enable.end[pid]);
             partition.raise_trim(enable.trim[pid]);
-            // Fewer replicas may fail now, so what they reported before may suffice.
+            // Fewer replicas may fail now, so the reports that are already here may suffice to
+            // trim.
             partition.raise_trim(self.reports.trim_point(pid as PartitionId));
             changed |= *partition != before;
         }
         Ok(changed)
     }
 
-    /// The deployment that it serves.
+    /// Returns the deployment that this acceptor serves.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// The boot nonce of this memory.
+    /// Returns the boot nonce of this memory.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
 
-    /// Which start of this memory it is.
+    /// Returns the current start of this memory.
     pub fn start(&self) -> Start {
         self.start
     }
 
-    /// The starts that it was asked at.
+    /// Returns the starts at which this memory was asked for an earlier start.
     pub fn told(&self) -> &ToldStarts {
         &self.told
     }
 
-    /// Whether it was read from disk and not yet let go on.
+    /// Returns true if this memory was read from disk and the controller hasn't let it go on yet.
     pub fn is_mute(&self) -> bool {
         self.mute
     }
 
-    /// The epoch that enabled it last; 0 = a stranger.
+    /// Returns the epoch that enabled this memory last; 0 = a stranger.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Whether no epoch counts on this memory.
+    /// Returns true if no epoch counts on this memory.
     pub fn is_stranger(&self) -> bool {
         self.epoch == 0
     }
 
-    /// Slots of one partition.
+    /// Returns the number of slots of one partition.
     pub fn slots(&self) -> u64 {
         self.ring.slots()
     }
 
-    /// The round promised for all instances of a partition.
+    /// Returns the round promised for all instances of a partition.
     pub fn floor(&self, pid: PartitionId) -> Round {
         self.partitions[pid as usize].floor
     }
 
-    /// The nonce of the candidate that has the promise of that round; 0 = nobody has.
+    /// Returns the nonce of the candidate that has the promise of that round; 0 = no candidate has.
     pub fn raiser(&self, pid: PartitionId) -> u64 {
         self.partitions[pid as usize].raiser
     }
 
-    /// Everything below is forgotten.
+    /// Returns the instance below which everything is forgotten.
     pub fn trim(&self, pid: PartitionId) -> Instance {
         self.partitions[pid as usize].trim
     }
 
-    /// 1 + the largest instance voted, at least `trim`; 0 = none.
+    /// Returns 1 + the largest instance voted for, at least `trim`; 0 = none.
     pub fn end(&self, pid: PartitionId) -> Instance {
         self.partitions[pid as usize].end
     }
 
-    /// What replicas have reported.
+    /// Returns the TRIM reports of the replicas.
     pub fn reports(&self) -> &TrimReports {
         &self.reports
     }
 
-    /// What is remembered of an instance; `None` where nothing was promised or voted for it
-    /// alone, or where it is forgotten.
+    /// Returns the slot of an instance, or `None` if nothing was promised or voted for this
+    /// instance alone, or if it is forgotten.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView<'_>> {
         let index = self.ring.index(pid, inst);
         let slot = &self.slots[index];
@@ -307,7 +312,7 @@ impl Acceptor {
 
     // ---- Handlers, named and ordered as in programs/xdp/acceptor.bpf.c
 
-    /// Takes one packet.
+    /// Takes one packet, sends the answers into `out`, and returns what became of the packet.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         if let Err(reason) = self.deployment.check(packet) {
@@ -347,25 +352,27 @@ impl Acceptor {
         self.not_overtaken(h, index)?;
         self.not_preempted(h, index)?;
         let verdict = self.vote(packet, index)?;
-        // The value in hand is the one voted for: no need to read it back.
+        // The value in hand is the one voted for, so there is no need to read it back from the
+        // slot.
         self.send_vote(h, index, packet.value, To::Learners, out);
         Ok(verdict)
     }
 
-    /// Stores the vote, unless it is there.
+    /// Stores the vote, unless the slot holds it already.
     #[inline]
     fn vote(&mut self, packet: &Packet<'_>, index: usize) -> Result<Verdict, Reason> {
         let h = &packet.header;
         let slot = &self.slots[index];
         if slot.inst == h.inst && slot.vrnd == h.rnd {
-            // [A-CONFLICT]
+            // Two values in one round are impossible if all rules hold. [A-CONFLICT]
             return match slot.voted_for(h) {
                 true => Ok(Verdict::Answered),
                 false => Err(Reason::Conflict),
             };
         }
-        // On a plane with several CPUs this and the look at `floor` above are one step to a range
-        // promise: that either sees this instance in `end`, or its floor stops this vote. [A-CPUS]
+        // On a plane with several CPUs the check of `floor` before and this raise of `end` happen
+        // under one lock. A range promise then either sees this instance in `end`, or its floor
+        // stops this vote. [A-CPUS]
         let partition = &mut self.partitions[h.pid as usize];
         partition.end = partition.end.max(h.inst + 1);
         let slot = &mut self.slots[index];
@@ -379,7 +386,7 @@ impl Acceptor {
         Ok(Verdict::Changed)
     }
 
-    /// Promises a round for one instance, and shows the vote. [A-PROMISE]
+    /// Promises a round for one instance, and answers with its vote. [A-PROMISE]
     fn phase1a(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         valid_round(h)?;
@@ -395,7 +402,7 @@ impl Acceptor {
         let slot = &mut self.slots[index];
         let promised_already = slot.inst == h.inst && slot.rnd == h.rnd;
         if slot.inst != h.inst {
-            // The old instance lies below `trim`; its promise and its vote are void.
+            // The old instance lies below `trim`, so its promise and its vote are void.
             *slot = Slot::unused(h.inst);
         }
         slot.rnd = h.rnd;
@@ -418,7 +425,7 @@ impl Acceptor {
         }
     }
 
-    /// Promises a base round for all instances of the partition, and shows how far votes reach.
+    /// Promises a base round for all instances of the partition, and answers how far votes reach.
     /// [A-RANGE]
     fn phase1a_range(
         &mut self,
@@ -433,14 +440,16 @@ impl Acceptor {
         if h.client == 0 {
             return Err(Reason::BadSession.into());
         }
-        // With several CPUs: raise `floor`, then wait for votes on their way, then read `end`. [A-CPUS]
+        // On several CPUs the order matters: raise `floor`, wait for votes on their way, then read
+        // `end`. [A-CPUS]
         let verdict = self.raise_floor(h)?;
         self.send_range_report(h, h.rnd, out);
         Ok(verdict)
     }
 
-    /// Raises the floor for its candidate, or finds that this has been done. A round has one: another
-    /// one is that of a second controller, on a copied store. [A-ONE]
+    /// Raises the floor for the candidate that asks, or finds that this was done before. A round
+    /// has only one candidate; another one belongs to a second controller on a copied store, and is
+    /// refused. [A-ONE]
     fn raise_floor(&mut self, h: &Header) -> Result<Verdict, Refusal> {
         let partition = &mut self.partitions[h.pid as usize];
         if h.rnd < partition.floor {
@@ -458,7 +467,7 @@ impl Acceptor {
         Ok(Verdict::Changed)
     }
 
-    /// Shows the vote of an instance: something to learn from, never a promise. [A-QUERY]
+    /// Answers with the vote of an instance. The answer is never a promise. [A-QUERY]
     fn query(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
@@ -475,8 +484,8 @@ impl Acceptor {
             self.send_vote(h, index, self.value(index), To::Sender, out);
             return;
         }
-        // No round at all, so that it can't pass for a promise; the asker's own numbers, so
-        // that an old answer can't pass for a new one.
+        // This answer has no round, so that it can't pass for a promise. It carries the asker's own
+        // numbers, so that an old answer can't pass for a new one.
         let no_vote = Header {
             inst: h.inst,
             client: h.client,
@@ -486,7 +495,7 @@ impl Acceptor {
         out.send(To::Sender, &no_vote, &[]);
     }
 
-    /// Shows how far votes reach, and under which floor; linearizable reads rest on it.
+    /// Answers how far votes reach and which floor holds. Linearizable reads rest on this answer.
     fn query_range(&self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Refusal> {
         no_value(packet)?;
         let h = &packet.header;
@@ -494,7 +503,8 @@ impl Acceptor {
         Ok(Verdict::Answered)
     }
 
-    /// TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM]
+    /// Handles TRIM: a replica's report (without a round), or a candidate's trim point (in its base
+    /// round). [A-TRIM]
     fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         no_value(packet)?;
@@ -515,17 +525,19 @@ impl Acceptor {
         Ok(Verdict::Changed)
     }
 
-    /// What a replica covers.
+    /// Notes the instance up to which a replica has a durable checkpoint, and trims what enough
+    /// replicas cover.
     fn report(&mut self, h: &Header) -> Result<Verdict, Refusal> {
         let partition = &mut self.partitions[h.pid as usize];
-        // From before this floor, and so before this memory was counted in, if it is new: then it
-        // may tell of a disk that was gone by that time. [T-EPOCH]
+        // A report of an older epoch than the floor's was sent before this memory became a member,
+        // if this memory is new. It may describe a disk that was lost by then. [T-EPOCH]
         if h.request < u64::from(partition.floor.epoch()) {
             return Err(Reason::Stale.into());
         }
         self.reports.report(h.pid, h.swid, TrimReport::said_by(h))?;
         partition.raise_trim(self.reports.trim_point(h.pid));
-        // Also where `trim` stays: a log that lacks this report would trim less when replayed.
+        // This is a change even if `trim` stays: a log without this report would trim less when it
+        // is replayed.
         Ok(Verdict::Changed)
     }
 
@@ -549,21 +561,22 @@ impl Acceptor {
 
     // ---- Helpers
 
-    /// Refuses an instance that may not be answered for, as far as `trim` tells. [A-WINDOW]
+    /// Refuses an instance outside the window that `trim` opens. [A-WINDOW]
     #[inline]
     fn within_window(&self, h: &Header) -> Result<(), Refusal> {
         let trim = self.partitions[h.pid as usize].trim;
         if h.inst < trim {
             return Err(self.refusal(h, Reason::Trimmed, Round::NONE));
         }
-        // The last instance is never used, so `end` can always lie beyond.
+        // The last instance is never used, so that `end` can always lie beyond.
         if h.inst - trim >= self.ring.slots() || h.inst == Instance::MAX {
             return Err(self.refusal(h, Reason::Window, Round::NONE));
         }
         Ok(())
     }
 
-    /// Refuses an instance whose slot holds a later one: it is forgotten. [A-WINDOW]
+    /// Refuses an instance whose slot holds a later one, because the earlier one is forgotten.
+    /// [A-WINDOW]
     #[inline]
     fn not_overtaken(&self, h: &Header, index: usize) -> Result<(), Refusal> {
         if self.slots[index].inst > h.inst {
@@ -582,7 +595,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// In a slot taken over from an older instance the old promise is void and `floor` holds. [A-PREEMPT]
+    /// Returns the promised round of an instance. In a slot taken over from an older instance the
+    /// old promise is void, and `floor` holds. [A-PREEMPT]
     #[inline]
     fn promised(&self, h: &Header, index: usize) -> Round {
         let floor = self.partitions[h.pid as usize].floor;
@@ -602,7 +616,7 @@ impl Acceptor {
         })
     }
 
-    /// PHASE2B: the slot's vote, with `value` being that vote's value.
+    /// Sends the slot's vote as PHASE2B. `value` is the value of that vote.
     #[inline]
     fn send_vote(
         &self,
@@ -688,7 +702,8 @@ impl Slot {
         }
     }
 
-    /// Whether the vote is for the value that `h` proposes: the same command, or both a no-op.
+    /// Returns true if the vote is for the value that `h` proposes: the same command, or both a
+    /// no-op.
     #[inline]
     fn voted_for(&self, h: &Header) -> bool {
         self.client == h.client
@@ -705,8 +720,8 @@ fn valid_round(h: &Header) -> Result<(), Reason> {
     }
 }
 
-/// A no-op has no command in it, so it is neither packed nor multi-partition, and its value is
-/// empty or an EPOCH marker. [A-NOOP]
+/// Refuses a no-op that is packed or over several partitions, or whose value is neither empty nor
+/// an EPOCH marker, since a no-op has no command in it. [A-NOOP]
 #[inline]
 fn valid_noop(packet: &Packet<'_>) -> Result<(), Reason> {
     let flags = packet.header.flags;

@@ -2,18 +2,18 @@
 //! The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol/leader.md).
 //!
 //! It gives each REQUEST the next instance of its partition and the base round of its epoch. It
-//! stamps only while the instance lies below `trimmed + window`, so that acceptors have a slot
-//! for it; past that the proposer retries. A command over several partitions takes one instance of
-//! each, all or none.
+//! stamps only while the instance lies below `trimmed + window`, so that acceptors have a slot for
+//! it; beyond, it refuses, and the proposer tries again. A command over several partitions takes
+//! one instance of each, all or none.
 //!
 //! The papers' leader starts at instance 0 in round 0 whenever it boots, and so gives out one
-//! instance twice. Here a leader that boots stamps nothing until it is programmed, once for each
-//! round, by naming its boot nonce.
+//! instance twice. This leader stamps nothing after a boot until it is programmed, once for each
+//! round, by its boot nonce.
 //!
-//! A pack's inner structure is not looked at: devices can't afford it, and a value that is no pack
-//! does no harm in the log. Whoever executes a pack must check it anyway. REJECT and TRIM come
-//! with nothing but a source address to prove their sender. f forged or stray REJECTs do nothing; f+1 can at
-//! most stop this leader until the next epoch.
+//! The leader doesn't look into a pack: devices can't afford that, and a value that is no pack does
+//! no harm in the log. Whoever executes a pack must check it anyway. Only the source address of
+//! REJECT and TRIM says who sent them. f forged or stray REJECTs do nothing; f+1 can at most stop
+//! this leader until the next epoch.
 
 use crate::answer::Refusal;
 use crate::stamping::{Kind, Stamped, Stamper, Stamping};
@@ -21,10 +21,10 @@ pub use crate::stamping::{Preemption, Program};
 use crate::wire::value::Probe;
 use crate::{MsgType, Outbox, Packet, Reason, Round, To, Verdict};
 
-/// A leader of one group, all its partitions.
+/// A leader of one group and all its partitions.
 pub type Leader = Stamper<Proposes>;
 
-/// A stamped REQUEST is a proposal.
+/// The kind of a leader: it makes a proposal of each stamped REQUEST.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Proposes {}
 
@@ -57,8 +57,8 @@ impl Kind for Proposes {
     }
 }
 
-/// TRIM opens the window: a replica's report (no round), or a candidate's word (its base
-/// round). [L-TRIM]
+/// Handles TRIM, which opens the window: a replica's report (without a round), or a candidate's
+/// trim point (in its base round). [L-TRIM]
 fn trim_to(stamping: &mut Stamping, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
     if !packet.value.is_empty() {
         return Err(Reason::BadValue.into());

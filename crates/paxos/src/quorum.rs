@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counting: TRIM reports of replicas, for acceptors and leader alike.
+//! Counts the TRIM reports of replicas, for acceptors and leader alike.
 
 use crate::configuration::MAX_REPLICAS;
 use crate::{Header, Instance, NodeId, PartitionId, Reason};
 
 // ---- Types
 
-/// What a replica reports of a partition.
+/// A replica's report of a partition: how much of the log its durable checkpoint covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, PartialOrd, Ord)]
 pub struct TrimReport {
-    /// The number of the disk that says so: a replica's disks are numbered in the order in which it
-    /// had them. 0 = nothing was reported yet.
+    /// The number of the reporting disk; a replica numbers its disks in the order in which it had
+    /// them. 0 = nothing was reported yet.
     pub incarnation: u64,
-    /// Everything below is in a durable checkpoint on it.
+    /// The instance below which everything is in a durable checkpoint on that disk.
     pub inst: Instance,
 }
 
 impl TrimReport {
-    /// What a replica's TRIM says.
+    /// Returns the report in a replica's TRIM.
     pub fn said_by(header: &Header) -> TrimReport {
         TrimReport {
             incarnation: header.client,
@@ -26,24 +26,25 @@ impl TrimReport {
     }
 }
 
-/// The last report of each replica of a configuration, partition by partition.
+/// The last report of each replica of a configuration, for each partition.
 ///
-/// What g+1 replicas cover with durable checkpoints may be forgotten: at least one of them
-/// survives the loss of g, and the others fetch its checkpoint. A disk that is gone covers nothing:
-/// what the next one reports takes the place of what it had reported, however little that is.
+/// Instances that g+1 replicas cover with durable checkpoints may be forgotten: at least one of
+/// these replicas survives the loss of g, and the others fetch its checkpoint. A lost disk covers
+/// nothing, so the first report of a newer disk replaces the older disk's report, even if it covers
+/// less.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct TrimReports {
     replicas: Vec<NodeId>,
     g: u8,
     partitions: u16,
-    /// Partition by partition, in the order of `replicas`.
+    /// The reports, partition by partition, each in the order of `replicas`.
     reports: Vec<TrimReport>,
 }
 
 // ---- State
 
 impl TrimReports {
-    /// Without replicas: nothing can be reported.
+    /// Returns counts without replicas, so that nothing can be reported.
     pub fn none(partitions: u16) -> TrimReports {
         TrimReports {
             replicas: Vec::new(),
@@ -53,8 +54,8 @@ impl TrimReports {
         }
     }
 
-    /// For the 2g+1 or more `replicas` of a configuration, in ascending order. Nothing is reported
-    /// yet.
+    /// Returns counts without reports for the 2g+1 or more `replicas` of a configuration, in
+    /// ascending order.
     pub fn new(partitions: u16, replicas: &[NodeId], g: u8) -> Result<TrimReports, &'static str> {
         if replicas.len() > MAX_REPLICAS {
             return Err("too many replicas");
@@ -73,7 +74,8 @@ impl TrimReports {
         })
     }
 
-    /// The same for another configuration's replicas; those that go on keep their reports.
+    /// Returns counts for another configuration's replicas. Replicas that belong to both keep their
+    /// reports.
     pub fn changed(&self, replicas: &[NodeId], g: u8) -> Result<TrimReports, &'static str> {
         let mut changed = TrimReports::new(self.partitions, replicas, g)?;
         for (old, replica) in self.replicas.iter().enumerate() {
@@ -88,23 +90,23 @@ impl TrimReports {
         Ok(changed)
     }
 
-    /// The replicas that may report.
+    /// Returns the replicas that may report.
     pub fn replicas(&self) -> &[NodeId] {
         &self.replicas
     }
 
-    /// How many of them may fail without stopping TRIM.
+    /// Returns how many replicas may fail without stopping TRIM.
     pub fn g(&self) -> u8 {
         self.g
     }
 
-    /// What every replica has reported of a partition, in the order of [`Self::replicas`].
+    /// Returns every replica's report of a partition, in the order of [`Self::replicas`].
     pub fn of(&self, pid: PartitionId) -> &[TrimReport] {
         let start = self.at(pid, 0);
         &self.reports[start..start + self.replicas.len()]
     }
 
-    /// Puts back what [`Self::of`] has shown.
+    /// Returns the same reports to be overwritten, when a saved memory is loaded.
     pub(crate) fn of_mut(&mut self, pid: PartitionId) -> &mut [TrimReport] {
         let start = self.at(pid, 0);
         &mut self.reports[start..start + self.replicas.len()]
@@ -112,9 +114,8 @@ impl TrimReports {
 
     // ---- Handlers
 
-    /// Notes what `replica` covers. An older report, delayed on its way, takes nothing back. A report
-    /// of an older disk counts for nothing. The first one of a newer disk counts, whatever it says.
-    /// [T-NEWEST]
+    /// Notes the report of a replica. A delayed older report or a report of an older disk is
+    /// refused; the first report of a newer disk counts even if it covers less. [T-NEWEST]
     pub fn report(
         &mut self,
         pid: PartitionId,
@@ -137,7 +138,8 @@ impl TrimReports {
         Ok(())
     }
 
-    /// Everything below is covered by g+1 replicas: the (g+1)-th largest report. [T-QUORUM]
+    /// Returns the instance below which g+1 replicas cover everything: the (g+1)-th largest report.
+    /// [T-QUORUM]
     pub fn trim_point(&self, pid: PartitionId) -> Instance {
         let mut sorted = [0; MAX_REPLICAS];
         let sorted = &mut sorted[..self.replicas.len()];

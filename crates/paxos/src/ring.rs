@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an instance lives in a ring of slots.
+//! The place of an instance in a ring of slots.
 
 use crate::{Instance, PartitionId};
 
-/// Index arithmetic of a flat array that holds one ring of slots a partition.
+/// The index arithmetic of a flat array that holds one ring of slots a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub(crate) struct Ring {
     slots: u64,
-    /// `slots - 1` where that is a mask: a division would cost more than all the rest of a vote.
+    /// `slots - 1` if `slots` is a power of two: a division would cost more than the rest of a
+    /// vote.
     mask: Option<u64>,
 }
 
 impl Ring {
-    /// Rings of `slots` slots.
+    /// Returns rings of `slots` slots.
     ///
     /// # Panics
     /// If `slots` is 0.
@@ -25,12 +26,12 @@ impl Ring {
         }
     }
 
-    /// Slots of one partition.
+    /// Returns the number of slots of one partition.
     pub(crate) fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// The slot of an instance.
+    /// Returns the index of an instance's slot in the flat array.
     #[inline]
     pub(crate) fn index(&self, pid: PartitionId, inst: Instance) -> usize {
         let within = match self.mask {

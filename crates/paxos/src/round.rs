@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Epochs and rounds (docs/protocol/epochs.md).
-//!
 //! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and
-//! its candidate, the others to repair: `sub = attempt << 7 | lane`. Lane 0 is never issued, so no
-//! repair round is ever a base round, and no round has two proposers. [E-ROUND]
+//! its candidate. The other rounds belong to repair: `sub = attempt << 7 | lane`. Lane 0 is never
+//! issued, so no repair round is ever a base round, and no round has two proposers. [E-ROUND]
 
 use std::fmt;
 
-/// Number of a configuration. The first is 1; 0 is "none". Issued by the control plane's store.
+/// The number of a configuration. The first is 1, and 0 is "none". The control plane's store issues
+/// these numbers.
 pub type Epoch = u32;
 
-/// The last epoch. After it the store refuses; it never wraps.
+/// The last epoch. After it the store refuses to issue another; epochs never wrap.
 pub const MAX_EPOCH: Epoch = (1 << 20) - 1;
-/// Repair lanes of one epoch are 1 to `MAX_LANE`.
+/// The last repair lane of an epoch; the first is 1.
 pub const MAX_LANE: u8 = (1 << LANE_BITS) - 1;
-/// Repair attempts of one lane are 0 to `MAX_ATTEMPT`.
+/// The last repair attempt of a lane; the first is 0.
 pub const MAX_ATTEMPT: u8 = (1 << ATTEMPT_BITS) - 1;
 
 const LANE_BITS: u32 = 7;
@@ -23,15 +22,15 @@ const SUB_BITS: u32 = LANE_BITS + ATTEMPT_BITS;
 const _: () = assert!(SUB_BITS == 12);
 const _: () = assert!((MAX_EPOCH as u64) << SUB_BITS <= u32::MAX as u64);
 
-/// A round number; [`Round::NONE`] (0) means none, on the wire as in memory.
+/// A round number. [`Round::NONE`] (0) means none, on the wire and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Round(pub u32);
 
 impl Round {
-    /// No round: never promised, never voted.
+    /// No round: nothing was promised or voted.
     pub const NONE: Round = Round(0);
 
-    /// The base round of `epoch`.
+    /// Returns the base round of `epoch`.
     ///
     /// # Panics
     /// If `epoch` is 0 or larger than [`MAX_EPOCH`]; the store never issues such a number.
@@ -40,8 +39,8 @@ impl Round {
         Round(epoch << SUB_BITS)
     }
 
-    /// The repair round of `attempt` in `lane`, or `None` when either is out of range: then only
-    /// a new epoch goes on. [E-LANE]
+    /// Returns the repair round of `attempt` in `lane`, or `None` if either is out of range; then
+    /// only a new epoch can go on. [E-LANE]
     pub const fn repair(epoch: Epoch, lane: u8, attempt: u8) -> Option<Round> {
         if lane == 0 || lane > MAX_LANE || attempt > MAX_ATTEMPT {
             return None;
@@ -51,23 +50,23 @@ impl Round {
         ))
     }
 
-    /// The epoch this round belongs to; 0 for [`Round::NONE`].
+    /// Returns the epoch of this round; 0 for [`Round::NONE`].
     pub const fn epoch(self) -> Epoch {
         self.0 >> SUB_BITS
     }
 
-    /// Whether this is the base round of a real epoch.
+    /// Returns true if this is the base round of a real epoch.
     pub const fn is_base(self) -> bool {
         self.0 != 0 && self.0.trailing_zeros() >= SUB_BITS
     }
 
-    /// Whether this is no round at all.
+    /// Returns true if this is no round at all.
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the number names a round of a real epoch: a base round or a repair round with a lane.
-    /// [E-ROUND]
+    /// Returns true if this is a round of a real epoch: a base round, or a repair round with a
+    /// lane. [E-ROUND]
     pub const fn is_valid(self) -> bool {
         let sub = self.0 & ((1 << SUB_BITS) - 1);
         self.epoch() != 0 && (sub == 0 || sub & MAX_LANE as u32 != 0)
@@ -75,7 +74,7 @@ impl Round {
 }
 
 impl fmt::Display for Round {
-    /// `epoch` for a base round, `epoch.attempt/lane` for a repair round, `-` for none.
+    /// Writes `epoch` for a base round, `epoch.attempt/lane` for a repair round, `-` for none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sub = self.0 & ((1 << SUB_BITS) - 1);
         match (self.0, sub) {

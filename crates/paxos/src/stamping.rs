@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Putting requests in order: what leader and sequencer have in common.
+//! Puts requests in order: the part that leader and sequencer have in common.
 //!
-//! Both give each REQUEST the next instance of its partition and the base round of their epoch, within a
-//! window, once they are programmed by their boot nonce. In what they differ, their own files say ([`Kind`]).
+//! Both are programmed by their boot nonce, and then give each REQUEST the next instance of its
+//! partition and the base round of their epoch, within a window. Their own files say in what they
+//! differ ([`Kind`]).
 
 use std::marker::PhantomData;
 
@@ -15,38 +16,40 @@ use crate::{
     Reason, Round, To, TrimReport, TrimReports, Verdict,
 };
 
-/// Leaders stamp instances below this. In the network the highest bit of `next` is a lock, held while a
-/// command over several partitions takes its instances.
+/// Leaders stamp instances below this one. In the XDP program the highest bit of `next` is a lock,
+/// held while a command over several partitions takes its instances.
 const END: Instance = (1 << 63) - 1;
 
 // ---- Types
 
-/// Hands a round to a leader, or to a sequencer.
+/// An order that hands a round to a leader or to a sequencer.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Program {
-    /// Its base round is what they stamp in.
+    /// The epoch, whose base round the leader or sequencer stamps in.
     pub epoch: Epoch,
     /// The boot nonce of the memory that the epoch names.
     pub nonce: u64,
-    /// Partition by partition: the first instance to stamp.
+    /// For each partition, the first instance to stamp.
     pub next: Vec<Instance>,
-    /// Partition by partition: acceptors have forgotten everything below.
+    /// For each partition, the instance below which acceptors have forgotten everything.
     pub trimmed: Vec<Instance>,
-    /// Instances that may be open at once, at most the acceptors' slots.
+    /// How many instances may be open at once, at most the acceptors' slots.
     pub window: u64,
     /// The epoch's acceptors (a session's members), exactly 2f+1, in ascending order.
     pub acceptors: Vec<NodeId>,
-    /// How many of them may fail: f+1 that have promised a later epoch retire it.
+    /// How many of the acceptors may fail. f+1 of them that have promised a later epoch retire the
+    /// leader.
     pub f: u8,
     /// The epoch's replicas, in ascending order.
     pub replicas: Vec<NodeId>,
-    /// How many of them may fail without stopping TRIM.
+    /// How many of the replicas may fail without stopping TRIM.
     pub g: u8,
 }
 
 impl Program {
-    /// What it says of TRIM and of retiring, if whoever has this boot nonce and so many partitions, and was programmed
-    /// for round `last` before, may take it over. [L-PROGRAM] [Q-PROGRAM]
+    /// Checks this order for a role with this boot nonce and number of partitions that was last
+    /// programmed for the round `last`. Returns the empty counts of refusals and of TRIM reports
+    /// that the role begins with. [L-PROGRAM] [Q-PROGRAM]
     pub fn fits(
         &self,
         nonce: u64,
@@ -79,35 +82,35 @@ impl Program {
     }
 }
 
-/// Which acceptors of its epoch said that they have promised a later one.
+/// The acceptors of an epoch that said that they have promised a later one.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Preemption {
     acceptors: Vec<NodeId>,
     f: u8,
-    /// Which of them have said so: bit i is the i-th acceptor.
+    /// The acceptors that have said so: bit i is the i-th acceptor.
     told: u32,
 }
 
-/// What becomes of a REQUEST.
+/// How a leader or a sequencer passes on a REQUEST.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamped {
-    /// Its new type.
+    /// The type of the stamped packet.
     pub msgtype: MsgType,
-    /// Who gets it.
+    /// The receivers of the stamped packet.
     pub to: To,
-    /// The role that PROBE asks for.
+    /// The role that a PROBE for this kind asks for.
     pub role: Probe,
 }
 
-/// Leader or sequencer.
+/// The difference between a leader and a sequencer.
 pub trait Kind {
-    /// What becomes of a REQUEST.
+    /// How this kind passes on a REQUEST.
     const STAMPED: Stamped;
 
-    /// Refuses what only roles of this kind refuse to be programmed with.
+    /// Refuses an order that only this kind of role can't be programmed with.
     fn check(program: &Program) -> Result<(), &'static str>;
 
-    /// Takes a packet of its group.
+    /// Handles a packet, which has passed the check of the deployment.
     fn handle(
         stamping: &mut Stamping,
         packet: &Packet<'_>,
@@ -117,7 +120,8 @@ pub trait Kind {
 
 // ---- State
 
-/// A leader ([`crate::Leader`]) or a sequencer ([`crate::nopaxos::Sequencer`]) of one group, all its partitions.
+/// A leader ([`crate::Leader`]) or a sequencer ([`crate::nopaxos::Sequencer`]) of one group and all
+/// its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Stamper<K> {
     stamping: Stamping,
@@ -125,7 +129,8 @@ pub struct Stamper<K> {
 }
 
 impl<K: Kind> Stamper<K> {
-    /// An unprogrammed one, which refuses requests: a backup. `nonce` is drawn at random at boot, never 0.
+    /// Returns a role that isn't programmed and refuses requests: a backup. `nonce` is drawn at
+    /// random at boot, and is never 0.
     ///
     /// # Panics
     /// If `nonce` is 0, or the deployment's largest value fits no packet.
@@ -136,49 +141,49 @@ impl<K: Kind> Stamper<K> {
         }
     }
 
-    /// Takes over a round: once, and only a larger one than any before. [L-PROGRAM] [Q-PROGRAM]
+    /// Takes over a round, once, and only a larger one than any before. [L-PROGRAM] [Q-PROGRAM]
     pub fn program(&mut self, program: &Program) -> Result<(), &'static str> {
         K::check(program)?;
         self.stamping.program(program)
     }
 
-    /// Stops stamping if `epoch` is later than its own, until it is programmed again.
+    /// Stops stamping until the next programming, if `epoch` is later than the role's own.
     /// [L-RETIRE] [Q-RETIRE]
     pub fn retire(&mut self, epoch: Epoch) {
         self.stamping.retire(epoch);
     }
 
-    /// The deployment that it serves.
+    /// Returns the deployment that this role serves.
     pub fn deployment(&self) -> &Deployment {
         &self.stamping.deployment
     }
 
-    /// The boot nonce.
+    /// Returns the boot nonce.
     pub fn nonce(&self) -> u64 {
         self.stamping.nonce
     }
 
-    /// The round it stamps in; none while it isn't programmed or has retired.
+    /// Returns the round that the role stamps in, or none while it isn't programmed or has retired.
     pub fn round(&self) -> Round {
         self.stamping.round()
     }
 
-    /// The instance that the next REQUEST of a partition takes.
+    /// Returns the instance that the next REQUEST of a partition takes.
     pub fn next(&self, pid: PartitionId) -> Instance {
         self.stamping.next(pid)
     }
 
-    /// Everything below has been forgotten, or may be.
+    /// Returns the instance below which everything has been forgotten, or may be.
     pub fn trimmed(&self, pid: PartitionId) -> Instance {
         self.stamping.partitions[pid as usize].trimmed
     }
 
-    /// Instances that may be open at once.
+    /// Returns how many instances may be open at once.
     pub fn window(&self) -> u64 {
         self.stamping.window
     }
 
-    /// Takes one packet.
+    /// Takes one packet, sends the answers into `out`, and returns what became of the packet.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         if let Err(reason) = self.deployment().check(packet) {
@@ -189,14 +194,14 @@ impl<K: Kind> Stamper<K> {
     }
 }
 
-/// Of one group, all its partitions.
+/// The state of a leader or a sequencer of one group and all its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Stamping {
     deployment: Deployment,
     nonce: u64,
     /// The last round that was programmed; none = never.
     rnd: Round,
-    /// A later epoch exists.
+    /// A later epoch exists, so this role stamps no more.
     retired: bool,
     window: u64,
     partitions: Vec<Partition>,
@@ -210,7 +215,8 @@ struct Partition {
     trimmed: Instance,
 }
 
-/// What a partition takes in a stamper's memory, with the last report of each of so many replicas.
+/// Returns the bytes that a partition takes in a stamper's memory, with one report for each of
+/// `replicas` replicas.
 pub const fn partition_bytes(replicas: usize) -> usize {
     size_of::<Partition>() + replicas * size_of::<TrimReport>()
 }
@@ -262,8 +268,8 @@ impl Stamping {
 
     // ---- Handlers
 
-    /// Stamps, if it is programmed and the window is open. Instance, round and sender in a
-    /// REQUEST mean nothing. [L-STAMP] [Q-STAMP]
+    /// Stamps a REQUEST, if the role is programmed and the window is open. Instance, round and
+    /// sender in a REQUEST are ignored. [L-STAMP] [Q-STAMP]
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -284,8 +290,8 @@ impl Stamping {
         Ok(Verdict::Changed)
     }
 
-    /// One instance of every partition named, or of none; each copy carries the whole vector.
-    /// [L-MULTI]
+    /// Takes one instance of every partition that the command names, or of none. Each copy carries
+    /// the whole vector. [L-MULTI]
     fn request_multi(
         &mut self,
         packet: &Packet<'_>,
@@ -311,17 +317,17 @@ impl Stamping {
         value.copy_from_slice(packet.value);
         Vector::stamp(value, self.rnd, |pid| self.take(pid));
         for (pid, _) in vector.iter() {
-            // Just taken above, each partition once.
+            // The loop above took one instance of each named partition, once.
             let inst = self.next(pid) - 1;
             self.send(stamped, h, (pid, inst), value, out);
         }
         Ok(Verdict::Changed)
     }
 
-    /// A replica's TRIM opens the window. [L-TRIM] [Q-WINDOW]
+    /// Handles a replica's TRIM, which opens the window. [L-TRIM] [Q-WINDOW]
     pub(crate) fn report(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
-        // As at an acceptor: reports begin anew with each epoch. [T-EPOCH]
+        // Reports begin anew with each epoch, as at an acceptor. [T-EPOCH]
         if h.request < u64::from(self.rnd.epoch()) {
             return Err(Reason::Stale.into());
         }
@@ -331,7 +337,7 @@ impl Stamping {
         Ok(Verdict::Changed)
     }
 
-    /// A candidate's TRIM, in its base round. [L-TRIM]
+    /// Handles a candidate's TRIM, in its base round. [L-TRIM]
     pub(crate) fn trim_to(&mut self, packet: &Packet<'_>) -> Result<Verdict, Refusal> {
         let h = &packet.header;
         let partition = &mut self.partitions[h.pid as usize];
@@ -345,9 +351,10 @@ impl Stamping {
         Ok(Verdict::Changed)
     }
 
-    /// An acceptor refused what was stamped. Promises of f+1 to later epochs, the same one or not, end the
-    /// stamping: fewer may be forged, and the others still make a quorum. One to a repair round of its own
-    /// epoch concerns that instance alone, and whoever repairs it. [L-RETIRE] [Q-RETIRE]
+    /// Counts an acceptor's refusal of a stamped packet. f+1 refusals with a round of some later
+    /// epoch end the stamping; fewer may be forged, and the other acceptors still make a quorum. A
+    /// refusal with a repair round of the same epoch is ignored, since it concerns that instance
+    /// alone. [L-RETIRE] [Q-RETIRE]
     pub(crate) fn rejected(
         &mut self,
         packet: &Packet<'_>,
@@ -387,7 +394,7 @@ impl Stamping {
 
     // ---- Helpers
 
-    /// [L-WINDOW]
+    /// Refuses a request whose instance would lie outside the window. [L-WINDOW]
     #[inline]
     fn window_open(&self, pid: PartitionId) -> Result<(), Refusal> {
         let partition = &self.partitions[pid as usize];
@@ -442,7 +449,7 @@ impl Stamping {
     }
 }
 
-/// Whether anybody can go on there.
+/// Refuses starting points from which no instance is left to stamp.
 pub fn check_next(next: &[Instance]) -> Result<(), &'static str> {
     if next.iter().any(|next| *next > END) {
         return Err("next lies beyond the last instance");
@@ -453,7 +460,7 @@ pub fn check_next(next: &[Instance]) -> Result<(), &'static str> {
 // ---- Counting refusals
 
 impl Preemption {
-    /// Counts nobody, while nothing is programmed.
+    /// Returns a count without acceptors, for a role that isn't programmed.
     fn none() -> Preemption {
         Preemption {
             acceptors: Vec::new(),
@@ -462,7 +469,7 @@ impl Preemption {
         }
     }
 
-    /// Counts an epoch's acceptors, none of whom has refused yet.
+    /// Returns the count of an epoch's acceptors, none of which has refused yet.
     pub fn new(acceptors: &[NodeId], f: u8) -> Result<Preemption, &'static str> {
         if acceptors.len() > MAX_ACCEPTORS {
             return Err("too many acceptors");
@@ -490,7 +497,7 @@ impl Preemption {
         Ok(())
     }
 
-    /// Whether no quorum can be left in its epoch.
+    /// Returns true if f+1 acceptors have refused, so that no quorum can be left in the epoch.
     fn is_certain(&self) -> bool {
         self.told.count_ones() > self.f.into()
     }

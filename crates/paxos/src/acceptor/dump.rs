@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor's memory as bytes: for an orderly stop and for snapshots of the durable log.
+//! An acceptor's memory as bytes, for an orderly stop and for snapshots of the durable log.
 //!
-//! Big-endian. Nothing below `trim` is written. There is no checksum: whoever stores it adds one.
+//! Numbers are big-endian. Nothing below `trim` is written. There is no checksum: whoever stores
+//! the bytes adds one.
 //!
 //! ```text
 //! magic "WPAC", version u16
@@ -23,26 +24,26 @@ use crate::{
 const MAGIC: [u8; 4] = *b"WPAC";
 const VERSION: u16 = 5;
 
-/// What a saved memory says of its membership. Planes that keep an acceptor's memory elsewhere save
-/// it in the same form: this, then each partition.
+/// The membership that a saved memory begins with. Planes that keep an acceptor's memory elsewhere
+/// save it in the same form: the membership, then each partition.
 #[derive(Clone, Copy, Debug)]
 pub struct Membership<'a> {
     /// The boot nonce.
     pub nonce: u64,
-    /// Which start of the memory saves it.
+    /// The start of the memory that saves it.
     pub start: Start,
-    /// The starts that it was asked at.
+    /// The starts at which the memory was asked for an earlier one.
     pub told: &'a ToldStarts,
-    /// The epoch that enabled it last; 0 = a stranger.
+    /// The epoch that enabled the memory last; 0 = a stranger.
     pub epoch: Epoch,
-    /// Replicas that may fail without stopping TRIM.
+    /// How many replicas may fail without stopping TRIM.
     pub g: u8,
-    /// In ascending order.
+    /// The epoch's replicas, in ascending order.
     pub replicas: &'a [NodeId],
 }
 
 impl Membership<'_> {
-    /// Appends the beginning of a saved acceptor.
+    /// Appends this beginning of a saved acceptor.
     pub fn save(&self, deployment: &Deployment, slots: u64, out: &mut Vec<u8>) {
         let d = deployment;
         out.extend_from_slice(&MAGIC);
@@ -67,24 +68,24 @@ impl Membership<'_> {
     }
 }
 
-/// A partition of a saved memory, but for its slots.
+/// A partition of a saved memory, without its slots.
 #[derive(Clone, Copy, Debug)]
 pub struct SavedPartition<'a> {
     /// The round promised for all instances.
     pub floor: Round,
-    /// The nonce of the candidate that has the promise of that round; 0 = nobody has.
+    /// The nonce of the candidate that has the promise of that round; 0 = no candidate has.
     pub raiser: u64,
-    /// Everything below is forgotten.
+    /// The instance below which everything is forgotten.
     pub trim: Instance,
-    /// 1 + the largest instance voted.
+    /// 1 + the largest instance voted for.
     pub end: Instance,
-    /// By replica.
+    /// The report of each replica.
     pub reports: &'a [TrimReport],
 }
 
 impl SavedPartition<'_> {
-    /// Appends the partition. `slots` hands over every slot in order; those that are unused or
-    /// forgotten are left out.
+    /// Appends the partition. `slots` hands over every slot in order; unused and forgotten slots
+    /// are left out.
     pub fn save(&self, out: &mut Vec<u8>, slots: impl FnOnce(&mut dyn FnMut(&SlotView<'_>))) {
         out.extend_from_slice(&self.floor.0.to_be_bytes());
         out.extend_from_slice(&self.raiser.to_be_bytes());
@@ -128,7 +129,7 @@ impl Acceptor {
         }
     }
 
-    /// Appends all but what is remembered of single instances, as an acceptor that remembers none.
+    /// Appends everything but the slots, as if this acceptor had used none.
     pub fn save_head(&self, out: &mut Vec<u8>) {
         self.save_membership(out);
         for pid in 0..self.deployment.partitions {
@@ -136,7 +137,7 @@ impl Acceptor {
         }
     }
 
-    /// Appends what is remembered of an instance; nothing if that is nothing.
+    /// Appends the slot of an instance, or nothing if the slot holds nothing of it.
     pub fn save_slot(&self, pid: PartitionId, inst: Instance, out: &mut Vec<u8>) {
         if let Some(slot) = self.slot(pid, inst) {
             save_slot(&slot, out);
@@ -188,8 +189,8 @@ impl Acceptor {
 
     /// Reads what [`Self::save`] wrote, for the same place in the cluster and the same number of
     /// slots. The bytes may be anything: whatever could not have been saved is refused, and memory
-    /// is taken for `deployment` and `slots` alone. Whoever takes it from a disk goes on with
-    /// [`Acceptor::restarted`].
+    /// is allocated for `deployment` and `slots` alone. A caller that read them from a disk must
+    /// call [`Acceptor::restarted`] next.
     pub fn load(
         deployment: Deployment,
         slots: usize,
@@ -240,8 +241,8 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    /// Takes what [`Self::save_slot`] wrote when this memory was otherwise as it is now. Returns the
-    /// instance.
+    /// Takes a slot that [`Self::save_slot`] wrote while the rest of this memory was as it is now.
+    /// Returns its instance.
     pub fn load_saved_slot(
         &mut self,
         pid: PartitionId,
@@ -256,8 +257,8 @@ impl Acceptor {
         Ok(self.slots[index].inst)
     }
 
-    /// `head` is what [`Self::save_head`] wrote of this memory when it was as it is now, perhaps at a later
-    /// start, at which it goes on. Refused if it says anything else.
+    /// Goes on at the start of `head`, which [`Self::save_head`] wrote of this memory. Refused if
+    /// anything but the slots differs from this memory, or if that start is an earlier one.
     pub fn follow(&mut self, head: &Acceptor) -> Result<(), &'static str> {
         let same = head.nonce == self.nonce
             && head.epoch == self.epoch
@@ -388,7 +389,7 @@ impl Acceptor {
     }
 }
 
-/// The starts that a memory was asked at, `last` being its last one.
+/// Reads the starts at which a memory was asked for an earlier one. `last` is its last start.
 fn told(r: &mut Reader<'_>, last: Start) -> Result<ToldStarts, &'static str> {
     let count = usize::from(r.u16()?);
     let mut told = Vec::with_capacity(count.min(ToldStarts::MAX));

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which start of an acceptor's memory this is.
+//! The starts of an acceptor's memory.
 //!
-//! A memory that is read from disk may be an old copy of itself. So each time it is, it counts that,
-//! draws a salt, and is *mute*: it answers PROBE alone, until the controller has compared what it
-//! shows with what it has shown before, and lets exactly this start go on [A-MUTE]. That a later start of an old
-//! copy shows no less isn't enough: it must also have been at the last start that was let go on. So a
-//! memory remembers those of its starts that somebody may ask for.
+//! A memory that is read from disk may be an old copy of itself. So each time it is read, it counts
+//! a new start and draws a salt, and is *mute*: it answers PROBE and nothing else until the
+//! controller has compared what it shows with what it has shown before, and lets exactly this start
+//! go on [A-MUTE]. A later start of an old copy may show no less than before, so the comparison
+//! isn't enough: the memory must also have been at the last start that the controller let go on.
+//! Therefore it remembers those of its starts that the controller may ask for.
 
 use std::fmt;
 
-/// A start of a memory: how many there were, and a random salt. Two starts of one memory with equal
-/// counts are starts of copies of it; the salt tells them apart.
+/// A start of a memory: the count of its starts so far, and a random salt. Two starts with equal
+/// counts belong to copies of one memory, and the salt tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Start(u64);
 
-/// In PROBE_ACK: the memory waits to be let go on.
+/// The bit of PROBE_ACK that says that the memory is mute.
 const MUTE: u64 = 1 << 63;
 const SALT_BITS: u32 = 32;
 const MAX_COUNT: u64 = (1 << 31) - 1;
@@ -23,51 +24,54 @@ impl Start {
     /// The start of a memory that was empty.
     pub const FIRST: Start = Start(1 << SALT_BITS);
 
-    /// The next one of the same memory.
+    /// Returns the start that follows this one.
     pub fn next(self, salt: u32) -> Start {
         let count = u64::from(self.count()) + 1;
         Start(count.min(MAX_COUNT) << SALT_BITS | u64::from(salt))
     }
 
-    /// How many starts there were, this one included.
+    /// Returns the number of starts so far, this one included.
     pub fn count(self) -> u32 {
         (self.0 >> SALT_BITS) as u32
     }
 
-    /// As a number, in orders and on disk.
+    /// Returns the start as a number, for orders and files.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The start with this number; there is none before the first.
+    /// Returns the start with this number, or `None` for a number below the first start's or with
+    /// the bit for "mute".
     pub fn from_number(number: u64) -> Option<Start> {
         (Start::FIRST.0..MUTE)
             .contains(&number)
             .then_some(Start(number))
     }
 
-    /// The number that PROBE_ACK shows.
+    /// Returns the number that PROBE_ACK shows.
     pub fn shown(self, mute: bool) -> u64 {
         if mute { self.0 | MUTE } else { self.0 }
     }
 
-    /// What PROBE_ACK has shown, and whether the memory is mute; nothing if it told no start.
+    /// Returns the start that PROBE_ACK has shown and true if the memory is mute, or `None` if the
+    /// number is no start.
     pub fn from_shown(shown: u64) -> Option<(Start, bool)> {
         Some((Start::from_number(shown & !MUTE)?, shown & MUTE != 0))
     }
 }
 
-/// Those starts of a memory of which somebody was told that it was at them. Nobody can ask for another one
-/// but the first, at which every memory was.
+/// The starts of a memory that the controller may ask for, because it was told that the memory was
+/// there. Every memory was at its first start, so that one isn't stored.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ToldStarts(Vec<Start>);
 
 impl ToldStarts {
-    /// So many are remembered. Before more have been told, the controller has stored a later one than the
-    /// oldest, unless it could store none so many times in a row.
+    /// The number of starts that are remembered; the oldest is forgotten first. That is safe as
+    /// long as the controller fails to store a later start at most this often in a row.
     pub const MAX: usize = 128;
 
-    /// Those that were told, oldest first; refused if these can't be.
+    /// Takes the starts that were told, oldest first; refused if their counts descend or if there
+    /// are too many.
     pub fn new(starts: Vec<Start>) -> Result<ToldStarts, &'static str> {
         let ascend = starts.windows(2).all(|w| w[0].count() <= w[1].count());
         match ascend && starts.len() <= Self::MAX {
@@ -76,17 +80,18 @@ impl ToldStarts {
         }
     }
 
-    /// Oldest first.
+    /// Returns the starts, oldest first.
     pub fn all(&self) -> &[Start] {
         &self.0
     }
 
-    /// Whether the memory was at `start`, for all that it remembers.
+    /// Returns true if this memory remembers that it was at `start`.
     pub fn has(&self, start: Start) -> bool {
         start == Start::FIRST || self.0.contains(&start)
     }
 
-    /// Somebody will be told of `start`. True if that is new; then it must be on disk before it is told.
+    /// Adds `start` before the controller is told of it. Returns true if it is new; then it must be
+    /// on disk before it is told.
     pub fn add(&mut self, start: Start) -> bool {
         if self.has(start) {
             return false;
