@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica that fell below the trim point fetches another one's state: that of all partitions
-//! together, and what is decided while it is on its way.
+//! A replica that fell below the trim point fetches the state of another replica: the state of all partitions together,
+//! and the values that are decided while it is on its way.
 //!
-//! TCP to the other replica's `control` address. Each question is a line of JSON, and so is its answer;
-//! in some answers bytes follow, with their length and CRC-32 in the line. With keys, both sides prove with each of
-//! them that they have the cluster's ([`channel`]); with `state_tls` all of it goes over TLS ([`wire`]).
+//! Replicas talk over TCP to the other replica's `control` address. Each question is a line of JSON, and so is its
+//! answer; some answers are followed by bytes, whose length and CRC-32 are in the line. With keys, both sides prove for
+//! each message that they have the cluster's keys ([`channel`]); with `state_tls` the whole connection goes over TLS
+//! ([`wire`]).
 //!
 //! | question | answer |
 //! |---|---|
@@ -15,14 +16,15 @@
 //! | `stay` | `staying` |
 //! | `release` | `released` |
 //!
-//! An address has so many connections at most, and each must ask within a while. Without keys and certificates only the
-//! addresses of nodes are listened to ([`askers`]). Who names another cluster or group has to wait before the next try.
+//! An address may have a limited number of connections, and each must ask within a limited time. Without keys and
+//! certificates only connections from the addresses of nodes are accepted ([`askers`]). A connection that names another
+//! cluster or group must wait before its next try.
 //!
-//! All replicas are asked at once, so that one that doesn't answer holds up nobody. Whoever fetches asks
-//! for one part after the other and keeps each in a file, with its checksum; so it goes on after a
-//! connection that broke, or after its own end, where it had got. A state is held open as long as
-//! somebody asks for it. What is decided meanwhile goes to files of the replica that hands it out: a
-//! state may take longer than acceptors remember. [X-CATCHUP] [X-LOG]
+//! All replicas are asked at once, so a replica that doesn't answer holds up nobody. The fetching replica asks for one
+//! part after the other and keeps each in a file with its checksum; so after a broken connection or a restart it
+//! continues where it was. A state is held open as long as somebody asks for it. Values that are decided meanwhile go
+//! to files of the replica that hands out the state, since fetching may take longer than acceptors remember them.
+//! [X-CATCHUP] [X-LOG]
 
 pub mod askers;
 pub mod channel;
@@ -41,15 +43,15 @@ use std::time::Duration;
 use paxos::{Deployment, GroupId, Instance, PartitionId};
 use serde::{Deserialize, Serialize};
 
-/// Bytes in a part, but for the last one of a state.
+/// The bytes in a part, except for the last part of a state.
 pub const PART_LEN: usize = 1 << 20;
 
 /// How long the other side may be silent.
 #[derive(Clone, Copy)]
 pub struct Patience {
-    /// Until it has answered a question that it answers by itself.
+    /// The wait for an answer that the other replica gives without asking its workers.
     pub answer: Duration,
-    /// Until its workers have opened their states, or a part has come.
+    /// The wait until the other replica's workers have opened their states, or until a part has come.
     pub stream: Duration,
 }
 
@@ -62,18 +64,18 @@ impl Default for Patience {
     }
 }
 
-/// How far a state must reach that helps.
+/// How far a state must reach to be of use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Question {
     cluster: u32,
     group: GroupId,
     partitions: u16,
-    /// By partition: what is needed there.
+    /// For each partition the instance that a state must reach; `None` if that partition needs no state.
     needs: Vec<Option<Instance>>,
 }
 
 impl Question {
-    /// For a state that helps in at least one of the partitions that need it.
+    /// Returns a question for a state that helps in at least one of the partitions that need it.
     pub fn new(deployment: &Deployment, needs: Vec<Option<Instance>>) -> Question {
         Question {
             cluster: deployment.cluster,
@@ -83,19 +85,20 @@ impl Question {
         }
     }
 
-    /// In how many partitions a state at `positions` helps.
+    /// Returns in how many partitions a state at `positions` helps.
     fn helped(&self, positions: &[Instance]) -> usize {
         let both = self.needs.iter().zip(positions);
         both.filter(|(need, at)| need.is_some_and(|need| need <= **at))
             .count()
     }
 
-    /// In how many partitions one is needed.
+    /// Returns how many partitions need a state.
     fn wanted(&self) -> usize {
         self.needs.iter().flatten().count()
     }
 
-    /// Whether it is of another cluster or group: by somebody who guesses, or a node with another cluster file.
+    /// Returns whether the question names another cluster or group: the asker guesses, or its cluster file is another
+    /// one.
     fn is_strange(&self, own: &Deployment) -> bool {
         (self.cluster, self.group) != (own.cluster, own.group)
     }
@@ -138,9 +141,9 @@ enum Ask {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
-    /// A state at about these positions can be had.
+    /// The replica can hand out a state at about these positions.
     Willing(Vec<Instance>),
-    /// It is held open.
+    /// The state is held open.
     Held {
         state: u64,
         positions: Vec<Instance>,

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose connections are listened to where states are handed out. With keys or certificates whoever connects shows who it
-//! is. Without them only its address says that, so only nodes' addresses count.
+//! The addresses whose connections are accepted where states are handed out. With keys or certificates an asker proves
+//! its identity; without them only its address identifies it, so only nodes' addresses are accepted.
 
 use std::net::IpAddr;
 
 use crate::cluster_file::{Auth, ClusterFile};
 
-/// See the module. The default knows no nodes, and listens to everybody.
+/// The askers that are accepted. The default knows no nodes and accepts everybody.
 #[derive(Clone, Default)]
 pub struct Askers {
     /// The addresses of all nodes.
     nodes: Vec<IpAddr>,
-    /// Whether others show who they are.
+    /// Askers prove their identity by keys or certificates.
     show_it: bool,
 }
 
 impl Askers {
-    /// Those of a cluster.
+    /// Returns the askers of a cluster.
     pub fn of(cluster: &ClusterFile) -> Askers {
         let nodes = cluster.nodes.iter();
         let mut nodes: Vec<IpAddr> = nodes
@@ -44,7 +44,8 @@ impl Askers {
         }
     }
 
-    /// On the loopback interface a connection may come from another address than its node's.
+    /// Returns whether this is a node's address. On the loopback interface a connection may come from another address
+    /// than its node's.
     fn is_node(&self, from: IpAddr) -> bool {
         let is_local = |of: &IpAddr| of.is_loopback() && from.is_loopback();
         self.nodes.contains(&from) || self.nodes.iter().any(is_local)

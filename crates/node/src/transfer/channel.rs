@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What two replicas say over a connection. With keys, each line and each part is followed by a MAC, which shows that
-//! the other side has the cluster's key, and that nothing was changed, left out, repeated or sent back. [X-SIGNED]
-//!
-//! | | bytes |
-//! |---|---|
-//! | greeting of who connects | a line: the generation of its key, and a random number |
-//! | greeting of the other side | a line: a random number |
-//! | line | JSON, `\n`; with keys 32 bytes of MAC |
-//! | part | its bytes; with keys 32 bytes of MAC |
-//!
-//! The connection's key follows from the cluster's and both numbers, so a recorded connection is of no use. A MAC is over the
-//! direction, a number that counts the lines and parts of that direction, and the bytes. Nothing is encrypted here: with `state_tls` TLS does that below ([`super::wire`]).
+//! The messages of two replicas over a connection. With keys, each line and each part is followed by a MAC, which shows
+//! that the other side has the cluster's key and that nothing was changed, left out, repeated or sent back. [X-SIGNED]
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
@@ -48,12 +38,12 @@ struct Greeting {
 }
 
 impl Channel {
-    /// Without keys.
+    /// Returns a channel without keys.
     pub fn plain() -> Channel {
         Channel { sealed: None }
     }
 
-    /// That of who has connected: greets, and is greeted.
+    /// Returns the channel of the side that has connected: it sends its greeting first, and then reads the other one.
     pub fn asker(keys: &SharedKeys, wire: &mut (impl BufRead + Write)) -> io::Result<Channel> {
         let Some(keys) = file(keys)? else {
             return Ok(Channel::plain());
@@ -66,7 +56,7 @@ impl Channel {
         Channel::between(&keys, Side::Asker, &own, &other)
     }
 
-    /// That of the other side: is greeted, and greets.
+    /// Returns the channel of the other side: it reads the greeting first, and then sends its own.
     pub fn source(keys: &SharedKeys, wire: &mut (impl BufRead + Write)) -> io::Result<Channel> {
         let Some(keys) = file(keys)? else {
             return Ok(Channel::plain());
@@ -80,7 +70,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The other side of a connection on which nothing was said.
+    /// Returns the other side of a connection on which nothing has been sent.
     #[cfg(test)]
     pub fn turned(&self) -> Channel {
         let sealed = self.sealed.as_ref().map(|sealed| Sealed {
@@ -120,14 +110,14 @@ impl Channel {
         })
     }
 
-    /// Writes a message.
+    /// Writes a message as a line.
     pub fn write_line(&mut self, out: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.write_bytes(out, &line)
     }
 
-    /// Reads one.
+    /// Reads a message.
     pub fn read_line<T: for<'a> Deserialize<'a>>(
         &mut self,
         input: &mut impl BufRead,
@@ -141,7 +131,7 @@ impl Channel {
         serde_json::from_slice(&line).map_err(|e| damaged(&format!("bad line: {e}")))
     }
 
-    /// Writes bytes whose number is known at the other side.
+    /// Writes bytes whose number the other side knows.
     pub fn write_bytes(&mut self, out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
         out.write_all(bytes)?;
         let Some(sealed) = &mut self.sealed else {
@@ -152,7 +142,7 @@ impl Channel {
         out.write_all(&mac(&sealed.key, &[&head(side, number), bytes]))
     }
 
-    /// Reads so many.
+    /// Reads exactly `length` bytes.
     pub fn read_bytes(&mut self, input: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         input.read_exact(&mut bytes)?;
@@ -160,7 +150,7 @@ impl Channel {
         Ok(bytes)
     }
 
-    /// Reads the MAC of what has been read.
+    /// Reads and checks the MAC of the bytes that have just been read.
     fn check(&mut self, input: &mut impl Read, bytes: &[u8]) -> io::Result<()> {
         let Some(sealed) = &mut self.sealed else {
             return Ok(());

@@ -15,16 +15,16 @@ use super::held::lock;
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
 
-/// Attempts for one question, with a pause between them.
+/// How often a question is tried, with a pause in between.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a question got no answer.
+/// The reason why a question got no answer.
 #[derive(Debug)]
 pub enum Failed {
-    /// It has none, and asking again won't help.
+    /// The replica refuses, and asking it again won't help.
     Refused(String),
-    /// The connection broke, or what came was damaged.
+    /// The connection broke, or the answer was damaged.
     Broken(io::Error),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Ends what a thread waits for at another replica's connections, from another thread.
+/// Lets another thread interrupt a thread that waits for a replica's answer.
 #[derive(Default)]
 pub struct Interrupt {
     requested: AtomicBool,
@@ -51,7 +51,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on all questions fail.
+    /// Makes the current question and all later ones fail.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         if let Some(stream) = lock(&self.waiting_at).take() {
@@ -59,7 +59,7 @@ impl Interrupt {
         }
     }
 
-    /// An error once it was requested.
+    /// Returns an error once the interrupt was requested.
     pub fn check(&self) -> io::Result<()> {
         match self.requested.load(Ordering::Acquire) {
             true => Err(io::Error::other("stopping")),
@@ -68,9 +68,9 @@ impl Interrupt {
     }
 }
 
-/// Another replica. A connection is made when it is needed, and made again when it broke.
+/// Another replica. The connection is made when it is needed, and again after it broke.
 pub struct Peer {
-    /// Where it is.
+    /// Its `control` address.
     pub address: SocketAddr,
     patience: Patience,
     interrupt: Arc<Interrupt>,
@@ -84,7 +84,7 @@ struct Connection {
 }
 
 impl Peer {
-    /// The replica with this `control` address.
+    /// Returns the replica with this `control` address.
     pub fn new(
         address: SocketAddr,
         patience: Patience,
@@ -100,7 +100,7 @@ impl Peer {
         }
     }
 
-    /// Where it stands, if it can help.
+    /// Returns the replica's positions if its state can help.
     fn willing(&mut self, question: &Question) -> Result<Vec<Instance>, Failed> {
         match self.once(&Ask::Willing(question.clone()), self.patience.answer)? {
             (Answer::Willing(positions), _) => Ok(positions),
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Has it open its state: the number of that, and where it stands.
+    /// Asks the replica to open its state. Returns the state's number and its positions.
     pub fn hold(&mut self, question: &Question) -> Result<(u64, Vec<Instance>), Failed> {
         let partitions = question.needs.len();
         match self.once(&Ask::Hold(question.clone()), self.patience.stream)? {
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// A part of a partition's state, and whether it is the last one.
+    /// Returns a part of a partition's state, and whether it is the last one.
     pub fn part(
         &mut self,
         state: u64,
@@ -132,7 +132,8 @@ impl Peer {
         }
     }
 
-    /// What it has decided in a partition behind its state, from a byte on, and where it is now.
+    /// Returns the values that the replica has decided in a partition after its state, from a byte on, and its current
+    /// position.
     pub fn log(
         &mut self,
         state: u64,
@@ -145,7 +146,7 @@ impl Peer {
         }
     }
 
-    /// Asks it to keep the state open.
+    /// Asks the replica to keep the state open.
     pub fn stay(&mut self, state: u64) -> Result<(), Failed> {
         match self.ask(&Ask::Stay { state })? {
             (Answer::Staying, _) => Ok(()),
@@ -153,12 +154,12 @@ impl Peer {
         }
     }
 
-    /// Lets it close the state; if that can't be said now, it does so by itself after a while.
+    /// Lets the replica close the state. If this message is lost, the replica closes the state by itself after a while.
     pub fn release(&mut self, state: u64) {
         let _ = self.once(&Ask::Release { state }, self.patience.answer);
     }
 
-    /// Asks until there is an answer: each question may be asked again.
+    /// Repeats a question until there is an answer, which is safe for every question.
     fn ask(&mut self, ask: &Ask) -> Result<(Answer, Vec<u8>), Failed> {
         let mut attempt = 1;
         loop {
@@ -179,7 +180,7 @@ impl Peer {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        // A stop that was requested meanwhile finds it, or is found here.
+        // A stop that is requested meanwhile either finds this connection, or is noticed by the check below.
         let Connection { wire, channel } = &mut connection;
         *lock(&self.interrupt.waiting_at) = Some(wire.socket().try_clone()?);
         self.interrupt.check()?;
@@ -193,7 +194,7 @@ impl Peer {
             }
             _ => Vec::new(),
         };
-        // Where something went wrong, the next question gets a new one.
+        // After an error the next question uses a new connection.
         self.connection = Some(connection);
         match answer {
             Answer::Refused(why) => Err(Failed::Refused(why)),
@@ -230,8 +231,8 @@ fn unexpected() -> Failed {
     Failed::Broken(damaged("another answer than was asked for"))
 }
 
-/// Asks all replicas at once, and gives those that can help: first those that help in all partitions that
-/// need it, as they answer; then those that help in some.
+/// Asks all replicas at once, and returns those that can help: first those that help in all partitions that need it, in
+/// the order of their answers, then those that help in some.
 pub struct Search {
     answers: mpsc::Receiver<(Peer, Result<Vec<Instance>, Failed>)>,
     question: Question,
@@ -240,7 +241,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins to ask.
+    /// Begins to ask all replicas.
     pub fn begin(
         peers: &[SocketAddr],
         question: &Question,
@@ -257,7 +258,7 @@ impl Search {
                 .spawn(move || {
                     let mut peer = Peer::new(address, patience, interrupt, trust);
                     let willing = peer.willing(&question);
-                    // Fails if another one was quicker.
+                    // Sending fails if the search has ended already.
                     let _ = tell.send((peer, willing));
                 })?;
         }
@@ -269,12 +270,12 @@ impl Search {
         })
     }
 
-    /// One that was given doesn't help after all.
+    /// Notes that a replica that was returned didn't help after all.
     pub fn failed(&mut self, address: SocketAddr, why: &Failed) {
         self.why.push(format!("{address}: {why}"));
     }
 
-    /// Why none is left.
+    /// Returns the reasons why no replica is left.
     pub fn why(mut self) -> String {
         self.why.sort();
         self.why.join("; ")

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica's state as files: fetched from one that runs, and put where another one begins with it.
-//!
-//! The files are those of a state on its way ([`super::incoming`]), or those of a replica's own stores
-//! ([`super::linked`]), and beginning with them is an install that needs no other replica. So a copy of several partitions is one that a replica could have been in, its
-//! parts have checksums, and it holds session table and position. [X-HOLD] [X-INSTALL]
+//! A replica's state as files: fetched from a running replica, and put where another replica begins with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,12 +19,13 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
 
-/// Where a state on its way is, in a node's directory; and where [`put`] opens stores meanwhile.
+/// The place of a state that is being fetched, in a node's directory, and the place where [`put`] opens stores
+/// temporarily.
 const INTO: &str = "incoming";
 const SCRATCH: &str = "opened";
 
-/// Fetches the state of a replica that runs, into a directory that isn't there yet. Returns where each of its
-/// partitions stands. `progress` is told the number of MiB that have come. It ends early if `interrupt` says so.
+/// Fetches the state of a running replica into a new directory, and returns the position of each partition. `progress`
+/// is told the number of MiB that have come; an `interrupt` ends it early.
 pub fn make(
     cluster: &ClusterFile,
     node: &Node,
@@ -74,10 +71,10 @@ pub fn make(
     Ok(positions)
 }
 
-/// Of the name of a copy that isn't whole.
+/// The suffix of a copy that isn't whole.
 pub const UNFINISHED: &str = "unfinished";
 
-/// The name that a copy has until it is whole.
+/// Returns the name that a copy has until it is whole.
 pub fn unfinished(copy: &Path) -> PathBuf {
     let mut name = copy.as_os_str().to_owned();
     name.push(".");
@@ -85,8 +82,8 @@ pub fn unfinished(copy: &Path) -> PathBuf {
     name.into()
 }
 
-/// Has a copy made under another name. It gets its own once it is whole and on the disk; if it fails, nothing is
-/// left of it.
+/// Makes a copy under a temporary name. It gets its own name once it is whole and on the disk; if `make` fails, nothing
+/// is left of it.
 pub fn under_another_name<T>(
     to: &Path,
     make: impl FnOnce(&Path) -> io::Result<T>,
@@ -104,14 +101,15 @@ pub fn under_another_name<T>(
     made
 }
 
-/// Removes what a [`put`] that was killed has left in a node's directory. It looks like no state, but takes room.
+/// Removes the rest of a [`put`] that was killed from a node's directory. No replica would take it for a state, but it
+/// takes room.
 pub fn clear(directory: &Path) -> io::Result<()> {
     incoming::remove(&unfinished(&directory.join(INTO)))?;
     incoming::remove(&directory.join(SCRATCH))
 }
 
-/// Has a replica that is new, or has lost its disk, begin with a copy when it is started next. `open` opens
-/// what the group executes.
+/// Prepares a replica that is new or has lost its disk to begin with a copy at its next start. `open` opens the
+/// application that the group executes.
 pub fn put(
     cluster: &ClusterFile,
     node: &Node,
@@ -155,7 +153,7 @@ pub fn put(
     Ok(positions)
 }
 
-/// Lays a copy of parts where a state on its way is, once it has been read to its end.
+/// Copies a copy made of parts to the place of a state that is being fetched, after reading it to its end.
 fn lay(
     from: &Path,
     into: &Path,
@@ -175,7 +173,7 @@ fn lay(
     Ok(copy.head.positions)
 }
 
-/// A copy, once it has been read to its end.
+/// Returns a copy after reading it to its end.
 fn whole(from: &Path, cluster: &ClusterFile, node: &Node, group: &Group) -> io::Result<Incoming> {
     let refused = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let copy = Incoming::check(from)?;

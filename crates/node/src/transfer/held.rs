@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A state that is handed out: the open copies of all partitions, and what is decided from then on.
+//! A state that is handed out: the open copies of all partitions, and the values that are decided after them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,33 +15,33 @@ use replica::Snapshot;
 
 use super::PART_LEN;
 
-/// Of each partition, in their order: where it stands, and a copy of its state there.
+/// For each partition, in order, its position and a copy of its state at that position.
 pub type Copies = Vec<(Instance, Box<dyn Snapshot>)>;
 
-/// Parts that are read ahead.
+/// How many parts are read ahead.
 const AHEAD: usize = 1;
-/// Decided values that wait for the disk, in bytes. A disk that is slower than this for long doesn't stop
-/// a worker: the log ends.
+/// How many bytes of decided values may wait for the disk. If the disk is too slow for long, the log ends, so that no
+/// worker has to wait.
 const MAX_WAITING: usize = 32 << 20;
-/// A state that nobody has asked for this long is closed.
+/// A state is closed when nobody has asked for it for this long.
 pub const LEASE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A state, as it is handed out.
+/// A state that is handed out.
 pub struct Held {
-    /// Where each partition's copy stands.
+    /// The position of each partition's copy.
     pub positions: Vec<Instance>,
     copies: Vec<Mutex<Option<Parts>>>,
     logs: Logs,
-    /// The address of who asked for it.
+    /// The address of the replica that asked for it.
     pub by: IpAddr,
     asked: Mutex<Moment>,
     pace: Mutex<Pace>,
 }
 
 impl Held {
-    /// Of the open copies, and the logs that begin where they stand. No more than so many bytes a second
-    /// of the copies are handed out.
+    /// Returns a state made of the open copies and the logs that begin at their positions. At most `rate` bytes of the
+    /// copies are handed out per second.
     pub fn new(copies: Copies, logs: Logs, rate: u64, by: IpAddr) -> Held {
         let (positions, copies): (_, Vec<_>) = copies.into_iter().unzip();
         let copies = copies
@@ -57,18 +57,18 @@ impl Held {
         }
     }
 
-    /// Somebody still wants it.
+    /// Notes that somebody still wants the state.
     pub fn renew(&self) {
         *lock(&self.asked) = Moment::now();
     }
 
-    /// Whether nobody has asked for it for long.
+    /// Returns whether nobody has asked for the state for long.
     pub fn is_stale(&self) -> bool {
         lock(&self.asked).elapsed() > LEASE
     }
 
-    /// A part of a partition's copy, and whether it is the last one. They are cheap to get one after the
-    /// other, and each can be had again.
+    /// Returns a part of a partition's copy, and whether it is the last one. Reading parts in order is cheap; any part
+    /// can be read again.
     pub fn part(&self, pid: PartitionId, number: u64) -> io::Result<(Vec<u8>, bool)> {
         let copy = self.copies.get(usize::from(pid));
         let mut copy = lock(copy.ok_or_else(|| io::Error::other("no such partition"))?);
@@ -79,8 +79,8 @@ impl Held {
         Ok(part)
     }
 
-    /// What was decided in a partition behind its copy, from a byte on. Who asks for it has the copies,
-    /// which are closed.
+    /// Returns the values that were decided in a partition after its copy, from a byte on. An asker who wants them has
+    /// the copies already, so this closes the copies.
     pub fn log(&self, pid: PartitionId, from: u64) -> io::Result<Vec<u8>> {
         for copy in &self.copies {
             lock(copy).take();
@@ -95,7 +95,7 @@ impl Drop for Held {
     }
 }
 
-/// Spreads what is handed out over time.
+/// Limits how fast a state is handed out.
 struct Pace {
     rate: u64,
     begun: Moment,
@@ -111,7 +111,7 @@ impl Pace {
         }
     }
 
-    /// Waits until so many bytes more are within the rate. What was not used for a second is lost.
+    /// Waits until `bytes` more are within the rate. More than a second of unused time is not made up for.
     fn take(&mut self, bytes: usize) {
         let due = Duration::from_secs_f64(self.bytes as f64 / self.rate as f64);
         let passed = self.begun.elapsed();
@@ -129,10 +129,10 @@ impl Pace {
 
 type Part = (Vec<u8>, bool);
 
-/// A copy, cut into parts.
+/// A copy that is cut into parts.
 struct Parts {
     copy: Arc<Mutex<Box<dyn Snapshot>>>,
-    /// The number of the part that comes next out of the thread that reads.
+    /// The number of the next part that the reading thread delivers.
     reading: Option<(u64, mpsc::Receiver<io::Result<Part>>)>,
 }
 
@@ -147,7 +147,7 @@ impl Parts {
     fn part(&mut self, number: u64) -> io::Result<Part> {
         let at = self.reading.as_ref().map(|(at, _)| *at);
         if at != Some(number) {
-            // The thread that read from elsewhere ends, since nobody takes what it reads.
+            // The thread that reads from another part ends, since its parts are no longer taken.
             self.reading = None;
             self.reading = Some((number, self.read_from(number)?));
         }
@@ -157,7 +157,7 @@ impl Parts {
         part.unwrap_or_else(|_| Err(io::Error::other("there is no such part")))
     }
 
-    /// Reads in a thread of its own, from a part on.
+    /// Starts a thread that reads parts from `number` on.
     fn read_from(&self, number: u64) -> io::Result<mpsc::Receiver<io::Result<Part>>> {
         let (tell, parts) = mpsc::sync_channel(AHEAD);
         let copy = self.copy.clone();
@@ -169,7 +169,7 @@ impl Parts {
                 tell,
             };
             let written = lock(&copy).write_to(&mut cutter);
-            // Fails if nobody wants it any more.
+            // Sending fails if nobody wants the parts any more.
             let _ = match written {
                 Ok(()) if cutter.skip == 0 => cutter.tell.send(Ok((cutter.part, true))),
                 Ok(()) => Ok(()),
@@ -183,7 +183,7 @@ impl Parts {
     }
 }
 
-/// Cuts what is written to it. The last part is never a whole one: it may be empty.
+/// Cuts the bytes that are written to it into parts. The last part is always shorter than the others, and may be empty.
 struct Cutter {
     skip: u64,
     part: Vec<u8>,
@@ -213,9 +213,9 @@ impl Write for Cutter {
     }
 }
 
-// ---- What is decided meanwhile
+// ---- Values that are decided meanwhile
 
-/// What is decided in each partition behind its copy, in files without a name. [X-LOG]
+/// The values that are decided in each partition after its copy, in files without a name. [X-LOG]
 pub struct Logs {
     files: Vec<File>,
     shared: Arc<Shared>,
@@ -223,14 +223,14 @@ pub struct Logs {
 
 #[derive(Default)]
 struct Shared {
-    /// By partition: bytes in its file.
+    /// The bytes in each partition's file.
     written: Vec<AtomicU64>,
     /// Bytes that wait for the disk.
     waiting: AtomicUsize,
-    /// Why no more is kept.
+    /// The reason why no more values are kept.
     broken: Mutex<Option<String>>,
     is_broken: AtomicBool,
-    /// Nobody wants them any more.
+    /// Nobody wants the logs any more.
     ended: AtomicBool,
 }
 
@@ -249,7 +249,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Adds what was decided; false once nobody wants it. Never waits for the disk.
+    /// Adds decided values without waiting for the disk. Returns false once nobody wants them.
     pub fn keep(&self, bytes: &[u8]) -> bool {
         let shared = &self.shared;
         if shared.ended.load(Ordering::Acquire) || shared.is_broken.load(Ordering::Acquire) {
@@ -265,8 +265,8 @@ impl Keeper {
 }
 
 impl Logs {
-    /// In `directory`, at most so many bytes together. Their keepers are the workers', by partition.
-    /// `look` is called once a second until it says that nobody wants them.
+    /// Starts logs in `directory` that hold at most `limit` bytes together, and returns a keeper for each partition's
+    /// worker. `look` is called once a second, and the logs end when it returns false.
     pub fn start(
         directory: &Path,
         partitions: u16,
@@ -353,7 +353,7 @@ fn write_log(shared: &Shared, files: &[File], pid: PartitionId, bytes: &[u8], li
     }
 }
 
-/// A file that goes with its descriptor.
+/// Opens a file and removes its name, so that it disappears when it is closed.
 fn nameless(directory: &Path, name: &str) -> io::Result<File> {
     let path = directory.join(name);
     let file = OpenOptions::new()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another replica's state on its way here, in files, so that fetching goes on where it was after a
-//! connection that broke or a process that ended, and so that all of it is here before an install begins.
+//! Another replica's state while it is being fetched, in files. So fetching can continue after a broken connection or a
+//! restart, and the whole state is here before an install begins.
 //!
 //! | in the directory | |
 //! |---|---|
@@ -21,26 +21,26 @@ use super::PART_LEN;
 
 const LAST: u32 = 1 << 31;
 
-/// Which state it is.
+/// Identifies a state that is being fetched.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Head {
-    /// Who hands it out.
+    /// The address of the replica that hands out the state.
     pub from: SocketAddr,
-    /// Its number there.
+    /// The state's number at that replica.
     pub state: u64,
-    /// Where its partitions stand.
+    /// The position of each partition.
     pub positions: Vec<Instance>,
 }
 
-/// See the module.
+/// Another replica's state, as far as it has been fetched.
 pub struct Incoming {
     directory: PathBuf,
-    /// Which state it is.
+    /// Identifies the state.
     pub head: Head,
     partitions: Vec<Partition>,
 }
 
-/// How a partition's file is opened.
+/// A function that opens a partition's file.
 type OpenPartition = fn(&Path) -> io::Result<Partition>;
 
 struct Partition {
@@ -50,7 +50,7 @@ struct Partition {
 }
 
 impl Incoming {
-    /// Begins a new one; another one that was there is gone.
+    /// Begins a new state, and deletes the previous one.
     pub fn begin(directory: &Path, head: Head) -> io::Result<Incoming> {
         remove(directory)?;
         private_directory(directory)?;
@@ -58,12 +58,12 @@ impl Incoming {
         Self::with_files(directory, head, Partition::open)
     }
 
-    /// What has come of one; `None` if there is none, or it can't be made out which it was.
+    /// Opens what has been fetched of a state. Returns `None` if there is nothing, or if its head can't be read.
     pub fn open(directory: &Path) -> io::Result<Option<Incoming>> {
         Self::found(directory, Partition::open)
     }
 
-    /// The same, of a copy that is to stay as it is.
+    /// Opens a state like [`open`](Self::open), but changes none of its files.
     pub fn check(directory: &Path) -> io::Result<Option<Incoming>> {
         Self::found(directory, Partition::check)
     }
@@ -87,17 +87,17 @@ impl Incoming {
         })
     }
 
-    /// Whether all of a partition has come.
+    /// Returns whether all of a partition has been fetched.
     pub fn is_whole(&self, pid: PartitionId) -> bool {
         self.partitions[usize::from(pid)].whole
     }
 
-    /// The number of the part of a partition that is to come next.
+    /// Returns the number of the partition's part that must come next.
     pub fn wants(&self, pid: PartitionId) -> u64 {
         self.partitions[usize::from(pid)].parts
     }
 
-    /// It has come.
+    /// Appends the next part of a partition.
     pub fn add(&mut self, pid: PartitionId, bytes: &[u8], last: bool) -> io::Result<()> {
         let partition = &mut self.partitions[usize::from(pid)];
         let mut part = Vec::with_capacity(8 + bytes.len());
@@ -108,7 +108,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Makes all of it survive a power failure.
+    /// Makes the whole state survive a power failure.
     pub fn sync(&self) -> io::Result<()> {
         for partition in &self.partitions {
             partition.file.sync_all()?;
@@ -118,13 +118,14 @@ impl Incoming {
         sync_directory_of(&self.directory)
     }
 
-    /// A partition's state. Reading fails where it is damaged, and at its end if it isn't whole.
+    /// Returns a reader of a partition's state. Reading fails where a part is damaged, and at the end if the state
+    /// isn't whole.
     pub fn read(&self, pid: PartitionId) -> io::Result<impl Read + use<>> {
         Ok(read_parts(File::open(path(&self.directory, pid))?))
     }
 }
 
-/// Appends a part of a state as it lies in a file.
+/// Appends a part of a state to `to`, in the format of the files.
 pub fn append_part(to: &mut Vec<u8>, bytes: &[u8], last: bool) {
     let length = bytes.len() as u32 | if last { LAST } else { 0 };
     to.extend_from_slice(&length.to_be_bytes());
@@ -132,12 +133,13 @@ pub fn append_part(to: &mut Vec<u8>, bytes: &[u8], last: bool) {
     to.extend_from_slice(bytes);
 }
 
-/// The state that lies in parts. Reading fails where they are damaged or end before the last one.
+/// Returns a reader of the state that lies in parts. Reading fails where a part is damaged, or if the parts end before
+/// the last one.
 pub fn read_parts<R: Read>(from: R) -> impl Read + use<R> {
     BufReader::new(Parts::of(from))
 }
 
-/// Forgets what has come, if anything has.
+/// Deletes what has been fetched, if anything.
 pub fn remove(directory: &Path) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -157,7 +159,7 @@ fn checksum(length: u32, bytes: &[u8]) -> u32 {
 }
 
 impl Partition {
-    /// Cuts off what isn't a whole part.
+    /// Opens a partition's file, and cuts off an unfinished part at its end.
     fn open(path: &Path) -> io::Result<Partition> {
         let file = OpenOptions::new()
             .read(true)
@@ -174,7 +176,7 @@ impl Partition {
         Ok(Partition::scan(File::open(path)?)?.0)
     }
 
-    /// How many parts are whole, and how long they are.
+    /// Counts the whole parts, and returns their length in bytes.
     fn scan(file: File) -> io::Result<(Partition, u64)> {
         let mut reading = Parts::of(file.try_clone()?);
         let (mut length, mut parts) = (0, 0);
@@ -187,7 +189,7 @@ impl Partition {
     }
 }
 
-/// Reads parts one after the other.
+/// Reads parts one after the other, and checks each.
 struct Parts<R> {
     from: R,
     part: io::Cursor<Vec<u8>>,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy of a replica's state that shares its stores' files by hard links: made by the replica itself, on the file
-//! system where its state is.
+//! A copy of a replica's state that shares its stores' files by hard links. The replica itself makes it, on the file
+//! system of its state.
 //!
 //! | in the directory | |
 //! |---|---|
 //! | `linked` | JSON, with a CRC-32: whose copy it is, and where it stands at least |
 //! | `partition-`number | a partition's state, as the application has it |
 //!
-//! The partitions are copied one after the other, while all of them are held. So whatever of a copy's end
-//! is missing, as far as its partitions stand where they stood then or further, it is a state that the
-//! replica could have been in. [X-HOLD]
+//! The partitions are copied one after the other while all of them are paused. So even if the end of a copy is missing,
+//! the copy is a state that the replica could have been in, provided that each partition is at its noted position or
+//! beyond. [X-HOLD]
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ const FORMAT: u32 = 1;
 #[derive(Serialize, Deserialize)]
 struct Document {
     format: u32,
-    /// CRC-32 of `body`, written without spaces.
+    /// The CRC-32 of `body`, written without spaces.
     crc32: u32,
     body: Body,
 }
@@ -39,11 +39,11 @@ struct Document {
 struct Body {
     cluster: u32,
     group: u16,
-    /// Of each partition: it stands there, or further.
+    /// The position that each partition has reached at least.
     positions: Vec<Instance>,
 }
 
-/// Whether links from each of these directories to `to` are possible.
+/// Returns whether hard links from each of these directories to `to` are possible.
 pub fn possible(from: &[PathBuf], to: &Path) -> io::Result<bool> {
     let device = |path: &Path| fs::metadata(path).map(|of| of.dev());
     let to = device(to)?;
@@ -55,8 +55,8 @@ pub fn possible(from: &[PathBuf], to: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes a copy in a new directory, which survives a power failure when this returns. The links are those
-/// of all partitions, in their order, each with where its partition stands at least.
+/// Makes a copy in a new directory, which survives a power failure when this returns. `links` has one entry for each
+/// partition, in order, with the position that the partition has reached at least.
 pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Result<Vec<Instance>> {
     private_directory(to)?;
     let mut positions = Vec::new();
@@ -89,15 +89,15 @@ pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Res
     Ok(positions)
 }
 
-/// A copy that was made.
+/// A copy made of hard links.
 pub struct Linked {
     directory: PathBuf,
     positions: Vec<Instance>,
 }
 
 impl Linked {
-    /// The one in a directory; `None` if there is none of this kind. Of another cluster or group, or damaged, it
-    /// is an error.
+    /// Opens the copy in a directory; returns `None` if there is no copy of this kind. A copy that is damaged or
+    /// belongs to another cluster or group is an error.
     pub fn open(directory: &Path, of: &Deployment) -> io::Result<Option<Linked>> {
         let bytes = match fs::read(directory.join("linked")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -139,8 +139,8 @@ impl Linked {
         }))
     }
 
-    /// Reads the whole copy, which stays as it is, and writes it as a state on its way ([`Incoming`]).
-    /// `scratch` is a directory for the meantime, of the file system where that state is to be.
+    /// Reads the whole copy without changing it, and writes it in the format of a state that is being fetched
+    /// ([`Incoming`]). `scratch` is a temporary directory on the file system where that state will be.
     pub fn unpack(
         &self,
         settings: impl Fn(PartitionId) -> Settings,
@@ -153,7 +153,7 @@ impl Linked {
         let mut workers = Vec::new();
         for pid in pids.clone() {
             let opened = partition(scratch, pid);
-            // Opening a store writes to it.
+            // Opening a store writes to it, so a clone of the copy is opened.
             clone(&partition(&self.directory, pid), &opened)?;
             let worker = self.open_partition(settings(pid), open, &opened);
             workers.push(worker.map_err(|e| io::Error::other(format!("partition {pid}: {e}")))?);
@@ -176,8 +176,8 @@ impl Linked {
         Ok(incoming)
     }
 
-    /// Refuses a state of something else, one that nobody can read, and one that ends before what was there
-    /// when the copy was made.
+    /// Opens a partition's state. Refuses the state of another group, an unreadable one, and one that ends before the
+    /// noted position.
     fn open_partition(
         &self,
         settings: Settings,
@@ -205,7 +205,7 @@ fn partition(directory: &Path, pid: PartitionId) -> PathBuf {
     directory.join(format!("partition-{pid}"))
 }
 
-/// Tables are never changed, so a link does where there can be one; all else is copied.
+/// Copies a directory. Table files never change, so they are hard-linked if possible.
 fn clone(from: &Path, to: &Path) -> io::Result<()> {
     private_directory(to)?;
     for entry in fs::read_dir(from)? {
@@ -231,7 +231,7 @@ fn sync_all_in(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Writes a state as the parts of one that is on its way.
+/// Writes a partition's state as the parts of a state that is being fetched.
 fn write_parts(mut copy: Box<dyn Snapshot>, to: &mut Incoming, pid: PartitionId) -> io::Result<()> {
     let mut out = PartWriter {
         part: Vec::with_capacity(PART_LEN),

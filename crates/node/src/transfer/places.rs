@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who gets a connection to a replica's state: so many, and so many of one address, that whoever takes all it can get
-//! leaves some for others.
+//! Limits the connections to a replica's state, both in all and from one address, so that an asker who takes all it can
+//! get leaves some for others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,26 +9,26 @@ use std::sync::{Arc, Mutex};
 
 use super::held::lock;
 
-/// Connections at once.
+/// The largest number of connections at once.
 const ALL: usize = 8;
-/// Of these, those of one address.
+/// The largest number of connections from one address.
 const OF_ONE_ADDRESS: usize = 4;
 
-/// The places of one replica.
+/// The connections that one replica serves.
 #[derive(Default)]
 pub struct Places {
     taken: Mutex<BTreeMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
-/// A place, until it is dropped.
+/// A place for one connection, which is free again when this is dropped.
 pub struct Place {
     of: Arc<Places>,
     from: IpAddr,
 }
 
 impl Places {
-    /// A place for who connects from an address, if one is free.
+    /// Returns a place for a connection from an address, if one is free.
     pub fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         let mut taken = lock(&self.taken);
         let all: usize = taken.values().sum();
@@ -42,12 +42,12 @@ impl Places {
         Some(Place { of, from })
     }
 
-    /// One is refused for another reason.
+    /// Counts a connection that is refused for another reason.
     pub fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many connections there was no place for.
+    /// Returns how many connections were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

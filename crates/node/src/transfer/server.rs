@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hands a replica's state out.
+//! Hands out a replica's state.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,58 +20,57 @@ use super::{Answer, Ask, Patience, Question};
 use crate::host::Stop;
 use crate::listen::Connections;
 
-/// States that are held open at once: each keeps what its store would have deleted meanwhile.
+/// How many states are held open at once. Each keeps data that its store would otherwise delete.
 const MAX_HELD: usize = 2;
-/// An asker may be busy this long between two questions of one connection, and write as long at one.
+/// How long an asker may be silent between two questions of a connection, and how long an answer may take to send.
 const IDLE: Duration = Duration::from_secs(60);
-/// Who has named another cluster or group keeps its place for so long, and gets no answer meanwhile: an address can try a few
-/// of the 2^32 numbers of a cluster in a second.
+/// How long a connection that named another cluster or group keeps its place without an answer. So an address can try
+/// only a few of the 2^32 cluster numbers each second.
 const AFTER_A_GUESS: Duration = Duration::from_secs(1);
 
-/// Where a partition's worker stands.
+/// The position of a partition's worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stand {
-    /// Its next instance, without what it has executed ahead of what is stable.
+    /// Its next instance, not counting values that it has executed before they were stable.
     pub next: Instance,
-    /// Up to where nothing is taken back, also when an install begins.
+    /// Execution never goes back below this instance, even when an install begins.
     pub committed: Instance,
-    /// Where it needs another replica's state.
+    /// The position that another replica's state must reach, if the worker needs one.
     pub needs: Option<Instance>,
-    /// Whether what comes next is gone from the acceptors: then it hands nothing out.
+    /// Acceptors have forgotten its next value, so it hands out no state.
     pub is_behind: bool,
-    /// Whether another replica's state is being installed.
+    /// Another replica's state is being installed.
     pub is_installing: bool,
-    /// Until which epoch execution is stopped, once all that was executed is durable.
+    /// The epoch up to which execution is stopped, once everything executed is durable.
     pub stopped: Option<Epoch>,
 }
 
-/// The workers of a replica, as far as whoever hands their state out sees them.
+/// The workers of a replica, as the server sees them.
 pub trait Workers: Send + Sync {
-    /// Where each of them stands, without asking it.
+    /// Returns the position of each worker without asking the workers.
     fn stands(&self) -> Vec<Stand>;
 
-    /// Opens copies of all partitions' states. What is decided in each behind its copy goes to its
-    /// keeper.
+    /// Opens copies of all partitions' states. Each partition's later decided values go to its keeper.
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String>;
 }
 
-/// What a server is told.
+/// The settings of a server.
 pub struct Settings {
-    /// Whose states they are.
+    /// The group whose states are handed out.
     pub deployment: Deployment,
-    /// Where it keeps what is decided while a state is on its way.
+    /// The directory for values that are decided while a state is being fetched.
     pub directory: PathBuf,
-    /// Bytes a second of a state.
+    /// How many bytes of a state are sent per second.
     pub rate: u64,
-    /// Bytes that are kept behind a state.
+    /// How many bytes of decided values are kept after a state.
     pub kept: u64,
-    /// By what those are known that states are for.
+    /// How the server recognizes the nodes that may have states.
     pub trust: Trust,
-    /// Whose connections are listened to.
+    /// The addresses whose connections are accepted.
     pub askers: Askers,
 }
 
-/// Serves until dropped.
+/// A server that runs until it is dropped.
 pub struct Server {
     stop: Arc<Stop>,
     places: Arc<Places>,
@@ -79,7 +78,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address` for those who want the state.
+    /// Listens on `address` for replicas that want the state.
     pub fn start(
         address: SocketAddr,
         settings: Settings,
@@ -110,7 +109,7 @@ impl Server {
         })
     }
 
-    /// How many connections were closed at once, as there was no place for them.
+    /// Returns how many connections were closed at once because there was no place for them.
     pub fn refused(&self) -> u64 {
         self.places.refused()
     }
@@ -129,24 +128,24 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
     for stream in Connections::new(listener, "checkpoint transfer", stop) {
         let from = stream.peer_addr().ok();
         let Some(from) = from.map(|from| from.ip()) else {
-            continue; // it is gone
+            continue; // The peer is gone.
         };
         if !source.settings.askers.may_ask(from) {
             places.refuse();
-            // Strangers could fill the log with it; `status` shows how many were refused.
+            // Strangers could fill the log, so this is a debug message; `status` shows how many were refused.
             tracing::debug!(%from, "no state for who isn't at a node's address, where nothing is signed");
             continue;
         }
         let Some(place) = places.take(from) else {
-            continue; // closed: the other side tries elsewhere, or later
+            continue; // The connection is closed; the asker tries elsewhere, or later.
         };
         let (source, span) = (source.clone(), Span::current());
-        // Where there is no thread for it, it is closed, too.
+        // If no thread can be started, the connection is closed, too.
         let _ = std::thread::Builder::new()
             .name("transfer-send".into())
             .spawn(move || {
                 let _said_there = span.entered();
-                // A connection that breaks off is for the asker to make again.
+                // If the connection breaks, the asker makes a new one.
                 match source.serve(stream, from) {
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                         warn!(from = ?from, "no state for who asked for one: {e}");
@@ -164,7 +163,7 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
 
 type Table = Mutex<BTreeMap<u64, Arc<Held>>>;
 
-/// What is handed out.
+/// The state that is handed out, and its limits.
 struct Source {
     settings: Settings,
     workers: Arc<dyn Workers>,
@@ -177,7 +176,7 @@ impl Source {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(self.patience.stream))?;
-        // Whoever connects wants something now.
+        // A new connection must ask soon.
         let until = Moment::now() + self.patience.answer;
         let mut wire = Wire::answer(&self.settings.trust, stream, until)?;
         let mut channel = Channel::source(&self.settings.trust.keys, &mut wire)?;
@@ -233,7 +232,7 @@ impl Source {
             }
             Ask::Log { state, pid, from } => {
                 let held = self.held(state)?;
-                // Before the log is read: what is read reaches at least nearly as far.
+                // The position is read before the log, so the log reaches at least about that far.
                 let stands = self.workers.stands();
                 let next = stands.get(usize::from(pid)).map_or(0, |s| s.next);
                 let bytes = held.log(pid, from).map_err(|e| self.given_up(state, &e))?;
@@ -249,7 +248,7 @@ impl Source {
         }
     }
 
-    /// Where it stands, if that helps the one who asks, without asking the workers.
+    /// Returns the replica's positions if its state would help the asker, without asking the workers.
     fn willing(&self, question: &Question) -> Result<Vec<Instance>, String> {
         if let Some(why) = question.invalid(&self.settings.deployment) {
             return Err(why);
@@ -258,7 +257,7 @@ impl Source {
         if stands.iter().any(|s| s.is_installing) {
             return Err("installing a state myself".into());
         }
-        // A partition that is behind itself helps nobody.
+        // A partition that is itself behind helps nobody.
         let reaches = |s: &Stand| if s.is_behind { 0 } else { s.next };
         let positions: Vec<_> = stands.iter().map(reaches).collect();
         if question.helped(&positions) == 0 {
@@ -312,7 +311,7 @@ impl Source {
         Ok(held)
     }
 
-    /// What failed once fails again: the asker needs another state.
+    /// Closes a state after an error, since the error would repeat. The asker needs another state.
     fn given_up(&self, state: u64, why: &io::Error) -> String {
         warn!(error = %why, "a state wasn't handed out whole");
         lock(&self.held).remove(&state);
@@ -325,7 +324,7 @@ fn too_early(positions: &[Instance]) -> String {
     format!("only at instance {} myself", positions.join(", "))
 }
 
-/// Whether a state is still open, or on the way to it. One that nobody asks for is closed.
+/// Returns whether a state is still being opened or open. Closes a state that nobody asks for.
 fn is_wanted(table: &Weak<Table>, state: u64, opened: Moment) -> bool {
     let Some(table) = table.upgrade() else {
         return false;

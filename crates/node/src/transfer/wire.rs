@@ -10,25 +10,25 @@ use crate::Error;
 use crate::cluster_file::ClusterFile;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
-/// By what two replicas know each other.
+/// How two replicas recognize each other.
 #[derive(Clone, Default)]
 pub struct Trust {
-    /// The cluster's, if states are for its nodes alone.
+    /// The cluster's keys, if states are handed to its nodes only.
     pub keys: SharedKeys,
-    /// What they show each other, if their connections are encrypted.
+    /// The certificates, if connections are encrypted.
     pub tls: Option<Arc<tls::Peers>>,
 }
 
 impl Trust {
-    /// A node's, as the cluster file has it.
+    /// Returns a node's trust, according to the cluster file.
     ///
     /// # Errors
-    /// If there are certificates, and their files can't be used.
+    /// If certificates are configured and their files can't be used.
     pub fn of_node(cluster: &ClusterFile) -> Result<Trust, Error> {
         Self::with(cluster, WatchedKeys::of_node(cluster))
     }
 
-    /// The same of a command line.
+    /// Returns the trust of a command-line tool, according to the cluster file.
     ///
     /// # Errors
     /// As in [`of_node`](Self::of_node).
@@ -47,10 +47,10 @@ impl Trust {
     }
 }
 
-/// A socket at which what is awaited must have come by a certain moment, however slowly it comes.
+/// A socket with a deadline for the data that is awaited, so that a slow sender can't prolong it.
 struct Timely {
     socket: TcpStream,
-    /// None: as long as the socket's own limit lets it.
+    /// The deadline. With `None` only the socket's own timeout applies.
     until: Option<Instant>,
 }
 
@@ -90,14 +90,14 @@ impl Read for Stream {
     }
 }
 
-/// What is written leaves when it is flushed.
+/// A buffered connection. Written bytes are sent when it is flushed.
 pub struct Wire {
     input: BufReader<Stream>,
     out: Vec<u8>,
 }
 
 impl Wire {
-    /// To a replica at this address, which must be who it is there.
+    /// Connects to the replica at this address. With TLS it must show the certificate for that address.
     pub fn ask(trust: &Trust, socket: TcpStream) -> io::Result<Wire> {
         let address = socket.peer_addr()?.ip();
         let plain = Timely {
@@ -110,7 +110,7 @@ impl Wire {
         }))
     }
 
-    /// Of somebody who has connected, and must have asked by then.
+    /// Accepts a connection. Its first question must have come by `until`.
     pub fn answer(trust: &Trust, socket: TcpStream, until: Instant) -> io::Result<Wire> {
         let plain = Timely {
             socket,
@@ -129,7 +129,7 @@ impl Wire {
         }
     }
 
-    /// What it goes over in the end.
+    /// Returns the underlying socket.
     pub fn socket(&self) -> &TcpStream {
         match self.input.get_ref() {
             Stream::Plain(plain) => &plain.socket,
@@ -137,7 +137,7 @@ impl Wire {
         }
     }
 
-    /// The next question must have come by then.
+    /// Sets the time by which the next question must have come.
     pub fn wait_until(&mut self, until: Instant) {
         let timely = match self.input.get_mut() {
             Stream::Plain(plain) => plain,
