@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of the whole state: for a replica that fell behind, and from one that is ahead; and what was
-//! decided since.
+//! Copies of the whole state, for a replica that fell behind and from one that is ahead, and the values that were
+//! decided while a copy was being made.
 //!
-//! All partitions of a replica catch up together, since a command over several of them must have taken
-//! effect in all or in none. Whoever hands a state out *holds* all partitions, opens the copies one after
-//! the other, and releases them. [X-HOLD] Whoever takes one *installs* it: see [`crate::Install`].
+//! All partitions of a replica catch up together, since a command over several partitions must have taken effect in all
+//! of them or in none. A replica that hands its state out *holds* all partitions, opens the copies one after the other,
+//! and releases the partitions. [X-HOLD] A replica that takes a state over *installs* it, as [`crate::Install`]
+//! describes.
 
 use super::{Execution, load};
 use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
@@ -12,39 +13,39 @@ use crate::identity::{Identity, Named, read_name};
 use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
 
-/// What came of a restore.
+/// The result of a restore.
 #[derive(Debug)]
 pub enum Restored {
     /// The worker goes on at this instance.
     To(Instance),
-    /// The snapshot is no newer than this instance, where the worker stands; it was not read.
+    /// The snapshot is no newer than this instance, where the worker stands, and wasn't read.
     NotNewer(Instance),
-    /// Reading it failed, and nothing has changed.
+    /// Reading the snapshot failed, and nothing has changed.
     Failed(Error),
 }
 
 impl<A: Application> Execution<A> {
     // ---- Handing a state out
 
-    /// From now on, until it is released as often, this partition forgets nothing that the copy of
-    /// another partition may need, one that was opened before this one's. [X-HOLD]
+    /// Makes this partition keep everything that copies of other partitions may need, which may have been opened before
+    /// this one's. The hold ends when it was released as often as it was taken. [X-HOLD]
     pub fn hold(&mut self) {
         self.holds += 1;
     }
 
-    /// The copies of all partitions are open, or given up.
+    /// Ends one hold, after the copies of all partitions have been opened or given up.
     pub fn release(&mut self) {
         self.holds = self.holds.saturating_sub(1);
         self.forget_outcomes();
     }
 
-    /// Whether it is held.
+    /// Returns whether the partition is held.
     pub fn is_held(&self) -> bool {
         self.holds > 0
     }
 
-    /// A consistent copy of the committed state, with the next instance after it, for a replica
-    /// that fell behind.
+    /// Returns a consistent copy of the committed state, and the next instance after it, for a replica that fell
+    /// behind.
     pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
         self.settle()?;
         let named = Named {
@@ -55,8 +56,9 @@ impl<A: Application> Execution<A> {
         Ok((self.committed, Box::new(named)))
     }
 
-    /// Reads the state, with all that was executed before. Nothing of that may be taken back: until all of it is stable
-    /// there is no reader, and nothing more is executed ahead. Who wants one asks again. [X-READ]
+    /// Returns a reader of the state with everything that has been executed so far. While some of that isn't stable it
+    /// returns `None`, since none of it may be taken back, and nothing more is executed ahead; the caller asks again.
+    /// [X-READ]
     pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         self.reader_waits = self.next > self.stable && self.failed.is_none();
         if self.reader_waits {
@@ -65,14 +67,14 @@ impl<A: Application> Execution<A> {
         Some(self.commit().and_then(|()| self.app.reader()))
     }
 
-    /// A copy by links, if the application makes such copies, and where it stands at least: see
-    /// [`Application::link`]. [X-HOLD]
+    /// Returns a copy by links, if the application makes such copies (see [`Application::link`]), and the lowest
+    /// position that the copy can have. [X-HOLD]
     pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
         self.settle()?;
         Ok((self.committed, self.app.link()))
     }
 
-    /// Keeps each value that is executed from now on, for [`Execution::take_log`]; or no longer. [X-LOG]
+    /// Turns on or off that each executed value is kept for [`Execution::take_log`]. [X-LOG]
     pub fn keep_log(&mut self, keep: bool) {
         if keep {
             self.kept.get_or_insert_default();
@@ -81,13 +83,13 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// What was kept since the last call, as another replica's worker replays it.
+    /// Returns the values that were kept since the last call, in the form that another replica's worker replays.
     pub fn take_log(&mut self) -> Option<Vec<u8>> {
         let kept = self.kept.as_mut().filter(|kept| !kept.is_empty())?;
         Some(std::mem::take(kept))
     }
 
-    /// The next instance, and the digest of the application's contents there.
+    /// Returns the next instance, and the digest of the application's contents there.
     pub fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
         self.settle()?;
         Ok((self.committed, self.app.digest()?))
@@ -95,37 +97,36 @@ impl<A: Application> Execution<A> {
 
     // ---- Taking a state over
 
-    /// An install begins: from now on nothing is executed, no checkpoint begins by itself, and nothing is
-    /// reported. [X-INSTALL]
+    /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and nothing is reported.
+    /// [X-INSTALL]
     pub fn begin_install(&mut self) -> Result<(), Error> {
         self.settle()?;
         self.installing = true;
         Ok(())
     }
 
-    /// The install has ended: all partitions have got where it was to bring them, and are durable.
+    /// Ends the install, after all partitions have reached the installed position durably.
     pub fn end_install(&mut self) {
         self.installing = false;
         self.leap();
         self.answer_siblings();
     }
 
-    /// Whether an install is under way.
+    /// Returns whether an install is under way.
     pub fn is_installing(&self) -> bool {
         self.installing
     }
 
-    /// Makes what is committed durable, though no checkpoint is due: a part of an install. None may be
-    /// under way.
+    /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No other checkpoint may
+    /// be under way.
     pub fn checkpoint_now(&mut self) -> Result<(), Error> {
         self.rewind(self.stable);
         self.begin_checkpoint()
     }
 
-    /// Begins to take over a snapshot of another replica whose next instance was announced as
-    /// `position`. What it returns reads the snapshot in another thread, and refuses one of another
-    /// partition, or one that stands elsewhere. Nothing changes before [`Execution::end_restore`].
-    /// [X-NAME]
+    /// Begins to take over a snapshot of another replica whose next instance was announced as `position`. The returned
+    /// function reads the snapshot in another thread and refuses one of another partition or of another position;
+    /// nothing changes before [`Execution::end_restore`]. [X-NAME]
     pub fn begin_restore(&mut self, position: Instance) -> Result<Restore, Error> {
         let own = self.identity();
         let read = self.app.begin_restore()?;
@@ -135,9 +136,9 @@ impl<A: Application> Execution<A> {
         }))
     }
 
-    /// Replaces the whole state by the snapshot that was read. Never goes backwards: what this replica
-    /// reported as covered may be forgotten everywhere else. Not while a checkpoint is under way, whose
-    /// end would put an older state in the place of this one. An `Err` is final. [X-CATCHUP]
+    /// Replaces the whole state by the snapshot that was read. It never goes backwards, since everything this replica
+    /// reported as covered may be forgotten elsewhere, and it is refused during a checkpoint, whose end would put an
+    /// older state in its place. An `Err` is final. [X-CATCHUP]
     pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         self.settle()?;
         if position <= self.next {
@@ -169,7 +170,7 @@ impl<A: Application> Execution<A> {
         Ok(Restored::To(restored))
     }
 
-    /// Begins and ends at once: for those who have the whole snapshot at hand.
+    /// Begins and ends a restore at once, for callers that have the whole snapshot at hand.
     pub fn restore(
         &mut self,
         now: Time,
@@ -195,7 +196,7 @@ fn under_way() -> Error {
     Error("a checkpoint of its own is under way".into())
 }
 
-/// An error unless a snapshot is of this partition of this deployment. [X-NAME]
+/// Reads the name of a snapshot and returns an error unless it is of this partition of this deployment. [X-NAME]
 pub fn is_state_of(
     deployment: &Deployment,
     pid: PartitionId,

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator's override gave up when more than f acceptors had lost their memory.
+//! Instances that an operator's override gave up when more than f acceptors had lost their memory.
 //!
-//! In each partition a range of instances holds nothing, whatever was decided there: the first ones are
-//! where the override found one replica, with all its partitions, and they end far above everything that
-//! an earlier epoch can have decided. Later epochs decide only behind them, so no instance is ever
-//! decided twice, and a position alone says whether a state is from before or after.
+//! In each partition a range of instances holds nothing, whatever was decided there. The ranges begin where the
+//! override found one replica, with all its partitions, and end far above everything that an earlier epoch can have
+//! decided. Later epochs decide only behind the ranges, so no instance is decided twice, and a position alone says
+//! whether a state is from before or after the override.
 //!
-//! A replica that has executed everything before the ranges, and nothing in them, goes on behind them:
-//! each partition once it knows of its siblings that they stand there, too. Any other needs another
-//! replica's checkpoint from behind them. [G-LEAP] [G-BEHIND]
+//! A replica that has executed everything before the ranges, and nothing in them, goes on behind them; each of its
+//! partitions does so once it knows that its siblings stand at their ranges, too. Any other replica needs a checkpoint
+//! from behind the ranges. [G-LEAP] [G-BEHIND]
 //!
-//! A command over several partitions may have places on both sides. If a partition has passed it, its
-//! outcome is on record there, and the others apply that before they go on. Otherwise it is dead.
-//! [G-COMPLETE]
+//! A command over several partitions may have places on both sides. If a partition has passed it, its outcome is on
+//! record there, and the others apply that outcome before they go on; otherwise the command is dead. [G-COMPLETE]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -24,25 +23,25 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a worker knows of it.
+/// The ranges that were given up, and what this worker knows of its siblings there.
 #[derive(Default)]
 pub(super) struct GivenUp {
-    /// By partition.
+    /// The range of each partition.
     ranges: Vec<Range<Instance>>,
-    /// Siblings that can go on behind theirs: the end of this partition's range that they mean, and the
+    /// The siblings that can go on behind their ranges: the end of this partition's range that they mean, and the
     /// outcomes that they have for it.
     siblings: BTreeMap<PartitionId, (Instance, Vec<Arc<Outcome>>)>,
-    /// Whether they were told that this partition can.
+    /// The siblings were told that this partition can go on.
     told: bool,
 }
 
 impl GivenUp {
-    /// The instances of a partition.
+    /// Returns the range of a partition; it is empty if nothing was given up there.
     pub fn of(&self, pid: PartitionId) -> Range<Instance> {
         self.ranges.get(usize::from(pid)).cloned().unwrap_or(0..0)
     }
 
-    /// The siblings have to be told, and to tell, anew.
+    /// Forgets what siblings said, so that all partitions tell one another anew.
     pub fn begin_anew(&mut self) {
         self.siblings.clear();
         self.told = false;
@@ -50,12 +49,12 @@ impl GivenUp {
 }
 
 impl<A: Application> Execution<A> {
-    /// Tells which instances of each partition were given up; those of this one, if that is news.
+    /// Takes the ranges that were given up, one for each partition. It returns this partition's range if that is news.
     pub fn give_up(&mut self, ranges: &[Range<Instance>]) -> Option<Range<Instance>> {
         let known = self.given_up.of(self.settings.pid).end;
         let told = ranges.get(usize::from(self.settings.pid));
         let own = told.filter(|own| own.end > known).cloned()?;
-        // Only what is stable tells where it stands.
+        // The position counts only up to what is stable.
         self.rewind(self.stable);
         self.given_up.ranges = ranges.to_vec();
         self.given_up.told = false;
@@ -64,7 +63,7 @@ impl<A: Application> Execution<A> {
         Some(own)
     }
 
-    /// A sibling can go on behind what was given up.
+    /// Notes that a sibling can go on behind its range.
     pub(super) fn sibling_goes_on(
         &mut self,
         from: PartitionId,
@@ -75,7 +74,7 @@ impl<A: Application> Execution<A> {
         self.leap();
     }
 
-    /// Goes on behind what was given up, if everything before it is executed, here and in all partitions.
+    /// Goes on behind the range that was given up, if everything before it is executed here and in all partitions.
     pub(super) fn leap(&mut self) {
         let own = self.given_up.of(self.settings.pid);
         let there = self.next == own.start || self.next >= own.end;
@@ -115,7 +114,7 @@ impl<A: Application> Execution<A> {
         self.siblings().iter().all(|pid| said(pid) == Some(end))
     }
 
-    /// Those in which something was given up, too.
+    /// Returns the other partitions in which something was given up.
     fn siblings(&self) -> Vec<PartitionId> {
         let pids = 0..self.settings.deployment.partitions;
         let own = self.settings.pid;
@@ -123,7 +122,7 @@ impl<A: Application> Execution<A> {
             .collect()
     }
 
-    /// Takes this partition's part in commands that others have passed, in the order of its places.
+    /// Takes this partition's part in commands that siblings have passed, in the order of their places here.
     /// [G-COMPLETE]
     fn complete(&mut self, own: &Range<Instance>) -> Result<(), Error> {
         self.gather()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of the front end beside this replica, and of clients, that have no place in the log: each waits until everything
-//! is executed that may have been decided when it came. [B-EXECUTE]
+//! Reads of the front end beside this replica, and of clients, that have no place in the log. Each read waits until
+//! everything is executed that may have been decided when it came. [B-EXECUTE]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -11,30 +11,30 @@ use crate::reply::{Output, Place, ReplyTo};
 use paxos::{Bound, Instance, Reason, Time};
 use std::collections::VecDeque;
 
-/// Reads that may wait; others go through the log, or are sent again.
+/// The most reads that may wait. A front end sends further ones through the log, and a client sends its read again.
 const MAX_READS: usize = 65_536;
-/// Reads whose answers are awaited together, at most, and leave together: the front end shows them to clients while the next ones are
-/// executed.
+/// The most reads whose answers are awaited together and leave together, so that the front end shows them to clients
+/// while the next ones are executed.
 const MAX_TOGETHER: usize = 256;
 
-/// Those that wait, in the order in which they came, and those that are answered.
+/// The reads that wait, in the order in which they came, and the answered ones.
 #[derive(Default)]
 pub(super) struct LocalReads {
     waiting: VecDeque<Waiting>,
-    /// How many reads that is.
+    /// The number of reads in `waiting`.
     count: usize,
     answered: AnsweredReads,
-    /// Numbers of those that were begun and aren't answered.
+    /// The numbers of reads that were begun and aren't answered.
     begun: VecDeque<u64>,
-    /// The last answer to a client that left in pieces: it is asked for the next ones soon.
+    /// The last answer to a client that left in pieces; its client soon asks for the next pieces.
     long: Option<LongAnswer>,
-    /// The answer in hand.
+    /// A buffer for the answer in hand.
     scratch: Vec<u8>,
 }
 
-/// What waits together.
+/// One read of a client, or several that a front end asked together.
 enum Asked {
-    /// By the front end beside this replica.
+    /// Reads of the front end beside this replica.
     Here(AskedReads),
     ByClient(ClientRead, Vec<u8>),
 }
@@ -50,15 +50,17 @@ impl Asked {
 
 struct Waiting {
     asked: Asked,
-    /// The question that it waits for, and the answer to that.
+    /// The question that these reads wait for, and the instance up to which they need execution, once the question is
+    /// answered.
     question: u64,
     end: Option<Instance>,
-    /// Then the front end sends it through the log, and a client asks another replica.
+    /// After this time the front end sends the reads through the log, and a client asks another replica.
     until: Time,
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes reads that wait for a question, if there are such questions at all.
+    /// Takes reads of the front end, which wait for the answer to a question. Without a question, or without room, they
+    /// are given back; reads that accept an old state are executed at once if possible.
     pub fn read_locally(&mut self, now: Time, question: Option<u64>, reads: AskedReads) {
         let fits = self.local_reads.count + reads.len() <= MAX_READS;
         match question.filter(|_| fits) {
@@ -77,7 +79,7 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Whether a client's read can be taken. What isn't a read is answered as such. [B-CLIENT]
+    /// Returns whether a client's read can be taken. A command that isn't a read is answered `unsupported`. [B-CLIENT]
     pub fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
         if self.local_reads.count >= MAX_READS {
             return Err(Reason::Busy);
@@ -92,7 +94,7 @@ impl<A: Application> Execution<A> {
         Ok(false)
     }
 
-    /// Takes a client's read; without a question it is content with what is executed.
+    /// Takes a client's read. Without a question it is executed on the present state.
     pub fn read_for_client(
         &mut self,
         now: Time,
@@ -116,7 +118,7 @@ impl<A: Application> Execution<A> {
         });
     }
 
-    /// A question is answered.
+    /// Notes the answer to a question, so that the reads that wait for it know how far execution must have got.
     pub fn bounded(&mut self, bound: Bound) {
         let waiting = self.local_reads.waiting.iter_mut();
         let asked = waiting.take_while(|read| read.question <= bound.question);
@@ -125,8 +127,8 @@ impl<A: Application> Execution<A> {
             .for_each(|read| read.end = Some(bound.end));
     }
 
-    /// Executes those for which enough is executed, as long as none before them waits. Where answers wait for no commit, some may leave
-    /// before all are executed.
+    /// Executes the waiting reads, in order, for which enough is executed. Where answers don't wait for a commit, some
+    /// leave before all reads are executed.
     pub(super) fn execute_local_reads(&mut self, out: &mut impl Output) {
         if self.stands_still() {
             return;
@@ -150,7 +152,8 @@ impl<A: Application> Execution<A> {
         let _ = self.final_error(result);
     }
 
-    /// What isn't a read goes through the log. All commands that were begun are answered. [X-GATHER]
+    /// Executes reads of the front end; a command that isn't a read is returned to be sent through the log. Before this
+    /// call, all commands that were begun have been answered. [X-GATHER]
     fn execute_each(
         &mut self,
         asked: &AskedReads,
@@ -195,7 +198,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// A session that isn't known here may be known to others, whom its client asks next. [B-CLIENT] [B-PIECES]
+    /// Executes a client's read and sends its answer, in pieces if it is long. A session that is unknown here gets no
+    /// answer, since it may be known to another replica, which its client asks next. [B-CLIENT] [B-PIECES]
     fn answer_client(&mut self, read: &ClientRead, command: &[u8]) -> Result<(), Error> {
         let Some(to) = self.sessions.remote(read.client) else {
             return Ok(());
@@ -229,7 +233,7 @@ impl<A: Application> Execution<A> {
             .push(to, read.client, read.number, status, bytes);
     }
 
-    /// Gives up those that have waited for long. [B-LIMIT]
+    /// Gives up reads that have waited too long. [B-LIMIT]
     pub fn give_up_reads(&mut self, now: Time) {
         while self.read_deadline().is_some_and(|until| until <= now) {
             if let Some(Asked::Here(reads)) = self.local_reads.take() {
@@ -249,7 +253,7 @@ impl LocalReads {
         end.is_some_and(|end| end <= next)
     }
 
-    /// The first of those that wait.
+    /// Takes the first of the waiting reads.
     fn take(&mut self) -> Option<Asked> {
         let Waiting { asked, .. } = self.waiting.pop_front()?;
         self.count -= asked.count();
@@ -261,7 +265,7 @@ impl LocalReads {
         numbers.for_each(|number| self.answered.push(number, None));
     }
 
-    /// Sends the answers.
+    /// Sends the answers to the front end.
     pub fn send(&mut self, out: &mut impl Output) {
         if !self.answered.is_empty() {
             out.reads(&self.answered);

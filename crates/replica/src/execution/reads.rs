@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without a place in the log: the leader of a view answers them on all that its log had when they came.
-//! [N-READ]
+//! Reads without a place in the log in NOPaxos: the leader of a view answers a read after it has executed everything
+//! that its log held when the read came. [N-READ]
 
 use super::Execution;
 use crate::agreement::Answers;
@@ -9,16 +9,16 @@ use crate::reply::Place;
 use paxos::{Instance, Reason, Round};
 use std::collections::VecDeque;
 
-/// Reads that may wait for execution; who sent others sends them again.
+/// The most reads that may wait for execution; the sender of a further one sends it again.
 const MAX_READS: usize = 1_024;
 
-/// Those that wait, oldest first.
+/// The waiting reads, oldest first.
 #[derive(Default)]
 pub(super) struct Reads(VecDeque<Read>);
 
 struct Read {
     view: Round,
-    /// What the log had when it came.
+    /// The end of the log when the read came.
     ready: Instance,
     client: u64,
     request: u64,
@@ -26,7 +26,7 @@ struct Read {
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes a command that only reads, and what the log of this replica's view has now.
+    /// Takes a command that only reads. `ready` is the present end of the log of this replica's view.
     pub fn read(
         &mut self,
         (view, ready): (Round, Instance),
@@ -49,7 +49,7 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// Executes those for which enough is executed; forgets those of a view that this replica no longer leads.
+    /// Executes the reads for which enough is executed, and forgets reads of a view that this replica no longer leads.
     pub(super) fn execute_reads(&mut self, answers: Answers) {
         while let Some(read) = self.reads.0.pop_front() {
             let goes_on = answers == Answers::Here(read.view);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands over several partitions, as one of them executes them.
+//! Commands over several partitions, as one of these partitions executes them.
 //!
-//! A worker that meets its copy executes nothing more until it knows whether the command is alive: each place of
-//! its vector holds it, and no marker of a later epoch lies before any of them. The lowest partition finds out,
-//! combines what all have prepared, and tells what comes of it; the others tell it where they stand. [V-ALIVE]
-//! [V-STAND]
+//! A worker that meets its copy of such a command executes nothing more until it knows whether the command is alive:
+//! each place of its vector holds a copy, and no marker of a later epoch lies before any of them. The lowest partition
+//! finds this out, combines what all partitions have prepared, and tells them the outcome; the others tell it where
+//! they stand. [V-ALIVE] [V-STAND]
 
 use super::Execution;
 use crate::agreement::Decided;
@@ -18,25 +18,25 @@ use crate::sibling::{Copy, SiblingMessage};
 use paxos::{Epoch, Instance, PartitionId, Time};
 use std::sync::Arc;
 
-/// What a worker knows of such commands.
+/// The state of a worker's commands over several partitions.
 pub(super) struct Spanning {
-    /// The copy that lies at the next instance, once it was met.
+    /// The copy at the next instance, once it was met.
     met: Option<Met>,
-    /// Siblings that this partition owes an answer.
+    /// Questions of siblings that this partition hasn't answered.
     questions: Vec<Question>,
     pub outcomes: Outcomes,
-    /// What waits for the end of the batch.
+    /// Messages to siblings that wait for the end of the batch.
     pub mail: Vec<(PartitionId, SiblingMessage)>,
-    /// What siblings were told to survive a power failure.
+    /// The last position that siblings were told survives a power failure.
     told_synced: Option<Instance>,
-    /// Whether a copy was passed since the last commit.
+    /// A copy was passed since the last commit.
     pub has_passed: bool,
 }
 
 struct Met {
     inst: Instance,
     copy: Arc<Copy>,
-    /// What this partition has read for it.
+    /// The data that this partition has read for the command.
     prepared: Vec<u8>,
     verdict: Option<Verdict>,
 }
@@ -50,7 +50,7 @@ enum Verdict {
 struct Question {
     from: PartitionId,
     copy: Arc<Copy>,
-    /// What it has read, if it stands at its copy and asks the lowest partition.
+    /// The data that the sibling has read, if it stands at its copy and asks the lowest partition.
     prepared: Option<Vec<u8>>,
 }
 
@@ -70,14 +70,14 @@ impl Spanning {
         self.met.as_ref().filter(|met| met.inst == inst)
     }
 
-    /// What a sibling that stands at this copy has read; `None` if it isn't known to.
+    /// Returns the data that a sibling has read for this copy; `None` if it isn't known to stand at the copy.
     fn prepared_by(&self, pid: PartitionId, copy: &Copy) -> Option<&Vec<u8>> {
         let mut questions = self.questions.iter();
         let stands = questions.find(|q| q.from == pid && *q.copy == *copy);
         stands.and_then(|q| q.prepared.as_ref())
     }
 
-    /// A question takes the place of an earlier one of that sibling, which has gone on.
+    /// Keeps a question. It replaces an earlier one of the same sibling, which has gone on since.
     fn ask(&mut self, question: Question) {
         self.questions.retain(|q| q.from != question.from);
         self.questions.push(question);
@@ -91,7 +91,7 @@ impl Spanning {
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes what another partition's worker of this replica says.
+    /// Takes a message from the worker of another partition of this replica.
     pub fn sibling(&mut self, from: PartitionId, message: SiblingMessage) {
         match message {
             SiblingMessage::Stands { copy, prepared } => self.asked(from, copy, Some(prepared)),
@@ -119,12 +119,12 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Whether it executes nothing more until siblings have answered.
+    /// Returns whether execution waits for an answer of siblings.
     pub fn waits_for_siblings(&self) -> bool {
         self.spanning.met_at(self.next).is_some()
     }
 
-    /// Outcomes that are kept for siblings that aren't past them on disk.
+    /// Returns how many outcomes are kept for siblings that haven't stored them durably yet.
     pub fn kept_outcomes(&self) -> usize {
         self.spanning.outcomes.len()
     }
@@ -143,9 +143,8 @@ impl<A: Application> Execution<A> {
 
     // ---- A copy
 
-    /// Passes the copy of a command that lies at the next instance, if it is known what comes of it. False if
-    /// siblings have to be waited for; or for the copy to become stable, as siblings couldn't take back what they
-    /// are told.
+    /// Passes the copy of a command at the next instance if its outcome is known. It returns false if siblings have to
+    /// answer first, or if the copy isn't stable yet, since siblings couldn't take back what they are told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
         if value.inst >= self.stable {
             self.replies.awaited = self.replies.awaited.max(value.inst + 1);
@@ -187,10 +186,9 @@ impl<A: Application> Execution<A> {
         Ok(true)
     }
 
-    /// Whether a copy takes no effect by what this partition alone knows: it doesn't name this place, or lies
-    /// behind the marker of a later epoch, or where a later epoch without markers has begun, as it has where the copy of one is
-    /// met. The marker of one that lies before it here says the same to a sibling that has got further. [V-ALIVE] [V-MARKER]
-    /// [V-SEALED]
+    /// Returns whether this partition alone can tell that a copy at `inst` takes no effect. It can if the copy doesn't
+    /// name this place, or if a later epoch began before it: its marker was executed, it was sealed without markers, or
+    /// a copy of it was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
         let met = self.spanning.met_at(self.next);
         let met = met.map(|met| (met.copy.round.epoch(), met.inst));
@@ -205,7 +203,7 @@ impl<A: Application> Execution<A> {
         copy.lowest().0 == self.settings.pid
     }
 
-    /// The first step of a command, and what siblings are told and asked. [V-STEPS]
+    /// Prepares the command at its copy, and tells the siblings so or asks them where they stand. [V-STEPS]
     fn meet(&mut self, inst: Instance, copy: &Arc<Copy>) -> Result<(), Error> {
         if self.spanning.met_at(inst).is_some() {
             return Ok(());
@@ -238,15 +236,16 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// Whether this partition decides, and all others stand at their copies.
+    /// Returns whether this partition is the lowest, which decides, and all others stand at their copies.
     fn all_stand(&self, copy: &Copy) -> bool {
         let stands = |(pid, _)| self.spanning.prepared_by(pid, copy).is_some();
         self.is_lowest(copy) && copy.siblings_of(self.settings.pid).all(stands)
     }
 
-    /// Answers the siblings that can be answered. [V-JUDGE]
+    /// Answers the questions of siblings that can be answered. [V-JUDGE]
     pub(super) fn answer_siblings(&mut self) {
-        // Some partitions are replaced and others not yet: what is on record here may say nothing to them.
+        // During an install some partitions are replaced and others not yet, so this partition's records may not fit
+        // the asking sibling.
         if self.installing {
             return;
         }
@@ -261,14 +260,15 @@ impl<A: Application> Execution<A> {
             return true;
         };
         let answer = match (self.spanning.met_at(place), self.next > place) {
-            // Another log may have the copy there. [V-STABLE]
+            // The log may still change there, and another log may have the copy at this place. [V-STABLE]
             (_, true) if place >= self.stable => return false,
             (_, true) => match self.spanning.outcomes.of(place, copy) {
                 Some(outcome) => SiblingMessage::Alive(outcome.clone()),
                 None => SiblingMessage::Dead(copy.clone()),
             },
             _ if self.is_dead_here(copy, place) => SiblingMessage::Dead(copy.clone()),
-            // Who asks has been told that this partition stands there; who stands there waits for all.
+            // A sibling that only asks has been told that this partition stands at the copy, so nothing is owed; a
+            // sibling that stands at its own copy waits for the verdict.
             (Some(met), _) if met.copy == *copy => return question.prepared.is_none(),
             (Some(_), _) => SiblingMessage::Dead(copy.clone()),
             (None, _) => return false,
@@ -282,7 +282,7 @@ impl<A: Application> Execution<A> {
         true
     }
 
-    /// Whether a sibling asks for a place that was passed ahead of what is stable. [V-STABLE]
+    /// Returns whether a sibling asks about a place that was passed before it was stable. [V-STABLE]
     pub(super) fn siblings_wait_for_stable(&self) -> bool {
         let unstable = self.stable..self.next;
         let is_ahead = |q: &Question| {
@@ -292,8 +292,9 @@ impl<A: Application> Execution<A> {
         !unstable.is_empty() && self.spanning.questions.iter().any(is_ahead)
     }
 
-    /// All workers of this replica stand still in an install, and have got what they said to one another
-    /// before: that is void, as some of them stand elsewhere now. They meet their copies anew. [X-INSTALL]
+    /// Discards what siblings have told this worker, since some of them have taken over another state; all copies are
+    /// met anew. It is called when all workers of this replica stand still in an install and have received one
+    /// another's earlier messages. [X-INSTALL]
     pub fn meet_anew(&mut self) {
         self.spanning.met = None;
         self.spanning.questions.clear();
@@ -301,9 +302,10 @@ impl<A: Application> Execution<A> {
         self.given_up.begin_anew();
     }
 
-    // ---- What comes of it
+    // ---- The outcome of a copy
 
-    /// The application can't execute it, or nobody could judge it: it takes no effect anywhere. [X-MULTI]
+    /// Refuses a command that the application can't execute or that nobody could judge; it takes no effect in any
+    /// partition. [X-MULTI]
     fn refuse(&mut self, copy: &Copy) {
         if self.is_lowest(copy) {
             let (client, request) = (copy.client, copy.request);
@@ -312,7 +314,7 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// It leaves nothing, and whoever sent it is to send it again. [V-DEAD]
+    /// Passes a dead command: it leaves no effect, and its sender is told to send it again. [V-DEAD]
     fn pass_dead(&mut self, copy: &Copy) {
         self.spanning.met = None;
         self.spanning.has_passed = true;
@@ -321,8 +323,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Takes this partition's part in it, and keeps all of it for the others. `told` is what a sibling has on
-    /// record. [V-RECORD]
+    /// Applies this partition's part of a living command, and keeps the whole outcome for the other partitions. `told`
+    /// is the outcome that a sibling has on record. [V-RECORD]
     fn pass_alive(
         &mut self,
         now: Time,
@@ -347,8 +349,8 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// In the lowest partition: asks the session, and has the command combined if it is to take effect, unless
-    /// a sibling has its outcome on record. [V-SESSION]
+    /// Decides the outcome in the lowest partition: the session judges the request, and the command is combined if it
+    /// is to take effect, unless a sibling has its outcome on record. [V-SESSION]
     fn decide(
         &mut self,
         now: Time,
@@ -358,7 +360,7 @@ impl<A: Application> Execution<A> {
     ) -> Result<Arc<Outcome>, Error> {
         self.statistics.commands += 1;
         let (client, request) = (copy.client, copy.request);
-        // Neither a session's own operations nor parts are over several partitions.
+        // A session's own operations and parts of commands never go over several partitions.
         if request == 0 || parts::split(request).1.is_some() {
             self.sessions
                 .answer(client, request, Status::Malformed, &mut self.replies);
@@ -393,7 +395,7 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// What all partitions have read for the command that was met.
+    /// Returns what all partitions have read for the command that was met.
     fn parts(&self, copy: &Copy) -> Vec<Part> {
         let prepared = |pid| match &self.spanning.met {
             Some(met) if pid == self.settings.pid => met.prepared.clone(),
@@ -412,7 +414,7 @@ impl<A: Application> Execution<A> {
 
     // ---- What siblings are told
 
-    /// Everything that waits to be told to siblings, with how far this partition is on disk.
+    /// Takes all messages that wait for siblings, and adds how far this partition is durable if that has changed.
     pub(super) fn take_mail(
         &mut self,
     ) -> impl Iterator<Item = (PartitionId, SiblingMessage)> + use<A> {
@@ -429,15 +431,15 @@ impl<A: Application> Execution<A> {
         std::mem::take(&mut self.spanning.mail).into_iter()
     }
 
-    /// Not while copies of this replica's partitions are being opened: one that was opened before may need them.
-    /// [V-FORGET] [X-HOLD]
+    /// Forgets outcomes that all their partitions have passed durably. While copies of this replica's partitions are
+    /// being opened it keeps them, as a copy that was opened before may need them. [V-FORGET] [X-HOLD]
     pub(super) fn forget_outcomes(&mut self) {
         if !self.is_held() {
             self.spanning.outcomes.forget();
         }
     }
 
-    /// Another replica's state has taken the place of this partition's, or what ran ahead was taken back.
+    /// Replaces the outcomes after another replica's state was taken over, or after execution was taken back.
     pub(super) fn replace_outcomes(&mut self, stored: Vec<(Instance, Outcome)>) {
         self.spanning.met = None;
         self.spanning.has_passed = false;

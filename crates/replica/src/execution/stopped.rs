@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Execution is stopped until an epoch is active: the controller asks where all partitions of this replica
+//! The stop of execution until an epoch is active. The controller stops all partitions of a replica to learn where they
 //! stand at one moment. [G-STOP]
 
 use super::{Execution, MAX_BATCH};
@@ -8,8 +8,8 @@ use crate::application::{Application, Error};
 use paxos::{Epoch, Instance};
 
 impl<A: Application> Execution<A> {
-    /// From now on nothing is executed, until this epoch or a later one is known to be active. May be told
-    /// again. What was executed is made durable, so that a power failure takes none of it back.
+    /// Stops execution until this epoch or a later one is known to be active. The call may be repeated; it commits what
+    /// was executed, and a checkpoint then makes it durable.
     pub fn stop(&mut self, until: Epoch) -> Result<(), Error> {
         if until > self.begins.0 {
             self.stopped = self.stopped.max(Some(until));
@@ -17,7 +17,7 @@ impl<A: Application> Execution<A> {
         self.settle()
     }
 
-    /// Before it stops: what ran ahead is taken back, and all that is stable is executed.
+    /// Prepares the stop: takes back what isn't stable and executes all that is.
     pub fn fall_back(&mut self, log: &impl Log) -> Result<(), Error> {
         self.stable = self.stable.max(log.stable());
         self.rewind(self.stable);
@@ -35,12 +35,12 @@ impl<A: Application> Execution<A> {
         self.goes_on()
     }
 
-    /// Whether it is stopped.
+    /// Returns whether execution is stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// Until which epoch, and the next instance, once everything below is durable.
+    /// Returns the epoch until which execution is stopped, and the next instance, once everything below it is durable.
     pub fn stopped(&self) -> Option<(Epoch, Instance)> {
         let durable = self.checkpoints.durable() == self.next && !self.installing;
         self.stopped
@@ -48,7 +48,7 @@ impl<A: Application> Execution<A> {
             .map(|until| (until, self.next))
     }
 
-    /// Goes on once the epoch is active; whether it does.
+    /// Ends the stop if its epoch is active, and returns whether it did.
     pub fn resume(&mut self) -> bool {
         let resumes = self.stopped.is_some_and(|until| until <= self.begins.0);
         if resumes {
@@ -59,12 +59,13 @@ impl<A: Application> Execution<A> {
         resumes
     }
 
-    /// Whether nothing may be executed: execution is stopped, or another replica's state is being installed.
+    /// Returns whether nothing may be executed, because execution is stopped or another replica's state is being
+    /// installed.
     pub(super) fn stands_still(&self) -> bool {
         self.installing || self.is_stopped()
     }
 
-    /// Whether what was executed before the stop isn't durable yet.
+    /// Returns whether a checkpoint is needed to make durable what was executed before the stop.
     pub(super) fn must_become_durable(&self) -> bool {
         let to_do = self.is_stopped() && self.checkpoints.durable() < self.next;
         to_do && !self.checkpoints.is_under_way()

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What execution does by time besides commits: expiry, TRIM.
+//! Work of execution that is due by time, besides commits: expiry of sessions, TRIM.
 
 use super::Execution;
 use crate::application::Application;
 use crate::settings::Turn;
 use paxos::{Epoch, Header, MsgType, Outbox, Time, To};
 
-/// Sessions proposed for expiry at a time.
+/// The most sessions proposed for expiry at a time.
 const EXPIRE_AT_ONCE: usize = 64;
-/// The table is searched for idle sessions at most this often.
+/// The shortest time between two searches for idle sessions.
 const EXPIRE_INTERVAL: Time = 1_000_000_000;
 
 impl<A: Application> Execution<A> {
-    /// When something is next due here; `epoch` is the newest one known.
+    /// Returns when something is next due here; `epoch` is the newest epoch known.
     pub fn next_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
         let deadlines = [
             self.commit_deadline(),
@@ -24,8 +24,8 @@ impl<A: Application> Execution<A> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// While something is executed that isn't stable no checkpoint begins, however long it is overdue: it does with the
-    /// batch in which the rest becomes stable.
+    /// Returns when a checkpoint or TRIM is next due. While something is executed that isn't stable, no checkpoint can
+    /// begin, so an overdue one doesn't count; it begins with the batch in which the rest becomes stable.
     fn checkpoint_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
         let committed = match self.next > self.stable {
             true => self.checkpoints.durable(),
@@ -35,14 +35,15 @@ impl<A: Application> Execution<A> {
         self.checkpoints.next_deadline(committed, reports)
     }
 
-    /// Spreads in time what all replicas do, and what would stop all at once.
+    /// Shifts this replica's expiry and checkpoints in time, so that not all replicas do them, and pause for them, at
+    /// once.
     pub fn take_turn(&mut self, turn: Turn) {
         self.expire_after = self.settings.session_timeout / 4 * (4 + turn.index as u64);
         self.checkpoints.stagger(turn.index, turn.of);
     }
 
-    /// Proposes the expiry of idle sessions. It takes effect at its place in the log, and only if
-    /// the session did nothing before that. [S-EXPIRE]
+    /// Proposes the expiry of idle sessions. An expiry takes effect at its place in the log, and only if the session
+    /// did nothing before that place. [S-EXPIRE]
     pub fn propose_expiry(&mut self, now: Time, out: &mut impl Outbox) {
         if now < self.expire_due {
             return;
@@ -59,8 +60,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// The disk's number and the newest epoch known, under which TRIM is sent; `None` = not yet, or an
-    /// install is under way, and others couldn't have this state before its end. [X-INSTALL]
+    /// Returns the disk's number and the newest epoch, which TRIM carries. It returns `None` while one of them is
+    /// missing, and during an install, since others couldn't have this state before its end. [X-INSTALL]
     fn reports_as(&self, epoch: Option<Epoch>) -> Option<(u64, Epoch)> {
         if self.installing {
             return None;
@@ -68,7 +69,7 @@ impl<A: Application> Execution<A> {
         Some((self.incarnation?, epoch?))
     }
 
-    /// [T-CHECKPOINT]
+    /// Sends TRIM, when it is due, with the position of the last durable checkpoint. [T-CHECKPOINT]
     pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, to: &[To], out: &mut impl Outbox) {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;

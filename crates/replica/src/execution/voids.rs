@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agreed way past a command of which programs die.
+//! The agreed way past a command on which programs die.
 //!
 //! ```text
 //!  dies twice --> noted on disk, the process ends --> starts, waits at the command's instance, looks at the log ahead
@@ -8,13 +8,14 @@
 //!       DIED of all replicas there, or an operator's order --> the command takes no effect, and is answered so
 //! ```
 //!
-//! A note is a promise: whoever has one never executes the command, whatever happens later. So once all replicas have
-//! promised, none of them has executed it and none will, and each of them may pass it without effect as soon as it knows:
-//! those that don't know yet get there by themselves, or by its state. While one of them is silent it may have executed the
-//! command and answered its client; then nothing is void unless an operator orders it. [X-DIED] [X-VOID]
+//! A note on disk is a promise: a replica that has one never executes the command, whatever happens later. Once all
+//! replicas have promised, none of them has executed the command and none will, so each may pass it without effect as
+//! soon as it knows this; the others get past it in the same way, or with another replica's state. A replica that is
+//! silent may have executed the command and answered its client, so until it promises, only an operator's order makes
+//! the command void. [X-DIED] [X-VOID]
 //!
-//! An order needs no place in the log, whose window may be full by then. It is said there afterwards, so that a replica that
-//! has executed the command gets to know that it did so alone.
+//! An order needs no place in the log, whose window may be full by then. It is put into the log afterwards, so that a
+//! replica that has executed the command learns that it did so alone.
 
 use super::Execution;
 use crate::agreement::Log;
@@ -26,52 +27,52 @@ use paxos::wire::value;
 use paxos::{Flags, Header, Instance, MsgType, NodeId, Outbox, Time, To};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a proposal waits for its place in the log before it leaves again.
+/// How long a proposal waits for its place in the log before it is sent again.
 const PROPOSE_INTERVAL: Time = 300_000_000;
-/// So many commands that took no effect are remembered with the state.
+/// The number of commands without effect that are remembered with the state.
 const REMEMBERED: usize = 64;
 
-/// What a replica that waits in front of a command shows.
+/// A replica's report about the command before which it waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deadly {
-    /// Where the command lies.
+    /// The place of the command.
     pub place: CommandPlace,
-    /// Which command it is, as the application calls it.
+    /// A description of the command, by the application.
     pub command: String,
-    /// Replicas that have promised never to execute it.
+    /// The replicas that have promised never to execute it.
     pub promised: Vec<NodeId>,
 }
 
 #[derive(Default)]
 struct Promise {
-    /// Who has promised, as far as the log ahead says so.
+    /// The replicas that have promised, as far as the log ahead says so.
     by: BTreeSet<NodeId>,
-    /// Whether it takes no effect: an operator has ordered it, here or elsewhere, or all have promised.
+    /// The command takes no effect, since an operator here or elsewhere has ordered it, or all replicas have promised.
     is_void: bool,
 }
 
-/// See the module.
+/// What this replica knows of commands on which programs have died.
 #[derive(Default)]
 pub(super) struct Voids {
     promises: BTreeMap<CommandPlace, Promise>,
-    /// Of which others have died in the instance in front of which this replica waits.
+    /// Commands on which others have died, in the instance before which this replica waits.
     asked: BTreeSet<CommandPlace>,
-    /// What an operator has ordered here, until it is said in the log.
+    /// Commands that an operator has ordered here to take no effect, until the log contains the order.
     ordered: BTreeSet<CommandPlace>,
-    /// Up to where the log was looked at.
+    /// The instance up to which the log ahead was read.
     looked: Instance,
-    /// When proposals leave again.
+    /// The time at which proposals are sent again.
     due: Time,
-    /// Of this program a command is the end.
+    /// The command on which this process's program has died.
     died: Option<CommandPlace>,
-    /// The last ones that took no effect: a part of the state.
+    /// The last commands that took no effect; they are a part of the state.
     passed: BTreeSet<CommandPlace>,
-    /// Records that the next commit stores and deletes.
+    /// Records that the next commit stores, and those that it deletes.
     unsaved: Vec<CommandPlace>,
     forgotten: Vec<CommandPlace>,
-    /// Commands of which a replica has said in its turn that it died, the last ones.
+    /// The last commands that some replica's DIED in the executed log names.
     reported: BTreeSet<CommandPlace>,
-    /// A command that takes no effect elsewhere was executed here.
+    /// A command that was executed here but takes no effect elsewhere.
     contradicted: Option<CommandPlace>,
 }
 
@@ -83,14 +84,14 @@ impl Voids {
         }
     }
 
-    /// The state has become another one.
+    /// Replaces the remembered commands when another state is loaded.
     pub fn replace(&mut self, passed: BTreeSet<CommandPlace>) {
         self.passed = passed;
         self.unsaved.clear();
         self.forgotten.clear();
     }
 
-    /// The first command of an instance that may neither be executed nor passed.
+    /// Returns the first command of an instance that may neither be executed nor passed.
     fn waits_at(&self, inst: Instance) -> Option<(CommandPlace, &Promise)> {
         let from = CommandPlace { inst, index: 0 };
         let to = CommandPlace {
@@ -107,7 +108,7 @@ impl Voids {
         promise.is_some_and(|promise| promise.is_void)
     }
 
-    /// A command was passed without effect.
+    /// Notes that a command was passed without effect.
     fn pass(&mut self, place: CommandPlace) {
         self.promises.remove(&place);
         if self.passed.insert(place) {
@@ -118,7 +119,7 @@ impl Voids {
         }
     }
 
-    /// An operation that says something about a command, wherever it lies in the log ahead of `next`.
+    /// Reads an operation in the log ahead of `next`, at `inst`, and notes what it says about a command before it.
     fn look_at(&mut self, next: Instance, operation: &[u8], inst: Instance) {
         match SessionOp::parse(operation) {
             Some(SessionOp::Died { place, node }) if place.inst < inst => {
@@ -141,8 +142,9 @@ impl Voids {
         }
     }
 
-    /// The same in its turn, where everything before it is passed. What took no effect elsewhere and isn't remembered as
-    /// such was executed here; only what a replica has died of counts, so that nobody else's word raises an alarm.
+    /// Executes such an operation in its turn. If a command is void elsewhere and isn't remembered here as such, it was
+    /// executed here; this counts only for commands that some replica has reported, so that a lone VOID can't raise an
+    /// alarm.
     fn meet(&mut self, operation: &[u8], inst: Instance) {
         match SessionOp::parse(operation) {
             Some(SessionOp::Died { place, .. }) if place.inst < inst => {
@@ -164,7 +166,7 @@ impl Voids {
         }
     }
 
-    /// Puts what has changed since the last commit.
+    /// Stores what has changed since the last commit.
     pub fn save(&mut self, records: &mut Records) {
         self.unsaved.drain(..).for_each(|at| records.put_voided(at));
         let forgotten = self.forgotten.drain(..);
@@ -175,7 +177,7 @@ impl Voids {
 impl<A: Application> Execution<A> {
     // ---- A program that has died
 
-    /// Notes of which command the program has died, if it was one.
+    /// Notes on which command the program has died, if `result` is the error of such a death.
     pub(super) fn note_death(&mut self, result: &Result<(), Error>, at: Option<At>) {
         if result.is_ok() {
             return;
@@ -186,14 +188,15 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// On which command the program has died, so that nothing goes on here. It has to be noted on disk, and
-    /// [promised](Execution::promise) at the next start.
+    /// Returns the command on which the program has died, after which nothing goes on here. The node writes it to disk
+    /// and [promises](Execution::promise) at its next start never to execute it.
     pub fn died(&self) -> Option<CommandPlace> {
         self.voids.died
     }
 
-    /// This command is never executed here: that is on disk, as is whether an operator has ordered that it takes no effect.
-    /// If it was passed, what was ordered is still to be said. [X-DIED]
+    /// Promises that this replica never executes the command; the node has written that to disk, as well as whether an
+    /// operator has ordered that it takes no effect. If the command was passed before, an order still has to get into
+    /// the log. [X-DIED]
     pub fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
         if place.inst < self.next {
             let said = is_ordered.then_some(place);
@@ -205,20 +208,21 @@ impl<A: Application> Execution<A> {
         if is_ordered {
             self.voids.ordered.insert(place);
         }
-        // What the log says of it may lie where it was looked at before.
+        // Operations about the command may lie in a part of the log that was read before.
         self.voids.looked = 0;
         self.voids.due = 0;
     }
 
-    // ---- Waiting in front of it
+    // ---- Waiting before it
 
-    /// Whether execution waits in front of a command. [X-DIED]
+    /// Returns whether execution waits before a command that it has promised not to execute. [X-DIED]
     #[inline]
     pub fn waits_for_void(&self) -> bool {
         !self.voids.promises.is_empty() && self.voids.waits_at(self.next).is_some()
     }
 
-    /// Looks at the part of the log ahead that stays as it is, and judges what it says if these are all replicas. [X-VOID]
+    /// Reads the stable part of the log ahead, and declares a command void once all of `replicas` have promised.
+    /// [X-VOID]
     pub fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
         let from = self.voids.looked.max(self.next + 1);
         for inst in from..log.stable() {
@@ -246,27 +250,28 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Another command in the instance in front of which this replica waits, of which others have died. Nobody may pass the
-    /// instance by executing one of them, so each replica promises all: the node notes it, and says so. [X-DIED]
+    /// Returns another command in the instance before which this replica waits, if others have died on it. Nobody may
+    /// pass the instance by executing one of them, so each replica promises all; the node writes the promise to disk
+    /// and calls [`Execution::promise`]. [X-DIED]
     pub fn asked_promise(&self) -> Option<CommandPlace> {
         let asked = self.voids.asked.first().copied();
         asked.filter(|place| place.inst == self.next && self.waits_for_void())
     }
 
-    /// Where another replica's state stands that gets this one past the command.
+    /// Returns the position from which on another replica's state gets this one past the command.
     pub fn needs_state_behind(&self) -> Option<Instance> {
         let place = self.waits_at()?;
         (!self.installing).then_some(place.inst + 1)
     }
 
-    /// When [`Execution::propose_void`] is next due.
+    /// Returns when [`Execution::propose_void`] is next due.
     pub(super) fn void_deadline(&self) -> Option<Time> {
         let has_to_say = self.waits_for_void() || !self.voids.ordered.is_empty();
         has_to_say.then_some(self.voids.due)
     }
 
-    /// Says through the log that this replica's program has died of the commands in front of which it waits, until it finds
-    /// that there; and what an operator has ordered. [X-DIED] [X-VOID]
+    /// Proposes DIED for the commands before which this replica waits, until it finds its own in the log, and VOID for
+    /// commands that an operator has ordered to take no effect. [X-DIED] [X-VOID]
     pub fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
         let is_due = self.void_deadline().is_some_and(|due| due <= now);
         if !is_due || self.installing || self.is_stopped() {
@@ -294,13 +299,14 @@ impl<A: Application> Execution<A> {
 
     // ---- Passing it
 
-    /// Whether a command takes no effect.
+    /// Returns whether a command takes no effect.
     #[inline]
     pub(super) fn is_void(&self, at: At) -> bool {
         !self.voids.promises.is_empty() && self.voids.is_void(at.place())
     }
 
-    /// Answers a command that takes no effect; it counts as executed, so that no repetition of it is. [X-VOID]
+    /// Answers a command that takes no effect. The command counts as executed, so that a repetition of it isn't
+    /// executed either. [X-VOID]
     pub(super) fn pass_void(
         &mut self,
         at: At,
@@ -318,14 +324,14 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// An operation comes in its turn.
+    /// Executes an operation of the log that may be about such a command.
     pub(super) fn meet_operation(&mut self, at: At, operation: &[u8]) {
         self.voids.meet(operation, at.inst);
     }
 
     // ---- What is shown
 
-    /// Where the command lies in front of which this replica waits.
+    /// Returns the place of the command before which this replica waits.
     pub fn waits_at(&self) -> Option<CommandPlace> {
         if self.voids.promises.is_empty() {
             return None;
@@ -333,7 +339,7 @@ impl<A: Application> Execution<A> {
         self.voids.waits_at(self.next).map(|(place, _)| place)
     }
 
-    /// The same, with what is known of it.
+    /// Returns the command before which this replica waits, with what is known of it.
     pub fn deadly(&self, log: &impl Log) -> Option<Deadly> {
         let (place, promise) = self.voids.waits_at(self.next)?;
         let command = log.entry(place.inst).map(|value| {
@@ -356,12 +362,12 @@ impl<A: Application> Execution<A> {
         })
     }
 
-    /// The last commands that took no effect.
+    /// Returns the most recent commands that took no effect.
     pub fn voided(&self) -> impl Iterator<Item = CommandPlace> + '_ {
         self.voids.passed.iter().copied()
     }
 
-    /// A command that was executed here and takes no effect elsewhere.
+    /// Returns a command that was executed here but takes no effect on other replicas.
     pub fn contradicted(&self) -> Option<CommandPlace> {
         self.voids.contradicted
     }
