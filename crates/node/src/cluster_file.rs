@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster file: one TOML file that says which node plays which role where. Every node reads
-//! the same file; `examples/cluster.toml` is one with comments. Programs write one by a [`Draft`].
+//! The cluster file is one TOML file that lists all nodes, their roles and their addresses. Every node reads the same
+//! file; `examples/cluster.toml` is one with comments. Programs write one with a [`Draft`].
 //!
-//! `docs/operations/cluster-file.md` has its keys; `docs/check-keys` compares them with the reader's records.
+//! `docs/operations/cluster-file.md` describes the keys of the file; `docs/check-keys` compares them with the reader's
+//! records.
 
 mod network;
 mod planes;
@@ -28,25 +29,26 @@ pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 pub struct ClusterFile {
     /// The cluster's random number.
     pub cluster: u32,
-    /// Directory of everything stored.
+    /// The directory of everything that nodes store.
     pub data: PathBuf,
-    /// The key file: the nodes' or, on a client's machine, the client's.
+    /// The key file: the nodes' keys or, on a client's machine, the client's key.
     pub keys: PathBuf,
-    /// What is signed with its keys.
+    /// The messages that are signed with these keys.
     pub auth: Auth,
-    /// Where clients may be beside the nodes' addresses, if packets aren't signed.
+    /// Where clients may be, besides the nodes' addresses, if packets aren't signed.
     pub clients: Vec<Network>,
-    /// What replicas show each other where they hand out states; none: their connections aren't encrypted.
+    /// The certificates of the connections between replicas that transfer state; without them those connections aren't
+    /// encrypted.
     pub state_tls: Option<tls::PeerFiles>,
-    /// BPF file system where nodes of the XDP plane keep their programs and memory.
+    /// The BPF file system where nodes on the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
-    /// Directory in which every node records what it receives and sends.
+    /// The directory in which every node records the packets that it receives and sends.
     pub trace: Option<PathBuf>,
     /// The groups, in the order of the file.
     pub groups: Vec<Group>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<Node>,
-    /// How the controller probes.
+    /// How the controller probes nodes.
     pub controller: ControllerSettings,
 }
 
@@ -55,49 +57,49 @@ pub struct ClusterFile {
 pub struct Group {
     /// The group's number.
     pub id: GroupId,
-    /// How it agrees.
+    /// The agreement protocol.
     pub protocol: Protocol,
-    /// Partitions.
+    /// The number of partitions.
     pub partitions: u16,
-    /// Instances that an acceptor remembers, a partition.
+    /// How many instances an acceptor remembers for each partition.
     pub slots: usize,
-    /// Instances that may be open at once.
+    /// How many instances may be open at once.
     pub window: u64,
-    /// Largest value in bytes.
+    /// The largest value in bytes.
     pub max_value: u16,
-    /// What is replicated.
+    /// The application that is replicated.
     pub application: ApplicationKind,
-    /// Acceptors that may fail; with NOPaxos replicas.
+    /// How many acceptors may fail; with NOPaxos, how many replicas.
     pub f: u8,
-    /// Replicas that may fail without stopping TRIM; with NOPaxos the same number.
+    /// How many replicas may fail without stopping TRIM; with NOPaxos the same as `f`.
     pub g: u8,
-    /// Instances between checkpoints.
+    /// The number of instances between checkpoints.
     pub checkpoint_every: u64,
     /// How long a replica waits for a missing instance, in milliseconds.
     pub gap_timeout_ms: u64,
     /// An idle session expires after this many seconds.
     pub session_timeout_s: u64,
-    /// When a replica answers.
+    /// When a replica answers a command.
     pub answer: Answer,
-    /// A replica hands out its state to one that fell behind at this many MiB a second.
+    /// How many MiB per second a replica sends of its state to one that fell behind.
     pub catch_up_mib_per_s: u64,
-    /// It keeps this many MiB of what is decided meanwhile.
+    /// How many MiB of values that are decided meanwhile a replica keeps for it.
     pub catch_up_kept_mib: u64,
 }
 
 /// When a replica answers a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// As soon as it is executed.
+    /// As soon as the command is executed.
     Executed,
-    /// Once its effects are stored.
+    /// Once the command's effects are stored.
     Stored,
 }
 
 impl Answer {
     const ALL: [Answer; 2] = [Self::Executed, Self::Stored];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Executed => "executed",
@@ -106,7 +108,7 @@ impl Answer {
     }
 }
 
-/// What is replicated.
+/// The application that is replicated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ApplicationKind {
@@ -114,7 +116,7 @@ pub enum ApplicationKind {
     LevelDb,
     Echo,
     Redis,
-    /// None of them: a program of one's own, which replicas are started by.
+    /// A program of the user's own, which starts the replicas itself.
     Own,
 }
 
@@ -127,7 +129,7 @@ impl ApplicationKind {
         Self::Own,
     ];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RocksDb => "rocksdb",
@@ -138,18 +140,18 @@ impl ApplicationKind {
         }
     }
 
-    /// Whether it keeps keys and values, for the Redis front end.
+    /// Returns whether the application stores keys and values, as the Redis front end needs.
     pub const fn is_store(self) -> bool {
         matches!(self, Self::RocksDb | Self::LevelDb | Self::Redis)
     }
 
-    /// The one of this name.
+    /// Returns the application with this name.
     pub fn named(name: &str) -> Option<ApplicationKind> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// What a node does.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -171,7 +173,7 @@ impl Role {
         Self::Sequencer,
     ];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Controller => "controller",
@@ -183,29 +185,29 @@ impl Role {
         }
     }
 
-    /// The one of this name.
+    /// Returns the role with this name.
     pub fn named(name: &str) -> Option<Role> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 }
 
-/// What is signed with the cluster's keys.
+/// The messages that are signed with the cluster's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Nothing: for closed networks.
+    /// No messages; only for closed networks.
     Off,
-    /// Control messages, and connections by which states are handed out.
+    /// Control messages, and connections on which states are handed out.
     Control,
-    /// These, and packets of the data plane, by SipHash-2-4.
+    /// As `Control`, and packets of the data plane by SipHash-2-4.
     SipHash,
-    /// The same by HalfSipHash-2-4, which switches can compute.
+    /// As `Control`, and packets of the data plane by HalfSipHash-2-4, which switches can compute.
     HalfSipHash,
 }
 
 impl Auth {
     const ALL: [Auth; 4] = [Self::Off, Self::Control, Self::SipHash, Self::HalfSipHash];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -215,7 +217,7 @@ impl Auth {
         }
     }
 
-    /// How packets are signed; none if they aren't.
+    /// Returns the algorithm that signs packets of the data plane, or `None` if they aren't signed.
     pub const fn of_packets(self) -> Option<Algorithm> {
         match self {
             Self::Off | Self::Control => None,
@@ -224,7 +226,7 @@ impl Auth {
         }
     }
 
-    /// The one of this name.
+    /// Returns the setting with this name.
     pub fn named(name: &str) -> Option<Auth> {
         Self::ALL.into_iter().find(|auth| auth.name() == name)
     }
@@ -233,16 +235,16 @@ impl Auth {
 /// Where an acceptor keeps its votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// In memory: after a crash the node re-joins as a new member.
+    /// In memory: after a crash the node joins again as a new member.
     Volatile,
-    /// On disk before anything that shows it leaves.
+    /// On disk, before any message that depends on a vote leaves.
     Durable,
 }
 
 impl Storage {
     const ALL: [Storage; 2] = [Self::Volatile, Self::Durable];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Volatile => "volatile",
@@ -251,19 +253,19 @@ impl Storage {
     }
 }
 
-/// What the commands of one Redis client may overtake.
+/// The order in which the commands of one Redis client are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisOrder {
-    /// Nothing: what goes to another partition waits until all before it is answered.
+    /// A command waits until all earlier ones to other partitions are answered.
     Connection,
-    /// Commands on keys of other partitions.
+    /// A command may overtake earlier ones on keys of other partitions.
     Key,
 }
 
 impl RedisOrder {
     const ALL: [RedisOrder; 2] = [Self::Connection, Self::Key];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -275,7 +277,7 @@ impl RedisOrder {
 /// How Redis clients' reads are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisReads {
-    /// Without the log, by what f+1 acceptors show, where that is possible.
+    /// Without the log, from the state that f+1 acceptors show, where that is possible.
     Quorum,
     /// Through the log.
     Log,
@@ -284,7 +286,7 @@ pub enum RedisReads {
 impl RedisReads {
     const ALL: [RedisReads; 2] = [Self::Quorum, Self::Log];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quorum => "quorum",
@@ -296,23 +298,23 @@ impl RedisReads {
 /// Where a role handles its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// In the node's process, behind sockets.
+    /// In the node's process, through sockets.
     Udp,
     /// In the kernel, by XDP programs at the interface that has the node's address.
     Xdp,
     /// `Xdp` where that is possible, otherwise `Udp`.
     Auto,
-    /// In the node's process, at a port of DPDK.
+    /// In the node's process, at a DPDK port.
     Dpdk,
     /// In a switch, by a P4 program.
     P4,
 }
 
 impl Plane {
-    /// All of them.
+    /// All planes.
     pub const ALL: [Plane; 5] = [Self::Udp, Self::Xdp, Self::Auto, Self::Dpdk, Self::P4];
 
-    /// The name in the cluster file and on the command line.
+    /// Returns the name in the cluster file and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -323,12 +325,12 @@ impl Plane {
         }
     }
 
-    /// Whether a program handles its packets, which can't store, sign or record anything.
+    /// Returns whether an XDP or P4 program handles the packets. Such programs can't store or record anything.
     pub const fn is_program(self) -> bool {
         matches!(self, Self::Xdp | Self::P4)
     }
 
-    /// The one of this name.
+    /// Returns the plane with this name.
     pub fn named(name: &str) -> Option<Plane> {
         Self::ALL.into_iter().find(|plane| plane.name() == name)
     }
@@ -346,88 +348,88 @@ impl fmt::Display for Role {
     }
 }
 
-/// One process.
+/// A node of the cluster, which is one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its name on the command line.
     pub name: String,
     /// Its number.
     pub id: NodeId,
-    /// What it does.
+    /// The node's role.
     pub role: Role,
-    /// Data plane, UDP.
+    /// The UDP address of the data plane.
     pub address: SocketAddr,
-    /// Control plane, UDP; on a replica also TCP.
+    /// The UDP address of the control plane; on a replica also its TCP address.
     pub control: SocketAddr,
     /// The group that a replica executes, or for which a sequencer is the first choice. Nodes of the other roles serve
     /// all groups, as a sequencer without one does.
     pub group: Option<GroupId>,
-    /// Where it handles its packets.
+    /// Where the node handles its packets.
     pub plane: Plane,
-    /// The port of DPDK that has its address.
+    /// The DPDK port that has the node's address.
     pub dpdk: Option<DpdkSettings>,
-    /// The switch that calls its program in the kernel; without one, the program is at an
-    /// interface.
+    /// The switch program that calls this node's program in the kernel. If there is none, the node's program is
+    /// attached to an interface.
     pub switch: Option<String>,
-    /// Where the switch of a node on the P4 plane takes commands for its tables.
+    /// Where the switch of a node on the P4 plane accepts commands for its tables.
     pub p4_control: SocketAddr,
-    /// That switch's port towards the other nodes.
+    /// The port of that switch that leads to the other nodes.
     pub p4_port: u16,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
-    /// It isn't counted as a member, and stays known until the epochs that count on its memory are over.
+    /// The node no longer counts as a member, but stays known until the epochs that rely on its memory are over.
     pub leaving: bool,
-    /// The Redis front end.
+    /// The address of the Redis front end.
     pub redis: Option<SocketAddr>,
-    /// What the commands of one of its clients may overtake.
+    /// The order in which the commands of one Redis client are executed.
     pub redis_order: RedisOrder,
-    /// How their reads are answered.
+    /// How Redis clients' reads are answered.
     pub redis_reads: RedisReads,
-    /// What its clients must AUTH with.
+    /// The password with which Redis clients must AUTH.
     pub redis_password: Option<String>,
-    /// Or the file that holds that.
+    /// The file that holds that password, as an alternative.
     pub redis_password_file: Option<PathBuf>,
-    /// What its clients are shown, if they speak TLS.
+    /// The certificate for Redis clients, if they must use TLS.
     pub redis_tls: Option<tls::Files>,
-    /// The Prometheus text.
+    /// The address where the Prometheus metrics are served.
     pub metrics: Option<SocketAddr>,
-    /// The CPU that the packet thread stays on.
+    /// The CPU to which the packet thread is pinned.
     pub cpu: Option<usize>,
-    /// How long the packet threads look for packets before they sleep.
+    /// How long the packet threads poll for packets before they sleep.
     pub spin: Duration,
-    /// Threads of a replica that execute; none: one for each CPU. Partition `p` is served by thread `p`
-    /// modulo their number.
+    /// The number of a replica's worker threads; `None` means one for each CPU. Partition `p` is served by thread `p`
+    /// modulo that number.
     pub workers: Option<u16>,
-    /// The CPUs that they stay on, one after the other.
+    /// The CPUs to which these threads are pinned, in order.
     pub worker_cpus: Vec<usize>,
-    /// Where a replica's partitions are stored, one after the other; none: in the node's directory.
+    /// The directories of a replica's partitions, assigned in turn; if empty, they are in the node's directory.
     pub directories: Vec<PathBuf>,
-    /// Which copies of its state a replica makes by itself.
+    /// The copies of its state that a replica makes regularly.
     pub copies: Option<CopySettings>,
 }
 
-/// How a node has its port of DPDK.
+/// The DPDK port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DpdkSettings {
-    /// Its name.
+    /// The name of the port.
     pub port: String,
-    /// Arguments for DPDK's environment.
+    /// The arguments for DPDK's environment.
     pub args: Vec<String>,
 }
 
-/// Which copies of its state a replica makes by itself.
+/// The copies of its state that a replica makes regularly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopySettings {
-    /// They are in a directory of the node's name in this one.
+    /// The copies are in this directory, in a subdirectory with the node's name.
     pub directory: PathBuf,
-    /// One is made this many seconds after the one before.
+    /// The seconds between two copies.
     pub every_s: u64,
-    /// So many of the last ones are kept, at least one.
+    /// How many of the newest copies are kept, at least one.
     pub kept: usize,
 }
 
 impl Node {
-    /// What clients of its Redis front end must AUTH with, if anything.
+    /// Returns the password with which clients of the Redis front end must AUTH, if there is one.
     pub fn password(&self) -> Result<Option<String>, crate::Error> {
         match &self.redis_password_file {
             None => Ok(self.redis_password.clone()),
@@ -437,14 +439,14 @@ impl Node {
         }
     }
 
-    /// Where a replica's worker of partition `pid` listens.
+    /// Returns the address where a replica's worker of partition `pid` listens.
     pub fn partition_address(&self, pid: PartitionId) -> SocketAddr {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)
     }
 
-    /// Where packets of partition `pid` are sent: a replica alone has a port for each. Where it is known
-    /// which partitions share a thread, the first one's takes those of all, so that many leave and arrive
-    /// together.
+    /// Returns the address to which packets of partition `pid` are sent. Only replicas have a port for each partition;
+    /// if the number of workers is known, all partitions of one thread use the first one's port, so that more packets
+    /// are sent and received together.
     pub fn address_for(&self, pid: PartitionId) -> SocketAddr {
         match (self.role, self.workers) {
             (Role::Replica, Some(workers)) => self.partition_address(pid % workers.max(1)),
@@ -454,12 +456,12 @@ impl Node {
     }
 }
 
-/// How the controller probes.
+/// How the controller probes nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerSettings {
-    /// Time between two PROBEs of a node, in milliseconds.
+    /// The milliseconds between two PROBEs of a node.
     pub probe_ms: u64,
-    /// Unanswered PROBEs after which a node is suspected.
+    /// The number of unanswered PROBEs after which a node is suspected.
     pub suspect_after: u32,
 }
 
@@ -474,12 +476,12 @@ impl ClusterFile {
         parse(&text, &file)
     }
 
-    /// The node with this name.
+    /// Returns the node with this name.
     pub fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|n| n.name == name)
     }
 
-    /// The same; an error that names the nodes that there are if this is none of them.
+    /// Returns the node with this name, or an error that lists the names in the file.
     pub fn named(&self, name: &str) -> Result<&Node, crate::Error> {
         self.node(name).ok_or_else(|| {
             let names: Vec<_> = self.nodes.iter().map(|n| n.name.as_str()).collect();
@@ -490,8 +492,8 @@ impl ClusterFile {
         })
     }
 
-    /// Lets a node handle its packets elsewhere than the file says. Refuses what a file couldn't
-    /// say either; an unknown name changes nothing.
+    /// Sets the plane of a node instead of the file's. Returns an error if the file couldn't name that plane either; an
+    /// unknown node name changes nothing.
     pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {
         let Some(at) = self.nodes.iter().position(|n| n.name == name) else {
             return Ok(());
@@ -514,7 +516,8 @@ impl ClusterFile {
         Ok(())
     }
 
-    /// From where commands are taken; `None`: from anywhere, since a key tells who may send them. [M-ASKER]
+    /// Returns the networks from which commands are accepted. `None` means any network, since keys then identify who
+    /// may send commands. [M-ASKER]
     pub fn askers(&self) -> Option<Vec<Network>> {
         if self.auth.of_packets().is_some() {
             return None;
@@ -529,29 +532,29 @@ impl ClusterFile {
         Some(all)
     }
 
-    /// The node with this number.
+    /// Returns the node with this number.
     pub fn node_by_id(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|n| n.id == id)
     }
 
-    /// The group with this number.
+    /// Returns the group with this number.
     pub fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    /// The nodes of one role, in the order of the file.
+    /// Returns the nodes of one role, in the order of the file.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |n| n.role == role)
     }
 
-    /// The controller.
+    /// Returns the controller.
     pub fn controller_node(&self) -> &Node {
         self.with_role(Role::Controller)
             .next()
             .expect("a valid file has exactly one controller")
     }
 
-    /// The replicas of a group, also those that leave, in ascending order of node id.
+    /// Returns the replicas of a group, including those that leave, in ascending order of node id.
     pub fn replicas(&self, group: GroupId) -> Vec<&Node> {
         let mut nodes: Vec<_> = self
             .with_role(Role::Replica)
@@ -561,15 +564,15 @@ impl ClusterFile {
         nodes
     }
 
-    /// The acceptors, also those that leave, in ascending order of node id.
+    /// Returns the acceptors, including those that leave, in ascending order of node id.
     pub fn acceptors(&self) -> Vec<&Node> {
         let mut nodes: Vec<_> = self.with_role(Role::Acceptor).collect();
         nodes.sort_by_key(|n| n.id);
         nodes
     }
 
-    /// Who may stamp a group's requests, the first choice first. Of sequencers it is the one that names the group, and
-    /// then those that name none.
+    /// Returns the nodes that may stamp a group's requests, the first choice first. With NOPaxos the sequencer that
+    /// names the group comes before those that name none.
     pub fn stampers(&self, group: &Group) -> Vec<&Node> {
         match group.protocol {
             Protocol::Paxos => self.with_role(Role::Leader).collect(),
@@ -583,8 +586,8 @@ impl ClusterFile {
         }
     }
 
-    /// Who remembers what was stamped for a group: acceptors, or its own replicas, also those that leave. In ascending
-    /// order of node id.
+    /// Returns the nodes that remember a group's stamped requests: the acceptors, or with NOPaxos the group's replicas.
+    /// They include those that leave, in ascending order of node id.
     pub fn memories(&self, group: &Group) -> Vec<&Node> {
         match group.protocol {
             Protocol::Paxos => self.acceptors(),
@@ -592,16 +595,15 @@ impl ClusterFile {
         }
     }
 
-    /// The learners, in ascending order of node id.
+    /// Returns the learners in ascending order of node id.
     pub fn learners(&self) -> Vec<&Node> {
         let mut nodes: Vec<_> = self.with_role(Role::Learner).collect();
         nodes.sort_by_key(|n| n.id);
         nodes
     }
 
-    /// To whom `node` multicasts what replicas are to learn of a group. A learner sends to the
-    /// group's replicas, and so does everybody where there are no learners; otherwise it goes to
-    /// the learners.
+    /// Returns the nodes to which `node` multicasts the decisions of a group. These are the learners if there are any
+    /// and `node` isn't one; otherwise the group's replicas.
     pub fn listeners(&self, node: &Node, group: GroupId) -> Vec<&Node> {
         let learners = self.learners();
         match node.role == Role::Learner || learners.is_empty() {
@@ -610,7 +612,7 @@ impl ClusterFile {
         }
     }
 
-    /// What a role at `node` knows of its place in `group`.
+    /// Returns the deployment of a role at `node` in `group`.
     pub fn deployment(&self, node: &Node, group: &Group) -> Deployment {
         Deployment {
             cluster: self.cluster,
@@ -621,7 +623,7 @@ impl ClusterFile {
         }
     }
 
-    /// The directory of a replica's partition: in the node's own, or in one of its directories for
+    /// Returns the directory of a replica's partition, either in the node's directory or in one of its directories for
     /// partitions.
     pub fn partition_dir(&self, node: &Node, pid: PartitionId) -> PathBuf {
         let name = format!("partition-{pid}");
@@ -632,14 +634,13 @@ impl ClusterFile {
         }
     }
 
-    /// The directory of a node.
+    /// Returns the directory of a node.
     pub fn node_dir(&self, node: &Node) -> PathBuf {
         self.data.join(&node.name)
     }
 }
 
-/// Reads and checks the text of a cluster file. `file` names it in errors, and `data` is relative
-/// to its directory.
+/// Reads and checks the text of a cluster file. `file` is its name in errors, and `data` is relative to its directory.
 pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     let checked = read::read(text).and_then(|raw| validate::validate(raw, Path::new(file)));
     checked.map_err(|errors| Errors {
@@ -660,10 +661,10 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + before.filter(|&&b| b == b'\n').count()
 }
 
-/// One thing that is wrong with a cluster file.
+/// One error in a cluster file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// The line, from 1; 0 for the whole file.
+    /// The line, from 1; 0 stands for the whole file.
     pub line: usize,
     /// What is wrong.
     pub problem: String,
@@ -671,10 +672,10 @@ pub struct Error {
     pub remedy: String,
 }
 
-/// All that is wrong with a cluster file.
+/// All errors in a cluster file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
-    /// The file; empty for a text that is in none.
+    /// The name of the file; empty for a text that has no file.
     pub file: String,
     /// The errors, in the order of the file.
     pub errors: Vec<Error>,

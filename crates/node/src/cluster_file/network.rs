@@ -8,14 +8,14 @@ use std::str::FromStr;
 /// All addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
-    /// The first one.
+    /// The first address.
     pub address: IpAddr,
-    /// How many bits they begin with.
+    /// The number of bits that all addresses share.
     pub bits: u8,
 }
 
 impl Network {
-    /// Where a cluster's own machine reaches itself.
+    /// The networks over which a machine reaches itself.
     pub const LOOPBACK: [Network; 2] = [
         Network {
             address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
@@ -27,7 +27,7 @@ impl Network {
         },
     ];
 
-    /// That of one address.
+    /// Returns the network of a single address.
     pub fn only(address: IpAddr) -> Network {
         Network {
             address,
@@ -35,7 +35,7 @@ impl Network {
         }
     }
 
-    /// Whether it has this address.
+    /// Returns whether the network contains this address.
     #[inline]
     pub fn has(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -52,7 +52,7 @@ impl Network {
     }
 }
 
-/// Of an IP address, or of one with `/` and a number of bits behind which it has none.
+/// Parses an IP address, or one followed by `/` and a number of bits. All later bits of the address must be zero.
 impl FromStr for Network {
     type Err = ();
 

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which planes a node may be on, by the file or by the command line.
+//! Decides on which planes a node may be, both for the file and for the command line.
 
 use super::{Auth, Group, Node, Plane, Protocol, Role, Storage};
 
-/// What is wrong, and what to do.
+/// An error and its remedy.
 pub(super) type Problem = (String, &'static str);
 
-/// Of a node on DPDK that has no port there.
+/// The error of a node on the DPDK plane that has no port.
 pub(crate) const NO_PORT: (&str, &str) = (
     "`plane = \"dpdk\"` without `dpdk_port`",
     "add the name of the port that has `address`: a card's PCI address such as \"0000:01:00.0\", or that of a virtual \
      device which `dpdk_args` makes",
 );
 
-/// What a node's plane has to fit.
+/// The parts of a cluster that a node's plane must fit.
 pub(super) struct Cluster<'a> {
     pub groups: &'a [Group],
     pub nodes: &'a [Node],
-    /// Whether nodes record what they send and receive (`trace`).
+    /// Nodes record the packets that they send and receive (`trace`).
     pub records: bool,
     pub auth: Auth,
 }
 
 impl Cluster<'_> {
-    /// All that keeps a node from the plane that it is to be on.
+    /// Returns all reasons why a node can't be on its plane.
     pub fn against(&self, node: &Node) -> Vec<Problem> {
         if node.role == Role::Controller {
             return vec![said(OFF_THE_PATH)];
@@ -37,7 +37,7 @@ impl Cluster<'_> {
         of_all.into_iter().flatten().collect()
     }
 
-    /// Programs neither store nor record.
+    /// Returns the reasons that apply to programs, which neither store nor record.
     fn of_programs(&self, node: &Node) -> Vec<Problem> {
         let mut found = Vec::new();
         let place = match node.plane {
@@ -146,7 +146,8 @@ impl Cluster<'_> {
         ))
     }
 
-    /// One thread looks at a port, and what that takes never comes to another node's sockets.
+    /// Returns the reasons that apply to DPDK. One thread polls a port, and packets that it takes never reach another
+    /// node's sockets.
     fn of_dpdk(&self, node: &Node) -> Vec<Problem> {
         let mut found = Vec::new();
         if node.plane != Plane::Dpdk {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From TOML to records whose fields know where they stand.
+//! Parses TOML into records whose fields know their place in the text.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -113,7 +113,7 @@ pub(super) fn read(text: &str) -> Result<RawFile, Vec<ErrorAt>> {
     })
 }
 
-/// What to do about an error of the TOML reader, by its kind.
+/// Returns the remedy for an error of the TOML reader, according to its kind.
 fn remedy(problem: &str) -> &'static str {
     if problem.starts_with("unknown field") {
         "correct its spelling or remove it"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From records to a consistent cluster: every check, each with its place and remedy.
+//! Turns the records into a consistent cluster. Every check reports its place and a remedy.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,9 +22,9 @@ use super::{
 const DEFAULT_SLOTS: i64 = 65_536;
 const DEFAULT_MAX_VALUE: i64 = 1_024;
 const DEFAULT_KEYS: &str = "nodes.key";
-/// Networks in `clients`; a map of the XDP programs has them.
+/// The number of networks in `clients`, limited by the map of the XDP programs that holds them.
 const MAX_CLIENTS: usize = 1000;
-/// Where simple_switch listens unless it is told otherwise, on the machine of the node's process.
+/// The default address of simple_switch, on the machine of the node's process.
 const DEFAULT_P4_CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<ErrorAt>> {
@@ -88,9 +88,9 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     })
 }
 
-/// Replicas of one group that share an address share a machine, for a trial as a rule. There a thread for each
-/// partition costs more than it brings, so each of them has one unless the file says otherwise. It isn't a matter of
-/// the machine's CPUs: every node has to know it, since it says which port takes which partition's packets.
+/// Sets `workers` to 1 for replicas of one group that share an address, since a thread for each partition costs more
+/// than it gains when they share a machine. The number doesn't depend on the machine's CPUs, since every node must know
+/// it to choose the port of a partition.
 fn share_machines(nodes: &mut [Node]) {
     let place = |node: &Node| {
         let group = node.group.filter(|_| node.role == Role::Replica);
@@ -109,16 +109,16 @@ fn at<T>(spanned: &Spanned<T>) -> usize {
     spanned.span().start
 }
 
-/// Collects errors; every check returns something usable so that the next ones can go on.
+/// Collects errors. Every check returns a usable value, so that the next checks can continue.
 #[derive(Default)]
 struct Check {
     errors: Vec<ErrorAt>,
 }
 
-/// An example for several machines had this number until `wirepaxos init` took its place; clusters that kept it would take
+/// An old example for several machines had this cluster number. It is refused, since clusters that kept it would take
 /// each other's packets.
 const PUBLISHED_NUMBER: u32 = 0x5eed_0003;
-/// That example's password.
+/// The password of that example.
 const PUBLISHED_PASSWORD: &str = "change me";
 
 impl Check {
@@ -153,7 +153,7 @@ impl Check {
         }
     }
 
-    /// A number within `range`, or the default where there is none.
+    /// Returns a number within `range`, or the default if there is none.
     fn number(
         &mut self,
         name: &str,
@@ -223,7 +223,7 @@ impl Check {
         }
     }
 
-    /// An address that other nodes send to.
+    /// Checks an address to which other nodes send.
     fn node_address(&mut self, name: &str, raw: &Spanned<String>) -> SocketAddr {
         let Some(address) = self.address(name, raw) else {
             return unusable();
@@ -327,7 +327,7 @@ impl Check {
         })
     }
 
-    /// Whoever leaves is still sent to.
+    /// Checks that there are not too many nodes of a role. Leaving nodes count, since packets are still sent to them.
     fn fit_in(&mut self, group: &Spanned<RawGroup>, role: Role, n: i64, most: usize) {
         if n > most as i64 {
             self.error(
@@ -338,7 +338,8 @@ impl Check {
         }
     }
 
-    /// Any two quorums of f+1 must share one of those who remember, so there are exactly 2f+1.
+    /// Checks that the number of nodes is odd and returns f. Any two quorums of f+1 nodes must overlap, so there must
+    /// be exactly 2f+1.
     fn odd_number(&mut self, group: &Spanned<RawGroup>, role: Role, n: i64) -> u8 {
         let what = role.name();
         if n == 0 {
@@ -360,7 +361,7 @@ impl Check {
         }
         let f = (n.max(1) - 1) / 2;
         let raw = group.get_ref();
-        // As many replicas may fail without stopping TRIM.
+        // With NOPaxos the same nodes limit TRIM, so `g` must be equal to `f`.
         let g = raw.g.as_ref().filter(|_| role == Role::Replica);
         let differs = |raw: &&Spanned<i64>| n % 2 == 1 && *raw.get_ref() != f;
         for (key, raw) in [("f", raw.f.as_ref()), ("g", g)] {
@@ -483,7 +484,7 @@ impl Check {
             .collect()
     }
 
-    /// A key that means nothing without another one, which isn't there.
+    /// Reports a key that has no effect without another key, which is missing.
     fn only_with<T>(
         &mut self,
         (needed, example): (&str, &str),
@@ -521,7 +522,7 @@ impl Check {
         raw.as_ref().map_or(Auth::Off, choose)
     }
 
-    /// Where they may be.
+    /// Returns the networks where clients may be.
     fn clients(&mut self, raw: &Option<Spanned<Vec<Spanned<String>>>>, auth: Auth) -> Vec<Network> {
         let Some(raw) = raw else {
             return Vec::new();
@@ -596,7 +597,7 @@ impl Check {
         plane
     }
 
-    /// Whoever is on no plane that the file names is behind sockets, where all can be.
+    /// Checks each node's plane. A node without `plane` uses sockets, which all roles can use.
     fn planes(&mut self, cluster: &planes::Cluster<'_>, raw: &[Spanned<RawNode>]) {
         for (node, raw) in cluster.nodes.iter().zip(raw) {
             if let Some(plane) = &raw.get_ref().plane {
@@ -640,11 +641,11 @@ impl Check {
     }
 
     fn p4_port(&mut self, raw: &RawNode) -> u16 {
-        // 255 is that of the switch's own machine, and larger ones mean "nowhere".
+        // Port 255 is the CPU port of the switch's own machine, and larger numbers mean "nowhere".
         self.number("p4_port", &raw.p4_port, 0..=254, 1) as u16
     }
 
-    /// Its maps are in a directory of its name.
+    /// Checks the name of a switch, which is also the name of the directory of its maps.
     fn switch(&mut self, raw: &RawNode, role: Role) -> Option<String> {
         let spanned = raw.switch.as_ref()?;
         self.name("switch", spanned);
@@ -661,7 +662,7 @@ impl Check {
         Some(spanned.get_ref().clone())
     }
 
-    /// A node's name is also the name of its directory.
+    /// Checks a name; a node's name is also the name of its directory.
     fn name(&mut self, key: &str, raw: &Spanned<String>) {
         let name = raw.get_ref();
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -686,7 +687,7 @@ impl Check {
                 "remove it; only nodes with role = \"acceptor\" have it, and replicas with NOPaxos",
             );
         }
-        // A spare sequencer has none.
+        // A spare sequencer has no group.
         let group = raw.group.as_ref().filter(|_| role != Role::Sequencer);
         let keys = [
             ("group", group.map(at), Role::Replica),
@@ -889,7 +890,7 @@ impl Check {
         };
         let Some(group) = group else { return };
         let application = group.application.get_ref();
-        // An unknown one is reported at its own place.
+        // An unknown application is reported at its own place.
         if ApplicationKind::named(application).is_some_and(|kind| !kind.is_store()) {
             self.error(
                 at(redis),
@@ -962,7 +963,7 @@ impl Check {
         }
     }
 
-    /// Each protocol has roles of its own.
+    /// Checks that the roles fit the protocols, since each protocol has roles of its own.
     fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
         let speaks = |protocol| groups.iter().any(|g| g.protocol == protocol);
         if speaks(Protocol::Paxos) && !nodes.iter().any(|n| n.role == Role::Leader) {
@@ -994,7 +995,7 @@ impl Check {
         }
     }
 
-    /// With Paxos acceptors remember what was decided.
+    /// Refuses `storage` for replicas of a Paxos group, whose acceptors remember the decided values.
     fn logs(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
         for (node, raw) in nodes.iter().zip(raw) {
             let own = groups.iter().find(|g| Some(g.id) == node.group);
@@ -1012,7 +1013,7 @@ impl Check {
         }
     }
 
-    /// One stamps at a time, so no more than one may be a group's first choice.
+    /// Checks the sequencers' groups: only one may be a group's first choice, since one stamps at a time.
     fn sequencers(
         &mut self,
         nodes: &[Node],
@@ -1055,7 +1056,7 @@ impl Check {
         }
     }
 
-    /// No two sockets of one host may want the same port, and all nodes speak one IP version.
+    /// Checks that no two sockets of one host need the same port, and that all nodes use one IP version.
     fn addresses(
         &mut self,
         nodes: &[Node],
@@ -1101,7 +1102,7 @@ impl Check {
     }
 }
 
-/// Ports that a socket of a node takes.
+/// The ports that one socket of a node takes.
 struct Taken {
     at: usize,
     what: &'static str,
@@ -1119,7 +1120,7 @@ impl Taken {
         let any = |ip: std::net::IpAddr| ip.is_unspecified();
         let same_host = a.ip() == b.ip()
             || a.is_ipv4() == b.is_ipv4() && (any(a.ip()) || any(b.ip()))
-            // An IPv6 socket on any address takes the port of IPv4 too.
+            // An IPv6 socket on any address also takes the IPv4 port.
             || a.is_ipv6() && any(a.ip())
             || b.is_ipv6() && any(b.ip());
         let last = |t: &Taken| t.address.port().saturating_add(t.ports - 1);
@@ -1160,12 +1161,12 @@ fn ports(node: &Node, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Vec<Taken>
     if let (Some(address), Some(raw)) = (node.metrics, &raw.metrics) {
         all.push(taken("`metrics`", at(raw), address, false, true));
     }
-    // An unreadable address has been reported already.
+    // An unreadable address has already been reported.
     all.retain(|t| t.address.port() != 0);
     all
 }
 
-/// What the programs of all nodes carry.
+/// Returns the default of `max_value`, which the programs of all nodes can carry.
 fn default_max_value(file: &RawFile) -> i64 {
     let planes = file.node.iter().filter_map(|n| n.get_ref().plane.as_ref());
     let mut switches = planes.filter(|plane| *plane.get_ref() == Plane::P4.name());
@@ -1175,7 +1176,7 @@ fn default_max_value(file: &RawFile) -> i64 {
     }
 }
 
-/// What fits a 1,500-byte MTU: IPv6's header is 20 bytes longer than IPv4's.
+/// Returns the largest value that fits an MTU of 1,500 bytes; the IPv6 header is 20 bytes longer than that of IPv4.
 fn largest_value(file: &RawFile) -> i64 {
     let over_ipv6 = |n: &Spanned<RawNode>| n.get_ref().address.get_ref().starts_with('[');
     let longer_header = if file.node.iter().any(over_ipv6) {
@@ -1186,7 +1187,7 @@ fn largest_value(file: &RawFile) -> i64 {
     MAX_VALUE_LEN as i64 - longer_header
 }
 
-/// Takes the place of an address that was refused, so that the other checks can go on.
+/// Returns a placeholder for an address that was refused, so that the other checks can continue.
 fn unusable() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }

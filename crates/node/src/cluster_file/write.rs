@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From a draft to the text of a cluster file: the only place that writes one.
+//! Turns a draft into the text of a cluster file. No other code writes cluster files.
 
 use std::fs;
 use std::io;
@@ -14,40 +14,40 @@ use super::{
     Protocol, RedisOrder, RedisReads, Role, Storage, parse,
 };
 
-/// Where the ports of nodes begin that [`Draft::add_node`] chooses.
+/// The lowest port that [`Draft::add_node`] chooses.
 const FIRST_PORT: u16 = 7000;
 
-/// A cluster file that is to be written: the same keys, of which those that are `None` take their
-/// default. Nothing is checked before [`check`](Self::check) or [`write`](Self::write).
+/// A cluster file that is to be written. It has the keys of the file, and a key that is `None` takes its default.
+/// Nothing is checked before [`check`](Self::check) or [`write`](Self::write).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Draft {
     /// The cluster's random number.
     #[serde(serialize_with = "as_hex")]
     pub cluster: u32,
-    /// Directory of everything stored, relative to the file.
+    /// The directory of everything that nodes store, relative to the file.
     pub data: PathBuf,
-    /// The key file, relative to this one.
+    /// The key file, relative to the cluster file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<PathBuf>,
-    /// What is signed with its keys.
+    /// The messages that are signed with these keys.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "auth_name")]
     pub auth: Option<Auth>,
-    /// Where clients may be beside the nodes' addresses, if packets aren't signed.
+    /// Where clients may be, besides the nodes' addresses, if packets aren't signed.
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         serialize_with = "networks_as_text"
     )]
     pub clients: Vec<Network>,
-    /// What replicas show each other where they hand out states.
+    /// The certificates of the connections between replicas that transfer state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_tls: Option<tls::PeerFiles>,
-    /// BPF file system of the XDP plane.
+    /// The BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
-    /// Directory in which every node records what it receives and sends, relative to the file.
+    /// The directory in which every node records the packets that it receives and sends, relative to the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<PathBuf>,
-    /// How the controller probes.
+    /// How the controller probes nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerDraft>,
     /// The replicated applications.
@@ -58,13 +58,13 @@ pub struct Draft {
     pub nodes: Vec<NodeDraft>,
 }
 
-/// How the controller probes.
+/// How the controller probes nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControllerDraft {
-    /// Time between two PROBEs of a node, 2 to 60000 milliseconds.
+    /// The milliseconds between two PROBEs of a node, 2 to 60000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_ms: Option<u64>,
-    /// Unanswered PROBEs after which a node is suspected, 2 to 1000.
+    /// The number of unanswered PROBEs after which a node is suspected, 2 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspect_after: Option<u32>,
 }
@@ -74,34 +74,34 @@ pub struct ControllerDraft {
 pub struct GroupDraft {
     /// Number of the group.
     pub id: GroupId,
-    /// How it agrees.
+    /// The agreement protocol.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "protocol_name"
     )]
     pub protocol: Option<Protocol>,
-    /// What is replicated.
+    /// The application that is replicated.
     #[serde(serialize_with = "application_name")]
     pub application: ApplicationKind,
-    /// Partitions, 1 to 64.
+    /// The number of partitions, 1 to 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u16>,
-    /// Instances that an acceptor remembers, a partition.
+    /// How many instances an acceptor remembers for each partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
-    /// Instances that may be open at once, at most 15/16 of `slots`.
+    /// How many instances may be open at once, at most 15/16 of `slots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Largest value, 64 to 1400 bytes.
+    /// The largest value, 64 to 1400 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_value: Option<u16>,
-    /// Acceptors that may fail.
+    /// How many acceptors may fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub f: Option<u8>,
-    /// Replicas that may fail without stopping TRIM.
+    /// How many replicas may fail without stopping TRIM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub g: Option<u8>,
-    /// Instances between checkpoints, at most half the window.
+    /// The number of instances between checkpoints, at most half the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_every: Option<u64>,
     /// How long a replica waits for a missing instance before it asks, in milliseconds.
@@ -110,53 +110,53 @@ pub struct GroupDraft {
     /// An idle session expires after this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u64>,
-    /// When a replica answers.
+    /// When a replica answers a command.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "answer_name"
     )]
     pub answer: Option<Answer>,
-    /// A replica hands out its state to one that fell behind at this many MiB a second.
+    /// How many MiB per second a replica sends of its state to one that fell behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up_mib_per_s: Option<u64>,
-    /// It keeps this many MiB of what is decided meanwhile.
+    /// How many MiB of values that are decided meanwhile a replica keeps for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up_kept_mib: Option<u64>,
 }
 
-/// One process.
+/// A node of the cluster, which is one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeDraft {
     /// Its name on the command line.
     pub name: String,
     /// Its number, from 1.
     pub id: NodeId,
-    /// What it does.
+    /// The node's role.
     #[serde(serialize_with = "role_name")]
     pub role: Role,
-    /// Data plane, UDP; a replica takes this port and one more for each further partition.
+    /// The UDP address of the data plane; a replica takes this port and one more for each further partition.
     pub address: SocketAddr,
-    /// Control plane, UDP; on a replica also TCP.
+    /// The UDP address of the control plane; on a replica also its TCP address.
     pub control: SocketAddr,
     /// The group that a replica executes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
-    /// Where it handles its packets.
+    /// Where the node handles its packets.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "plane_name")]
     pub plane: Option<Plane>,
-    /// The port of DPDK that has its address.
+    /// The DPDK port that has the node's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dpdk_port: Option<String>,
-    /// Arguments for DPDK's environment.
+    /// The arguments for DPDK's environment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dpdk_args: Vec<String>,
-    /// The switch that calls its program in the kernel.
+    /// The switch program that calls this node's program in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Where the switch of a node on the P4 plane takes commands for its tables.
+    /// Where the switch of a node on the P4 plane accepts commands for its tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p4_control: Option<SocketAddr>,
-    /// That switch's port towards the other nodes.
+    /// The port of that switch that leads to the other nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p4_port: Option<u16>,
     /// Where an acceptor keeps its votes, or a replica with NOPaxos its log.
@@ -165,67 +165,67 @@ pub struct NodeDraft {
         serialize_with = "storage_name"
     )]
     pub storage: Option<Storage>,
-    /// No member of the next epoch any more, but still known (acceptor, replica).
+    /// The node leaves: it is no member of the next epoch, but is still known (acceptor, replica).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaving: Option<bool>,
-    /// The Redis front end of a replica.
+    /// The address of a replica's Redis front end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis: Option<SocketAddr>,
-    /// What the commands of one of its clients may overtake.
+    /// The order in which the commands of one Redis client are executed.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "redis_order_name"
     )]
     pub redis_order: Option<RedisOrder>,
-    /// How their reads are answered.
+    /// How Redis clients' reads are answered.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "redis_reads_name"
     )]
     pub redis_reads: Option<RedisReads>,
-    /// What its clients must AUTH with.
+    /// The password with which Redis clients must AUTH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password: Option<String>,
-    /// Or the file that holds that, relative to this one.
+    /// The file that holds that password, as an alternative, relative to the cluster file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_password_file: Option<PathBuf>,
-    /// What its clients are shown, if they speak TLS; files relative to this one.
+    /// The certificate for Redis clients, if they must use TLS; files relative to the cluster file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_tls: Option<tls::Files>,
-    /// The Prometheus text.
+    /// The address where the Prometheus metrics are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
-    /// Whether others than this machine may ask for it.
+    /// Other machines may read the metrics.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_open: Option<bool>,
-    /// The CPU that the packet thread stays on.
+    /// The CPU to which the packet thread is pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
-    /// How many microseconds they look for packets before they sleep.
+    /// How many microseconds the packet threads poll for packets before they sleep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spin_us: Option<u64>,
-    /// Threads of a replica that execute.
+    /// The number of a replica's worker threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
-    /// The CPUs that they stay on.
+    /// The CPUs to which these threads are pinned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worker_cpus: Vec<usize>,
-    /// Where a replica's partitions are stored, relative to the file.
+    /// The directories of a replica's partitions, relative to the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<PathBuf>,
-    /// Where a replica puts copies of its state by itself, relative to the file.
+    /// The directory in which a replica regularly makes copies of its state, relative to the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<PathBuf>,
-    /// A copy is made this many seconds after the one before.
+    /// The seconds between two copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_every_s: Option<u64>,
-    /// So many of the last copies are kept, 1 to 1000.
+    /// How many of the newest copies are kept, 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies_kept: Option<usize>,
 }
 
 impl Draft {
-    /// A cluster of no nodes so far, with one group.
+    /// Returns a cluster with one group and no nodes yet.
     pub fn new(cluster: u32, data: impl Into<PathBuf>, group: GroupDraft) -> Draft {
         Draft {
             cluster,
@@ -242,8 +242,8 @@ impl Draft {
         }
     }
 
-    /// A cluster on this machine alone, with a number and a loopback address that no other has: a
-    /// controller, two leaders, three acceptors and three replicas.
+    /// Returns a cluster on this machine alone, with a random number and a random loopback address: a controller, two
+    /// leaders, three acceptors and three replicas.
     ///
     /// # Errors
     /// If there are no random numbers.
@@ -264,7 +264,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Adds so many nodes of each role.
+    /// Adds the given number of nodes of each role.
     pub fn add_nodes(&mut self, roles: &[(Role, usize)], host: IpAddr) {
         for (role, count) in roles {
             for _ in 0..*count {
@@ -273,12 +273,12 @@ impl Draft {
         }
     }
 
-    /// Adds a node that executes, if it is a replica, the first group. Its name is its role and a
-    /// number, its id and its ports are the next that no node has, the ports from 7000 on.
+    /// Adds a node; a replica belongs to the first group. The node is named after its role and a number, and gets the
+    /// next free id and ports, the ports from 7000 on.
     pub fn add_node(&mut self, role: Role, host: IpAddr) -> &mut NodeDraft {
         let number = 1 + self.nodes.iter().filter(|n| n.role == role).count();
         let name = match role {
-            // There is one.
+            // A cluster has one controller.
             Role::Controller => role.name().to_owned(),
             _ => format!("{}-{number}", role.name()),
         };
@@ -291,7 +291,7 @@ impl Draft {
         self.nodes.last_mut().expect("just pushed")
     }
 
-    /// The first port of a host, from 7000 on, beyond those of all its nodes.
+    /// Returns the first port of a host, from 7000 on, that is above those of all its nodes.
     pub fn free_port(&self, host: IpAddr) -> u16 {
         let of_node = |n: &NodeDraft| {
             let last = self.ports_of_data(n.role) - 1;
@@ -311,7 +311,7 @@ impl Draft {
         }
     }
 
-    /// The text.
+    /// Returns the text of the file.
     ///
     /// # Errors
     /// If a path isn't UTF-8.
@@ -325,18 +325,18 @@ impl Draft {
         })
     }
 
-    /// The cluster that the file would describe in the working directory.
+    /// Returns the cluster that the file would describe in the working directory.
     ///
     /// # Errors
-    /// All that is wrong, with the lines that the text would have.
+    /// All errors in the draft, with the lines that the text would have.
     pub fn check(&self) -> Result<ClusterFile, Errors> {
         parse(&self.to_toml()?, "")
     }
 
-    /// Writes the file, if its cluster is consistent, and returns that.
+    /// Writes the file if its cluster is consistent, and returns the cluster.
     ///
     /// # Errors
-    /// As in [`check`](Self::check), and if the file can't be written; then nothing has changed.
+    /// As in [`check`](Self::check), and if the file can't be written; in both cases nothing has changed.
     pub fn write(&self, path: &Path) -> Result<ClusterFile, Errors> {
         let file = path.display().to_string();
         let text = self.to_toml()?;
@@ -349,7 +349,7 @@ impl Draft {
     }
 }
 
-/// Whoever reads meanwhile finds the old text or the new one.
+/// Replaces a file at once, so that a reader finds either the old text or the new one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
     new.push(".new");
@@ -361,7 +361,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl GroupDraft {
-    /// With the defaults.
+    /// Returns a group whose other keys have their defaults.
     pub fn new(id: GroupId, application: ApplicationKind) -> GroupDraft {
         GroupDraft {
             id,
@@ -384,7 +384,7 @@ impl GroupDraft {
 }
 
 impl NodeDraft {
-    /// With the defaults.
+    /// Returns a node whose other keys have their defaults.
     pub fn new(
         name: impl Into<String>,
         id: NodeId,
@@ -427,8 +427,8 @@ impl NodeDraft {
     }
 }
 
-/// With every key that the roles have, also those that were left out, and absolute paths: a file in
-/// another directory means the same ones.
+/// Creates a draft with every key of the roles, including those that the file left out. Its paths are absolute, so that
+/// they stay valid in a file in another directory.
 impl From<&ClusterFile> for Draft {
     fn from(file: &ClusterFile) -> Draft {
         Draft {
@@ -468,7 +468,7 @@ impl From<&Group> for GroupDraft {
             slots: Some(group.slots),
             window: Some(group.window),
             max_value: Some(group.max_value),
-            // From the number of acceptors, which may become another one.
+            // The default follows from the number of acceptors, which may change.
             f: None,
             g: Some(group.g),
             checkpoint_every: Some(group.checkpoint_every),
@@ -524,7 +524,7 @@ impl From<&Node> for NodeDraft {
 }
 
 impl Errors {
-    /// One that has no line.
+    /// Returns one error without a line.
     pub fn one(file: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Errors {
         Errors {
             file: file.to_owned(),
