@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all roles answer alike: REJECT and PROBE_ACK.
+//! The answers that all roles give alike: REJECT and PROBE_ACK.
 
 use crate::wire::value::{Probe, ProbeReport, Rejection};
 use crate::{Deployment, Header, Instance, MsgType, Outbox, Packet, Reason, Round, To, Verdict};
 
-/// Why a handler refuses a packet.
+/// The way in which a handler refuses a packet.
 pub enum Refusal {
-    /// Dropped and counted.
+    /// The packet is dropped and counted.
     Drop(Reason),
-    /// Answered with REJECT.
+    /// The packet is answered with REJECT.
     Reject(Rejection),
 }
 
@@ -18,7 +18,7 @@ impl From<Reason> for Refusal {
     }
 }
 
-/// The header of a message from this node, about the partition that `question` is about.
+/// Returns the header of a message from this node, about the partition of `question`.
 #[inline]
 pub(crate) fn header(deployment: &Deployment, msgtype: MsgType, question: &Header) -> Header {
     Header {
@@ -40,7 +40,8 @@ pub(crate) fn conclude(
     out: &mut impl Outbox,
 ) -> Verdict {
     match result {
-        // One by one, as a copy is one load of what was stored in parts just before: a processor waits with it.
+        // The cases are matched one by one, since one copy would load together what was just stored
+        // in parts, and a processor waits for that.
         Ok(Verdict::Changed) => Verdict::Changed,
         Ok(Verdict::Answered) => Verdict::Answered,
         Ok(verdict) => verdict,
@@ -52,7 +53,7 @@ pub(crate) fn conclude(
     }
 }
 
-/// A REJECT names the refused message by its instance, round, client and request.
+/// Sends a REJECT, which names the refused message by its instance, round, client and request.
 fn reject(deployment: &Deployment, refused: &Header, rejection: &Rejection, out: &mut impl Outbox) {
     let answer = Header {
         value_len: Rejection::LEN as u16,
@@ -65,7 +66,7 @@ fn reject(deployment: &Deployment, refused: &Header, rejection: &Rejection, out:
     out.send(To::Sender, &answer, &rejection.emit());
 }
 
-/// Answers a PROBE that asks for `role`; several roles may share an address.
+/// Answers a PROBE if it asks for `role`, since several roles may share an address.
 pub(crate) fn probe(
     deployment: &Deployment,
     packet: &Packet<'_>,

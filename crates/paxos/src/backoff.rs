@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long to wait before asking again.
+//! Waiting times before a question is asked again.
 
 use crate::{SplitMix, Time};
 
-/// How often a waiting time doubles at most.
+/// The most times that a waiting time doubles.
 const MAX_DOUBLINGS: u32 = 5;
 
-/// Exponentially growing, capped waiting times with a jitter that depends on nothing but the seed:
-/// two that collided once don't collide for ever, and a simulation can be repeated.
+/// Exponentially growing, capped waiting times with a jitter that depends on the seed alone. So two
+/// askers that collided once don't collide for ever, and a simulation can be repeated.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Backoff {
     jitter: SplitMix,
@@ -20,7 +20,7 @@ impl Backoff {
         }
     }
 
-    /// `base` doubled `tries` times (capped), plus up to half of that.
+    /// Returns `base` doubled `tries` times (capped), plus up to half of that.
     pub(crate) fn delay(&mut self, base: Time, tries: u32) -> Time {
         let delay = base.saturating_mul(1 << tries.min(MAX_DOUBLINGS)).max(1);
         delay.saturating_add(self.jitter.draw() % (delay / 2 + 1))

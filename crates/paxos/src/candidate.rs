@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Candidate: the one procedure behind failover, hand-over, membership change and re-join
+//! The candidate: the one procedure behind failover, hand-over, membership change and re-join
 //! (docs/protocol/candidate.md), for all partitions of a group at once.
 //!
 //! ```text
@@ -23,7 +23,7 @@
 //!  [mark active] [hand over next = E + 1]
 //! ```
 //!
-//! What must be stored or sent outside the data plane comes out of [`Candidate::poll`] as an
+//! [`Candidate::poll`] returns everything that must be stored or sent outside the data plane, as an
 //! [`Effect`]. A candidate that crashes is never resumed: a later epoch takes its place. [C-FENCE]
 
 mod open;
@@ -40,17 +40,17 @@ use crate::{
 };
 use partition::Partition;
 
-/// How often [`Candidate::tick`] wants to be called.
+/// The interval at which [`Candidate::tick`] wants to be called.
 pub const TICK: Time = 5_000_000;
 /// How long a question to all instances waits for its answer before it is repeated.
 const RANGE_RETRY: Time = 20_000_000;
-/// `request` of the questions, which tells a promise from the answer to a range QUERY.
+/// The `request` number of a question, which tells a promise from the answer to a range QUERY.
 const ASK_PROMISE: u64 = 1;
 const ASK_TRIM: u64 = 2;
-/// Nodes are kept in bit masks.
+/// The most nodes that a candidate asks, since they are kept in bit masks.
 const MAX_PEERS: usize = 64;
 
-/// What the candidate wants done by whoever drives it.
+/// An action that the candidate wants done by its driver.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Effect {
     /// Mark the epoch *writing*, then call [`Candidate::marked_writing`]; give up if a later epoch
@@ -71,38 +71,39 @@ pub enum Effect {
     HandOver(HandOver),
 }
 
-/// Where the new leader goes on.
+/// The instances at which the new leader goes on.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct HandOver {
-    /// E + 1 of each partition: behind the EPOCH marker.
+    /// E + 1 of each partition: the instance behind the EPOCH marker.
     pub next: Vec<Instance>,
     /// T of each partition.
     pub trimmed: Vec<Instance>,
 }
 
-/// How far a candidate got.
+/// The progress of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Collects range promises.
+    /// It collects range promises.
     Promising,
-    /// Waits to be marked *writing*.
+    /// It waits until the epoch is marked *writing*.
     MarkingWriting,
-    /// Reads the votes in [T, E).
+    /// It reads the votes in [T, E).
     Reading,
-    /// Proposes, and confirms its own writes.
+    /// It proposes, and confirms its own writes.
     Proposing,
-    /// Waits to be marked *active*.
+    /// It waits until the epoch is marked *active*.
     MarkingActive,
-    /// Handed over.
+    /// It has handed over.
     Done,
-    /// A later epoch's round was promised: gave up.
+    /// It gave up, since a later epoch's round was promised.
     Superseded,
-    /// Two votes of one round differ, which no fault may cause: what is chosen can't be told.
+    /// It stopped, since two votes of one round differ. No fault may cause that, and the chosen
+    /// value can't be told.
     Conflict,
 }
 
 impl Stage {
-    /// The name in `status`.
+    /// Returns the stage's name in `status`.
     pub const fn name(self) -> &'static str {
         match self {
             Stage::Promising => "collecting promises",
@@ -117,16 +118,16 @@ impl Stage {
     }
 }
 
-/// The candidate's state. See the module's documentation.
+/// A candidate for one epoch of a group.
 #[derive(Clone)]
 pub struct Candidate {
     deployment: Deployment,
     configuration: Configuration,
     /// The configurations whose promises are needed.
     earlier: Vec<Configuration>,
-    /// All nodes concerned, ascending; bit masks refer to positions here.
+    /// All nodes concerned, ascending; bit masks refer to positions in this list.
     peers: Vec<NodeId>,
-    /// Which peers are members of the new configuration.
+    /// The peers that are members of the new configuration.
     members: u64,
     round: Round,
     nonce: u64,
@@ -139,7 +140,8 @@ pub struct Candidate {
     progress: u64,
 }
 
-/// Of all but `progress`: it tells the driver how the candidate fares, and never decides anything.
+/// Hashes everything but `progress`, which tells the driver how the candidate fares and never
+/// decides anything.
 impl Hash for Candidate {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.deployment, &self.configuration, &self.earlier).hash(state);
@@ -150,9 +152,9 @@ impl Hash for Candidate {
 }
 
 impl Candidate {
-    /// A candidate for `configuration`, whose epoch has just been issued to it. `earlier`: the last
-    /// active configuration and every later one that is marked writing; empty for the very first
-    /// epoch. `nonce` marks its questions.
+    /// Returns a candidate for `configuration`, whose epoch has just been issued to it. `earlier`
+    /// is the last active configuration and every later one that is marked writing, or empty for
+    /// the very first epoch; `nonce` marks the candidate's questions.
     pub fn new(
         deployment: Deployment,
         configuration: Configuration,
@@ -163,9 +165,9 @@ impl Candidate {
         Candidate::at(deployment, configuration, earlier, nonce, &start)
     }
 
-    /// The operator's override after more than f acceptors lost their memory: no promises and no
-    /// reading; every partition goes on from `start`, and what only the acceptors knew is lost.
-    /// [G-ORDER]
+    /// Returns a candidate that needs no promises and reads nothing: the operator's override after
+    /// more than f acceptors lost their memory. Every partition goes on from `start`, and values
+    /// that only the acceptors knew are lost. [G-ORDER]
     pub fn accepting_data_loss(
         deployment: Deployment,
         configuration: Configuration,
@@ -226,28 +228,30 @@ impl Candidate {
         })
     }
 
-    /// How far it got.
+    /// Returns how far the candidate got.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The configuration it works for.
+    /// Returns the configuration that the candidate works for.
     pub fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// The round of a later epoch that stopped it; none while it goes on.
+    /// Returns the round of a later epoch that stopped this candidate, or none while it goes on.
     pub fn superseded_by(&self) -> Round {
         self.superseded_by
     }
 
-    /// Grows with every answer that counts: a candidate whose number stands still is stuck.
+    /// Returns a number that grows with every answer that counts. A candidate whose number stands
+    /// still is stuck.
     pub fn progress(&self) -> u64 {
         self.progress
     }
 
-    /// Everything that replicas have executed was voted for. So the promises of a partition suffice
-    /// only once one of them knows of votes up to here; if none does, some memory went back. [C-ENDS]
+    /// Sets the ends that the promises must show. Acceptors voted for everything that replicas have
+    /// executed, so if no promise of a partition knows of votes up to its end, some memory went
+    /// back. [C-ENDS]
     pub fn expect_ends(&mut self, ends: &[Instance]) {
         if self.stage == Stage::Promising {
             for (partition, &end) in self.partitions.iter_mut().zip(ends) {
@@ -256,8 +260,8 @@ impl Candidate {
         }
     }
 
-    /// A partition in which f+1 have promised, but know of less than
-    /// [`expect_ends`](Self::expect_ends) said: with their E and what was expected.
+    /// Returns a partition in which f+1 acceptors have promised but know of fewer votes than
+    /// [`expect_ends`](Self::expect_ends) said, with their E and the expected end.
     pub fn lacks_votes(&self) -> Option<(PartitionId, Instance, Instance)> {
         let lacking = |p: &Partition| p.end < p.least_end && p.is_quorum(u64::MAX, &self.earlier);
         let asking = self.stage == Stage::Promising && !self.earlier.is_empty();
@@ -266,7 +270,7 @@ impl Candidate {
         Some((pid, partition.end, partition.least_end))
     }
 
-    /// When it wants the next [`tick`](Self::tick).
+    /// Returns when the candidate wants the next [`tick`](Self::tick).
     pub fn next_deadline(&self) -> Option<Time> {
         match self.stage {
             Stage::Done | Stage::Superseded | Stage::Conflict => None,
@@ -274,12 +278,12 @@ impl Candidate {
         }
     }
 
-    /// The next thing to be done for it, in order.
+    /// Returns the next action for the driver, in order.
     pub fn poll(&mut self) -> Option<Effect> {
         (!self.effects.is_empty()).then(|| self.effects.remove(0))
     }
 
-    /// Sends what is due: questions for the first time or again.
+    /// Sends the questions and proposals that are due, for the first time or again.
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         self.ticked = now;
         let ask = now >= self.ask_at;
@@ -295,7 +299,8 @@ impl Candidate {
             }
             Stage::Reading => {
                 if ask {
-                    // A member that promised may be gone by now; another can stand in for it.
+                    // A member that promised may be gone by now, and another one can stand in for
+                    // it.
                     self.ask_promises(out);
                     self.send_trims(out);
                 }
@@ -315,7 +320,7 @@ impl Candidate {
         }
     }
 
-    /// The epoch is marked *writing*: T and E are fixed and reading begins. [C-READ]
+    /// Fixes T and E and begins to read, since the epoch is marked *writing*. [C-READ]
     pub fn marked_writing(&mut self, now: Time, out: &mut impl Outbox) {
         if self.stage != Stage::MarkingWriting {
             return;
@@ -328,7 +333,7 @@ impl Candidate {
         self.tick(now, out);
     }
 
-    /// The epoch is marked *active*: hands over.
+    /// Hands over, since the epoch is marked *active*.
     pub fn marked_active(&mut self) {
         if self.stage != Stage::MarkingActive {
             return;
@@ -338,7 +343,7 @@ impl Candidate {
         self.effects.push(Effect::HandOver(hand_over));
     }
 
-    /// Handles one packet.
+    /// Takes one packet, and returns what became of it.
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         match self.handle(now, packet, out) {
             Ok(()) => {
@@ -374,7 +379,7 @@ impl Candidate {
 
     // ---- Step 5 --------------------------------------------------------------------------
 
-    /// [C-HANDOVER]
+    /// Returns the point at which the leader goes on. [C-HANDOVER]
     fn hand_over(&self) -> HandOver {
         HandOver {
             next: self.partitions.iter().map(|p| p.end + 1).collect(),
@@ -398,14 +403,15 @@ impl Candidate {
         match rejection.reason {
             Reason::Preempted => self.preempted(rejection.round),
             Reason::Trimmed => self.trimmed(now, header, rejection.trim, out),
-            // The ring is full until the replicas trim; the proposal is repeated until then. This
-            // counts as an answer, since another epoch would find no more room.
+            // The ring is full until the replicas trim, and the proposal is repeated until then.
+            // This counts as an answer, since another epoch would find no more room.
             Reason::Window => Ok(()),
             reason => Err(reason),
         }
     }
 
-    /// A PHASE2A carries its value's (client, request), and so does the REJECT of it.
+    /// Returns true if the header names an open proposal. A PHASE2A carries its value's (client,
+    /// request), and so does its REJECT.
     fn is_open_proposal(&self, header: &Header) -> bool {
         header.rnd == self.round
             && self.partitions[header.pid as usize]
@@ -413,7 +419,8 @@ impl Candidate {
                 .is_some_and(|v| (v.client, v.request) == (header.client, header.request))
     }
 
-    /// Only a later epoch's round stops a candidate: within its own epoch it is alone. [C-FENCE]
+    /// Gives up, if a later epoch's round was promised. A round of its own epoch doesn't stop a
+    /// candidate, since it is alone in its epoch. [C-FENCE]
     fn preempted(&mut self, by: Round) -> Result<(), Reason> {
         if by.epoch() <= self.configuration.epoch || self.stage >= Stage::Done {
             return Err(Reason::Stale);

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An epoch's configuration: who stamps, who votes, who executes.
+//! An epoch's configuration: its leader, its acceptors and its replicas.
 
 use crate::{Epoch, NodeId};
 
-/// The most acceptors that a configuration may have; fits one bit mask of votes.
+/// The most acceptors that a configuration may have; they fit one bit mask of votes.
 pub const MAX_ACCEPTORS: usize = 32;
 /// The most replicas that a configuration may have.
 pub const MAX_REPLICAS: usize = 32;
 
-/// A node together with the boot nonce of the memory that the epoch counts on. A node that lost
-/// its memory has a new nonce, hence is another member. [E-MEMBERS]
+/// A node together with the boot nonce of the memory that the epoch counts on. A node that lost its
+/// memory has a new nonce, and hence is another member. [E-MEMBERS]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// Drawn at random by the node when its memory starts empty; never 0.
+    /// The boot nonce, which the node draws at random when its memory starts empty; never 0.
     pub nonce: u64,
 }
 
-/// What one epoch fixes.
+/// The members and limits that one epoch fixes.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Configuration {
     /// The epoch; its base round belongs to this configuration's leader.
     pub epoch: Epoch,
-    /// The one stamping device.
+    /// The one device that stamps requests.
     pub leader: Member,
     /// The acceptors, exactly 2f+1, in ascending order of node id.
     pub acceptors: Vec<Member>,
@@ -31,22 +31,23 @@ pub struct Configuration {
     pub f: u8,
     /// The replicas, 2g+1 as a rule, in ascending order of node id.
     pub replicas: Vec<NodeId>,
-    /// How many replicas may fail without stopping TRIM. Not the acceptors' f.
+    /// How many replicas may fail without stopping TRIM. This is not the acceptors' f.
     pub g: u8,
 }
 
 impl Configuration {
-    /// Acceptors that make a quorum: f+1.
+    /// Returns how many acceptors make a quorum: f+1.
     pub fn quorum(&self) -> usize {
         self.f as usize + 1
     }
 
-    /// Index of an acceptor in this configuration.
+    /// Returns the index of an acceptor in this configuration.
     pub fn acceptor(&self, node: NodeId) -> Option<usize> {
         self.acceptors.iter().position(|a| a.node == node)
     }
 
-    /// Says what is wrong with it, if anything. [E-MEMBERS]
+    /// Returns the reason why this configuration is impossible, or `None` if it is valid.
+    /// [E-MEMBERS]
     pub fn invalid(&self) -> Option<&'static str> {
         let sorted = self.acceptors.windows(2).all(|w| w[0].node < w[1].node)
             && self.replicas.windows(2).all(|w| w[0] < w[1]);
@@ -55,7 +56,7 @@ impl Configuration {
         } else if self.acceptors.len() > MAX_ACCEPTORS || self.replicas.len() > MAX_REPLICAS {
             Some("too many acceptors or replicas")
         } else if self.acceptors.len() != 2 * self.f as usize + 1 {
-            // With more of them two quorums of f+1 might not share an acceptor.
+            // With more acceptors, two quorums of f+1 might not share one.
             Some("there are not exactly 2f+1 acceptors")
         } else if self.replicas.len() < 2 * self.g as usize + 1 {
             Some("fewer than 2g+1 replicas")

@@ -10,17 +10,17 @@ pub struct Deployment {
     pub cluster: u32,
     /// The group.
     pub group: GroupId,
-    /// Partitions of the group: `pid` is 0 to `partitions - 1`.
+    /// The number of partitions of the group: `pid` is 0 to `partitions - 1`.
     pub partitions: u16,
     /// The largest value in bytes, at most [`crate::wire::MAX_VALUE_LEN`].
     pub max_value: u16,
-    /// This node.
+    /// The number of this node.
     pub node: NodeId,
 }
 
 impl Deployment {
-    /// The checks that precede every handler: cluster, group, partition, size, and that the
-    /// session is there exactly where it must be. [M-PACKET]
+    /// Checks what every handler relies on: cluster, group, partition, size, and that the packet
+    /// names a session exactly if its type must. [M-PACKET]
     #[inline]
     pub fn check(&self, packet: &Packet<'_>) -> Result<(), Reason> {
         let h = &packet.header;
@@ -33,7 +33,7 @@ impl Deployment {
         if h.pid >= self.partitions {
             return Err(Reason::UnknownPartition);
         }
-        // An answer of the application is bounded by the datagram, not by what the log takes.
+        // The answer of an application is bounded by the datagram, not by the log's largest value.
         if h.value_len > self.max_value && h.msgtype != MsgType::Reply {
             return Err(Reason::ValueTooLarge);
         }

@@ -5,14 +5,15 @@
 //! f+1 equal votes of that configuration decide; the value is that of the last vote counted.
 //! [D-QUORUM]
 //!
-//! A learner node in the network ([`Learner`]) sends DELIVER for each decision. It has no window: a newer
-//! instance displaces an older one in its slot. What it loses that way is repaired by the replicas.
+//! A learner node in the network ([`Learner`]) sends DELIVER for each decision. It has no window: a
+//! newer instance displaces an older one in its slot, and replicas repair what is lost that way.
 //!
-//! A learner in a replica's host ([`HostLearner`]) hands decisions to the replica. It moves a window along
-//! with [`HostLearner::set_floor`], so that no vote from far ahead displaces one that is still needed. A
-//! DELIVER of a learner node that it trusts is a decision, too, under these verdicts, looked at in this order:
+//! A learner in a replica's host ([`HostLearner`]) hands decisions to the replica. Its window moves
+//! along with [`HostLearner::set_floor`], so that no vote from far ahead displaces one that is
+//! still needed. It also takes a DELIVER of a learner node that it trusts as a decision. It checks
+//! a DELIVER in this order:
 //!
-//! | of a DELIVER | verdict |
+//! | a DELIVER where | verdict |
 //! |---|---|
 //! | the sender isn't a learner node of the cluster file | `unknown_sender` |
 //! | the round is none | `bad_round` |
@@ -22,9 +23,9 @@
 //! | ... with another value | `conflict`: an alarm |
 //! | otherwise | it is decided, whatever votes were counted before |
 //!
-//! Values are not looked at. What f+1 acceptors voted for is decided, also when it is a pack or a
-//! vector that isn't well-formed: dropping it here would leave a gap that nothing can fill.
-//! Whoever executes it checks it. [D-OPAQUE]
+//! A learner doesn't look into values. A value that f+1 acceptors voted for is decided, even if it
+//! is a pack or a vector that isn't well-formed: dropping it here would leave a gap that nothing
+//! can fill. Whoever executes the value checks it. [D-OPAQUE]
 
 use crate::answer::{self, Refusal};
 use crate::configuration::MAX_ACCEPTORS;
@@ -36,60 +37,62 @@ use crate::{
 
 // ---- Types
 
-/// What became of a vote, or of a DELIVER.
+/// The learner's result for a vote or for a DELIVER.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Learned {
-    /// The value in hand is decided: the vote completed a quorum. Said once for each instance in a slot.
+    /// The value in hand is decided: the vote completed a quorum. This is said once for each
+    /// instance in a slot.
     Decided,
-    /// Counted; no quorum yet.
+    /// The vote was counted, and there is no quorum yet.
     Counted,
-    /// Not counted.
+    /// The packet was dropped and not counted.
     Dropped(Reason),
 }
 
-/// What a slot holds; for status, scripts and checkers.
+/// The contents of a slot, for status, scripts and checkers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotView {
     /// The instance.
     pub inst: Instance,
     /// The round of the votes counted.
     pub rnd: Round,
-    /// Whose votes were counted: bit i is the i-th acceptor of that round's configuration.
+    /// The acceptors whose votes were counted: bit i is the i-th acceptor of that round's
+    /// configuration.
     pub votes: u32,
     /// The session of the value voted for.
     pub client: u64,
     /// The request number of that value.
     pub request: u64,
-    /// Whether the votes are for a no-op.
+    /// True if the votes are for a no-op.
     pub noop: bool,
-    /// Whether a quorum was seen, in this round or an earlier one.
+    /// True if a quorum was seen, in this round or an earlier one.
     pub delivered: bool,
 }
 
 // ---- State
 
-/// Configurations kept, the newest ones. Votes of older epochs come no more: acceptors promised
-/// later ones long ago.
+/// How many configurations are kept, the newest ones. Votes of older epochs no longer come, since
+/// acceptors promised later ones long ago.
 const MAX_KNOWN: usize = 16;
 
-/// A learner of one group, all its partitions.
+/// A learner of one group and all its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Learner {
     deployment: Deployment,
-    /// In ascending order of epoch.
+    /// The known configurations, in ascending order of epoch.
     known: Vec<Known>,
-    /// Partition by partition: the window's start, where there is one.
+    /// For each partition, the start of its window, or `None` if it has no window.
     floors: Vec<Option<Instance>>,
     ring: Ring,
     slots: Vec<Slot>,
 }
 
-/// A learner in a replica's host, of one group, all its partitions.
+/// A learner in a replica's host, of one group and all its partitions.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct HostLearner {
     learner: Learner,
-    /// Whose DELIVER is a decision.
+    /// The learner nodes whose DELIVER is a decision.
     trusted: Vec<NodeId>,
 }
 
@@ -101,7 +104,7 @@ struct Known {
     acceptors: Vec<NodeId>,
 }
 
-/// All zero is an unused slot: no round, so no votes.
+/// A slot of zeros is unused: it has no round, so it holds no votes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 struct Slot {
     inst: Instance,
@@ -116,7 +119,7 @@ struct Slot {
 const _: () = assert!(MAX_ACCEPTORS <= u32::BITS as usize);
 
 impl Learner {
-    /// A learner with `slots` slots a partition, that knows no configuration yet.
+    /// Returns a learner with `slots` slots a partition that knows no configuration yet.
     ///
     /// # Panics
     /// If `slots` is 0.
@@ -133,9 +136,9 @@ impl Learner {
         }
     }
 
-    /// Notes an epoch's configuration; says whether it is new. An epoch has one configuration
-    /// for ever, so what is known is never replaced. The oldest is forgotten when there are too
-    /// many.
+    /// Notes an epoch's configuration, and returns true if it is new. An epoch has one
+    /// configuration for ever, so a known one is never replaced; if there are too many, the oldest
+    /// is forgotten.
     pub fn learn(&mut self, configuration: &Configuration) -> bool {
         let at = self
             .known
@@ -160,34 +163,35 @@ impl Learner {
         true
     }
 
-    /// Starts the window of a partition at `inst`: votes below are stale, votes at
-    /// `inst + slots` or beyond have no slot yet. Never moves back.
+    /// Starts the window of a partition at `inst`: votes below are stale, and votes at `inst +
+    /// slots` or beyond have no slot yet. The window never moves back.
     pub fn set_floor(&mut self, pid: PartitionId, inst: Instance) {
         let floor = &mut self.floors[pid as usize];
         *floor = (*floor).max(Some(inst));
     }
 
-    /// The deployment that it serves.
+    /// Returns the deployment that this learner serves.
     pub fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Slots of one partition.
+    /// Returns the number of slots of one partition.
     pub fn slots(&self) -> u64 {
         self.ring.slots()
     }
 
-    /// Whether an epoch's configuration is known.
+    /// Returns true if the configuration of this epoch is known.
     pub fn knows(&self, epoch: Epoch) -> bool {
         self.known_of(epoch).is_some()
     }
 
-    /// Epochs whose configurations are known, newest first.
+    /// Returns the epochs whose configurations are known, newest first.
     pub fn epochs(&self) -> impl Iterator<Item = Epoch> + '_ {
         self.known.iter().rev().map(|known| known.epoch)
     }
 
-    /// What was counted for an instance; `None` where nothing was, or a newer one displaced it.
+    /// Returns the slot of an instance, or `None` if nothing was counted for it or a newer instance
+    /// displaced it.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView> {
         let slot = &self.slots[self.ring.index(pid, inst)];
         (slot.inst == inst && !slot.rnd.is_none()).then_some(SlotView {
@@ -203,8 +207,8 @@ impl Learner {
 }
 
 impl HostLearner {
-    /// A learner with `slots` slots a partition, that knows no configuration yet, and takes DELIVER of
-    /// `trusted`.
+    /// Returns a learner with `slots` slots a partition that knows no configuration yet, and takes
+    /// DELIVER only of `trusted`.
     ///
     /// # Panics
     /// If `slots` is 0.
@@ -215,22 +219,22 @@ impl HostLearner {
         }
     }
 
-    /// As [`Learner::learn`].
+    /// Notes an epoch's configuration, as [`Learner::learn`] does.
     pub fn learn(&mut self, configuration: &Configuration) -> bool {
         self.learner.learn(configuration)
     }
 
-    /// As [`Learner::set_floor`].
+    /// Starts the window of a partition, as [`Learner::set_floor`] does.
     pub fn set_floor(&mut self, pid: PartitionId, inst: Instance) {
         self.learner.set_floor(pid, inst);
     }
 
-    /// Where it stands.
+    /// Returns the deployment that this learner serves.
     pub fn deployment(&self) -> &Deployment {
         self.learner.deployment()
     }
 
-    /// As [`Learner::slot`].
+    /// Returns the slot of an instance, as [`Learner::slot`] does.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotView> {
         self.learner.slot(pid, inst)
     }
@@ -239,7 +243,7 @@ impl HostLearner {
 // ---- Handlers, named and ordered as in programs/xdp/learner.bpf.c
 
 impl Learner {
-    /// Takes one packet: sends one DELIVER for each decision.
+    /// Takes one packet, and sends one DELIVER for each decision.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         let result = self.handle(packet);
@@ -259,13 +263,13 @@ impl Learner {
         }
     }
 
-    /// Counts a vote, and says whether it decided.
+    /// Counts a vote, and returns true if it completed a quorum.
     #[inline]
     fn phase2b(&mut self, h: &Header) -> Result<bool, Reason> {
         if !h.rnd.is_valid() || h.rnd != h.vrnd {
             return Err(Reason::BadRound);
         }
-        // [D-VOTE]
+        // Only acceptors of the configuration of the round's epoch vote. [D-VOTE]
         let known = self.known_of(h.rnd.epoch()).ok_or(Reason::UnknownEpoch)?;
         let voter = known.voter(h.swid).ok_or(Reason::UnknownSender)?;
         let quorum = known.quorum;
@@ -273,12 +277,12 @@ impl Learner {
         self.count_vote(h, voter, quorum)
     }
 
-    /// Notes the vote in its slot.
+    /// Notes the vote in its slot, and returns true if it completed a quorum.
     #[inline]
     fn count_vote(&mut self, h: &Header, voter: u32, quorum: u32) -> Result<bool, Reason> {
         let index = self.ring.index(h.pid, h.inst);
         let slot = &mut self.slots[index];
-        // [D-SLOT]
+        // An older instance never displaces a newer one. [D-SLOT]
         if h.inst < slot.inst {
             return Err(Reason::Stale);
         }
@@ -292,10 +296,10 @@ impl Learner {
         } else if slot.delivered || h.rnd == slot.rnd && slot.votes & voter != 0 {
             return Err(Reason::Duplicate);
         } else if h.rnd > slot.rnd {
-            // [D-ROUND]
+            // Votes of a newer round are counted afresh. [D-ROUND]
             *slot = Slot::unvoted(h);
         }
-        // [D-QUORUM]
+        // f+1 equal votes decide. [D-QUORUM]
         slot.votes |= voter;
         slot.delivered = slot.votes.count_ones() >= quorum;
         Ok(slot.delivered)
@@ -303,7 +307,7 @@ impl Learner {
 }
 
 impl HostLearner {
-    /// Takes one packet, whose value is decided if it says so.
+    /// Takes one packet, and returns whether its value is decided.
     #[inline]
     pub fn step(&mut self, packet: &Packet<'_>) -> Learned {
         match self.learner.deployment.check(packet) {
@@ -312,15 +316,17 @@ impl HostLearner {
         }
     }
 
-    /// The same with a packet that has passed [`Deployment::check`] of this learner's deployment.
+    /// Takes one packet, as [`HostLearner::step`] does, that has passed [`Deployment::check`] of
+    /// this learner's deployment.
     #[inline]
     pub fn step_checked(&mut self, packet: &Packet<'_>) -> Learned {
         debug_assert_eq!(self.learner.deployment.check(packet), Ok(()));
         self.handle(packet).into()
     }
 
-    /// Takes what another learner of this very host, which nobody else can speak for, has seen decided: a
-    /// DELIVER, whoever it says it is from. It has passed [`Deployment::check`].
+    /// Takes a DELIVER of another learner of this very host as a decision, whatever sender it
+    /// names, since nobody else can speak for that learner. The packet has passed
+    /// [`Deployment::check`].
     #[inline]
     pub fn take_checked(&mut self, packet: &Packet<'_>) -> Learned {
         debug_assert_eq!(self.learner.deployment.check(packet), Ok(()));
@@ -336,7 +342,7 @@ impl HostLearner {
         }
     }
 
-    /// What a learner elsewhere has seen decided. [D-DELIVER]
+    /// Takes a decision from a learner node elsewhere, if this learner trusts the node. [D-DELIVER]
     fn deliver(&mut self, h: &Header) -> Result<bool, Reason> {
         if !self.is_trusted(h.swid) {
             return Err(Reason::UnknownSender);
@@ -358,16 +364,16 @@ impl HostLearner {
 }
 
 impl Learner {
-    /// Takes a decision over.
+    /// Marks the slot as decided with this value, whatever votes it holds.
     fn take_decision(&mut self, h: &Header) -> Result<(), Reason> {
         let index = self.ring.index(h.pid, h.inst);
         let slot = &mut self.slots[index];
-        // [D-SLOT]
+        // An older instance never displaces a newer one. [D-SLOT]
         if h.inst < slot.inst {
             return Err(Reason::Stale);
         }
         if h.inst == slot.inst && slot.delivered {
-            // [D-CONFLICT]
+            // Another value after a decision is impossible if all rules hold. [D-CONFLICT]
             return Err(match slot.same_value(h) {
                 true => Reason::Duplicate,
                 false => Reason::Conflict,
@@ -390,7 +396,7 @@ impl HostLearner {
 }
 
 impl Learner {
-    /// [D-WINDOW]
+    /// Refuses an instance outside the window, if the partition has one. [D-WINDOW]
     #[inline]
     fn within_window(&self, h: &Header) -> Result<(), Reason> {
         match self.floors[h.pid as usize] {
@@ -400,7 +406,8 @@ impl Learner {
         }
     }
 
-    /// Newest first: nearly every vote is of the newest epoch.
+    /// Returns the configuration of an epoch. It searches the newest first, since nearly every vote
+    /// is of the newest epoch.
     #[inline]
     fn known_of(&self, epoch: Epoch) -> Option<&Known> {
         self.known.iter().rev().find(|known| known.epoch == epoch)
@@ -433,7 +440,7 @@ impl From<Result<bool, Reason>> for Learned {
 }
 
 impl Known {
-    /// The bit of an acceptor.
+    /// Returns the bit of an acceptor, or `None` if it isn't in this configuration.
     #[inline]
     fn voter(&self, node: NodeId) -> Option<u32> {
         let index = self.acceptors.iter().position(|a| *a == node)?;

@@ -1,24 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agreement protocol, sans-I/O.
-//!
-//! Every role is a deterministic state machine: packets and the time go in, packets and a
-//! [`Verdict`] come out through an [`Outbox`]. There is no clock, no thread, no randomness and no
-//! map with random order here, so the simulator, the scripts in `testdata/` and the shipped node
-//! run the very same code.
-//!
-//! The rules of leader, acceptor and learner are one file each, of the name that the XDP program has;
-//! what an acceptor needs besides (its image on disk, its starts) is in a folder of that name. Candidate
-//! and recover have folders, too: they run in processes only.
-//!
-//! ```text
-//! client        leader         acceptors (2f+1)      learner / replica
-//!   | REQUEST     |                 |                       |
-//!   |------------>| PHASE2A         |                       |
-//!   |             |---------------->| PHASE2B               |
-//!   |             |                 |---------------------->| f+1 equal votes: decided
-//!   | REPLY       |                 |                       | executed in instance order
-//!   |<------------------------------------------------------|
-//! ```
+//! Leader, acceptor and learner have one file each, named like their XDP program. An acceptor's
+//! other parts (its image on disk, its starts) are in the folder `acceptor`. Candidate and recover
+//! have folders, too; they run in processes only.
 
 pub mod acceptor;
 mod answer;
@@ -61,13 +44,14 @@ pub use round::{Epoch, Round};
 pub use splitmix::{SplitMix, mix};
 pub use wire::{Flags, Header, MsgType, Packet, Reason};
 
-/// Number of a node within a cluster; 0 is "none" (a client has no node id).
+/// The number of a node within a cluster; 0 is "none" (a client has no node id).
 pub type NodeId = u16;
-/// Which application's Paxos deployment a packet belongs to.
+/// The number of an application's Paxos deployment, to which a packet belongs.
 pub type GroupId = u16;
-/// Partition of a group, from 0.
+/// The number of a partition in its group, from 0.
 pub type PartitionId = u16;
-/// Instance number, per group and partition, from 0, never reused.
+/// The number of an instance in its group and partition, from 0. It is never reused.
 pub type Instance = u64;
-/// Nanoseconds of a monotonic clock with an arbitrary start. Always an argument, never read here.
+/// Nanoseconds of a monotonic clock with an arbitrary start. The time is always an argument; this
+/// crate reads no clock.
 pub type Time = u64;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a role's step returns: packets through an [`Outbox`], and a [`Verdict`].
+//! The results of a role's step: packets through an [`Outbox`], and a [`Verdict`].
 
 use crate::{Header, NodeId, Reason};
 
-/// Where a packet goes. The data plane knows the addresses.
+/// The receiver of a packet. The data plane knows the addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum To {
     /// Back to the address that the packet in hand came from.
@@ -27,22 +27,22 @@ pub trait Outbox {
     fn send(&mut self, to: To, header: &Header, value: &[u8]);
 }
 
-/// What became of a packet.
+/// The result of a role's step for the packet that it took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
-    /// State may have changed, and answers may have been sent. A durable node must store the
-    /// packet before what this step sent leaves.
+    /// State may have changed, and answers may have been sent. A durable node must store the packet
+    /// before the answers of this step leave.
     Changed,
-    /// Answered or noted without changing anything that must survive.
+    /// The packet was answered or noted, and nothing changed that must survive.
     Answered,
-    /// Answered with REJECT; nothing changed.
+    /// The packet was answered with REJECT, and nothing changed.
     Rejected(Reason),
-    /// Dropped and counted; nothing changed, nothing sent.
+    /// The packet was dropped and counted; nothing changed and nothing was sent.
     Dropped(Reason),
 }
 
-/// An outbox that keeps owned copies; for tests, scripts and the simulator.
+/// An outbox that keeps owned copies, for tests, scripts and the simulator.
 #[derive(Default, Debug, Clone, PartialEq, Eq)]
 pub struct Sent(pub Vec<(To, Header, Vec<u8>)>);
 

@@ -2,23 +2,24 @@
 //! The proposer: gets commands into the log (docs/protocol/proposer.md).
 //!
 //! Commands are queued by [`Proposer::submit`] and leave with [`Proposer::flush`], several of them
-//! packed into one REQUEST where they fit. A command is outstanding until it is answered; until
-//! then it is sent again, always with its own (client, request), so that replicas recognise it
-//! however often it gets into the log. What is sent again is packed anew: the value that carried a
-//! command isn't its identity, and answered neighbours must not travel again. [P-AGAIN]
+//! packed into one REQUEST if they fit. A command is outstanding until it is answered, and until
+//! then it is sent again. It always keeps its own (client, request), so that replicas recognise it
+//! however often it gets into the log. A command that is sent again is packed anew, since its
+//! identity doesn't depend on the value that carried it, and answered neighbours must not travel
+//! again. [P-AGAIN]
 //!
-//! In an ordered session what follows something that was lost takes no effect. It is held until what is missing is
-//! answered, and isn't timed meanwhile: of all that is outstanding only that is lost. [P-EARLY]
+//! In an ordered session a command takes no effect if an earlier one was lost. The later one is
+//! held until the earlier one is answered, and has no deadline meanwhile, since only the earlier
+//! one is lost. [P-EARLY]
 //!
-//! At most `max_open_values` values of a partition are in flight, and only two of them may be
-//! less than half full. Beyond that commands wait in the queue and leave together when a value is done: an idle
-//! proposer sends at once, a loaded one packs by itself. Otherwise answers that come in small
-//! portions would be followed by small values for ever, above all where they are spread over
-//! partitions.
+//! At most `max_open_values` values of a partition are in flight, and only two of them may be less
+//! than half full. Further commands wait in the queue and leave together when a value is done: an
+//! idle proposer sends at once, a loaded one packs. Without this limit, answers that come in small
+//! portions would be followed by small values for ever, above all with many partitions.
 //!
-//! What leaves at once leaves in values of one size, as far as commands allow it: a kernel takes datagrams of one
-//! size to one address, and hands them over there, as if they were one. That is so at each role on the way, whatever
-//! partitions they are of.
+//! Values that leave together have one size, as far as the commands allow it. A kernel passes on
+//! datagrams of one size to one address as if they were one, at each role on the way and whatever
+//! their partitions.
 
 mod flight;
 
@@ -36,20 +37,21 @@ use crate::{
     Deployment, Flags, Header, MsgType, Outbox, Packet, PartitionId, Reason, Time, To, Verdict,
 };
 
-/// One byte of status precedes an application's answer. This one says that an earlier request of the
-/// ordered session is missing. It is no answer: the command took no effect, and is sent again once
-/// the earlier one is through.
+/// The status byte that says that an earlier request of the ordered session is missing. One byte of
+/// status precedes an application's answer, but this one is no answer: the command took no effect,
+/// and is sent again once the earlier one is through.
 pub const STATUS_OUT_OF_ORDER: u8 = 3;
 
-/// And this one that a command over several partitions takes no effect at the places of one vector. Round (u32)
-/// and instance (u64) of that vector in the lowest partition follow. It is no answer either: the command is sent
-/// again at once, for another vector.
+/// The status byte that says that a command over several partitions takes no effect at the places
+/// of one vector. The round (u32) and instance (u64) of that vector in the lowest partition follow.
+/// It is no answer either: the command is sent again at once, for another vector.
 pub const STATUS_DEAD: u8 = 8;
 
-/// Where a vector lies in its lowest partition; a later one is larger.
+/// The place of a vector in its lowest partition, as (round, instance); a later vector's place is
+/// larger.
 type VectorPlace = (u32, u64);
 
-/// The place that follows such a status.
+/// Reads the place that follows [`STATUS_DEAD`].
 fn dead_place(place: &[u8]) -> Option<VectorPlace> {
     let place: &[u8; 12] = place.try_into().ok()?;
     let (round, inst) = place.split_first_chunk()?;
@@ -59,41 +61,43 @@ fn dead_place(place: &[u8]) -> Option<VectorPlace> {
     ))
 }
 
-/// Values of a partition in flight at most that are less than half full.
+/// The most values of a partition in flight that are less than half full.
 const MAX_SMALL: usize = 2;
 
-/// So many of an ordered session's commands that came too early leave with each answer in it.
+/// How many of an ordered session's held commands leave after each answer in that session.
 const FOLLOWERS: usize = 2;
 
-/// A full window opens again soon: the proposer waits this fraction of `retry_after` for it.
+/// A full window opens again soon, so the proposer waits this fraction of `retry_after` for it.
 const WINDOW_WAIT_DIVISOR: Time = 8;
 
-/// How a proposer behaves.
+/// The settings of a proposer.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposerSettings {
-    /// The deployment in which it proposes; a client's `node` is 0.
+    /// The deployment in which the proposer proposes; a client's `node` is 0.
     pub deployment: Deployment,
-    /// How long it waits for an answer as long as none has shown how long that takes.
+    /// How long the proposer waits for an answer before any answer has shown how long that takes.
     pub retry_after: Time,
     /// How long a command is sent in vain before [`Proposer::needs_leader`] is set.
     pub ask_after: Time,
-    /// Random, never 0, of this proposer alone: names its packed values and seeds its jitter.
+    /// A random number of this proposer alone, never 0, which names its packed values and seeds its
+    /// jitter.
     pub nonce: u64,
-    /// Values of one partition in flight at most.
+    /// The most values of one partition in flight.
     pub max_open_values: usize,
 }
 
-/// Why a command can't be submitted.
+/// The reason why a command can't be submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// It doesn't fit a value.
+    /// The command doesn't fit a value.
     TooLarge {
-        /// Bytes that fit.
+        /// The number of bytes that fit.
         max: usize,
     },
     /// The same (client, request) is still outstanding in that partition.
     Outstanding,
-    /// No such partition, partitions that aren't strictly ascending or are too many, or client 0.
+    /// The partition doesn't exist, the partitions aren't strictly ascending or are too many, or
+    /// the client is 0.
     Invalid,
 }
 
@@ -109,44 +113,48 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Identity of an outstanding command. Session ids are given out per partition.
+/// The identity of an outstanding command. The partition belongs to it, since each partition gives
+/// out its own session ids.
 type Key = (PartitionId, u64, u64);
 
-/// A slot of the command slab; free ones keep their buffer.
+/// A slot of the command slab. Free slots keep their buffers.
 #[derive(Default, Debug)]
 struct Command {
     pid: PartitionId,
     client: u64,
     request: u64,
     multi: bool,
-    /// Counts all commands, in the order in which they were submitted.
+    /// A count of all commands, in the order in which they were submitted.
     age: u64,
-    /// The last of its vectors that is known to be dead.
+    /// The last vector of this command that is known to be dead.
     dead: VectorPlace,
     was_sent: bool,
-    /// Whether it was sent before it left in the value in which it is.
+    /// True if the command was sent before it left in its current value.
     is_copy: bool,
-    /// Times it left again for being overtaken.
+    /// How many times the command was sent again because later values were answered first.
     overtaken: u32,
-    /// Number of the last value in which it left before it was first overtaken.
+    /// The number of the last value in which the command left before it was first overtaken.
     first: u64,
-    /// When it was first sent to this leader, or when that one was named again since; none before that.
+    /// The time at which the command was first sent to this leader, or at which this leader was
+    /// named again; none before that.
     since: Option<Time>,
     place: Place,
     bytes: Vec<u8>,
 }
 
-/// Where a command is.
+/// The place of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Place {
     #[default]
     Free,
     Queued,
-    /// Answered while queued for a retry: the queue drops it when it gets there.
+    /// The command was answered while it was queued for a retry; the queue drops it when its turn
+    /// comes.
     Answered,
-    /// In flight in the value in this slot.
+    /// The command is in flight, in the value in this slot.
     Sent(u32),
-    /// It takes no effect before one of its session that is in flight does, and waits for that. [P-EARLY]
+    /// The command waits, because it takes no effect before an earlier one of its session that is
+    /// still outstanding. [P-EARLY]
     Held,
 }
 
@@ -154,38 +162,42 @@ enum Place {
 #[derive(Default, Debug)]
 struct Value {
     pid: PartitionId,
-    /// Number of the value; 0 = the slot is free. Also tells a slot's uses apart.
+    /// The number of the value; 0 = the slot is free. It also tells apart the uses of a slot.
     number: u64,
     packed: bool,
-    /// Commands in it that aren't answered.
+    /// The number of its commands that aren't answered.
     open: usize,
     commands: Vec<u32>,
     sent_at: Time,
-    /// How often one of its commands has left again for being overtaken.
+    /// How often the command in it that was overtaken most was sent again for that.
     overtaken: u32,
-    /// Values with lower numbers than this are lost once it is answered. It is its own number, or that of an earlier
-    /// value whose answer may be taken for this one's, since one of its commands was overtaken there.
+    /// When this value is answered, values with lower numbers than this one are lost. It is the
+    /// value's own number, or that of an earlier value whose answer may be mistaken for this one's,
+    /// because a command in it was overtaken there.
     overtakes: u64,
-    /// One of its commands that was sent once is answered: it is certain how long that took.
+    /// True if a command in it that was sent only once is answered, so that its round trip is
+    /// certain.
     is_sampled: bool,
     deadline: Time,
-    /// It was refused for want of room, or its vector died: that is a sign of life, no failure.
+    /// True if the value was refused because a window was full, or if its vector died. That is a
+    /// sign of life and no failure.
     no_failure: bool,
-    /// One that was sent later is answered.
+    /// True if a value that was sent later is answered.
     is_overtaken: bool,
 }
 
 /// One partition's commands that wait to be sent, and its values in flight.
 #[derive(Default, Debug)]
 struct Queue {
-    /// Those that have left or waited before, by age: of a session they are older than all others here.
+    /// Commands that have left or were held before, by age. Within a session they are older than
+    /// all commands in `commands`.
     again: BTreeMap<u64, u32>,
     commands: VecDeque<u32>,
-    /// What those of them that aren't answered take in a packed value.
+    /// The bytes that the unanswered queued commands take in a packed value.
     bytes: usize,
     open_values: usize,
-    /// The numbers of those that are less than half full. Once a later one is answered they don't count:
-    /// what is lost must not hold up the others.
+    /// The numbers of the values in flight that are less than half full. They no longer count once
+    /// a later value is answered, since a lost value must not hold up the others.
     small: Vec<u64>,
     flight: Flight,
 }
@@ -211,35 +223,37 @@ impl Queue {
     }
 }
 
-/// See the module.
+/// A proposer, which sends commands to the leader until they are answered.
 #[derive(Debug)]
 pub struct Proposer {
     settings: ProposerSettings,
     packing: bool,
     backoff: Backoff,
     needs_leader: bool,
-    /// Who was taken for the leader has said since that it isn't.
+    /// The node that was taken for the leader has said that it isn't the leader.
     is_refused: bool,
     commands: Vec<Command>,
     free_commands: Vec<u32>,
     index: HashMap<Key, u32, BuildHasherDefault<KeyHasher>>,
     values: Vec<Value>,
     free_values: Vec<u32>,
-    /// Packed values in flight by number, for a REJECT, which names the value.
+    /// The packed values in flight by number, for a REJECT, which names the value.
     packs: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
     last_number: u64,
     last_age: u64,
     queues: Vec<Queue>,
-    /// Commands that wait for one before them in their ordered session. An older one of the session is in flight or queued.
+    /// Commands that wait for an earlier one of their ordered session, which is in flight or
+    /// queued.
     held: BTreeSet<Key>,
-    /// (deadline, slot, number); entries that match no open value's deadline are void.
+    /// The deadlines as (deadline, slot, number). Entries that match no open value's deadline are
+    /// void.
     deadlines: BinaryHeap<Reverse<(Time, u32, u64)>>,
     scratch: Vec<u8>,
     due: Vec<(u64, u32)>,
 }
 
 impl Proposer {
-    /// A proposer with nothing outstanding.
+    /// Returns a proposer with nothing outstanding.
     pub fn new(settings: ProposerSettings) -> Proposer {
         let partitions = usize::from(settings.deployment.partitions);
         Proposer {
@@ -267,15 +281,14 @@ impl Proposer {
         }
     }
 
-    /// From now on every value holds one command: for programs to which commands are delivered by
-    /// instance.
+    /// Puts only one command into each value, for programs that get commands by instance.
     pub fn without_packing(mut self) -> Proposer {
         self.packing = false;
         self
     }
 
-    /// Queues a command; nothing is sent before [`flush`](Self::flush). `client` is the session
-    /// (or the nonce of an OPEN), never 0.
+    /// Queues a command; nothing is sent before [`flush`](Self::flush). `client` is the session (or
+    /// the nonce of an OPEN), and never 0.
     pub fn submit(
         &mut self,
         pid: PartitionId,
@@ -327,7 +340,7 @@ impl Proposer {
         Ok(())
     }
 
-    /// Takes a slot for a command and queues it.
+    /// Takes a slot for a command, queues it, and returns the slot.
     fn enqueue(&mut self, key: Key) -> Result<usize, Refused> {
         let (pid, client, _) = key;
         if client == 0 || usize::from(pid) >= self.queues.len() {
@@ -362,7 +375,8 @@ impl Proposer {
         }
     }
 
-    /// Bytes of each value, if all that is queued left in as few as it needs, and in equal ones.
+    /// Returns the size of each value in bytes, if all queued commands leave in as few values as
+    /// possible and in equal ones.
     fn share(&self, pid: usize) -> usize {
         let max = usize::from(self.settings.deployment.max_value);
         let bytes = self.queues[pid].bytes;
@@ -378,13 +392,13 @@ impl Proposer {
             && (!stays_small || queue.small.len() < MAX_SMALL)
     }
 
-    /// Whether a value of so many bytes is less than half full, and could take more.
+    /// Returns true if a value of this size is less than half full and could take more commands.
     fn is_small(&self, bytes: usize) -> bool {
         self.packing && 2 * bytes < usize::from(self.settings.deployment.max_value)
     }
 
-    /// Sends one value of queued commands, of `share` bytes at least where there are so many; false when none is
-    /// queued.
+    /// Sends one value of queued commands, of at least `share` bytes if that many are queued.
+    /// Returns false if no command is queued.
     fn send_value(&mut self, pid: usize, share: usize, now: Time, out: &mut impl Outbox) -> bool {
         let slot = self.free_values.pop().unwrap_or_else(|| {
             self.values.push(Value::default());
@@ -424,7 +438,8 @@ impl Proposer {
             value.overtaken = value.overtaken.max(command.overtaken);
             match command.overtaken {
                 0 => command.first = value.number,
-                // The answer may be to that one. Whoever took it for this one's would take all between them for lost.
+                // The answer may be to that earlier value. If it were taken for this one's, all
+                // values between them would count as lost.
                 _ => value.overtakes = value.overtakes.min(command.first),
             }
             bytes += PACKED_ITEM_HEADER_LEN + command.bytes.len();
@@ -477,8 +492,9 @@ impl Proposer {
         true
     }
 
-    /// Moves commands that go together from the queue's front into a value: one multi-partition
-    /// command, or others up to `share`, as far as they fit. Frees those that were answered while they waited.
+    /// Moves commands that go together from the front of the queue into a value: one
+    /// multi-partition command, or others up to `share`, as far as they fit. Frees commands that
+    /// were answered while they waited.
     fn gather(&mut self, pid: usize, slot: u32, share: usize) {
         let max = usize::from(self.settings.deployment.max_value);
         let queue = &mut self.queues[pid];
@@ -515,7 +531,7 @@ impl Proposer {
         }
     }
 
-    /// The command is answered: forgets it. True the first time.
+    /// Forgets a command that is answered. Returns true the first time.
     pub fn answered(&mut self, now: Time, pid: PartitionId, client: u64, request: u64) -> bool {
         if let Some(command) = self.index.get(&(pid, client, request)) {
             let command = &self.commands[*command as usize];
@@ -526,8 +542,9 @@ impl Proposer {
         self.reply(pid, client, request)
     }
 
-    /// A command of an ordered session, named by partition, client and request, took no effect, since one before it
-    /// hasn't. It waits until that one is answered. Returns whether it does from now on: a late answer may be to an
+    /// Holds a command (partition, client, request) that took no effect because an earlier one of
+    /// its ordered session didn't, until the earlier one is answered. Returns false if the command
+    /// isn't in flight or the earlier one isn't outstanding, since a late answer may be to an
     /// earlier copy. [P-EARLY]
     pub fn came_too_early(&mut self, now: Time, key: (PartitionId, u64, u64)) -> bool {
         let (pid, client, request) = key;
@@ -545,14 +562,14 @@ impl Proposer {
         self.learn_from_answer(now, slot, command.is_copy);
         self.held.insert(key);
         let command = &mut self.commands[index as usize];
-        // The leader lives, and has passed it on.
+        // The leader lives, and has passed the command on.
         (command.place, command.since, command.overtaken) = (Place::Held, None, 0);
         self.leave_value(slot);
         true
     }
 
-    /// Something of a session is answered. Of what came too early in it, the oldest may leave: two for each answer, so
-    /// that little is sent in vain where something is lost again. [P-EARLY]
+    /// Queues the oldest held commands of a session, since something in it was answered. Only two
+    /// leave for each answer, so that little is sent in vain if something is lost again. [P-EARLY]
     fn release_followers(&mut self, key: Key) {
         for _ in 0..FOLLOWERS {
             let Some(next) = oldest_held(&self.held, key) else {
@@ -568,12 +585,12 @@ impl Proposer {
         }
     }
 
-    /// What the answer to a command in this value tells of the time that answers take, and of values that left
-    /// before this one. [P-OVERTAKEN]
+    /// Learns from the answer to a command in this value how long answers take, and which earlier
+    /// values were lost. [P-OVERTAKEN]
     fn learn_from_answer(&mut self, now: Time, slot: u32, is_copy: bool) {
         let first = self.settings.retry_after;
         let value = &mut self.values[slot as usize];
-        // The others in it are answered at the same time.
+        // The other commands in this value are answered at the same time.
         let is_first = value.open == value.commands.len();
         if !is_first && (is_copy || value.is_sampled) {
             return;
@@ -594,14 +611,15 @@ impl Proposer {
             value.is_overtaken = true;
             let flight = &self.queues[pid].flight;
             let again_at = flight.leaves_again_at(now, value.sent_at, value.overtaken, first);
-            // Also later than it would be otherwise: others are answered, so time alone says little.
+            // The new deadline may also be later than the old one: other values are answered, so
+            // time alone says little.
             if !value.no_failure || again_at < value.deadline {
                 self.arm(slot, again_at);
             }
         }
     }
 
-    /// The command's caller no longer waits for it: forgets it. True the first time.
+    /// Forgets a command for whose answer its caller no longer waits. Returns true the first time.
     pub fn reply(&mut self, pid: PartitionId, client: u64, request: u64) -> bool {
         let Some(slot) = self.index.remove(&(pid, client, request)) else {
             return false;
@@ -632,7 +650,8 @@ impl Proposer {
         true
     }
 
-    /// One of its commands is done, or waits for another one.
+    /// Notes that one of a value's commands is answered or held, and closes the value after its
+    /// last one.
     fn leave_value(&mut self, slot: u32) {
         let value = &mut self.values[slot as usize];
         let queue = &mut self.queues[usize::from(value.pid)];
@@ -658,9 +677,9 @@ impl Proposer {
         self.drop_void_deadlines();
     }
 
-    /// Takes REPLY and REJECT. Calls `completed` with (client, request, status byte and answer) for
-    /// each command that a REPLY ends. A malformed packet changes nothing. Commands for which replies
-    /// made room leave with the next [`flush`](Self::flush).
+    /// Takes REPLY and REJECT, and calls `completed` with (client, request, status byte and answer)
+    /// for each command that a REPLY ends. A malformed packet changes nothing. Commands for which
+    /// replies made room leave with the next [`flush`](Self::flush).
     pub fn step(
         &mut self,
         now: Time,
@@ -719,7 +738,7 @@ impl Proposer {
         }
     }
 
-    /// Takes one answer; returns whether it changed anything.
+    /// Takes one answer, and returns true if it changed anything.
     fn answer(
         &mut self,
         now: Time,
@@ -741,9 +760,9 @@ impl Proposer {
         ends
     }
 
-    /// Sends a command, named by partition, client and request, again if its vector is dead: at the next
-    /// [`tick`](Self::tick), once for each vector. `place` follows the status in the answer. Returns
-    /// whether it is sent again. [V-DEAD]
+    /// Sends a command (partition, client, request) again at the next [`tick`](Self::tick) if its
+    /// vector is dead, once for each vector. `place` follows the status in the answer. Returns true
+    /// if the command is sent again. [V-DEAD]
     pub fn vector_died(&mut self, now: Time, key: (PartitionId, u64, u64), place: &[u8]) -> bool {
         let (Some(place), Some(&index)) = (dead_place(place), self.index.get(&key)) else {
             return false;
@@ -787,7 +806,8 @@ impl Proposer {
         }
     }
 
-    /// The open value that a REJECT names: a packed one by its number, another by its command.
+    /// Returns the open value that a REJECT names: a packed one by its number, another by its
+    /// command.
     fn rejected_value(&self, header: &Header) -> Option<u32> {
         if header.client == self.settings.nonce {
             let of_partition = |slot: &&u32| self.values[**slot as usize].pid == header.pid;
@@ -804,7 +824,7 @@ impl Proposer {
         }
     }
 
-    /// Sends again what has waited too long, and what is queued.
+    /// Sends again the values that have waited too long, and sends what is queued.
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         let mut due = std::mem::take(&mut self.due);
         while let Some(&Reverse((deadline, slot, number))) = self.deadlines.peek() {
@@ -814,7 +834,7 @@ impl Proposer {
             self.deadlines.pop();
             if is_armed(&self.values, (deadline, slot, number)) {
                 due.push((number, slot));
-                // A second entry of the same value and time must not count again.
+                // A second entry with the same value and time must not count again.
                 self.values[slot as usize].deadline = Time::MAX;
             }
         }
@@ -825,7 +845,7 @@ impl Proposer {
         self.flush(now, out);
     }
 
-    /// Whether what is due leaves now; otherwise it waits on. [P-WAIT]
+    /// Returns true if a value that is due is sent again now; otherwise it waits on. [P-WAIT]
     fn leaves_again(&mut self, now: Time, slot: u32) -> bool {
         let value = &self.values[slot as usize];
         let flight = &mut self.queues[usize::from(value.pid)].flight;
@@ -843,9 +863,10 @@ impl Proposer {
         result.is_ok()
     }
 
-    /// The leader that is known was named again. If it has refused something, as one does that isn't programmed yet, everything
-    /// leaves again. If it was silent it may only be slow, and what is waited for may be in its queue: that waits on, and the
-    /// leader is asked for anew after as long again. [P-WAIT]
+    /// Notes that the known leader was named again. If it has refused something, as a leader does
+    /// before it is programmed, everything is sent again. If it was silent, it may only be slow and
+    /// have the commands in its queue: they wait on, and the leader is asked for again after
+    /// another `ask_after`. [P-WAIT]
     pub fn leader_confirmed(&mut self, now: Time, out: &mut impl Outbox) {
         if self.is_refused {
             return self.leader_changed(now, out);
@@ -856,7 +877,8 @@ impl Proposer {
         self.needs_leader = false;
     }
 
-    /// There is a new leader: sends everything outstanding to it at once and starts waiting from the beginning.
+    /// Sends everything outstanding to a new leader at once, and starts all waiting times from the
+    /// beginning.
     pub fn leader_changed(&mut self, now: Time, out: &mut impl Outbox) {
         let mut due = std::mem::take(&mut self.due);
         let open = self.values.iter().enumerate().filter(|(_, v)| v.number > 0);
@@ -874,8 +896,9 @@ impl Proposer {
         self.flush(now, out);
     }
 
-    /// Takes values out of flight and puts their unanswered commands back in front of the queue, in the order in which
-    /// they were submitted: what of an ordered session left before an older one of it would come too early. [P-AGAIN]
+    /// Takes values out of flight and puts their unanswered commands back in front of the queue, in
+    /// the order in which they were submitted: a command of an ordered session that left before an
+    /// older one would come too early. [P-AGAIN]
     fn requeue(&mut self, now: Time, due: &mut Vec<(u64, u32)>) {
         while let Some((_, slot)) = due.pop() {
             let commands = std::mem::take(&mut self.values[slot as usize].commands);
@@ -900,25 +923,25 @@ impl Proposer {
         }
     }
 
-    /// When [`tick`](Self::tick) is due.
+    /// Returns when [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Option<Time> {
         self.deadlines
             .peek()
             .map(|Reverse((deadline, ..))| *deadline)
     }
 
-    /// Whether the control plane should be asked who leads; until
-    /// [`leader_changed`](Self::leader_changed).
+    /// Returns true if the control plane should be asked who leads, until
+    /// [`leader_changed`](Self::leader_changed) or [`leader_confirmed`](Self::leader_confirmed).
     pub fn needs_leader(&self) -> bool {
         self.needs_leader
     }
 
-    /// Commands not yet answered, queued ones included.
+    /// Returns how many commands aren't answered yet, queued ones included.
     pub fn outstanding(&self) -> usize {
         self.index.len()
     }
 
-    /// Values in flight, of all partitions.
+    /// Returns how many values of all partitions are in flight.
     pub fn open_values(&self) -> usize {
         self.queues.iter().map(|q| q.open_values).sum()
     }
@@ -929,7 +952,7 @@ impl Proposer {
         value.deadline = deadline;
         self.deadlines.push(Reverse((deadline, slot, value.number)));
         self.drop_void_deadlines();
-        // Void entries behind one that counts must not pile up while values come and go.
+        // Void entries behind a valid one must not pile up while values come and go.
         if self.deadlines.len() > 2 * self.values.len() + 64 {
             let values = &self.values;
             self.deadlines
@@ -937,7 +960,7 @@ impl Proposer {
         }
     }
 
-    /// Keeps an entry that counts on top, so that [`next_deadline`](Self::next_deadline) is exact.
+    /// Keeps a valid entry on top, so that [`next_deadline`](Self::next_deadline) is exact.
     fn drop_void_deadlines(&mut self) {
         while let Some(&Reverse(entry)) = self.deadlines.peek() {
             if is_armed(&self.values, entry) {
@@ -948,19 +971,19 @@ impl Proposer {
     }
 }
 
-/// The oldest of this one's session that waits for another one.
+/// Returns the oldest held command of this command's session.
 fn oldest_held(held: &BTreeSet<Key>, (pid, client, _): Key) -> Option<Key> {
     let of_session = (pid, client, 0)..=(pid, client, u64::MAX);
     held.range(of_session).next().copied()
 }
 
-/// Whether a (deadline, slot, number) is an open value's.
+/// Returns true if (deadline, slot, number) is the deadline of an open value.
 fn is_armed(values: &[Value], (deadline, slot, number): (Time, u32, u64)) -> bool {
     let value = &values[slot as usize];
     value.number == number && value.deadline == deadline
 }
 
-/// A hasher without a random seed. Only commands of this proposer's own sessions are ever inserted
+/// A hasher without a random seed. Only commands of this proposer's own sessions are ever inserted,
 /// and the maps are never walked, so neither flooding nor order is a concern.
 #[derive(Default)]
 struct KeyHasher(u64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log: how far a log must be executed before a read may be answered from it
-//! (docs/protocol/reads.md). One value serves the reads of one partition.
+//! Reads without the log: finds how far a log must be executed before a read may be answered
+//! (docs/protocol/reads.md). One [`ReadBounds`] serves the reads of one partition.
 //!
 //! ```text
 //! read ──> waits ──> QUERY for the whole partition ──> f+1 answers of the epoch ──> a bound
@@ -8,9 +8,10 @@
 //!            └── a later floor, or another epoch: all answers are void
 //! ```
 //!
-//! **What an answer proves.** What was decided before the question left has f+1 votes, so one of any f+1 members
-//! shows an `end` behind it. That holds while no later epoch may decide without them, which their floors say; and
-//! only of the very memories that the epoch counts on.
+//! **What an answer proves.** Everything that was decided before the question left has f+1 votes,
+//! so one of any f+1 members shows an `end` behind it. That holds only while no later epoch may
+//! decide without these members, which their floors say, and only for the memories that the epoch
+//! counts on.
 
 use crate::wire::value::RangeReport;
 use crate::{
@@ -19,33 +20,34 @@ use crate::{
 };
 use std::cmp::Ordering;
 
-/// Marks the numbers of these questions, so that no answer to another range QUERY of the same host passes for
-/// one to these.
+/// Marks the numbers of these questions, so that the answer to another range QUERY of this host
+/// isn't taken for an answer to a read.
 const MARK: u64 = 1 << 63;
 
-/// How reads are asked for.
+/// The settings of reads.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadSettings {
     /// The deployment.
     pub deployment: Deployment,
     /// The partition.
     pub pid: PartitionId,
-    /// How long answers are waited for.
+    /// How long to wait for answers.
     pub retry_after: Time,
-    /// Random, of this process, never 0: tells its questions from others'.
+    /// A random number of this process, never 0, which tells its questions from others'.
     pub nonce: u64,
 }
 
-/// What answers a question.
+/// The result of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// Its number. It also serves the reads of all earlier ones that were not answered.
+    /// The number of the question. Its result also serves the reads of all earlier questions
+    /// without an answer.
     pub question: u64,
-    /// Everything below must be executed before the reads.
+    /// The instance below which everything must be executed before the reads.
     pub end: Instance,
 }
 
-/// See the module.
+/// The questions of one partition's reads.
 #[derive(Clone, Debug)]
 pub struct ReadBounds {
     settings: ReadSettings,
@@ -53,15 +55,15 @@ pub struct ReadBounds {
     active: Option<Configuration>,
     /// The number of the last question.
     last: u64,
-    /// Whether a read waits for the next one.
+    /// True if a read waits for the next question.
     wanted: bool,
-    /// The next one isn't asked before.
+    /// The next question isn't asked before this time.
     not_before: Time,
     open: Option<Question>,
     bound: Option<Bound>,
 }
 
-/// One that is under way.
+/// A question that is under way.
 #[derive(Clone, Debug)]
 struct Question {
     /// The members that have answered, a bit each.
@@ -70,13 +72,13 @@ struct Question {
     again_at: Time,
 }
 
-/// Whether a range report answers a question that was asked for reads, of whatever host.
+/// Returns true if a range report answers a question that was asked for reads, by any host.
 pub fn is_for_reads(header: &Header) -> bool {
     header.request & MARK != 0
 }
 
 impl ReadBounds {
-    /// Without an epoch: reads wait.
+    /// Returns questions without an epoch, so that reads wait.
     pub fn new(settings: ReadSettings) -> ReadBounds {
         ReadBounds {
             settings,
@@ -89,7 +91,8 @@ impl ReadBounds {
         }
     }
 
-    /// The active epoch, if the last one is. Answers of another one are void.
+    /// Sets the active epoch, or `None` if the last one isn't active. Answers of another epoch are
+    /// void.
     pub fn set_epoch(&mut self, active: Option<&Configuration>) {
         let epoch = |c: Option<&Configuration>| c.map(|c| c.epoch);
         if epoch(active) != epoch(self.active.as_ref()) {
@@ -98,14 +101,15 @@ impl ReadBounds {
         }
     }
 
-    /// A read comes. Returns the number of the question that it waits for, which has not been asked yet: what was
-    /// decided since an earlier one was asked may be missing in the answers to that. [B-ASK]
+    /// Announces a read, and returns the number of the question that it waits for. That question
+    /// has not been asked yet, since answers to an earlier one may lack what was decided meanwhile.
+    /// [B-ASK]
     pub fn want(&mut self) -> u64 {
         self.wanted = true;
         self.last + 1
     }
 
-    /// Asks, if reads wait and nothing is under way; and once more where answers are missing.
+    /// Asks, if reads wait and no question is under way, and asks again if answers are missing.
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         if self.active.is_none() || self.next_deadline().is_none_or(|due| due > now) {
             return;
@@ -139,7 +143,7 @@ impl ReadBounds {
         out.send(To::Acceptors, &header, &[]);
     }
 
-    /// When [`tick`](Self::tick) is due.
+    /// Returns when [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Option<Time> {
         self.active.as_ref()?;
         match &self.open {
@@ -148,8 +152,8 @@ impl ReadBounds {
         }
     }
 
-    /// Takes an acceptor's answer. Returns a later epoch than the active one, if it shows one: then all answers
-    /// are void. [B-COUNT]
+    /// Takes an acceptor's answer. Returns a later epoch than the active one, if the answer shows
+    /// one; then all answers are void. [B-COUNT]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>) -> Result<Option<Epoch>, Reason> {
         let h = &packet.header;
         let report = RangeReport::parse(packet.value)?;
@@ -187,7 +191,7 @@ impl ReadBounds {
         }
     }
 
-    /// What the last question has brought, once.
+    /// Returns the result of the last question, once.
     pub fn take_bound(&mut self) -> Option<Bound> {
         self.bound.take()
     }
@@ -235,7 +239,7 @@ mod tests {
         bounds
     }
 
-    /// The numbers of the questions that leave now.
+    /// Returns the numbers of the questions that leave now.
     fn asked(bounds: &mut ReadBounds, now: Time) -> Vec<u64> {
         let mut out = Sent::default();
         bounds.tick(now, &mut out);

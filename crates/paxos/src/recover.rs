@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recover: finds out what an instance holds, and puts a no-op there if it holds nothing
-//! (docs/protocol/recover.md). One value repairs the gaps of one partition.
+//! Recover: finds out the value of an instance, and puts a no-op there if it has none
+//! (docs/protocol/recover.md). One [`Recover`] repairs the gaps of one partition.
 //!
 //! ```text
 //!             +-------- preempted: wait, go on in a higher round --------+
@@ -10,22 +10,22 @@
 //!             +-------------- f+1 equal votes, at any time --------------+--> Decided
 //! ```
 //!
-//! Proposes only in an active epoch and with its members: only there f+1 members know all that any
-//! epoch before may have chosen. What f+1 members have voted can be learned in any epoch.
-//! [R-ACTIVE]
+//! Recover proposes only in an active epoch and with its members, because only there f+1 members
+//! know everything that any earlier epoch may have chosen. A value that f+1 members have voted for
+//! can be learned in any epoch. [R-ACTIVE]
 //!
 //! **A round is never used twice.** Rounds are per instance, so the attempts of one lane are
-//! counted per instance. A count must outlive the repair (which ends early when the learner was
-//! faster, and may be asked for again), so it is kept for as long as the lane: see `Attempts`. A
-//! process that starts draws a fresh lane, a new epoch begins anew. [R-ROUND]
+//! counted per instance. A repair may end early, when the learner was faster, and may be asked for
+//! again; therefore the count is kept as long as the lane (see `Attempts`). A process that starts
+//! draws a fresh lane, and a new epoch begins anew. [R-ROUND]
 //!
-//! **What an answer proves.** A PHASE2B says that its sender voted so, whenever it was sent and
-//! however often it arrives; nothing that happens later makes it untrue. It is therefore judged by
-//! the configuration of its round's epoch alone. A promise counts for the very round in which it
+//! **What an answer proves.** A PHASE2B says that its sender voted so. Nothing that happens later
+//! makes that untrue, so it counts whenever it was sent and however often it arrives, and is judged
+//! by the configuration of its round's epoch alone. A promise counts only for the round in which it
 //! was asked for. A "no vote" proves nothing after it was sent: it only ends the waiting for the
 //! question whose number it echoes, and decides nothing. "Trimmed" says that checkpoints cover the
-//! instance; it ends a repair when f+1 members say it, since a single one may be wrong. Ignoring it
-//! is like losing it: the repair goes on with the others.
+//! instance; it ends a repair when f+1 members say it, since a single one may be wrong. Ignoring an
+//! answer is like losing it: the repair goes on with the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,27 +42,28 @@ mod repair;
 use attempts::Attempts;
 use repair::{Candidate, Members, Phase, Repair, voters};
 
-/// Configurations kept to judge votes by; as many as a view shows.
+/// How many configurations are kept to judge votes by: as many as a view shows.
 const MAX_CONFIGURATIONS: usize = 32;
 
-/// How a recoverer behaves.
+/// The settings of a recoverer.
 #[derive(Clone, Copy, Debug, Hash)]
 pub struct RecoverSettings {
-    /// The deployment that it serves.
+    /// The deployment that the recoverer serves.
     pub deployment: Deployment,
     /// The partition.
     pub pid: PartitionId,
-    /// How long answers are waited for at first.
+    /// How long the recoverer waits for answers at first.
     pub retry_after: Time,
-    /// How long it only asks: what is on its way may still come.
+    /// How long the recoverer only asks before it proposes, since the missing value may still come.
     pub propose_after: Time,
-    /// Instances repaired at the same time, at most.
+    /// The most instances that are repaired at the same time.
     pub max_open: usize,
-    /// Random, never 0: tells this recoverer's questions from others' and seeds its jitter.
+    /// A random number, never 0, which tells this recoverer's questions from others' and seeds its
+    /// jitter.
     pub nonce: u64,
 }
 
-/// What to put where nothing was chosen.
+/// The value to propose if nothing was chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Filler<'a> {
     /// A plain no-op.
@@ -78,45 +79,45 @@ pub enum Filler<'a> {
     },
 }
 
-/// How a repair ended.
+/// The end of a repair.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Outcome {
-    /// This was chosen.
+    /// This value was chosen.
     Decided {
         /// A DELIVER header with the value's flags, client and request and the round of its votes.
         header: Header,
         /// The value.
         value: Vec<u8>,
     },
-    /// f+1 acceptors have forgotten the instance: it is covered by checkpoints.
+    /// f+1 acceptors have forgotten the instance, so checkpoints cover it.
     Trimmed {
         /// The instance.
         inst: Instance,
-        /// Everything below is forgotten by f+1.
+        /// The instance below which f+1 acceptors have forgotten everything.
         trim: Instance,
     },
 }
-/// See the module.
+/// A recoverer of one partition.
 #[derive(Clone, Debug, Hash)]
 pub struct Recover {
     settings: RecoverSettings,
     backoff: Backoff,
-    /// The active epoch's configuration; `None` while there is none: then nothing is sent.
+    /// The active epoch's configuration, or `None` while there is none; then nothing is sent.
     active: Option<Configuration>,
     attempts: Attempts,
     configurations: BTreeMap<Epoch, Configuration>,
     open: BTreeMap<Instance, Repair>,
-    /// Nothing below is repaired: it is trimmed, or executed here.
+    /// Nothing below this instance is repaired: it is trimmed, or executed here.
     forgotten: Instance,
     outcomes: VecDeque<Outcome>,
     last_question: u64,
     later_epoch: Option<Epoch>,
-    /// No repair is due earlier.
+    /// No repair is due before this time.
     due: Time,
 }
 
 impl Recover {
-    /// A recoverer without an epoch: it takes requests and waits.
+    /// Returns a recoverer without an epoch, which takes requests and waits.
     pub fn new(settings: RecoverSettings) -> Recover {
         Recover {
             settings,
@@ -133,7 +134,7 @@ impl Recover {
         }
     }
 
-    /// How long repairs that begin from now on only ask.
+    /// Sets how long repairs that begin from now on only ask before they propose.
     pub fn set_propose_after(&mut self, time: Time) {
         self.settings.propose_after = time;
     }
@@ -152,9 +153,9 @@ impl Recover {
         }
     }
 
-    /// The last epoch and this process's lane in it; `None` while no epoch is known. Lanes are given
-    /// in an active epoch only. Without a lane it only asks, which is safe in any epoch. An older
-    /// epoch than one seen before is ignored. In a new epoch everything begins anew.
+    /// Sets the last epoch and this process's lane in it, or `None` while no epoch is known; lanes
+    /// are given in an active epoch only, and without one the recoverer only asks, which is safe in
+    /// any epoch. A new epoch restarts all repairs, and an older one is ignored.
     pub fn set_epoch(&mut self, now: Time, active: Option<(&Configuration, Option<u8>)>) {
         let Some((configuration, lane)) = active else {
             self.active = None;
@@ -187,9 +188,9 @@ impl Recover {
         self.due = now;
     }
 
-    /// Begins to repair `inst`. What it will hold comes out of [`poll`](Self::poll). Refused
-    /// (`Full`) while `max_open` instances are open, (`Trimmed`) below what was forgotten, and when
-    /// the filler can't be a value.
+    /// Begins to repair `inst`, whose value [`poll`](Self::poll) returns later. Refused with `Full`
+    /// while `max_open` instances are open, with `Trimmed` below what was forgotten, and with
+    /// another reason if the filler can't be a value.
     pub fn recover(&mut self, now: Time, inst: Instance, filler: Filler<'_>) -> Result<(), Reason> {
         let filler = Candidate::filling(filler, self.settings.deployment.max_value)?;
         if inst < self.forgotten {
@@ -209,12 +210,12 @@ impl Recover {
         Ok(())
     }
 
-    /// The learner has the decision already: drops the repair; says whether there was one.
+    /// Drops the repair of an instance that the learner has decided. Returns true if there was one.
     pub fn decided_elsewhere(&mut self, inst: Instance) -> bool {
         self.open.remove(&inst).is_some()
     }
 
-    /// Everything below `inst` was executed here and will never be asked for again.
+    /// Forgets everything below `inst`, which was executed here and will never be asked for again.
     pub fn forget_below(&mut self, inst: Instance) {
         if inst > self.forgotten {
             self.forgotten = inst;
@@ -223,39 +224,41 @@ impl Recover {
         }
     }
 
-    /// The next result.
+    /// Returns the next result.
     pub fn poll(&mut self) -> Option<Outcome> {
         self.outcomes.pop_front()
     }
 
-    /// Instances under repair.
+    /// Returns how many instances are under repair.
     pub fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// An instance can't be repaired in this epoch: its rounds are used up. Only a new epoch helps.
+    /// Returns true if some instance can't be repaired in this epoch, since its rounds are used up.
+    /// Only a new epoch helps.
     pub fn needs_epoch(&self) -> bool {
         self.open.values().any(|repair| repair.exhausted)
     }
 
-    /// An epoch later than the active one that an acceptor mentioned: ask the control plane.
+    /// Returns an epoch later than the active one that an acceptor mentioned. The caller should ask
+    /// the control plane.
     pub fn later_epoch(&self) -> Option<Epoch> {
         self.later_epoch
     }
 
-    /// A trim point that fewer than f+1 members claim, above the lowest instance whose repair is stuck.
-    /// The other members may be down, or they lack the reports of replicas that are down. Repair goes
-    /// on; a checkpoint that reaches this trim point would confirm it.
+    /// Returns a trim point that fewer than f+1 members claim, above the lowest instance whose
+    /// repair is stuck. The other members may be down, or lack the reports of replicas that are
+    /// down. The repair goes on, and a checkpoint that reaches this trim point would confirm it.
     pub fn doubtful_trim(&self) -> Option<Instance> {
         self.open.values().find_map(Repair::doubtful_trim)
     }
 
-    /// When [`tick`](Self::tick) is due. May be early, never late.
+    /// Returns when [`tick`](Self::tick) is due. The time may be early, but never late.
     pub fn next_deadline(&self) -> Option<Time> {
         (self.active.is_some() && !self.open.is_empty()).then_some(self.due)
     }
 
-    /// Sends what is due: questions, proposals, and both again where answers are missing.
+    /// Sends the questions and proposals that are due, and repeats those that lack answers.
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         if self.active.is_none() || now < self.due {
             return;
@@ -274,8 +277,8 @@ impl Recover {
         self.due = deadlines.min().unwrap_or(Time::MAX);
     }
 
-    /// Takes PHASE1B, PHASE2B and REJECT; everything else, and what answers no open question, is
-    /// dropped.
+    /// Takes PHASE1B, PHASE2B and REJECT, and returns what became of the packet. All other packets,
+    /// and answers to no open question, are dropped.
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         let (inst, member) = match self.check(packet) {
             Ok(found) => found,
@@ -306,7 +309,7 @@ impl Recover {
             .is_some_and(|repair| repair.resend_at <= now)
     }
 
-    /// Moves an instance to its next phase if it can go there; true if it did.
+    /// Moves an instance to its next phase if it can go there. Returns true if it did.
     fn advance(&mut self, now: Time, inst: Instance) -> bool {
         let (Some(active), Some(repair)) = (&self.active, self.open.get_mut(&inst)) else {
             return false;
@@ -320,7 +323,8 @@ impl Recover {
             } => {
                 let hopeless = no_vote.count_ones() >= quorum && repair.preemptions == 0;
                 let waited = answered.count_ones() >= quorum && *patience <= now;
-                // A later epoch's promise can't be outdone: its epoch is to be awaited. [R-RETREAT]
+                // A later epoch's promise can't be outdone, so the repair waits for that epoch.
+                // [R-RETREAT]
                 let epoch_over = repair.preempted_by.epoch() > self.attempts.epoch;
                 let only_asks = now < repair.propose_from || self.attempts.lane.is_none();
                 if !(hopeless || waited) || only_asks || epoch_over {
@@ -344,7 +348,8 @@ impl Recover {
                 if promised.count_ones() < quorum {
                     return false;
                 }
-                // What may have been chosen; if nothing was, the no-op. [R-VALUE]
+                // The value of the highest vote may have been chosen. If nobody voted, the filler
+                // is proposed. [R-VALUE]
                 let chosen = best.take().map(|vote| vote.candidate);
                 Phase::Accept {
                     round: *round,
@@ -358,8 +363,8 @@ impl Recover {
         true
     }
 
-    /// Sends what the phase of an instance needs to whoever hasn't answered, and sets when it is
-    /// sent again.
+    /// Sends what the phase of an instance needs to the members that haven't answered, and sets
+    /// when it is sent again.
     fn send(&mut self, now: Time, inst: Instance, out: &mut impl Outbox) {
         let Some(mut repair) = self.open.remove(&inst) else {
             return;
@@ -368,7 +373,8 @@ impl Recover {
             Phase::Query {
                 answered, no_vote, ..
             } => {
-                // All have answered and yet it can't go on: the next answers may tell more.
+                // All members have answered and the repair still can't go on, but the next answers
+                // may tell more.
                 if answered.count_ones() as usize == repair.votes.len() {
                     (*answered, *no_vote) = (0, 0);
                     repair.question = 0;
@@ -389,7 +395,7 @@ impl Recover {
                 self.send_to_all_but(*promised, &header, &[], out);
             }
             Phase::Accept { round, candidate } => {
-                // [R-CONFIRM]
+                // The votes go to the learners, so a QUERY asks for them. [R-CONFIRM]
                 let voted = voters(&repair.votes, *round);
                 let header = self.value_header(MsgType::Phase2a, inst, *round, candidate);
                 self.send_to_all_but(voted, &header, &candidate.bytes, out);
@@ -419,8 +425,8 @@ impl Recover {
         self.send_to_all_but(but, &header, &[], out);
     }
 
-    /// To the members of the active configuration, one by one: the data plane's list of acceptors
-    /// may hold others.
+    /// Sends to the members of the active configuration, one by one, since the data plane's list of
+    /// acceptors may hold others.
     fn send_to_all_but(&self, but: Members, header: &Header, value: &[u8], out: &mut impl Outbox) {
         let members = self.active.iter().flat_map(|c| &c.acceptors);
         for (index, member) in members.enumerate() {

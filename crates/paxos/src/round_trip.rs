@@ -3,21 +3,22 @@
 
 use crate::Time;
 
-/// No answer is given up earlier: it needs a while to wake a thread, or to let it have its turn.
+/// No answer is given up earlier than this, since a thread needs a while to wake and to get its
+/// turn.
 const SHORTEST_TIMEOUT: Time = 1_000_000;
 
-/// What answers have taken. Only those count of which it is certain when they were asked for: the answer to something
-/// that was sent twice may belong to either (Karn's rule).
+/// The times that answers have taken. Only an answer to something that was sent once counts, since
+/// the answer to something that was sent twice may belong to either copy (Karn's rule).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct RoundTrip {
-    /// None before the first sample.
+    /// The smoothed time; none before the first sample.
     smoothed: Option<Time>,
     variation: Time,
     shortest: Time,
 }
 
 impl RoundTrip {
-    /// An answer has taken so long.
+    /// Notes that an answer has taken this long.
     #[inline]
     pub(crate) fn sample(&mut self, time: Time) {
         let Some(smoothed) = self.smoothed else {
@@ -28,40 +29,41 @@ impl RoundTrip {
             };
             return;
         };
-        // In this order: the variation is of what was expected.
+        // The order matters: the variation is measured against the old smoothed time.
         self.variation = mean(self.variation, smoothed.abs_diff(time), 4);
         self.smoothed = Some(mean(smoothed, time, 8));
         self.shortest = self.shortest.min(time);
     }
 
-    /// How long an answer is waited for, with nothing else to go by; `unknown` before the first sample.
+    /// Returns how long to wait for an answer with nothing else to go by, or `unknown` before the
+    /// first sample.
     pub(crate) fn timeout(&self, unknown: Time) -> Time {
         let Some(smoothed) = self.smoothed else {
             return unknown;
         };
         let timeout = smoothed.saturating_add(self.variation.saturating_mul(4));
-        // Nobody who asks for less patience is given more.
+        // A caller that asks for less patience is given no more.
         timeout.max(SHORTEST_TIMEOUT.min(unknown))
     }
 
-    /// What an answer takes as a rule.
+    /// Returns how long an answer usually takes, or `None` before the first sample.
     pub(crate) fn usual(&self) -> Option<Time> {
         self.smoothed
     }
 
-    /// By how much one packet may overtake another that was sent before it.
+    /// Returns by how much time one packet may overtake another that was sent before it.
     pub(crate) fn reordering(&self) -> Time {
         self.smoothed.unwrap_or(0) / 4
     }
 
-    /// Whether an answer may be to what was sent so long ago. One that comes sooner than any before it is to an earlier
-    /// copy.
+    /// Returns true if an answer may belong to a packet that was sent this long ago. An answer that
+    /// comes sooner than any before it belongs to an earlier copy.
     pub(crate) fn is_possible(&self, time: Time) -> bool {
         self.smoothed.is_some() && time >= self.shortest
     }
 }
 
-/// The mean of `old`, which counts `weight - 1` times, and `new`.
+/// Returns the mean of `old`, which counts `weight - 1` times, and `new`.
 fn mean(old: Time, new: Time, weight: Time) -> Time {
     old - old / weight + new / weight
 }

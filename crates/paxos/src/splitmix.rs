@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers that a seed decides: for waiting times that differ and for tests, never for secrets.
+//! Pseudo-random numbers from a seed, for waiting times that differ and for tests, never for
+//! secrets.
 
 /// SplitMix64 (Steele, Lea and Flood): a sequence for each seed.
 #[derive(Clone, Debug, Hash)]
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// The sequence of a seed.
+    /// Returns the sequence of a seed.
     pub fn new(seed: u64) -> SplitMix {
         SplitMix(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -19,7 +20,8 @@ impl SplitMix {
     }
 }
 
-/// Its finalizer: a good hash of one word. It is one to one, so what differs stays different.
+/// Mixes the bits of a word with SplitMix64's last step, which is a good hash. It is one to one, so
+/// different words stay different.
 #[inline]
 pub fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

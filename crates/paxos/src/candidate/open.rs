@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The instances that a candidate has asked or proposed and not yet heard enough about.
+//! The instances that a candidate has asked about or proposed, and about which it hasn't heard
+//! enough yet.
 
 use crate::{Instance, Time};
 use std::collections::BTreeMap;
 
-/// Instances open at once in each partition: additive increase, multiplicative decrease between
-/// these, so that a burst of large answers doesn't drown a small socket buffer for long.
+/// The bounds of the instances that are open at once in each partition. Their number grows by one
+/// with each answer and halves after late ones, so that a burst of large answers doesn't drown a
+/// small socket buffer for long.
 const OPEN_MIN: usize = 32;
 const OPEN_MAX: usize = 512;
 const OPEN_START: usize = 128;
-/// How long an instance waits before it is sent again; doubles up to `RETRY << RETRY_DOUBLINGS`.
+/// How long an instance waits before it is sent again. The time doubles up to `RETRY <<
+/// RETRY_DOUBLINGS`.
 const RETRY: Time = 10_000_000;
 const RETRY_DOUBLINGS: u32 = 4;
-/// How often late ones are looked for.
+/// The interval at which late instances are looked for.
 const LOOK: Time = RETRY / 2;
 
 #[derive(Clone, Hash)]
@@ -26,7 +29,7 @@ struct Entry<T> {
 pub(super) struct Opened<T> {
     entries: BTreeMap<Instance, Entry<T>>,
     limit: usize,
-    /// When to look again for late ones: looking at each answer would cost too much.
+    /// When to look for late instances again. Looking at each answer would cost too much.
     look_at: Time,
 }
 
@@ -77,7 +80,7 @@ impl<T> Opened<T> {
         self.entries = self.entries.split_off(&trim);
     }
 
-    /// Calls `again` with each instance whose time has come to be sent again.
+    /// Calls `again` with each instance that is due to be sent again.
     pub fn due(&mut self, now: Time, mut again: impl FnMut(Instance, &T)) {
         if now < self.look_at {
             return;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a candidate knows of one partition.
+//! A candidate's knowledge of one partition.
 
 use super::open::Opened;
 use crate::wire::value::emit_marker;
 use crate::{Configuration, Epoch, Flags, Instance, Packet, Reason, Round, Time};
 use std::collections::BTreeMap;
 
-/// A value as it was voted, or is to be.
+/// A value that was voted for, or is to be.
 #[derive(Clone, Hash, Default)]
 pub(super) struct Vote {
-    /// Round of the vote; none = no vote.
+    /// The round of the vote, or none if there is no vote.
     pub round: Round,
     pub flags: Flags,
     pub client: u64,
@@ -29,12 +29,13 @@ impl Vote {
         }
     }
 
-    /// Votes of one round are equal if they agree in this.
+    /// Returns the part in which equal votes of one round must agree.
     fn identity(&self) -> (u64, u64, bool) {
         (self.client, self.request, self.flags.has(Flags::NOOP))
     }
 
-    /// A round has one proposer, who proposes one value for an instance. [C-CONFLICT]
+    /// Returns true if two votes of one round differ. A round has one proposer, who proposes one
+    /// value for an instance. [C-CONFLICT]
     fn contradicts(&self, other: &Vote) -> bool {
         !self.round.is_none() && self.round == other.round && self.identity() != other.identity()
     }
@@ -51,9 +52,9 @@ impl Vote {
 /// An instance being read.
 #[derive(Clone, Hash, Default)]
 pub(super) struct Reading {
-    /// Who answered.
+    /// The peers that answered.
     answered: u64,
-    /// Who reported exactly the round of `best`.
+    /// The peers that reported exactly the round of `best`.
     agreeing: u64,
     /// The vote with the highest round.
     best: Vote,
@@ -63,7 +64,7 @@ pub(super) struct Reading {
 #[derive(Clone, Hash)]
 pub(super) struct Proposal {
     vote: Vote,
-    /// Who showed a vote in the new base round.
+    /// The peers that showed a vote in the new base round.
     confirmed: u64,
 }
 
@@ -74,24 +75,24 @@ pub(super) enum Answer {
 
 #[derive(Clone, Hash)]
 pub(super) struct Partition {
-    /// T.
+    /// T: everything below is forgotten.
     pub trim: Instance,
-    /// E.
+    /// E: earlier epochs chose nothing here or beyond.
     pub end: Instance,
-    /// E is known to be no less.
+    /// The least value that E is known to have.
     pub least_end: Instance,
     /// For each peer, the boot nonce of the memory that promised.
     pub memory: Vec<Option<u64>>,
     /// For each peer, how far the new configuration's member is known to have trimmed.
     pub trims: Vec<Instance>,
-    /// The first instance that nobody has been asked about.
+    /// The first instance that no peer has been asked about.
     pub read_next: Instance,
-    /// For each earlier configuration, which of its members promised.
+    /// For each earlier configuration, the members that promised.
     promised: Vec<u64>,
-    /// Who promised and is a member of the new configuration too, with the same memory.
+    /// The peers that promised and are members of the new configuration too, with the same memory.
     continuing: u64,
     reads: Opened<Reading>,
-    /// Read, not yet proposed.
+    /// Votes that are read and not yet proposed.
     waiting: BTreeMap<Instance, Vote>,
     proposals: Opened<Proposal>,
 }
@@ -121,7 +122,8 @@ impl Partition {
         self.continuing |= u64::from(continues) << peer;
     }
 
-    /// Whether those in `mask` who promised are f+1 of every earlier configuration. [C-PROMISE]
+    /// Returns true if the peers in `mask` that promised are f+1 of every earlier configuration.
+    /// [C-PROMISE]
     pub fn is_quorum(&self, mask: u64, earlier: &[Configuration]) -> bool {
         self.promised
             .iter()
@@ -131,7 +133,7 @@ impl Partition {
 
     // ---- Reading ---------------------------------------------------------------------------
 
-    /// Calls `ask` with each instance to be asked about now, and whom to ask.
+    /// Calls `ask` with each instance to be asked about now and the peers to ask.
     pub fn due_reads(&mut self, now: Time, mut ask: impl FnMut(Instance, u64)) {
         let promised = self.promised.iter().fold(0, |all, mask| all | mask);
         self.reads.due(now, |inst, reading| {
@@ -144,7 +146,8 @@ impl Partition {
         }
     }
 
-    /// Counts a promise of one instance. Decided: it need not be asked about any more.
+    /// Counts a promise of one instance. Returns `Decided` if the instance need not be asked about
+    /// any more.
     pub fn answered(
         &mut self,
         peer: usize,
@@ -177,7 +180,8 @@ impl Partition {
             return Ok(Answer::Counted);
         }
         let reading = self.reads.close(header.inst).expect("looked up above");
-        // [C-PROPOSE]
+        // An instance is proposed with the vote of the highest round, or with a no-op if nobody
+        // voted. [C-PROPOSE]
         if !self.may_skip(&reading, earlier, new_quorum) {
             let vote = match reading.best.round {
                 Round::NONE => Vote::no_op(&[]),
@@ -188,8 +192,8 @@ impl Partition {
         Ok(Answer::Decided)
     }
 
-    /// Whether the members that continue hold the vote already: f+1 of them in the same round, and
-    /// that the highest. Where f differs between the configurations, by the largest. [C-SKIP]
+    /// Returns true if f+1 of the members that continue hold the vote of the highest round already.
+    /// If f differs between the configurations, the largest counts. [C-SKIP]
     fn may_skip(&self, reading: &Reading, earlier: &[Configuration], new_quorum: usize) -> bool {
         let quorum = earlier
             .iter()
@@ -205,6 +209,7 @@ impl Partition {
 
     // ---- Proposing -------------------------------------------------------------------------
 
+    /// Queues the EPOCH marker at E, behind everything that earlier epochs may have chosen.
     /// [C-SEAL]
     pub fn write_marker(&mut self, epoch: Epoch) {
         if self.end >= self.trim {
@@ -213,7 +218,8 @@ impl Partition {
         }
     }
 
-    /// Calls `propose` with each instance to be proposed now: instance, vote, who has it already.
+    /// Calls `propose` with each instance to be proposed now, its vote, and the peers that have it
+    /// already.
     pub fn due_proposals(&mut self, now: Time, mut propose: impl FnMut(Instance, &Vote, u64)) {
         self.proposals.due(now, |inst, proposal| {
             propose(inst, &proposal.vote, proposal.confirmed);
@@ -232,7 +238,7 @@ impl Partition {
         self.proposals.get(inst).map(|p| &p.vote)
     }
 
-    /// Counts a vote in the new base round. Decided: f+1 have it. [C-SEAL]
+    /// Counts a vote in the new base round. Returns `Decided` once f+1 members have it. [C-SEAL]
     pub fn confirmed(
         &mut self,
         peer: usize,
@@ -257,7 +263,7 @@ impl Partition {
 
     // ---- Trimming --------------------------------------------------------------------------
 
-    /// Whether `quorum` of `members` are known to have trimmed to T. [C-TRIMMED]
+    /// Returns true if `quorum` of `members` are known to have trimmed to T. [C-TRIMMED]
     pub fn is_trimmed(&self, members: u64, quorum: usize) -> bool {
         let reached =
             |(peer, &trim): (usize, &Instance)| members & 1 << peer != 0 && trim >= self.trim;

@@ -45,8 +45,9 @@ impl Candidate {
         }
     }
 
-    /// Counts for a configuration only if (node, nonce) is its member: another memory at the same
-    /// address knows nothing of that configuration's votes. [C-PROMISE]
+    /// Counts a range promise. It counts for a configuration only if (node, nonce) is its member,
+    /// since another memory at the same address knows nothing of that configuration's votes.
+    /// [C-PROMISE]
     pub(super) fn range_promise(
         &mut self,
         peer: usize,
@@ -80,7 +81,8 @@ impl Candidate {
             partition.trims[peer] = report.trim;
         }
         if self.stage == Stage::Reading {
-            // E stays: what lies behind it wasn't chosen, for it was unknown to f+1. T may grow.
+            // E stays, since nothing behind it was chosen: f+1 members didn't know of it. T may
+            // grow.
             self.raise_trim(header.pid, report.trim, out);
             return Ok(());
         }
@@ -93,7 +95,7 @@ impl Candidate {
     }
 
     pub(super) fn finish_promises(&mut self) {
-        // Without earlier configurations nobody is asked, and E is given. [C-ENDS]
+        // Without earlier configurations no node is asked, and E is given. [C-ENDS]
         let asked = !self.earlier.is_empty();
         let enough =
             |p: &Partition| p.is_quorum(u64::MAX, &self.earlier) && !(asked && p.end < p.least_end);
@@ -151,7 +153,8 @@ impl Candidate {
         out: &mut impl Outbox,
     ) -> Result<(), Reason> {
         let header = &packet.header;
-        // The round must be exactly ours: an answer to a QUERY is no promise. [C-READ]
+        // The round must be exactly the candidate's own, since an answer to a QUERY is no promise.
+        // [C-READ]
         if header.rnd != self.round || header.vrnd >= self.round {
             return Err(Reason::BadRound);
         }
@@ -166,7 +169,7 @@ impl Candidate {
                 self.finish_reads(now, out);
                 Ok(())
             }
-            // [C-CONFLICT]
+            // Two votes of one round differ, so the chosen value can't be told. [C-CONFLICT]
             Err(Reason::Conflict) => {
                 self.stop(Stage::Conflict);
                 Err(Reason::Conflict)

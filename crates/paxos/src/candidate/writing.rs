@@ -17,7 +17,7 @@ impl Candidate {
         for partition in &mut self.partitions {
             partition.write_marker(self.configuration.epoch);
         }
-        // [C-ENABLE]
+        // Members with a fresh memory must be enabled before they vote. [C-ENABLE]
         self.effects.push(Effect::EnableFresh {
             trim: self.partitions.iter().map(|p| p.trim).collect(),
             end: self.partitions.iter().map(|p| p.end).collect(),
@@ -33,8 +33,8 @@ impl Candidate {
         }
     }
 
-    /// Each PHASE2A is followed by a QUERY: the votes themselves go to the learners, and the
-    /// candidate isn't one of them. [R-CONFIRM]
+    /// Proposes what is due, and sends a QUERY after each PHASE2A. The votes themselves go to the
+    /// learners, and the candidate isn't one of them. [R-CONFIRM]
     pub(super) fn send_proposals_of(&mut self, pid: PartitionId, now: Time, out: &mut impl Outbox) {
         let members = self.members;
         let propose = Header {
@@ -87,9 +87,9 @@ impl Candidate {
         Ok(())
     }
 
-    /// Asks members of the new configuration how far they have trimmed, where f+1 aren't yet known
-    /// to have reached T: what lies below T would be missing for a later candidate that reads
-    /// another quorum. [C-TRIMMED]
+    /// Asks members of the new configuration how far they have trimmed, if fewer than f+1 are known
+    /// to have reached T. Otherwise a later candidate that reads another quorum would miss what
+    /// lies below T. [C-TRIMMED]
     pub(super) fn ask_trims(&self, out: &mut impl Outbox) {
         let members = self.members;
         for (pid, partition) in self.each_partition() {
@@ -129,8 +129,8 @@ impl Candidate {
         Ok(())
     }
 
-    /// Active only once every instance up to and including the marker is held, skipped or trimmed
-    /// by f+1 members of the new configuration. [C-SEAL] [C-TRIMMED]
+    /// Asks to mark the epoch active, once f+1 members of the new configuration hold, skip or have
+    /// trimmed every instance up to and including the marker. [C-SEAL] [C-TRIMMED]
     pub(super) fn finish_proposals(&mut self) {
         let members = self.members;
         let quorum = self.configuration.quorum();

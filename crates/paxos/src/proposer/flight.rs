@@ -1,50 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a partition's answers are waited for.
+//! How long a proposer waits for the answers of a partition.
 //!
-//! A log is executed in its order, so answers come in the order of requests. Once a later value is answered, an
-//! earlier one that isn't is lost, in all likelihood, on its way there or back: it leaves again at once, or, where packets
-//! were seen to overtake each other, after as long as they may. [P-OVERTAKEN]
+//! Replicas execute a log in its order, so answers come in the order of requests. Once a later
+//! value is answered, an earlier one without an answer was probably lost on its way there or back.
+//! It is sent again at once, or, if packets were seen to overtake each other, after as long as they
+//! may. [P-OVERTAKEN]
 //!
-//! Without such a sign there is only time. Then one value alone is sent again, and the next only after twice the time:
-//! who is overloaded gets no more than that, and if the one is answered it shows of the others that they were lost.
-//! [P-WAIT]
+//! Without such a sign only time tells. Then a single value is sent again, and the next one only
+//! after twice the time, so that an overloaded leader gets no more than that. If the single value
+//! is answered, that shows that the others were lost. [P-WAIT]
 
 use std::collections::VecDeque;
 
 use crate::Time;
 use crate::round_trip::RoundTrip;
 
-/// Once one packet has overtaken another, so many values wait for those that may only be late.
+/// After one packet has overtaken another, this many values wait for answers that may only be late.
 const PATIENT_FOR: u32 = 16;
-/// The longest waiting time is the first one doubled so often.
+/// The longest waiting time is the first one, doubled this many times.
 const MAX_DOUBLINGS: u32 = 5;
-/// An answer that took more than so many of the longest waiting times says that a machine slept, not how long answers take.
+/// An answer that took more than this many of the longest waiting times shows that a machine slept,
+/// not how long answers take.
 const MAX_SAMPLE: Time = 8;
 
-/// See the module.
+/// The values of one partition in flight, and what their answers tell of the time that answers
+/// take.
 #[derive(Default, Debug)]
 pub(super) struct Flight {
     round_trip: RoundTrip,
-    /// Times that an answer was waited for in vain since the last one to something that was sent once.
+    /// How many times a value timed out since the last answer to something that was sent only once.
     timeouts: u32,
-    /// Before that nobody leaves again for having waited too long.
+    /// Before this time no other value is sent again for having waited too long.
     quiet_until: Time,
-    /// Values by number and slot, in the order in which they were sent: those that none that was answered has
-    /// overtaken. Some are done.
+    /// Values by number and slot, in the order in which they were sent, from the first that no
+    /// later answer has overtaken. Some of them are done.
     order: VecDeque<(u64, u32)>,
-    /// So many values to come wait before they leave again for being overtaken.
+    /// How many further values are not sent again at once when a later one is answered first.
     patient_for: u32,
 }
 
 impl Flight {
-    /// How long what leaves is waited for.
+    /// Returns how long to wait for the answer to a value that is sent now.
     pub(super) fn patience(&self, first: Time) -> Time {
         let timeout = self.round_trip.timeout(first);
         let doubled = timeout.saturating_mul(1 << self.timeouts.min(Time::BITS - 1));
         doubled.min(longest(first).max(timeout))
     }
 
-    /// A value has left.
+    /// Notes that a value was sent.
     pub(super) fn sent(&mut self, number: u64, slot: u32, is_open: impl Fn(u64, u32) -> bool) {
         while self.order.front().is_some_and(|(n, at)| !is_open(*n, *at)) {
             self.order.pop_front();
@@ -52,9 +55,9 @@ impl Flight {
         self.order.push_back((number, slot));
     }
 
-    /// A value was answered for the first time, so long after it had left; says whether that tells of others. Some of its
-    /// commands may have been in another one before (`is_copy`), or it was passed by another one's answer
-    /// (`is_overtaken`).
+    /// Notes the first answer to a value, `waited` after it was sent, and returns true if the
+    /// answer tells anything about other values. `is_copy` is true if its command was in another
+    /// value before, `is_overtaken` if a later value was answered first.
     pub(super) fn answered(
         &mut self,
         waited: Time,
@@ -69,26 +72,29 @@ impl Flight {
         if !is_copy {
             let most = longest(first).saturating_mul(MAX_SAMPLE);
             self.round_trip.sample(waited.min(most));
-            // Not for a copy's answer: where answers have come to take longer all are to copies, so what leaves next is
-            // waited for as long, and in the end an answer comes that shows how long they take.
+            // The answer to a copy doesn't reset this count. If answers take longer than before,
+            // all of them are to copies; later values are then waited for longer, and in the end an
+            // answer comes that shows how long answers take.
             self.timeouts = 0;
         }
         is_answer_to_it
     }
 
-    /// A value leaves again for being overtaken.
+    /// Notes that a value is sent again because a later one was answered first.
     pub(super) fn is_lost(&mut self) {
         self.patient_for = self.patient_for.saturating_sub(1);
     }
 
-    /// The next value that was sent before `number`, which is answered. Each is named once.
+    /// Returns the next value that was sent before `number`, which is answered. Each value is
+    /// returned once.
     pub(super) fn overtaken_by(&mut self, number: u64) -> Option<(u64, u32)> {
         let is_earlier = self.order.front().is_some_and(|(n, _)| *n < number);
         is_earlier.then(|| self.order.pop_front()).flatten()
     }
 
-    /// When what was sent at `sent_at` leaves again for being overtaken, which it was `times` before. What is overtaken
-    /// again and again is hardly lost each time.
+    /// Returns when a value that was sent at `sent_at` is sent again because a later one was
+    /// answered first, which happened to it `times` times before. A value that is overtaken again
+    /// and again is hardly lost each time, so it waits longer.
     pub(super) fn leaves_again_at(
         &self,
         now: Time,
@@ -108,7 +114,8 @@ impl Flight {
         soon.max(sent_at.saturating_add(wait.min(longest(first))))
     }
 
-    /// Something has waited for too long: whether it leaves again, or else when it is to be looked at anew.
+    /// Handles a value that has waited too long. Returns `Ok` if the value is sent again, or else
+    /// the time at which to look at it anew.
     pub(super) fn times_out(&mut self, now: Time, first: Time) -> Result<(), Time> {
         if now < self.quiet_until {
             return Err(self.quiet_until);
@@ -118,7 +125,7 @@ impl Flight {
         Ok(())
     }
 
-    /// There is somebody else to send to.
+    /// Forgets the timeouts, since there is another leader to send to.
     pub(super) fn begin_anew(&mut self) {
         self.timeouts = 0;
         self.quiet_until = 0;
@@ -135,7 +142,8 @@ mod tests {
 
     const MILLISECOND: Time = 1_000_000;
 
-    /// Who slept for an hour waits no longer for what is lost than it takes to see that. [P-WAIT]
+    /// An answer after an hour's sleep doesn't make the proposer wait for hours for lost values.
+    /// [P-WAIT]
     #[test]
     fn an_answer_that_came_after_an_hour_is_no_reason_to_wait_for_hours() {
         let first = 50 * MILLISECOND;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What answers prove.
+//! The answers of acceptors, and what each of them proves.
 
 use super::repair::{Candidate, Phase, Vote, count};
 use super::{Outcome, Recover};
@@ -7,7 +7,8 @@ use crate::wire::value::Rejection;
 use crate::{Flags, Header, Instance, MsgType, Packet, Reason, Round, Time};
 
 impl Recover {
-    /// The checks that all answers share; the instance under repair and the answering member.
+    /// Makes the checks that all answers share. Returns the instance under repair and the index of
+    /// the answering member.
     pub(super) fn check(&self, packet: &Packet<'_>) -> Result<(Instance, usize), Reason> {
         let h = &packet.header;
         self.settings.deployment.check(packet)?;
@@ -29,7 +30,7 @@ impl Recover {
         Ok((h.inst, member))
     }
 
-    /// PHASE1B to a QUERY: the member has no vote. [R-QUERY]
+    /// Handles PHASE1B to a QUERY: the member has no vote. [R-QUERY]
     pub(super) fn on_no_vote(
         &mut self,
         inst: Instance,
@@ -55,7 +56,7 @@ impl Recover {
         Ok(())
     }
 
-    /// PHASE1B to a PHASE1A. [R-VALUE]
+    /// Handles PHASE1B to a PHASE1A: the member promises, and shows its vote. [R-VALUE]
     pub(super) fn on_promise(
         &mut self,
         inst: Instance,
@@ -78,7 +79,7 @@ impl Recover {
         if h.vrnd.is_none() {
             return count(promised, member);
         }
-        // Nobody can have voted in this round yet: its value isn't chosen.
+        // Nobody can have voted in this round yet, since its value isn't chosen.
         if !h.vrnd.is_valid() || h.vrnd >= h.rnd {
             return Err(Reason::BadRound);
         }
@@ -100,7 +101,7 @@ impl Recover {
         Ok(())
     }
 
-    /// PHASE2B: the member voted.
+    /// Handles PHASE2B: the member voted.
     pub(super) fn on_vote(
         &mut self,
         inst: Instance,
@@ -140,7 +141,8 @@ impl Recover {
         Ok(())
     }
 
-    /// Whether f+1 of the configuration of this member's vote's epoch voted as it did. [R-QUERY]
+    /// Returns true if f+1 acceptors of the configuration that this member's vote belongs to voted
+    /// as it did. [R-QUERY]
     fn is_chosen(&self, inst: Instance, member: usize) -> bool {
         let Some(repair) = self.open.get(&inst) else {
             return false;
@@ -188,14 +190,15 @@ impl Recover {
             Reason::Trimmed if rejection.trim > inst => {
                 self.on_trimmed(inst, member, rejection.trim)
             }
-            // That acceptor is behind in trimming: it has no answer for now.
+            // That acceptor is behind in trimming, and has no answer for now.
             Reason::Window => Err(Reason::Window),
             Reason::Trimmed => Err(Reason::BadValue),
             _ => Err(Reason::Unexpected),
         }
     }
 
-    /// A higher round was promised: withdraws for a while, then goes on above it. [R-RETREAT]
+    /// Withdraws for a while, since a higher round was promised, and then goes on above that round.
+    /// [R-RETREAT]
     fn on_preempted(
         &mut self,
         now: Time,
@@ -226,8 +229,8 @@ impl Recover {
         Ok(())
     }
 
-    /// Acceptors forget only what checkpoints cover. One of them may err, so f+1 must say it; then
-    /// everything below is over. [R-TRIMMED]
+    /// Notes a member's trim point, and ends every repair below one that f+1 members claim.
+    /// Acceptors forget only what checkpoints cover, but a single one may be wrong. [R-TRIMMED]
     fn on_trimmed(&mut self, inst: Instance, member: usize, claim: Instance) -> Result<(), Reason> {
         let quorum = self.active.as_ref().ok_or(Reason::Unexpected)?.quorum();
         let repair = self.open.get_mut(&inst).expect("checked");

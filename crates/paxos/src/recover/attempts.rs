@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which rounds of a lane are used up.
+//! The rounds of a lane that are used up.
 
 use std::collections::BTreeMap;
 
 use crate::round::{MAX_ATTEMPT, MAX_LANE};
 use crate::{Epoch, Instance, Round};
 
-/// Instances whose attempts are remembered one by one.
+/// How many instances have their attempts remembered one by one.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The next unused attempt of each instance in one lane of one epoch.
 ///
-/// Bounded: when too many instances are remembered the lowest is dropped. From then on every instance
-/// that isn't remembered begins above the attempts of what was dropped. So a round is skipped rather
-/// than used twice.
+/// Its size is bounded: if too many instances are remembered, the lowest is dropped. From then on
+/// every instance that isn't remembered begins above the attempts of the dropped one. So a round is
+/// skipped rather than used twice.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Attempts {
     pub(super) epoch: Epoch,
     pub(super) lane: Option<u8>,
-    /// Lanes of this epoch that were given up; going back to one would reuse its rounds.
+    /// Lanes of this epoch that were given up. Going back to one would reuse its rounds.
     spent_lanes: u128,
     next: BTreeMap<Instance, u8>,
-    /// Where instances that aren't remembered begin.
+    /// The attempt at which instances that aren't remembered begin.
     first: u8,
     capacity: usize,
 }
@@ -38,7 +38,8 @@ impl Attempts {
         }
     }
 
-    /// Goes on in another lane of the same epoch, if it is a fresh one. A lane once drawn stays.
+    /// Goes on in another lane of the same epoch, if that lane is fresh. `None` leaves the current
+    /// lane.
     pub(super) fn change_lane(&mut self, lane: Option<u8>) {
         let fresh = lane.filter(|new| self.spent_lanes >> (new & MAX_LANE) & 1 == 0);
         if fresh.is_none() || fresh == self.lane {
@@ -52,8 +53,8 @@ impl Attempts {
         self.first = 0;
     }
 
-    /// Takes the lowest unused round of `inst` above `above`; `None` when there is none left.
-    /// [R-ROUND]
+    /// Takes the lowest unused round of `inst` above `above`, or returns `None` if there is none
+    /// left. [R-ROUND]
     pub(super) fn take(&mut self, inst: Instance, above: Round) -> Option<Round> {
         let lane = self.lane?;
         let first = *self.next.get(&inst).unwrap_or(&self.first);
@@ -69,7 +70,7 @@ impl Attempts {
         Some(round)
     }
 
-    /// Instances below will never be repaired again.
+    /// Forgets instances below `inst`, which will never be repaired again.
     pub(super) fn forget_below(&mut self, inst: Instance) {
         self.next = self.next.split_off(&inst);
     }
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(attempts.take(7, Round::NONE), round(5, 0));
         assert_eq!(attempts.take(7, Round::NONE), round(5, 1));
         assert_eq!(attempts.take(8, Round::NONE), round(5, 0));
-        // Going back and forth, or leaving the lane out, doesn't begin anew.
+        // Changing back to an earlier lane, or leaving the lane out, doesn't begin anew.
         attempts.change_lane(None);
         assert_eq!(attempts.take(7, Round::NONE), round(5, 2));
         attempts.change_lane(Some(6));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of one instance under repair.
+//! The knowledge of one instance under repair.
 
 use super::Filler;
 use crate::{Flags, Instance, Packet, Reason, Round, Time};
 
-/// A phase that was sent so often has not got what it waits for.
+/// A phase that was sent more often than this is stuck.
 const STUCK_AFTER: u32 = 4;
 
-/// A value with what identifies it within a round.
+/// A value with the fields that identify it within a round.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Candidate {
     pub(super) client: u64,
@@ -17,7 +17,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// What a filler puts into an instance.
+    /// Returns the value that a filler puts into an instance.
     pub(super) fn filling(filler: Filler<'_>, max_value: u16) -> Result<Candidate, Reason> {
         match filler {
             Filler::Noop => Ok(Candidate {
@@ -50,12 +50,12 @@ impl Candidate {
         }
     }
 
-    /// A value belongs to a session, or it is a no-op and belongs to none.
+    /// Returns true if the value belongs to a session, or is a no-op and belongs to none.
     pub(super) fn is_well_formed(&self) -> bool {
         self.flags.has(Flags::NOOP) == (self.client == 0)
     }
 
-    /// Votes of one round are equal if they agree in this.
+    /// Returns the part in which equal votes of one round must agree.
     pub(super) fn identity(&self) -> (u64, u64, bool) {
         (self.client, self.request, self.flags.has(Flags::NOOP))
     }
@@ -72,22 +72,23 @@ pub(super) struct Vote {
 pub(super) type Members = u32;
 const _: () = assert!(crate::configuration::MAX_ACCEPTORS <= Members::BITS as usize);
 
-/// Where the repair of an instance stands.
+/// The phase of a repair.
 #[derive(Clone, Debug, Hash)]
 pub(super) enum Phase {
-    /// Asks what was voted. Proposes once a quorum has answered and `patience` is over.
+    /// Asks which values were voted for. Proposes once a quorum has answered and `patience` is
+    /// over.
     Query {
         answered: Members,
         no_vote: Members,
         patience: Time,
     },
-    /// Phase 1 in `round`.
+    /// Asks for promises in `round` (phase 1).
     Promise {
         round: Round,
         promised: Members,
         best: Option<Vote>,
     },
-    /// Phase 2 in `round`; confirmed by QUERY.
+    /// Proposes in `round` (phase 2), and confirms the votes by QUERY.
     Accept { round: Round, candidate: Candidate },
 }
 
@@ -95,29 +96,29 @@ pub(super) enum Phase {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Repair {
     pub(super) filler: Candidate,
-    /// Before that it only asks.
+    /// The time before which the repair only asks.
     pub(super) propose_from: Time,
     pub(super) phase: Phase,
     /// The latest vote of each member of the active configuration.
     pub(super) votes: Vec<Option<Vote>>,
-    /// The largest trim point above this instance that each member has claimed; 0 = none. What is
-    /// trimmed stays so: unlike a "no vote", such an answer may be late.
+    /// The largest trim point above this instance that each member has claimed; 0 = none. A trimmed
+    /// instance stays trimmed, so unlike a "no vote" such an answer may be late.
     pub(super) trims: Vec<Instance>,
-    /// Number of the question in the QUERYs that are out.
+    /// The number of the question in the QUERYs that are out.
     pub(super) question: u64,
     /// A promise that is in the way; the next round must be higher.
     pub(super) preempted_by: Round,
-    /// Times that this instance was preempted.
+    /// How many times this instance was preempted.
     pub(super) preemptions: u32,
-    /// No round of this epoch is left for it.
+    /// True if no round of this epoch is left for the instance.
     pub(super) exhausted: bool,
-    /// Times that this phase was sent again.
+    /// How many times this phase was sent.
     pub(super) tries: u32,
     pub(super) resend_at: Time,
 }
 
 impl Repair {
-    /// One about which nothing is known.
+    /// Returns a repair about which nothing is known.
     pub(super) fn new(filler: Candidate, propose_from: Time) -> Repair {
         Repair {
             filler,
@@ -134,7 +135,7 @@ impl Repair {
         }
     }
 
-    /// Begins with questions to `members` members; no proposal before `patience` is over.
+    /// Begins with questions to `members` members, and proposes nothing before `patience` is over.
     pub(super) fn ask(&mut self, now: Time, patience: Time, members: usize) {
         self.phase = Phase::query(now.saturating_add(patience));
         self.votes.resize_with(members, || None);
@@ -144,8 +145,8 @@ impl Repair {
         self.resend_at = now;
     }
 
-    /// The trim point that `quorum` members have reached, if they have trimmed this instance: of
-    /// their claims the `quorum`-th largest. [R-TRIMMED]
+    /// Returns the trim point that `quorum` members have reached (the `quorum`-th largest claim),
+    /// if they have trimmed this instance. [R-TRIMMED]
     pub(super) fn confirmed_trim(&self, quorum: usize) -> Option<Instance> {
         let mut claims = self.trims.clone();
         claims.sort_unstable_by(|a, b| b.cmp(a));
@@ -153,7 +154,8 @@ impl Repair {
         trim.filter(|&trim| trim > 0)
     }
 
-    /// The lowest trim point that a member claims, if the repair has been stuck for a while.
+    /// Returns the lowest trim point that a member claims, if the repair has been stuck for a
+    /// while.
     pub(super) fn doubtful_trim(&self) -> Option<Instance> {
         let claims = self.trims.iter().copied().filter(|&trim| trim > 0);
         claims.min().filter(|_| self.tries > STUCK_AFTER)
@@ -170,7 +172,7 @@ impl Phase {
     }
 }
 
-/// Counts a member once.
+/// Counts a member, or refuses it as a duplicate if it was counted before.
 pub(super) fn count(members: &mut Members, member: usize) -> Result<(), Reason> {
     if *members >> member & 1 == 1 {
         return Err(Reason::Duplicate);
@@ -179,7 +181,7 @@ pub(super) fn count(members: &mut Members, member: usize) -> Result<(), Reason> 
     Ok(())
 }
 
-/// The members whose vote in `round` was seen.
+/// Returns the members whose vote in `round` was seen.
 pub(super) fn voters(votes: &[Option<Vote>], round: Round) -> Members {
     let voted = votes
         .iter()
