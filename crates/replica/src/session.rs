@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The session table: which requests have taken effect, and what was answered.
+//! The session table: which requests have taken effect, and their replies.
 //!
-//! It is replicated state: a function of the log alone, equal on all replicas at the same
-//! instance, and committed together with the application's effects. Hence a command takes effect
-//! once, however often it is proposed, in whatever packs, and whatever dies in between. [S-ONCE]
+//! The table is replicated state: a function of the log alone, equal on all replicas at the same instance, and
+//! committed together with the application's effects. Hence a command takes effect once, however often it is proposed,
+//! in whatever packs, and whatever dies in between. [S-ONCE]
 //!
 //! | a request of an open session | unordered | ordered |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `max + 1` | executed | executed |
 //! | larger | executed | out of order |
 //!
-//! The reply of request r lies in slot `r mod window`. In an unordered session a slot that holds
-//! another request than one within the window holds an older one, so the slot alone tells whether
-//! a request has been executed. [S-ONCE] [S-ORDERED]
+//! The reply of request r lies in slot `r mod window`. If the slot of an unordered session's request within the window
+//! holds another request, that one is older, so the slot alone tells whether a request has been executed. [S-ONCE]
+//! [S-ORDERED]
 //!
 //! A session also keeps the parts of one command that isn't whole yet. [S-PARTS]
 
@@ -35,18 +35,18 @@ use paxos::{Instance, NodeId, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How many sessions that are gone are remembered, in order to tell their clients so.
+/// The number of closed sessions that are remembered in order to tell their clients so.
 const DEPARTED: usize = 1_024;
-/// Slots whose replies are stored together.
+/// The number of slots whose replies are stored together.
 const PAGE: usize = 32;
-/// Bytes that stay allocated for the reply in hand.
+/// The bytes that stay allocated for the reply in hand.
 const KEEP_SCRATCH: usize = 1 << 20;
 
-/// Where in the log, and when by the local clock, a command is executed.
+/// The place in the log, and the local time, at which a command is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct At {
     pub inst: Instance,
-    /// Position of the command within its value.
+    /// The position of the command within its value.
     pub index: u16,
     pub now: Time,
 }
@@ -59,14 +59,14 @@ impl At {
         }
     }
 
-    /// The id of a session that is opened here: unique, since no instance is executed twice.
+    /// Returns the id of a session that is opened here. It is unique, since no instance is executed twice.
     fn session_id(self) -> u64 {
         (self.inst + 1) << 16 | u64::from(self.index)
     }
 }
 
 struct Slot {
-    /// 0 = empty.
+    /// The request whose reply lies here; 0 = empty.
     request: u64,
     status: Status,
     reply: Vec<u8>,
@@ -79,7 +79,7 @@ impl Slot {
         reply: Vec::new(),
     };
 
-    /// Copies a reply into memory that is used again, unless far too much of it was allocated.
+    /// Copies a reply into the slot's memory, which is allocated anew if far too much of it was allocated.
     fn keep(&mut self, status: Status, reply: &[u8]) {
         self.status = status;
         if self.reply.capacity() > 64 + 4 * reply.len() {
@@ -100,23 +100,23 @@ impl Slot {
 
 #[derive(Default)]
 struct SlotPage {
-    /// Grows up to [`PAGE`] as slots come into use.
+    /// The slots; they grow up to [`PAGE`] as slots come into use.
     slots: Vec<Slot>,
-    /// Whether it waits for the next fold.
+    /// The page waits for the next fold.
     dirty: bool,
 }
 
 struct Session {
     head: Head,
-    /// Grows as slots come into use.
+    /// The pages; they grow as slots come into use.
     pages: Vec<SlotPage>,
-    /// Of the one command that isn't whole yet.
+    /// The parts of the one command that isn't whole yet.
     parts: Option<Parts>,
-    /// Whether the head waits for the next fold.
+    /// The head waits for the next fold.
     dirty: bool,
-    /// Whether there are records of it in the stored table.
+    /// The stored table has records of this session.
     stored: bool,
-    /// When it was last named, by the local clock. Not replicated.
+    /// The local time at which the log last named the session. It isn't replicated.
     touched: Time,
 }
 
@@ -129,7 +129,7 @@ struct Request {
 }
 
 impl Session {
-    /// Finds a request's slot.
+    /// Returns a request with its slot.
     fn request(&self, number: u64) -> Request {
         let slot = (number % u64::from(self.head.window)) as usize;
         Request {
@@ -139,12 +139,12 @@ impl Session {
         }
     }
 
-    /// What is in a request's slot.
+    /// Returns the request's slot, if it was ever in use.
     fn slot(&self, of: Request) -> Option<&Slot> {
         self.pages.get(of.page)?.slots.get(of.at)
     }
 
-    /// The same; made if it was never in use.
+    /// Returns the request's slot, and makes it if it was never in use.
     fn slot_mut(&mut self, of: Request) -> &mut Slot {
         if self.pages.len() <= of.page {
             self.pages.resize_with(of.page + 1, SlotPage::default);
@@ -166,7 +166,7 @@ impl Session {
         slot.filter(|slot| slot.request == request.number)
     }
 
-    /// [S-ONCE] [S-ORDERED]
+    /// Decides what becomes of a request, by the table in the module's documentation. [S-ONCE] [S-ORDERED]
     fn judge(&self, request: Request) -> Judgement<'_> {
         let Head { ordered, max, .. } = self.head;
         if let Some(slot) = self.recorded(request) {
@@ -183,21 +183,22 @@ impl Session {
         }
     }
 
-    /// Whether it is answered by datagrams, whose size is bounded. Others are answered by the front
-    /// end of this process.
+    /// Returns whether the session is answered by datagrams, whose size is bounded. Other sessions are answered by a
+    /// front end, over connections.
     fn is_remote(&self) -> bool {
         self.head.reply_to.address.is_some()
     }
 
-    /// Whether only the front end of another replica hears the answers to its commands, ever: it ends with its connections. So
-    /// this replica passes those that only read. [S-PASS]
+    /// Returns whether only the front end of another replica will ever hear this session's answers, since the session
+    /// ends with that front end's connections. This replica then passes commands that only read. [S-PASS]
     fn is_answered_elsewhere(&self, node: NodeId) -> bool {
         let to = &self.head.reply_to;
         to.address.is_none() && to.home != 0 && to.home != node
     }
 
-    /// Whether a request is asked for again by the front end beside this replica, and no answer was kept: this replica has taken the
-    /// state of one that had passed it. Nothing behind it was executed in the session. [S-PASS]
+    /// Returns whether the front end beside this replica repeats a request whose answer wasn't kept, because this
+    /// replica took over the state of one that had passed it. Nothing behind the request was executed in the session,
+    /// so it may be read again. [S-PASS]
     fn asks_again(&self, request: Request, node: NodeId) -> bool {
         let to = &self.head.reply_to;
         let is_unknown = |slot: &Slot| slot.status == Status::ReplyTooLarge;
@@ -208,13 +209,13 @@ impl Session {
     }
 }
 
-/// What becomes of a command that takes effect, unless it is only a part of one.
+/// The result of taking a command in parts that is due to take effect.
 enum Taken {
-    /// All of it.
+    /// The whole command.
     Whole(Vec<u8>),
-    /// A part, which is kept.
+    /// The part is new and was kept.
     Kept,
-    /// A part that was kept before.
+    /// The part was kept before.
     Again,
     Refused(Status),
 }
@@ -225,28 +226,28 @@ enum Judgement<'a> {
     Refuse(Status),
 }
 
-/// What the next fold has to store.
+/// The changes of the table that the next fold has to store.
 #[derive(Default)]
 struct Dirty {
     heads: Vec<u64>,
     pages: Vec<(u64, u16)>,
-    /// Removed sessions that are in the stored table, with their number of pages.
+    /// Removed sessions that are in the stored table, with their numbers of pages.
     removed: Vec<(u64, u16)>,
-    /// Parts of commands that have come or gone.
+    /// Parts of commands that were added or removed.
     parts: BTreeSet<(u64, u16)>,
-    /// Those that are in the stored table.
+    /// The parts that are in the stored table.
     stored_parts: BTreeSet<(u64, u16)>,
 }
 
-/// What is counted and noted across sessions.
+/// Totals and changes of all sessions together.
 #[derive(Default)]
 struct Book {
     limits: Limits,
-    /// Bytes of all recorded replies together.
+    /// The bytes of all recorded replies together.
     recorded: usize,
-    /// Bytes that all commands have which aren't whole yet, with what is to come of them.
+    /// The full lengths of all commands that aren't whole yet, including the parts that are still missing.
     unfinished: usize,
-    /// For the next commit.
+    /// The changes for the next commit.
     changes: Changes,
     dirty: Dirty,
 }
@@ -262,12 +263,12 @@ impl Book {
         }
     }
 
-    /// Records that `request` has been executed, and its reply where there is room for it.
+    /// Records that `request` has been executed, with its reply if there is room for it.
     fn record(&mut self, id: u64, session: &mut Session, at: At, request: Request, reply: &[u8]) {
         self.record_if(true, id, session, at, request, reply);
     }
 
-    /// Records that it was passed: its answer is known where it was answered. [S-PASS]
+    /// Records that `request` was passed. Its answer is known only where the session is answered. [S-PASS]
     fn record_pass(&mut self, id: u64, session: &mut Session, at: At, request: Request) {
         self.record_if(false, id, session, at, request, &[]);
     }
@@ -302,7 +303,7 @@ impl Book {
             .done(id, at.inst, request.number, status, reply);
     }
 
-    /// Takes a part of a command that hasn't taken effect yet. The last one makes the command whole. [S-PARTS]
+    /// Takes a part of a command that hasn't taken effect yet. The last part makes the command whole. [S-PARTS]
     fn take_part(
         &mut self,
         id: u64,
@@ -351,12 +352,12 @@ impl Book {
         }
     }
 
-    /// Whether a part may be kept. A command for whose first part there is room has room for all of it: otherwise
-    /// commands that aren't whole could keep one another from becoming so. [S-PARTS]
+    /// Returns whether a part may be kept. If there is room for a command's first part, there is room for the whole
+    /// command, since commands that aren't whole could otherwise keep one another from becoming so. [S-PARTS]
     fn has_room_for(&self, session: &Session, part: &StoredPart<'_>) -> Result<(), Status> {
         let others = match &session.parts {
             Some(begun) if begun.request == part.request => return Ok(()),
-            // A later command has taken its place.
+            // A later command of the session is in parts already.
             Some(begun) if begun.request > part.request => return Err(Status::StaleRequest),
             Some(begun) => self.unfinished - begun.len as usize,
             None => self.unfinished,
@@ -367,7 +368,7 @@ impl Book {
         }
     }
 
-    /// Keeps a part. What there is of an earlier command is given up.
+    /// Keeps a part, and gives up the parts of an earlier command.
     fn keep_part(&mut self, id: u64, session: &mut Session, at: u16, part: &StoredPart<'_>) {
         if session
             .parts
@@ -410,7 +411,8 @@ impl Book {
         }
     }
 
-    /// Only the last reply of an ordered session may be large. Behind this request others may have begun.
+    /// Drops the recorded reply of an ordered session's last request if it is large, since only the last reply may be
+    /// large. Other requests may have begun behind `request`, so the last one is at most `request - 1`.
     fn shrink_last(&mut self, id: u64, session: &mut Session, at: At, request: u64) {
         let last = session.request(session.head.max.min(request - 1));
         let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;
@@ -440,7 +442,7 @@ impl Book {
             page.dirty = true;
             self.dirty.pages.push((id, request.page as u16));
         }
-        // The command has taken effect, or can't any more.
+        // The command in parts has taken effect, or no longer can.
         let begun = session.parts.as_ref().map(|parts| parts.request);
         let is_over = |of| !matches!(session.judge(session.request(of)), Judgement::Execute);
         if begun.is_some_and(is_over) {
@@ -458,38 +460,38 @@ pub(crate) struct Idle {
 /// A session of the front end beside this replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalSession {
-    /// Its id.
+    /// The session's id.
     pub id: u64,
-    /// The number that named the attempt to open it.
+    /// The random number that named the attempt to open it.
     pub nonce: u64,
 }
 
-/// A command whose answer is awaited.
+/// A command that was begun and isn't recorded yet.
 struct Begun {
     at: At,
     client: u64,
     request: u64,
-    /// It was passed, so none comes.
+    /// The command was passed, so the application doesn't answer it.
     is_passed: bool,
 }
 
-/// Executes what the table finds to take effect.
+/// Executes a command that the table lets take effect.
 pub(crate) trait Executes {
     /// Executes a command, and appends the answer.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Passes a command that only reads; false for any other. [S-PASS]
+    /// Passes a command that only reads; returns false for any other. [S-PASS]
     fn pass(&mut self, _command: &[u8]) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Executes a command again that was passed; false for any other. [S-PASS]
+    /// Executes a command again that was passed; returns false for a command that doesn't only read. [S-PASS]
     fn read_again(&mut self, _command: &[u8], _reply: &mut Vec<u8>) -> Result<bool, Error> {
         Ok(false)
     }
 }
 
-/// An application, for commands of one partition.
+/// An application, which executes commands of one partition.
 pub(crate) struct Whole<'a, A>(pub &'a mut A);
 
 impl<A: Application> Executes for Whole<'_, A> {
@@ -506,7 +508,8 @@ impl<A: Application> Executes for Whole<'_, A> {
     }
 }
 
-/// What was found already, for a command over several partitions.
+/// A function that gives the answer without executing the command, for commands whose outcome is decided elsewhere:
+/// those over several partitions, and those that take no effect.
 pub(crate) struct Found<F>(pub F);
 
 impl<F: FnMut(&mut Vec<u8>) -> Result<(), Error>> Executes for Found<F> {
@@ -515,29 +518,29 @@ impl<F: FnMut(&mut Vec<u8>) -> Result<(), Error>> Executes for Found<F> {
     }
 }
 
-/// The table.
+/// The session table.
 pub(crate) struct Sessions {
     book: Book,
-    /// This replica: decides only whether it answers, never what is recorded.
+    /// This replica. It decides only whether this replica answers, never what is recorded.
     node: NodeId,
     open: BTreeMap<u64, Session>,
     by_nonce: BTreeMap<u64, u64>,
-    /// Windows of all sessions together.
+    /// The sum of the windows of all sessions.
     slots: usize,
-    /// Of these, what is answered at each address.
+    /// The sessions and slots that are answered at each address.
     of_address: BTreeMap<IpAddr, Share>,
-    /// Who is to hear of sessions that were closed here since the start. Not replicated.
+    /// The reply addresses of sessions that were closed here since the start. They aren't replicated.
     departed: BTreeMap<u64, ReplyAddress>,
-    /// In the order of the log.
+    /// The commands that were begun, in the order of the log.
     begun: VecDeque<Begun>,
-    /// How many of them were passed.
+    /// The number of commands in `begun` that were passed.
     passed: usize,
-    /// The reply in hand.
+    /// A buffer for the reply in hand.
     scratch: Vec<u8>,
 }
 
 impl Sessions {
-    /// An empty table.
+    /// Returns an empty table.
     pub fn new(node: NodeId, limits: Limits) -> Sessions {
         Sessions {
             book: Book {
@@ -556,23 +559,23 @@ impl Sessions {
         }
     }
 
-    /// Where a session is answered, if it is open.
+    /// Returns where a session is answered, if it is open.
     pub fn reply_to(&self, id: u64) -> Option<&ReplyAddress> {
         self.open.get(&id).map(|session| &session.head.reply_to)
     }
 
-    /// How the client of an open session is reached, if it is by datagrams.
+    /// Returns how the client of an open session is reached, if that is by datagrams.
     pub fn remote(&self, id: u64) -> Option<ReplyTo> {
         let to = self.reply_to(id)?;
         to.address.map(|_| reach(to, self.node))
     }
 
-    /// Sessions open.
+    /// Returns the number of open sessions.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Those that are answered here and have no address.
+    /// Returns the sessions of the front end beside this replica: their home is here, and they have no address.
     pub fn local(&self) -> impl Iterator<Item = LocalSession> + '_ {
         let here = ReplyAddress {
             home: self.node,
@@ -588,9 +591,9 @@ impl Sessions {
         })
     }
 
-    /// Has a command begun if it takes effect now, and is whole: its answer comes by [`Sessions::answered`]. From now on it
-    /// counts as executed. `None` if it is anything else, which [`Sessions::command`] handles once everything that was begun is
-    /// answered. [X-GATHER]
+    /// Begins a command if it is whole and takes effect now; its answer comes by [`Sessions::answered`], but it counts
+    /// as executed at once. Any other command gives `None`: call [`Sessions::command`] for it once everything that was
+    /// begun is answered. [X-GATHER]
     pub fn begin(
         &mut self,
         at: At,
@@ -627,23 +630,24 @@ impl Sessions {
         Some(begun)
     }
 
-    /// Where the command lies that was given to the application behind so many others whose answers weren't taken.
+    /// Returns the place of the command that was given to the application behind `before` other ones whose answers
+    /// weren't taken.
     pub fn begun_at(&self, before: usize) -> Option<CommandPlace> {
         let mut given = self.begun.iter().filter(|begun| !begun.is_passed);
         given.nth(before).map(|begun| begun.at.place())
     }
 
-    /// How many commands were begun, or passed behind others, that aren't recorded.
+    /// Returns how many commands were begun, or passed behind such commands, and aren't recorded.
     pub fn begun(&self) -> usize {
         self.begun.len()
     }
 
-    /// How many of them the application answers.
+    /// Returns how many of the begun commands the application has to answer.
     pub fn awaited(&self) -> usize {
         self.begun.len() - self.passed
     }
 
-    /// Records those that were passed, up to the next one that is answered.
+    /// Records the commands that were passed, up to the next one that the application answers.
     pub fn record_passed(&mut self) {
         while self.begun.front().is_some_and(|begun| begun.is_passed) {
             let Some(begun) = self.begun.pop_front() else {
@@ -657,7 +661,8 @@ impl Sessions {
         }
     }
 
-    /// Records the answer to the first one of them, and gives it. False if there is none. [X-GATHER]
+    /// Records the application's answer to the first command that was begun, and sends it. It returns false if no
+    /// command was begun. [X-GATHER]
     pub fn answered(&mut self, reply: &[u8], replies: &mut Replies) -> bool {
         let Some(Begun {
             at,
@@ -681,7 +686,8 @@ impl Sessions {
         true
     }
 
-    /// Handles an application's command, or a part of one: the application executes it if, and only if, it takes effect now.
+    /// Handles an application's command, or a part of one. The application executes the command if, and only if, it
+    /// takes effect now.
     pub fn command(
         &mut self,
         at: At,
@@ -711,7 +717,7 @@ impl Sessions {
             }
         }
         let (status, recorded) = match session.judge(slot) {
-            // What is on record is the answer to the last part.
+            // The recorded reply belongs to the last part.
             Judgement::Duplicate(slot) if !matches!(part, Some(Part::At(_))) => {
                 (slot.status, &slot.reply[..])
             }
@@ -793,7 +799,7 @@ impl Sessions {
         }
     }
 
-    /// Answers a command that changes nothing and has no place in the log: nothing is recorded. [N-READ]
+    /// Answers a command that changes nothing and has no place in the log; nothing is recorded. [N-READ]
     pub fn read(
         &mut self,
         client: u64,
@@ -814,8 +820,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// A command over several partitions that another one has passed takes effect here, whatever came before it
-    /// here: that was given up. It counts as executed, so that it isn't once more. [G-COMPLETE]
+    /// Records a command over several partitions that a sibling has passed, and answers it, whatever this partition's
+    /// log held before, since that was given up. It counts as executed, so that a repetition isn't executed.
+    /// [G-COMPLETE]
     pub fn complete(&mut self, at: At, executed: &Executed, replies: &mut Replies) {
         let (client, request) = (executed.client, executed.request);
         let Some(session) = self.open.get_mut(&client) else {
@@ -830,11 +837,11 @@ impl Sessions {
         }
     }
 
-    /// Handles a session operation: a command with request number 0.
+    /// Handles a session operation, which is a command with request number 0.
     pub fn operation(&mut self, at: At, client: u64, command: &[u8], replies: &mut Replies) {
         match SessionOp::parse(command) {
             None => self.answer(client, 0, Status::Malformed, replies),
-            // They are about the log, and no session's. [X-DIED] [X-VOID]
+            // These operations are about the log and belong to no session. [X-DIED] [X-VOID]
             Some(SessionOp::Died { .. } | SessionOp::Void { .. }) => {}
             Some(SessionOp::Open {
                 ordered,
@@ -849,7 +856,7 @@ impl Sessions {
                 last_request,
                 last_inst,
             }) => {
-                // [S-EXPIRE]
+                // A session that was used after the proposal stays open. [S-EXPIRE]
                 let seen = self
                     .open
                     .get(&client)
@@ -866,8 +873,8 @@ impl Sessions {
                     self.book.changes.moved(client, at.inst, &reply_to);
                     status = Status::Ok;
                 }
-                // An unknown session is answered, too, where the operation says: a client whose
-                // session is long gone has no other way to hear of it.
+                // An unknown session is answered, too, at the address in the operation: a client whose session is long
+                // gone can't hear of that in another way.
                 if let Some(to) = again(&reply_to, self.node, replies.answers) {
                     replies.push(to, client, 0, status, &[]);
                 }
@@ -875,7 +882,7 @@ impl Sessions {
         }
     }
 
-    /// [S-OPEN]
+    /// Opens a session, or answers a repeated OPEN with the session that the first one opened. [S-OPEN]
     fn open(
         &mut self,
         at: At,
@@ -917,7 +924,7 @@ impl Sessions {
         }
     }
 
-    /// Whether there is no room for another session, or its address has had its share. [S-SHARE]
+    /// Returns whether there is no room for another session, or its address has used up its share. [S-SHARE]
     fn is_full(&self, window: u16, reply_to: &ReplyAddress) -> bool {
         let Limits {
             sessions, slots, ..
@@ -961,7 +968,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a session out; where it was answered.
+    /// Removes a session, and returns where it was answered.
     fn remove(&mut self, id: u64) -> Option<ReplyAddress> {
         let mut session = self.open.remove(&id)?;
         self.book.drop_parts(id, &mut session);
@@ -976,7 +983,7 @@ impl Sessions {
         Some(session.head.reply_to)
     }
 
-    /// Answers a command that is not executed and not recorded, whoever sent it.
+    /// Answers a command that is neither executed nor recorded, even if its session is unknown.
     pub fn answer(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         match self.open.get(&client) {
             Some(session) => {
@@ -989,9 +996,9 @@ impl Sessions {
         }
     }
 
-    /// A command over several partitions takes no effect at the places of this copy. All replicas say so, and
-    /// name round and instance of its place in the lowest partition, so that the client sends it again once.
-    /// [V-DEAD]
+    /// Tells the client that a command over several partitions takes no effect at the places of this copy. All replicas
+    /// say so and name the round and instance of its place in the lowest partition, so that the client sends the
+    /// command again only once. [V-DEAD]
     pub fn died(&self, copy: &Copy, replies: &mut Replies) {
         let session = self.open.get(&copy.client);
         if let Some(to) = session.and_then(|s| again(&s.head.reply_to, self.node, replies.answers))
@@ -1007,9 +1014,8 @@ impl Sessions {
         self.answer_stranger(client, request, Status::UnknownSession, replies);
     }
 
-    /// A session that is gone may have left its address. Any other id may belong to the front end
-    /// beside this replica, which ignores what isn't its own. A client that hears nothing sends
-    /// MOVE.
+    /// Answers a command of an unknown session: at its last address if it was closed here, and otherwise at the front
+    /// end beside this replica, which may own the id and ignores foreign ones. A client that hears nothing sends MOVE.
     fn answer_stranger(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         let to = match self.departed.get(&client) {
             Some(reply_to) => again(reply_to, self.node, replies.answers),
@@ -1020,7 +1026,7 @@ impl Sessions {
         }
     }
 
-    /// Sessions that nobody has named for `timeout`, at most `limit`, as proposals for expiry.
+    /// Returns up to `limit` sessions that the log hasn't named for `timeout`, as proposals for expiry.
     pub fn idle(&self, now: Time, timeout: Time, limit: usize) -> impl Iterator<Item = Idle> + '_ {
         let old = move |s: &Session| now.saturating_sub(s.touched) >= timeout;
         self.open
@@ -1036,19 +1042,19 @@ impl Sessions {
             })
     }
 
-    // ---- What is stored of it
+    // ---- Stored records
 
-    /// What changed since the last commit.
+    /// Returns the changes since the last commit.
     pub fn changes(&self) -> &Changes {
         &self.book.changes
     }
 
-    /// They are stored.
+    /// Forgets the changes, which a commit has stored.
     pub fn committed(&mut self) {
         self.book.changes.clear();
     }
 
-    /// Appends what has changed of the stored table since the last fold.
+    /// Appends the changes of the stored table since the last fold.
     pub fn fold(&mut self, records: &mut Records) {
         let Dirty {
             heads,
@@ -1096,12 +1102,12 @@ impl Sessions {
         }
     }
 
-    /// Puts a stored session back.
+    /// Loads a stored session.
     fn load(&mut self, id: u64, head: Head, now: Time) {
         self.insert(id, head, now, true);
     }
 
-    /// Puts stored replies back; `None` if they can't be its session's.
+    /// Loads stored replies; returns `None` if they can't belong to their session.
     fn load_replies(&mut self, id: u64, index: u16, mut page: Page<'_>) -> Option<()> {
         let session = self.open.get_mut(&id)?;
         while let Some(recorded) = page.next_reply() {
@@ -1122,7 +1128,7 @@ impl Sessions {
         page.is_empty().then_some(())
     }
 
-    /// Puts a stored part of a command back; `None` if it can't be its session's.
+    /// Loads a stored part of a command; returns `None` if it can't belong to its session.
     fn load_part(&mut self, id: u64, at: u16, part: &StoredPart<'_>) -> Option<()> {
         let session = self.open.get_mut(&id)?;
         let begun = session.parts.as_ref();
@@ -1135,7 +1141,7 @@ impl Sessions {
         Some(())
     }
 
-    /// Makes a change again that a commit has stored; `None` if it can't be one of this table.
+    /// Makes again a change that a commit has stored; returns `None` if it doesn't fit this table.
     fn redo(&mut self, id: u64, change: Change<'_>, now: Time) -> Option<()> {
         if let Change::Opened(head) = change {
             if self.open.contains_key(&id) {
@@ -1175,7 +1181,7 @@ impl Sessions {
     }
 }
 
-/// What a part of the sessions takes.
+/// The number of sessions, and of slots in their windows, that share an address.
 #[derive(Clone, Copy, Default)]
 struct Share {
     sessions: usize,
@@ -1188,8 +1194,8 @@ impl Share {
     }
 }
 
-/// To whose share a session counts: that of the address where it is answered. Names, which are answered at all replicas, have
-/// one together. [S-SHARE] [S-NAMED]
+/// Returns the address to whose share a session counts: the one where it is answered. Sessions of names, which are
+/// answered at all replicas, have one share together. [S-SHARE] [S-NAMED]
 fn share_of(to: &ReplyAddress) -> Option<IpAddr> {
     let of_names = (to.home == 0).then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     to.address.map(|address| address.ip()).or(of_names)
@@ -1223,8 +1229,8 @@ fn move_to(of_address: &mut BTreeMap<IpAddr, Share>, session: &mut Session, to: 
     add(of_address, &session.head);
 }
 
-/// Who hears the first answer from this replica: only the home replica gives it, or the one that leads. [S-HOME]
-/// [N-RETRY]
+/// Returns who hears a first answer from this replica. Only the session's home gives it, or, with a leader, the leader
+/// and the front end's own replica. [S-HOME] [N-RETRY]
 fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     let reached = reach(to, node);
     let answered_here = match answers {
@@ -1235,8 +1241,8 @@ fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     answered_here.then_some(reached)
 }
 
-/// Who hears an answer to a repetition, or a refusal: all replicas give it, since the home replica
-/// may be gone. A front end hears only its own replica, and the one that leads. [S-HOME]
+/// Returns who hears the answer to a repetition, or a refusal. All replicas send it to a client's address, since the
+/// home replica may be gone; a front end hears it only from its own replica and from the leader. [S-HOME]
 fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     match to.address {
         Some(address) => Some(ReplyTo::Address(address, to.key)),
@@ -1244,7 +1250,7 @@ fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     }
 }
 
-/// How a session is reached from a replica.
+/// Returns how a session is reached from this replica.
 fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
     match to.address {
         Some(address) => ReplyTo::Address(address, to.key),
@@ -1253,14 +1259,14 @@ fn reach(to: &ReplyAddress, node: NodeId) -> ReplyTo {
     }
 }
 
-/// What the stored records say.
+/// The state that the stored records describe.
 pub(crate) struct Loaded {
     pub position: Position,
-    /// Of this replica's disk; `None` if it has none yet.
+    /// The number of this replica's disk; `None` if it has none yet.
     pub incarnation: Option<u64>,
     pub sessions: Sessions,
     pub journal: Journal,
-    /// Of commands over several partitions, with this partition's place.
+    /// Outcomes of commands over several partitions, with this partition's place.
     pub outcomes: Vec<(Instance, Outcome)>,
     /// Commands that took no effect.
     pub voided: BTreeSet<CommandPlace>,
@@ -1275,17 +1281,17 @@ struct LoadedPart {
     piece: Vec<u8>,
 }
 
-/// Gathers them.
+/// Collects the stored records.
 pub(crate) struct Loader {
     node: NodeId,
     identity: Option<Identity>,
-    /// Whether anything is stored.
+    /// Any record is stored.
     any: bool,
     position: Position,
     incarnation: Option<u64>,
     sessions: Sessions,
     now: Time,
-    /// Replies may be shown before their session, and commits before the position that they follow.
+    /// Records may come in any order: replies before their session, and commits before the position that they follow.
     replies: Vec<(u64, u16, Vec<u8>)>,
     parts: Vec<LoadedPart>,
     commits: BTreeMap<u16, Vec<u8>>,
@@ -1316,8 +1322,7 @@ impl Loader {
         match Stored::parse(key, value)? {
             Stored::Identity(identity) => self.identity = Some(identity),
             Stored::Position(position) => self.position = position,
-            // It is another replica's number if this is a copy of that one's state. Then this disk
-            // has none yet.
+            // In a copy of another replica's state this is that replica's number, and this disk has none yet.
             Stored::Incarnation(node, incarnation) => {
                 self.incarnation = Some(incarnation).filter(|_| node == self.node);
             }
@@ -1350,7 +1355,7 @@ impl Loader {
         Ok(())
     }
 
-    /// What the records say, if they are `own` or nothing is stored.
+    /// Returns the state in the records, if they belong to `own` or nothing is stored.
     pub fn finish(mut self, own: Identity) -> Result<Loaded, Error> {
         match self.identity {
             Some(stored) if stored != own => return Err(foreign(stored, own)),
@@ -1388,8 +1393,8 @@ impl Loader {
         })
     }
 
-    /// Makes the changes of a commit again, unless the table has them. `None` if it doesn't follow on what
-    /// came before.
+    /// Makes the changes of a commit again, unless the table already has them. It returns `None` if the commit doesn't
+    /// follow on the position before it.
     fn replay(&mut self, place: u16, value: &[u8], journal: &mut Journal) -> Option<()> {
         let mut commit = Commit::parse(value)?;
         if commit.to.next <= self.position.next {
