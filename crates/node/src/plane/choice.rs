@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which plane a node's role runs on.
+//! Chooses the plane on which a node's role runs.
 
 use loader::interface::Interface;
 use loader::occupant::Occupant;
@@ -10,8 +10,8 @@ use tracing::{info, warn};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
 
-/// The role in the kernel, as `open` makes it, or nothing if it is to run behind sockets. Prints
-/// what was chosen, and why.
+/// Returns the role in the kernel, which `open` makes, or `None` if it must run behind sockets. Prints the choice and
+/// its reason.
 pub(crate) fn in_kernel<T>(
     cluster: &ClusterFile,
     node: &Node,
@@ -21,7 +21,7 @@ pub(crate) fn in_kernel<T>(
     let why_not = match node.plane {
         Plane::Xdp => return open().map(Some),
         Plane::Dpdk if left => return Err(still_in_kernel(cluster, node)),
-        // No program sees what a port of DPDK takes.
+        // No program sees the packets that a DPDK port takes.
         Plane::Dpdk => return Ok(None),
         Plane::Udp | Plane::P4 => {
             refuse_kernel(cluster, node)?;
@@ -35,7 +35,7 @@ pub(crate) fn in_kernel<T>(
         }
         Plane::Auto => match open() {
             Ok(role) => return Ok(Some(role)),
-            // Frames meet the programs that run before they meet any socket.
+            // The pinned programs still run and take packets before any socket does.
             Err(why) if left => return Err(why),
             Err(why) => {
                 forget_attempt(cluster, node)?;
@@ -48,7 +48,7 @@ pub(crate) fn in_kernel<T>(
     Ok(None)
 }
 
-/// Refuses to run elsewhere while the kernel takes the node's packets, by its own programs or another's.
+/// Returns an error if a program in the kernel takes the node's packets, be it its own or another node's.
 pub(crate) fn refuse_kernel(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     match Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
         true => Err(still_in_kernel(cluster, node)),
@@ -56,19 +56,18 @@ pub(crate) fn refuse_kernel(cluster: &ClusterFile, node: &Node) -> Result<(), Er
     }
 }
 
-/// UDP ports from the node's own on.
+/// Returns how many UDP ports the node uses, starting with its own.
 fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
     let group = node.group.filter(|_| node.role == Role::Replica);
     let group = group.and_then(|id| cluster.group(id));
     group.map_or(1, |group| group.partitions)
 }
 
-/// Refuses to wait behind sockets for packets that a program takes: another node's program, perhaps
-/// of another cluster, or this node's own that is pinned elsewhere.
+/// Returns an error if a program takes the packets that this node would expect at its sockets: another node's program,
+/// perhaps of another cluster, or this node's own that is pinned elsewhere.
 pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     let (first, ports) = (node.address, node_ports(cluster, node));
-    // Some interfaces, such as loopback, have no programs; and a process without the privilege to
-    // ask learns nothing.
+    // Some interfaces, such as loopback, have no programs, and a process without the privilege can't ask.
     let Ok((place, Some(occupant))) = occupant(cluster, node) else {
         return Ok(());
     };
@@ -88,7 +87,7 @@ pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), 
     }
 }
 
-/// What a start that failed half-way left behind would keep the node from its sockets next time.
+/// Removes what a failed start has left, since it would keep the node from using sockets at the next start.
 fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     if Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
         Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?.remove()?;
@@ -96,7 +95,7 @@ fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whose program is where the node's packets come in.
+/// Returns whose program is attached where the node's packets arrive.
 fn occupant(cluster: &ClusterFile, node: &Node) -> Result<(String, Option<Occupant>), String> {
     let own = node.address.ip();
     match &node.switch {

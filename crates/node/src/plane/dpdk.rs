@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DPDK plane: a role's process takes packets from a port that DPDK drives, and sends them by it, without the
+//! The DPDK plane. A role's process receives packets from a port that DPDK drives and sends them there, without the
 //! kernel. The port has the node's address for itself.
 
 use std::io;
@@ -16,20 +16,20 @@ use super::{Arrival, DataPlane, SendBatch, SendCounters, Sends};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, DpdkSettings, Node};
 
-/// Where the library for DPDK is looked for first.
+/// The environment variable with the directory where the library for DPDK is searched first.
 pub const DIR_VARIABLE: &str = "WIREPAXOS_DPDK_DIR";
 
-/// What the longest packet of a cluster takes.
+/// The MTU that the longest packet of a cluster needs.
 const NEEDED_MTU: u16 = 1_500;
 
-/// An address at a port of DPDK.
+/// An address at a DPDK port.
 pub struct DpdkPlane {
     station: Station,
-    /// Whom it couldn't send to, or what was too long.
+    /// Packets that were too long or whose receiver was unreachable.
     refused: u64,
 }
 
-/// The library by which DPDK is reached, or what to do where there is none.
+/// Returns the path of the library that reaches DPDK, or an error with the remedy if there is none.
 pub fn library() -> Result<PathBuf, String> {
     let found = loader::built::directory(DIR_VARIABLE, "dpdk", LIBRARY)?;
     found.map(|directory| directory.join(LIBRARY)).ok_or_else(|| {
@@ -40,17 +40,17 @@ pub fn library() -> Result<PathBuf, String> {
     })
 }
 
-/// The ports that the nodes of a process have.
+/// The ports of a process's nodes.
 #[derive(Default)]
 pub(crate) struct Ports(Mutex<Vec<(String, Shared)>>);
 
 impl Ports {
-    /// Opens a node's port, if it isn't open.
+    /// Opens a node's port, if it isn't open yet.
     pub fn open(&self, node: &Node) -> Result<(), Error> {
         self.of(node).map(|_| ())
     }
 
-    /// The plane's part of a node's status document.
+    /// Returns the plane's part of a node's status document.
     pub fn status(&self, node: &Node, warnings: &mut Vec<String>) -> Value {
         match self.of(node) {
             Ok(link) => status(&View::of(&link, node.address.ip()), warnings),
@@ -58,7 +58,7 @@ impl Ports {
         }
     }
 
-    /// A node's port, which others of the process may have, too.
+    /// Returns a node's port, which other nodes of the process may share.
     fn of(&self, node: &Node) -> Result<Shared, Error> {
         let settings = node.dpdk.as_ref().ok_or_else(|| {
             let (problem, remedy) = crate::cluster_file::NO_PORT;
@@ -75,7 +75,7 @@ impl Ports {
     }
 }
 
-/// Starts DPDK, if it hasn't started, and opens a port.
+/// Starts DPDK, if it hasn't started yet, and opens a port.
 fn open(settings: &DpdkSettings, cpu: Option<usize>) -> Result<Shared, Error> {
     let eal = Eal::start(&library()?, &arguments(&settings.args, cpu))?;
     let port = eal.open(&settings.port, ROOM)?;
@@ -91,7 +91,7 @@ fn open(settings: &DpdkSettings, cpu: Option<usize>) -> Result<Shared, Error> {
 }
 
 impl DpdkPlane {
-    /// At an address of a node's port.
+    /// Opens an address at a node's port.
     pub(crate) fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -103,7 +103,7 @@ impl DpdkPlane {
         Ok(DpdkPlane::at(Station::at(port, address, nodes)))
     }
 
-    /// With a station that is there.
+    /// Returns a plane at an existing station.
     pub fn at(station: Station) -> DpdkPlane {
         DpdkPlane {
             station,
@@ -112,8 +112,8 @@ impl DpdkPlane {
     }
 }
 
-/// The file's arguments, and what else a node wants as long as they don't say otherwise: nothing of it is to be seen by
-/// other processes that use DPDK, and its thread stays where the system, or `cpu`, puts it.
+/// Returns the arguments for DPDK: those of the cluster file, and defaults for those that it doesn't set. By default
+/// other processes that use DPDK see nothing of this one, and its thread runs where the system or `cpu` puts it.
 fn arguments(given: &[String], cpu: Option<usize>) -> Vec<String> {
     let has = |names: &[&str]| {
         let mut given = given.iter();
@@ -121,7 +121,7 @@ fn arguments(given: &[String], cpu: Option<usize>) -> Vec<String> {
     };
     let mut all = given.to_vec();
     if !has(&["--file-prefix", "--in-memory", "--no-shconf"]) {
-        // The one isn't for memory without hugepages.
+        // `--in-memory` doesn't work with `--no-huge`.
         let alone = ["--in-memory", "--no-shconf"][usize::from(has(&["--no-huge"]))];
         all.push(alone.to_owned());
     }
@@ -135,7 +135,7 @@ fn arguments(given: &[String], cpu: Option<usize>) -> Vec<String> {
     all
 }
 
-/// The CPUs that this thread may run on, as a list of ranges.
+/// Returns the CPUs that this thread may run on, as a list of ranges.
 fn allowed_cpus() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let mut lines = status.lines();
@@ -143,14 +143,14 @@ fn allowed_cpus() -> String {
     list.map_or("0", str::trim).to_owned()
 }
 
-/// The way out by a port.
+/// Sends through a port.
 pub(crate) struct PortOut<'a> {
     outlet: Outlet<'a>,
     refused: &'a mut u64,
 }
 
 impl DpdkPlane {
-    /// The way out.
+    /// Returns the sending side of the port.
     fn out(&mut self) -> PortOut<'_> {
         PortOut {
             outlet: self.station.outlet(),
@@ -158,7 +158,7 @@ impl DpdkPlane {
         }
     }
 
-    /// What was received last, and the way out.
+    /// Returns the datagrams of the last receive, and the sending side of the port.
     pub(crate) fn split(&mut self) -> (impl Iterator<Item = Arrival<'_>>, PortOut<'_>) {
         let (arrivals, outlet) = self.station.split();
         let arrivals = arrivals.map(|(from, datagram)| Arrival::single(datagram, from));
@@ -185,7 +185,7 @@ impl Sends for DpdkPlane {
 }
 
 impl DataPlane for DpdkPlane {
-    /// It is looked at all the time.
+    /// Returns `None`, since the port is polled all the time.
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -216,7 +216,7 @@ impl DataPlane for DpdkPlane {
     }
 }
 
-/// A port's part of a status document.
+/// Returns a port's part of a status document.
 fn status(port: &View, warnings: &mut Vec<String>) -> Value {
     let unreachable = port.unreachable();
     if !unreachable.is_empty() {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data planes: how packets reach a role and leave it.
 //!
-//! The seam is two functions over batches of buffers that the caller owns:
-//! [`UdpPlane::receive`] fills a [`RecvBatch`], [`UdpPlane::send`] empties a [`SendBatch`]. Both
-//! batches are made once and used again, so the path of a packet allocates nothing. Packets may be
-//! lost, repeated and reordered by every plane; no role relies on more.
+//! A plane has two functions over batches of buffers that the caller owns: [`UdpPlane::receive`] fills a [`RecvBatch`],
+//! and [`UdpPlane::send`] empties a [`SendBatch`]. Both batches are made once and reused, so a packet's path allocates
+//! nothing. Every plane may lose, repeat and reorder packets, and no role relies on more.
 //!
-//! Where a role's process handles packets, it has them by a [`DataPlane`]: sockets (`sockets.rs`), or a port of DPDK
-//! (`dpdk.rs`), which is looked at all the time.
+//! A role whose process handles the packets receives them through a [`DataPlane`]: either sockets (`sockets.rs`), or a
+//! DPDK port (`dpdk.rs`), which is polled all the time.
 //!
-//! On the XDP plane (`xdp.rs`) the roles themselves are in the kernel, and on the P4 plane (`p4.rs`) in a switch; a
+//! On the XDP plane (`xdp.rs`) the roles themselves run in the kernel, and on the P4 plane (`p4.rs`) in a switch; a
 //! node's process only controls them.
 
 mod choice;
@@ -40,61 +39,63 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// How datagrams leave.
+/// A way to send datagrams.
 pub trait Sends {
-    /// Sends the batch, without waiting, and clears it. What can't be sent is dropped and counted.
+    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and counted.
     fn send(&mut self, batch: &mut SendBatch);
 }
 
-/// How datagrams reach a role that is in this process, and leave it.
+/// A way to receive and send datagrams for a role in this process.
 pub trait DataPlane: Sends {
-    /// Readable when something is there; nothing if it is to be looked at all the time.
+    /// Returns a descriptor that is readable when datagrams are there, or `None` if the plane must be polled all the
+    /// time.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Takes what is there, without waiting. False if there is nothing.
+    /// Receives the datagrams that are there, without waiting. Returns false if there are none.
     fn receive(&mut self) -> io::Result<bool>;
 
-    /// What was received last, in order.
+    /// Returns the datagrams of the last receive, in order.
     fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>>;
 
-    /// Whether more may be there than was received last.
+    /// Returns whether there may be more datagrams than the last receive returned.
     fn may_have_more(&self) -> bool;
 
-    /// What arrives must be signed with these keys: whoever receives checks it, and the plane may before.
+    /// Sets the keys with which arriving packets must be signed. The receiver checks each packet; the plane may check
+    /// it before.
     fn use_keys(&mut self, _keyring: &Keyring) {}
 
-    /// What the plane has dropped.
+    /// Returns how many packets the plane has dropped, by reason.
     fn dropped(&self) -> ReasonCounters {
         ReasonCounters::default()
     }
 
-    /// What became of sends so far.
+    /// Returns the counters of sends.
     fn counters(&self) -> SendCounters;
 
-    /// The plane's part of a status document.
+    /// Returns the plane's part of a status document.
     fn status(&self, warnings: &mut Vec<String>) -> Value;
 }
 
-/// What handles a role's packets in its process's place.
+/// A program outside the process that handles a role's packets.
 pub(crate) trait Handler {
-    /// Readable when something was passed to the process.
+    /// Returns a descriptor that is readable when the program has passed packets to the process.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
-    /// Takes what was passed.
+    /// Handles the packets that the program has passed.
     fn take_passed(&mut self) -> Result<(), Error>;
 
-    /// Follows what changes without a message.
+    /// Follows changes that no message announces, such as new keys.
     fn refresh(&mut self);
 
-    /// The plane's part of a status document.
+    /// Adds the plane's part to a status document.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 
-    /// At the end of a process that wasn't told to stop the node.
+    /// Called when a process ends that wasn't told to stop the node: prints what keeps running.
     fn say_what_stays(&self);
 }
 
-/// As behind sockets, as far as programs count: they count verdicts, not types of messages. `of` tells where a counter
-/// stands.
+/// Returns a program's counters in the form that the socket plane uses. Programs count verdicts but not types of
+/// messages; `of` returns the value of a counter.
 pub(crate) fn counters(of: impl Fn(usize) -> u64) -> Value {
     let mut dropped = Map::new();
     let mut rejected = Map::new();

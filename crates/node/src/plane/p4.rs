@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 plane: a role runs as a program of a switch. The node's process sits beside that switch: the interface that has
-//! the node's address leads to the switch's CPU port. The process fills the program's tables, carries out the
-//! controller's orders, and reads what is kept. The switch serves on while the process is away.
+//! The P4 plane. A role runs as a program of a switch, and the node's process runs beside that switch: the interface
+//! that has the node's address leads to the switch's CPU port. The process fills the program's tables, carries out the
+//! controller's orders, and reads the switch's memory; the switch keeps serving while the process is away.
 //!
-//! A switch that was started anew has empty registers and tables. It is mute until its process has given its memory a
-//! name, a boot nonce that nobody has heard yet; so nobody counts on what it has forgotten. [A-STRANGER] [L-PROGRAM]
+//! A switch that was restarted has empty registers and tables. It sends nothing until its process has given its memory
+//! a new name, a boot nonce that no node has seen; so no node relies on what the switch has forgotten. [A-STRANGER]
+//! [L-PROGRAM]
 
 use std::cell::{RefCell, RefMut};
 use std::net::{IpAddr, UdpSocket};
@@ -38,31 +39,32 @@ pub(crate) struct P4Plane {
     interface: Interface,
     tables: Tables,
     nodes: Vec<(u16, IpAddr)>,
-    /// Where commands come from; none: from anywhere.
+    /// The networks from which commands may come; `None` means any.
     askers: Option<Vec<(IpAddr, u8)>>,
     groups: Vec<Group>,
-    /// Members that get nothing, as their hardware address isn't known.
+    /// Members that receive nothing because their hardware address is unknown.
     unreachable: Vec<IpAddr>,
-    /// What went wrong when the switch was last looked at.
+    /// The error of the last look at the switch.
     trouble: Option<String>,
-    /// Nothing comes here unless the switch passes the role's packets by; nobody is told that the port is closed.
+    /// Holds the node's port, so that packets that the switch passes by don't cause ICMP errors. It normally receives
+    /// nothing.
     socket: UdpSocket,
-    /// What the role itself wants in its tables.
+    /// The lines that the role itself adds to its tables.
     own_lines: Vec<String>,
-    /// With which packets are signed, if they are.
+    /// The keys with which packets are signed, if they are.
     keys: Keys,
-    /// The switch may have others.
+    /// The switch may still have other keys.
     has_old_keys: bool,
-    /// Whether the tables hold what they should, as far as is known.
+    /// The tables are complete, as far as is known.
     is_filled: bool,
 }
 
-/// One of its groups.
+/// One group of the node.
 struct Group {
     place: Place,
     role: RefCell<Role<Rc<RefCell<CpuPort>>>>,
     members: Vec<Member>,
-    /// As they are in the tables.
+    /// The copies that the tables contain.
     copies: Vec<Copy>,
 }
 
@@ -108,17 +110,17 @@ impl P4Plane {
         Ok(plane)
     }
 
-    /// The groups' roles, in the order of the cluster file.
+    /// Returns the groups' roles, in the order of the cluster file.
     pub fn groups(&self) -> impl Iterator<Item = OfGroup<'_>> {
         self.groups.iter().map(OfGroup)
     }
 
-    /// The role of a group.
+    /// Returns the role of a group.
     pub fn of_group(&self, group: GroupId) -> Option<OfGroup<'_>> {
         self.groups().find(|g| g.place().deployment.group == group)
     }
 
-    /// Sets what the role itself wants in its tables, now and whenever they are filled.
+    /// Sets the lines that the role itself adds to its tables, now and whenever they are filled.
     pub fn set_own_lines(&mut self, lines: Vec<String>) {
         if let Err(why) = self.tables.run(&lines) {
             self.trouble = Some(why);
@@ -127,7 +129,7 @@ impl P4Plane {
         self.own_lines = lines;
     }
 
-    /// Packets to the node's address are the switch's own machine's from now on; the memory stays as it is.
+    /// Passes packets for the node's address to the switch's own machine from now on. The memory stays unchanged.
     pub fn take_off(&self) -> Result<(), Error> {
         Ok(self.tables.run(&tables::take_off()).map(drop)?)
     }
@@ -149,8 +151,8 @@ impl P4Plane {
         ))
     }
 
-    /// Fills the tables of a switch whatever is in them, and names its memory if that has no name. The role gets packets
-    /// when everything else is there.
+    /// Fills the tables of a switch, whatever they contain, and names its memory if it has no name. The role receives
+    /// packets only when everything else is ready.
     fn fill(&mut self) -> Result<(), Error> {
         self.is_filled = false;
         let (node, port) = (&self.node, self.node.p4_port);
@@ -187,7 +189,7 @@ impl P4Plane {
         Ok(())
     }
 
-    /// A program has the same keys for all groups.
+    /// Gives the program the current keys, which are the same for all groups.
     fn tell_keys(&mut self) -> Result<(), Error> {
         if let (Some(keyring), Some(group)) = (self.keys.keyring(), self.groups().next()) {
             group.role().use_keys(&keyring)?;
@@ -196,7 +198,7 @@ impl P4Plane {
         Ok(())
     }
 
-    /// The way in which the program is to sign, as a tag has it; 0 = not at all.
+    /// Returns the number of the signature algorithm as it stands in a tag; 0 means that packets aren't signed.
     fn signs(&self) -> u8 {
         let keyring = self.keys.keyring();
         keyring.map_or(0, |keyring| keyring.algorithm().number())
@@ -206,7 +208,7 @@ impl P4Plane {
         Ok(self.tables.run(lines)?)
     }
 
-    /// A learner begins nothing: what it forgets is repaired.
+    /// Returns whether the role's memory needs a name. A learner's doesn't, since what it forgets is repaired.
     fn has_memory(&self) -> bool {
         self.node.role != cluster_file::Role::Learner
     }
@@ -268,7 +270,7 @@ impl P4Plane {
         ))
     }
 
-    /// Follows the members' hardware addresses.
+    /// Follows changes of the members' hardware addresses.
     fn refresh_copies(&mut self) -> Result<(), Error> {
         let all = self.groups.iter().flat_map(|g| &g.members);
         let mut addresses: Vec<_> = all.map(|member| member.address.ip()).collect();
@@ -313,7 +315,7 @@ impl P4Plane {
         Ok(())
     }
 
-    /// Whether the switch has this role, and its memory a name.
+    /// Returns whether the switch has this role and its memory has a name.
     fn is_there(&self) -> bool {
         self.groups().all(|group| match self.has_memory() {
             true => group.role().look(0).is_ok_and(|look| look.nonce != 0),
@@ -346,7 +348,7 @@ impl P4Plane {
         Ok(all)
     }
 
-    /// What a counter stands at; 0 where the switch doesn't say.
+    /// Returns the value of a counter, or 0 if the switch doesn't answer.
     pub fn counter(&self, which: usize) -> u64 {
         let asked = self.groups().next().map(|group| {
             let four = group.role().counters(which as u16 / 4 * 4);
@@ -361,7 +363,7 @@ impl Handler for P4Plane {
         self.socket.as_fd()
     }
 
-    /// It takes off the socket what came while the tables were empty.
+    /// Discards packets that reached the socket while the tables were empty.
     fn take_passed(&mut self) -> Result<(), Error> {
         let mut buffer = [0; 1];
         while self.socket.recv_from(&mut buffer).is_ok() {}
@@ -414,12 +416,12 @@ impl Handler for P4Plane {
 pub(crate) struct OfGroup<'a>(&'a Group);
 
 impl<'a> OfGroup<'a> {
-    /// Where it lies.
+    /// Returns the place of the group.
     pub fn place(&self) -> Place {
         self.0.place
     }
 
-    /// The role, for orders.
+    /// Returns the role, to give it orders.
     pub fn role(&self) -> RefMut<'a, Role<Rc<RefCell<CpuPort>>>> {
         self.0.role.borrow_mut()
     }
@@ -433,7 +435,7 @@ impl<'a> OfGroup<'a> {
         Ok(())
     }
 
-    /// All its partitions.
+    /// Returns all partitions of the group.
     pub fn partitions(&self) -> Range<PartitionId> {
         0..self.0.place.deployment.partitions
     }
@@ -448,13 +450,13 @@ fn role_number(role: cluster_file::Role) -> u16 {
     }
 }
 
-/// As the program's tables have them. [M-ASKER]
+/// Returns the networks of askers in the form of the program's tables. [M-ASKER]
 fn askers(cluster: &ClusterFile) -> Option<Vec<(IpAddr, u8)>> {
     let askers = cluster.askers()?;
     Some(askers.iter().map(|n| (n.address, n.bits)).collect())
 }
 
-/// Leaders and sequencers have no slots.
+/// Returns the place of each group. Leaders and sequencers have no slots, so their groups get a single one.
 fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
     let has_slots = matches!(
         node.role,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way by a port of DPDK for another thread than the one that looks at it, such as that of a front end beside a replica:
-//! the kernel doesn't know the port's addresses. Datagrams pass between the two threads in queues.
+//! Passes datagrams between a DPDK port and a thread other than the one that polls it, such as a front end beside a
+//! replica. That thread can't use sockets, since the kernel doesn't know the port's addresses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use super::{DataPlane, DpdkPlane, SendBatch, Sends};
 use crate::Error;
 use crate::host::Bell;
 
-/// Datagrams that wait in one of the queues at most. What is too much is lost, as on any network.
+/// How many datagrams may wait in one of the queues. Further ones are lost, as on any network.
 const MAX_WAITING: usize = 1024;
-/// So many leave in one turn at most.
+/// How many datagrams are sent in one turn.
 const MAX_LEAVING: usize = 32;
 
 type Datagram = (SocketAddr, Vec<u8>);
 
-/// Both ends of a new one.
+/// Returns both ends of a new relay.
 pub fn relay() -> io::Result<(RelayEnd, Relay)> {
     let (out, leaving) = sync_channel(MAX_WAITING);
     let (come, came) = sync_channel(MAX_WAITING);
@@ -37,7 +37,7 @@ pub fn relay() -> io::Result<(RelayEnd, Relay)> {
     Ok((end, Relay(Arc::new(Mutex::new(at_port)))))
 }
 
-/// The end of the thread that is elsewhere.
+/// The end of the other thread.
 pub struct RelayEnd {
     out: SyncSender<Datagram>,
     came: Receiver<Datagram>,
@@ -45,31 +45,31 @@ pub struct RelayEnd {
 }
 
 impl RelayEnd {
-    /// Sends a datagram by the port, soon.
+    /// Queues a datagram that the port will send.
     pub fn send(&self, to: SocketAddr, datagram: Vec<u8>) {
-        // One that is lost is sent again.
+        // The sender repeats a lost datagram.
         let _ = self.out.try_send((to, datagram));
     }
 
-    /// The next one that has come, and its sender. Never waits.
+    /// Returns the next received datagram and its sender, without waiting.
     pub fn receive(&self) -> Option<(SocketAddr, Vec<u8>)> {
         let next = || self.came.try_recv().ok();
         next().or_else(|| {
             self.bell.hush();
-            // It may have come before that.
+            // A datagram may have come before the bell was silenced.
             next()
         })
     }
 }
 
 impl AsFd for RelayEnd {
-    /// Readable when something has come.
+    /// Returns a descriptor that is readable when a datagram has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 }
 
-/// The end of the thread that looks at the port. Copies are of one and the same.
+/// The end of the thread that polls the port. Clones share the same queues.
 #[derive(Clone)]
 pub struct Relay(Arc<Mutex<AtPort>>);
 
@@ -84,7 +84,7 @@ impl Relay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands on what has come to the port, and what is to leave by it. Whether there was anything.
+    /// Passes on the datagrams that have come to the port, and sends those that wait. Returns whether there were any.
     pub(crate) fn pass(&self, port: &mut DpdkPlane, batch: &mut SendBatch) -> Result<bool, Error> {
         let at_port = self.at_port();
         let came = port.receive()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets on their way out, grouped by destination. What goes to several addresses is there once for all of them.
+//! Packets to be sent, grouped by destination. A packet for several addresses is stored only once.
 
 use std::net::SocketAddr;
 use std::slice;
@@ -9,29 +9,30 @@ use paxos::wire::HEADER_LEN;
 
 use super::udp::sys::SocketName;
 
-/// Destinations that are collected into runs. Packets to any further ones are sent one by one.
+/// The number of destinations whose packets are collected into runs. Packets to further destinations are sent one by
+/// one.
 const MAX_DESTINATIONS: usize = 64;
-/// Datagrams of one run: older kernels segment into at most 64.
+/// The number of datagrams in one run; older kernels segment into at most 64.
 const MAX_RUN_DATAGRAMS: u32 = 64;
-/// Bytes of one run: the payload of the largest IPv4 datagram.
+/// The number of bytes in one run, which is the payload of the largest IPv4 datagram.
 const MAX_RUN_BYTES: u32 = 65_507;
 /// Larger datagrams may exceed the MTU of the path: they are fragmented, never segmented.
 const MAX_SEGMENT: u16 = 1500 - 40 - 8;
 const INITIAL_CAPACITY: usize = 16 * 1024;
 
-/// Datagrams of one size (the last one may be shorter) to one destination, back to back: one
-/// segmented send.
+/// Datagrams of one size (the last one may be shorter) to one destination, stored back to back, which one segmented
+/// send can send.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u32,
     bytes: u32,
     datagrams: u32,
     size: u16,
-    /// A shorter datagram ends the run.
+    /// A shorter datagram has ended the run.
     closed: bool,
 }
 
-/// One address, or those of a multicast.
+/// One address, or the addresses of a multicast.
 struct Destination {
     addresses: Vec<SocketAddr>,
     names: Vec<SocketName>,
@@ -65,7 +66,7 @@ impl Destination {
         self.appended(HEADER_LEN + value.len());
     }
 
-    /// So many bytes more are a datagram.
+    /// Marks the last `len` bytes as a datagram.
     fn appended(&mut self, len: usize) {
         debug_assert!(len <= MAX_RUN_BYTES as usize);
         let start = (self.bytes.len() - len) as u32;
@@ -93,22 +94,22 @@ impl Destination {
     }
 }
 
-/// A run as the plane sends it.
+/// A run in the form in which the plane sends it.
 pub(super) struct Outgoing<'a> {
     pub name: &'a SocketName,
     pub bytes: &'a [u8],
     pub datagrams: u32,
-    /// Size of every datagram but the last.
+    /// The size of every datagram except for the last.
     pub size: u16,
 }
 
-/// Packets on their way out. Buffers grow to the largest batch ever sent and stay.
+/// Packets to be sent. The buffers grow to the size of the largest batch ever sent, and are kept.
 #[derive(Default)]
 pub struct SendBatch {
     destinations: Vec<Destination>,
-    /// Destinations in use now; those after it keep their buffers for the next batches.
+    /// The number of destinations in use; later entries keep their buffers for the next batches.
     used: usize,
-    /// Where the last packet went.
+    /// The index of the last packet's destination.
     latest: usize,
     /// Packets to destinations beyond [`MAX_DESTINATIONS`].
     others: Vec<Destination>,
@@ -117,7 +118,7 @@ pub struct SendBatch {
 }
 
 impl SendBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,7 +137,7 @@ impl SendBatch {
         }
     }
 
-    /// The same for one message that is signed: header and tag, and its value.
+    /// Appends a copy of one signed message for each of `to`. `head` is its header and tag.
     pub(crate) fn push_signed(&mut self, to: &[SocketAddr], head: &[u8], value: &[u8]) {
         if to.is_empty() {
             return;
@@ -148,22 +149,22 @@ impl SendBatch {
         destination.appended(head.len() + value.len());
     }
 
-    /// Appends a datagram as it is.
+    /// Appends a datagram unchanged.
     pub fn push_datagram(&mut self, to: &SocketAddr, datagram: &[u8]) {
         self.push_signed(slice::from_ref(to), datagram, &[]);
     }
 
-    /// Messages in the batch, each copy of them.
+    /// Returns the number of messages in the batch, counting each copy.
     pub fn len(&self) -> usize {
         self.datagrams
     }
 
-    /// Whether there is nothing to send.
+    /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
         self.datagrams == 0
     }
 
-    /// Forgets all messages, keeps the buffers.
+    /// Removes all messages, but keeps the buffers.
     pub fn clear(&mut self) {
         let used = self.destinations[..self.used].iter_mut();
         for destination in used.chain(&mut self.others[..self.others_used]) {
@@ -176,7 +177,7 @@ impl SendBatch {
         self.datagrams = 0;
     }
 
-    /// Address by address.
+    /// Returns the runs for each single address.
     pub(super) fn outgoing(&self) -> impl Iterator<Item = Outgoing<'_>> {
         self.destinations().flat_map(|d| {
             let of_name = move |name| {
@@ -191,7 +192,7 @@ impl SendBatch {
         })
     }
 
-    /// Datagram by datagram, and to whom each goes.
+    /// Returns each datagram with the addresses to which it goes.
     #[inline]
     pub(super) fn multicasts(&self) -> impl Iterator<Item = (&[SocketAddr], &[u8])> {
         self.destinations().flat_map(|d| {
@@ -206,12 +207,12 @@ impl SendBatch {
         used.chain(&self.others[..self.others_used])
     }
 
-    /// Few nodes talk to few others, so a scan that starts at the likeliest one beats a hash. A
-    /// destination at or after `used` is of an earlier batch: often the same ones come again.
+    /// Returns the entry for a destination. Few nodes talk to few others, so a scan that starts at the likeliest entry
+    /// is faster than a hash; entries from `used` on are of an earlier batch, whose destinations often return.
     fn destination(&mut self, to: &[SocketAddr]) -> &mut Destination {
         let is_it = |destination: &Destination| destination.addresses == *to;
         let used = &self.destinations[..self.used];
-        // A role that answers in two ways visits the same destinations in the same order.
+        // A role that answers twice visits the same destinations in the same order.
         let next = if self.latest + 1 < self.used {
             self.latest + 1
         } else {

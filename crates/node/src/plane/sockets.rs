@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's socket, with what came by it last.
+//! A node's socket, with the batch that it received last.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// At the node's address.
+    /// Opens a socket at the node's address.
     pub fn open(node: &Node) -> Result<Sockets, Error> {
         let socket = UdpPlane::bind(node.address, PlaneOptions::default())
             .map_err(|e| Error::new(cannot_listen(node.address, "UDP", "address", &e)))?;

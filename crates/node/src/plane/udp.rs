@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket plane: any kernel, no privilege.
+//! The socket plane, which needs no special kernel and no privilege.
 //!
-//! `recvmmsg` with UDP_GRO takes, and `sendmmsg` with UDP_SEGMENT gives, many datagrams a call and
-//! many a trip through the kernel's stack. Where the kernel or the path refuses segmentation, at
-//! start or later, the plane goes on with plain datagrams. With the privilege to load programs one looks at tags before the
-//! socket ([`UdpPlane::use_keys`]).
+//! `recvmmsg` with UDP_GRO and `sendmmsg` with UDP_SEGMENT pass many datagrams in one call and one trip through the
+//! kernel's stack. If the kernel or the path refuses segmentation, at start or later, the plane continues with plain
+//! datagrams. If the process may load programs, one checks tags before packets reach the socket
+//! ([`UdpPlane::use_keys`]).
 
 pub(crate) mod sys;
 
@@ -20,12 +20,12 @@ use tracing::debug;
 use self::sys::{RecvRing, SEND_ITEMS, SendItem};
 use super::send_batch::{Outgoing, SendBatch};
 
-/// What a socket is opened with.
+/// The options of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct PlaneOptions {
     /// Use UDP_SEGMENT and UDP_GRO where the kernel has them.
     pub offload: bool,
-    /// Bytes of the socket's receive and send buffers to ask for.
+    /// How many bytes to request for the socket's receive and send buffers.
     pub buffer_bytes: u32,
 }
 
@@ -38,7 +38,7 @@ impl Default for PlaneOptions {
     }
 }
 
-/// Received datagrams; made once, filled by [`UdpPlane::receive`].
+/// A batch of received datagrams, which is made once and filled by [`UdpPlane::receive`].
 pub struct RecvBatch(RecvRing);
 
 impl Default for RecvBatch {
@@ -48,12 +48,12 @@ impl Default for RecvBatch {
 }
 
 impl RecvBatch {
-    /// An empty batch. Its memory (4 MiB) is touched only as packets arrive.
+    /// Returns an empty batch. Its memory (4 MiB) is touched only as packets arrive.
     pub fn new() -> Self {
         RecvBatch(RecvRing::new())
     }
 
-    /// What has arrived, in order.
+    /// Returns the datagrams that have arrived, in order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Arrival<'_>> {
         (0..self.0.filled()).map(|slot| {
@@ -62,29 +62,29 @@ impl RecvBatch {
         })
     }
 
-    /// Whether every slot was filled: then there may be more to receive at once.
+    /// Returns whether every slot was filled, so that there may be more to receive at once.
     pub fn is_full(&self) -> bool {
         self.0.filled() == RecvRing::slots()
     }
 }
 
-/// Datagrams of one sender that came together: one, or as many as UDP_GRO put together.
+/// Datagrams of one sender that arrived together: a single one, or several that UDP_GRO has combined.
 pub struct Arrival<'a> {
     bytes: &'a [u8],
-    /// Of each datagram but the last.
+    /// The size of each datagram except for the last.
     size: usize,
-    /// Who sent them.
+    /// The sender's address.
     pub from: SocketAddr,
 }
 
 impl<'a> Arrival<'a> {
-    /// A datagram that came alone.
+    /// Returns a datagram that arrived alone.
     pub(super) fn single(bytes: &'a [u8], from: SocketAddr) -> Arrival<'a> {
         let size = bytes.len();
         Arrival { bytes, size, from }
     }
 
-    /// Each of them. An empty datagram is one too.
+    /// Returns each of the datagrams. An empty datagram counts, too.
     #[inline]
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let whole = self.bytes.is_empty().then_some(self.bytes);
@@ -92,20 +92,20 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// What became of sends.
+/// The results of sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendCounters {
     /// Datagrams handed to the kernel.
     pub sent: u64,
-    /// Datagrams dropped as the socket's buffer was full.
+    /// Datagrams dropped because the socket's buffer was full.
     pub dropped: u64,
-    /// Datagrams that the kernel refused: no route, a filter, a dead neighbour.
+    /// Datagrams that the kernel refused because of a missing route, a filter or an unreachable neighbour.
     pub refused: u64,
 }
 
 /// A bound, non-blocking UDP socket.
 pub struct UdpPlane {
-    /// Goes before its socket does.
+    /// The field comes before `socket`, so the filter is dropped first.
     filter: Option<Box<TagFilter>>,
     socket: UdpSocket,
     segment: bool,
@@ -114,7 +114,7 @@ pub struct UdpPlane {
 }
 
 impl UdpPlane {
-    /// Binds to `address`.
+    /// Binds a socket to `address`.
     pub fn bind(address: SocketAddr, options: PlaneOptions) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -128,7 +128,7 @@ impl UdpPlane {
         })
     }
 
-    /// A way out by a socket from which somebody else receives.
+    /// Returns a plane that only sends, through a socket from which another receiver reads.
     pub fn way_out(socket: &UdpSocket) -> io::Result<UdpPlane> {
         Ok(UdpPlane {
             segment: sys::has_gso(socket.as_fd()),
@@ -139,7 +139,7 @@ impl UdpPlane {
         })
     }
 
-    /// Another way out by the same socket, with counters of its own.
+    /// Returns another plane that sends through the same socket, with its own counters.
     pub fn another(&self) -> io::Result<UdpPlane> {
         Ok(UdpPlane {
             socket: self.socket.try_clone()?,
@@ -150,28 +150,28 @@ impl UdpPlane {
         })
     }
 
-    /// Where it is bound.
+    /// Returns the address to which the socket is bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Whether sends are segmented by the kernel (UDP_SEGMENT).
+    /// Returns whether the kernel segments sends (UDP_SEGMENT).
     pub fn segments(&self) -> bool {
         self.segment
     }
 
-    /// Whether receives are coalesced by the kernel (UDP_GRO).
+    /// Returns whether the kernel combines received datagrams (UDP_GRO).
     pub fn coalesces(&self) -> bool {
         self.coalesce
     }
 
-    /// What became of sends so far.
+    /// Returns the counters of sends.
     pub fn counters(&self) -> SendCounters {
         self.counters
     }
 
-    /// What arrives must be signed with these keys. Where this process may load programs, one drops what isn't before it is
-    /// queued and wakes anybody. Whoever receives checks all the same.
+    /// Sets the keys with which arriving packets must be signed. If this process may load programs, one drops unsigned
+    /// packets before they are queued; the receiver checks all packets anyway.
     pub fn use_keys(&mut self, keyring: &Keyring) {
         let used = match &self.filter {
             Some(filter) => filter.use_keys(keyring),
@@ -184,19 +184,19 @@ impl UdpPlane {
         }
     }
 
-    /// Whether a program looks at tags before the socket.
+    /// Returns whether a program checks tags before the socket.
     pub fn filters(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// What that has dropped.
+    /// Returns how many packets that program has dropped, by reason.
     pub fn dropped(&self) -> ReasonCounters {
         let filter = self.filter.as_ref();
         filter.map_or_else(ReasonCounters::default, |filter| filter.dropped())
     }
 
-    /// Receives what is there into `batch`, without waiting. False, and an empty batch, if there is
-    /// nothing.
+    /// Receives the datagrams that are there into `batch`, without waiting. Returns false, with an empty batch, if
+    /// there are none.
     pub fn receive(&mut self, batch: &mut RecvBatch) -> io::Result<bool> {
         match batch.0.receive(self.socket.as_fd()) {
             Ok(slots) => Ok(slots > 0),
@@ -205,8 +205,8 @@ impl UdpPlane {
         }
     }
 
-    /// Sends the batch, without waiting, and clears it. What can't be sent is dropped and counted:
-    /// every protocol above tolerates loss, and waiting here would stop all other destinations.
+    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and counted: every
+    /// protocol above tolerates loss, and waiting here would delay all other destinations.
     pub fn send(&mut self, batch: &mut SendBatch) {
         if batch.is_empty() {
             return;
@@ -219,7 +219,7 @@ impl UdpPlane {
         batch.clear();
     }
 
-    /// Sends as many runs as fit one call.
+    /// Sends as many runs as fit into one system call.
     fn send_runs<'a>(
         &mut self,
         runs: &mut std::iter::Peekable<impl Iterator<Item = Outgoing<'a>>>,
@@ -299,7 +299,7 @@ impl AsFd for UdpPlane {
     }
 }
 
-/// Items of one system call, on the stack.
+/// The items of one system call, on the stack.
 struct Chunk<'a> {
     items: [SendItem<'a>; SEND_ITEMS],
     len: usize,
@@ -350,8 +350,8 @@ fn is_refusal_to_segment(error: &io::Error, item: &SendItem<'_>) -> bool {
     item.segment.is_some() && refusal
 }
 
-/// Errors of a receive after which the next one may work: nothing is there, a signal came, an ICMP
-/// message is about an earlier send, or there is no memory at the moment.
+/// Returns whether a later receive may succeed after this error: no datagram is there, a signal came, an ICMP message
+/// is about an earlier send, or memory is short at the moment.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

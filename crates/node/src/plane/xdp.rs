@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel plane: a role runs as an XDP program at the interface that has the node's address, or
-//! at a switch that has it. Its memory and its link are pinned, so it serves on while the node's
-//! process is away.
+//! The kernel plane. A role runs as an XDP program at the interface that has the node's address, or is called by a
+//! switch program that has it. Its memory and its link are pinned, so it keeps serving while the node's process is
+//! away.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,25 +29,25 @@ use crate::auth::{Keyring, Keys, Signer};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::{Error, Senders, listen};
 
-/// A role's programs and where they are.
+/// A role's programs and the places of its groups in their maps.
 pub(crate) struct XdpPlane {
     object: Object,
     places: Vec<Place>,
-    /// Nothing was left by an earlier process.
+    /// No earlier process has left any memory.
     is_new: bool,
     device: Device,
     station: Station,
     pins: Pins,
     members: Members,
-    /// At an interface.
+    /// The link to an interface, unless a switch calls the program.
     attachment: Option<Attachment>,
-    /// Where the interface takes no redirected frames.
+    /// Present if the interface doesn't take redirected frames.
     cloning: Option<Cloning>,
-    /// Members that get nothing, as their hardware address isn't known.
+    /// Members that receive nothing because their hardware address is unknown.
     unreachable: Vec<IpAddr>,
-    /// What went wrong when they were last looked up.
+    /// The error of the last look-up of these addresses.
     trouble: Option<String>,
-    /// Where the program passes what it has no room to answer, and what no program sees comes.
+    /// The program passes packets here that it has no room to answer; packets that no program sees arrive here, too.
     socket: UdpSocket,
     again: Again,
     buffer: Vec<u8>,
@@ -57,14 +57,14 @@ pub(crate) struct XdpPlane {
     here: Here,
 }
 
-/// With what a role in the kernel checks and signs packets, if that is done.
+/// The keys with which a role in the kernel checks and signs packets, if packets are signed.
 pub(crate) struct KernelKeys {
     keys: Keys,
     keyring: Option<KernelKeyring>,
 }
 
 impl KernelKeys {
-    /// Those of the key file, told to a loaded role.
+    /// Reads the keys of the key file and gives them to a loaded role.
     pub fn of_node(cluster: &ClusterFile, object: &Object) -> Result<KernelKeys, Error> {
         let keys = Keys::of_node(cluster)?;
         let keyring = match keys.keyring() {
@@ -78,7 +78,7 @@ impl KernelKeys {
         Ok(KernelKeys { keys, keyring })
     }
 
-    /// Follows the key file: the new keys, if it was replaced.
+    /// Follows the key file. Returns the new keys if the file was replaced.
     pub fn follow(&mut self) -> Result<Option<Arc<Keyring>>, Error> {
         let (Some(newer), Some(keyring)) = (self.keys.newer(), &self.keyring) else {
             return Ok(None);
@@ -87,16 +87,16 @@ impl KernelKeys {
         Ok(Some(newer))
     }
 
-    /// For `status`.
+    /// Returns the keys' part of a status document.
     pub fn shown(&self) -> Value {
         self.keys.shown()
     }
 }
 
-/// What the process has done in the program's place.
+/// Counters of the packets that the process has handled instead of the program.
 #[derive(Default)]
 struct Here {
-    /// Answers, and messages to all members.
+    /// Answers that were sent, and messages that were sent to all members.
     answered: u64,
     multicast: u64,
     /// Datagrams that the kernel refused or had no room for.
@@ -104,9 +104,8 @@ struct Here {
 }
 
 impl XdpPlane {
-    /// Loads a role with the memory that an earlier process left, or with a new one. It isn't
-    /// attached to the interface yet. `members` are the receivers of the role's multicast, by
-    /// group.
+    /// Loads a role with the memory that an earlier process left, or with new memory, without attaching it to the
+    /// interface yet. `members` are the receivers of the role's multicast, by group.
     pub fn load(
         cluster: &ClusterFile,
         node: &Node,
@@ -124,7 +123,7 @@ impl XdpPlane {
             switch.lend_roles(pins.path())?;
         }
         let mut object = Object::load_kept(&directory, role, &sizes(&places), pins.path())?;
-        // This comes before any program runs that looks them up.
+        // This must come before any program runs that looks up the senders.
         tell_senders(&mut object, cluster)?;
         let keys = KernelKeys::of_node(cluster, &object)?;
         let keyring = keys.keys.keyring();
@@ -150,7 +149,7 @@ impl XdpPlane {
         })
     }
 
-    /// Gives up memory that no program uses.
+    /// Removes memory that no program uses.
     pub fn forget_unless_attached(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
         let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?;
         match pins.is_attached() {
@@ -159,23 +158,22 @@ impl XdpPlane {
         }
     }
 
-    /// The loaded object.
+    /// Returns the loaded object.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// Where each group lies, in the order of the cluster file.
+    /// Returns the place of each group in the maps, in the order of the cluster file.
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// Whether its memory is empty, as no earlier process has left any.
+    /// Returns whether the memory is empty because no earlier process has left any.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Begins to serve: the role's own maps are ready. `flags` say what its groups want of the
-    /// program.
+    /// Begins to serve; the role's own maps must be ready. `flags` are the options of its groups for the program.
     pub fn attach(&mut self, flags: u32) -> Result<(), Error> {
         self.refresh();
         if let Some(trouble) = self.trouble.take() {
@@ -217,13 +215,12 @@ impl XdpPlane {
         Ok(())
     }
 
-    /// Handles what has come to the node's socket, as the program does: what that has passed here, and what
-    /// comes from this very machine, so no program saw it. `look` sees each packet that may count first.
+    /// Handles the packets that have arrived at the node's socket, as the program would: those that the program has
+    /// passed on, and those from this machine, which no program sees. `look` first sees each packet that may count.
     pub fn handle_passed(&mut self, mut look: impl FnMut(&Packet<'_>)) -> Result<(), Error> {
         for _ in 0..MAX_PASSED {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
-                // Nothing is left; or the error is about an earlier send and says nothing of the
-                // next packet.
+                // Either no packet is left, or the error is about an earlier send and doesn't concern the next packet.
                 return Ok(());
             };
             let datagram = &self.buffer[..n];
@@ -251,13 +248,13 @@ impl XdpPlane {
         Ok(())
     }
 
-    /// Takes the program off the interface; its memory stays until [`XdpPlane::forget`].
+    /// Detaches the program from the interface; its memory stays until [`XdpPlane::forget`].
     pub fn detach(&mut self) -> Result<(), Error> {
         (self.attachment, self.cloning) = (None, None);
         Ok(self.pins.detach()?)
     }
 
-    /// Gives the memory up.
+    /// Detaches the program and removes its memory.
     pub fn forget(&mut self) -> Result<(), Error> {
         (self.attachment, self.cloning) = (None, None);
         Ok(self.pins.remove()?)
@@ -287,7 +284,7 @@ impl Handler for XdpPlane {
         self.handle_passed(|_| {})
     }
 
-    /// Follows the key file and the members' hardware addresses.
+    /// Follows changes of the key file and of the members' hardware addresses.
     fn refresh(&mut self) {
         match self.keys.follow() {
             Ok(None) => {}
@@ -342,13 +339,13 @@ impl Handler for XdpPlane {
 }
 
 impl Here {
-    /// What isn't sent is lost, as every packet may be.
+    /// Sends a datagram. One that can't be sent is lost, as every packet may be.
     fn send(&mut self, socket: &UdpSocket, datagram: &[u8], to: SocketAddr) {
         self.unsent += u64::from(socket.send_to(datagram, to).is_err());
     }
 }
 
-/// The receivers of a role's multicast.
+/// Returns the receivers of a role's multicast.
 fn listeners(cluster: &ClusterFile, role: Role) -> Vec<IpAddr> {
     if role != Role::Leader {
         return Vec::new();
@@ -363,7 +360,7 @@ fn listeners(cluster: &ClusterFile, role: Role) -> Vec<IpAddr> {
     listeners
 }
 
-/// Programs in the kernel record nothing.
+/// Returns an error if the cluster file asks for traces, since programs in the kernel record nothing.
 pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
     match &cluster.trace {
         None => Ok(()),
@@ -374,10 +371,10 @@ pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
     }
 }
 
-/// Packets that one turn handles at most, so that orders don't wait behind a flood.
+/// How many packets one turn handles at most, so that orders don't wait behind a flood.
 const MAX_PASSED: usize = 256;
 
-/// Why copies can't be redirected to an interface; nothing where they can.
+/// Returns why copies can't be redirected to an interface, or `None` if they can.
 fn why_clones(interface: &Interface, mode: Mode) -> Option<&'static str> {
     match (mode, features::takes_redirects(interface)) {
         (Mode::Generic, _) => Some("the program isn't in the driver"),
@@ -389,7 +386,7 @@ fn why_clones(interface: &Interface, mode: Mode) -> Option<&'static str> {
     }
 }
 
-/// Where the node's packets come in.
+/// Returns the place where the node's packets arrive.
 fn station(cluster: &ClusterFile, node: &Node) -> Result<Station, Error> {
     Ok(match &node.switch {
         Some(switch) => Station::Switch(Switch::open(&cluster.bpffs, switch)?),
@@ -397,7 +394,7 @@ fn station(cluster: &ClusterFile, node: &Node) -> Result<Station, Error> {
     })
 }
 
-/// Prints what runs where.
+/// Prints which role is attached where.
 fn say_what_is_attached(role: Role, place: &str, replaced: bool, how: &str) {
     let done = if replaced {
         "replaced in place"
@@ -427,7 +424,7 @@ fn list(addresses: &[IpAddr]) -> String {
     all.join(", ")
 }
 
-/// Where each group lies in a role's maps.
+/// Returns the place of each group in a role's maps.
 pub(crate) fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
     let (mut first_partition, mut first_slot) = (0, 0);
     let place = |(index, group): (usize, &crate::cluster_file::Group)| {
@@ -459,7 +456,7 @@ fn sizes(places: &[Place]) -> Sizes {
     }
 }
 
-/// Says from where packets may come. [M-SENDER] [M-ASKER]
+/// Tells the program from which addresses packets may come. [M-SENDER] [M-ASKER]
 pub(crate) fn tell_senders(object: &mut Object, cluster: &ClusterFile) -> Result<(), Error> {
     object.set_nodes(Senders::of(cluster).nodes())?;
     let askers = cluster.askers().unwrap_or_default();
@@ -467,7 +464,7 @@ pub(crate) fn tell_senders(object: &mut Object, cluster: &ClusterFile) -> Result
     Ok(object.set_askers(&askers)?)
 }
 
-/// `ports` from the node's own on are the program's.
+/// Returns the device record of a node. The program takes `ports` ports, starting with the node's own.
 pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
     let own = octets(node.address.ip());
     let mut device = Device {

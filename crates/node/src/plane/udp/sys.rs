@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket calls behind the plane.
+//! The socket calls of the plane.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -107,7 +107,7 @@ impl Control {
         control
     }
 
-    /// The segment size that UDP_GRO reports, if `len` bytes of control data hold one.
+    /// Returns the segment size that UDP_GRO reports, if `len` bytes of control data contain one.
     fn segment_size(&self, len: usize) -> Option<usize> {
         let there = len >= size_of::<libc::cmsghdr>() + size_of::<c_int>()
             && self.header.cmsg_level == libc::SOL_UDP
@@ -118,14 +118,14 @@ impl Control {
 }
 
 const SLOTS: usize = 64;
-/// The largest datagram, and the largest run of datagrams that UDP_GRO hands over.
+/// The size of the largest datagram, and of the largest run of datagrams that UDP_GRO returns.
 const SLOT_BYTES: usize = 65_536;
-/// Seventeen cache lines more than a power of two, so that slots don't share cache sets.
+/// The stride is seventeen cache lines more than a power of two, so that slots don't share cache sets.
 const SLOT_STRIDE: usize = SLOT_BYTES + 17 * 64;
 
-/// Buffers of one `recvmmsg`. Memory of a slot is first touched by the first packet in it.
+/// The buffers of one `recvmmsg`. The memory of a slot is first touched by the first packet in it.
 pub struct RecvRing {
-    // Raw, as the kernel's headers keep pointers into all four.
+    // The arrays are raw because the kernel's headers keep pointers into all of them.
     buffer: *mut [u8],
     names: *mut [SocketName],
     controls: *mut [Control],
@@ -171,7 +171,7 @@ impl RecvRing {
         }
     }
 
-    /// Receives what is there, without waiting, and returns the number of slots filled.
+    /// Receives the datagrams that are there, without waiting, and returns the number of filled slots.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: `headers` is a live allocation that only `self` uses.
         let headers = unsafe { &mut *self.headers };
@@ -203,7 +203,7 @@ impl RecvRing {
         self.filled
     }
 
-    /// A filled slot: its bytes, the size of the datagrams in it, and the sender.
+    /// Returns a filled slot: its bytes, the size of the datagrams in it, and the sender.
     pub fn slot(&self, slot: usize) -> (&[u8], usize, SocketAddr) {
         assert!(slot < self.filled);
         // SAFETY: the allocations live as long as `self`, and are written only through
@@ -220,7 +220,7 @@ impl RecvRing {
     }
 }
 
-/// Restores the lengths that the kernel overwrites with what it used.
+/// Restores the lengths, which the kernel has overwritten with those that it used.
 fn reset(header: &mut libc::mmsghdr) {
     header.msg_hdr.msg_namelen = size_of::<SocketName>() as socklen_t;
     header.msg_hdr.msg_controllen = size_of::<Control>() as _;
@@ -239,7 +239,7 @@ impl Drop for RecvRing {
     }
 }
 
-/// One send: bytes to an address, to be cut into datagrams of `segment` bytes if given.
+/// Bytes to send to an address, cut into datagrams of `segment` bytes if that is set.
 #[derive(Clone, Copy)]
 pub struct SendItem<'a> {
     pub name: &'a SocketName,
@@ -250,8 +250,7 @@ pub struct SendItem<'a> {
 /// How many items one call of [`send_many`] takes.
 pub const SEND_ITEMS: usize = 64;
 
-/// Sends the items in order, without waiting, and returns how many were sent. An error belongs to
-/// the first item.
+/// Sends the items in order, without waiting, and returns how many were sent. An error belongs to the first item.
 pub fn send_many(socket: BorrowedFd<'_>, items: &[SendItem<'_>]) -> io::Result<usize> {
     assert!(!items.is_empty() && items.len() <= SEND_ITEMS);
     if let [
@@ -336,7 +335,7 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     Ok(())
 }
 
-/// Asks for large buffers: beyond the system's limit if this process may, otherwise up to it.
+/// Requests large buffers, above the system's limit if this process may.
 pub fn set_buffers(socket: BorrowedFd<'_>, bytes: c_int) {
     let sizes = [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
@@ -344,23 +343,23 @@ pub fn set_buffers(socket: BorrowedFd<'_>, bytes: c_int) {
     ];
     for (force, plain) in sizes {
         if set_option(socket, libc::SOL_SOCKET, force, bytes).is_err() {
-            // Smaller buffers lose packets earlier; that is all.
+            // Smaller buffers only lose packets earlier.
             let _ = set_option(socket, libc::SOL_SOCKET, plain, bytes);
         }
     }
 }
 
-/// Turns on UDP_GRO; false where the kernel has none.
+/// Turns on UDP_GRO, and returns false if the kernel doesn't support it.
 pub fn enable_gro(socket: BorrowedFd<'_>) -> bool {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }
 
-/// Whether the kernel knows UDP_SEGMENT.
+/// Returns whether the kernel supports UDP_SEGMENT.
 pub fn has_gso(socket: BorrowedFd<'_>) -> bool {
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
-/// Turns off checksums of this socket; the kernel then refuses UDP_SEGMENT with EINVAL.
+/// Turns off the checksums of this socket, so that the kernel refuses UDP_SEGMENT with EINVAL.
 #[cfg(test)]
 pub fn disable_checksums(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1)
