@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that prove where they come from: each carries a tag that its sender has made with a key, and that its
-//! receiver checks before any role sees the packet. Tags are made and checked in [`paxos::auth`]; here are the keys of
-//! a key file, and the batches that signed packets leave by. Which key, and what it keeps out: `docs/protocol/authentication.md`.
-//! [M-SIGNED]
+//! Packets that prove their origin: each carries a tag that its sender has made with a key, and that its receiver
+//! checks before any role sees the packet. [`paxos::auth`] makes and checks tags; this module has the keys of a key
+//! file and the batches of signed packets. `docs/protocol/authentication.md` says which key is used and what it
+//! prevents. [M-SIGNED]
 
 mod in_use;
 
@@ -22,7 +22,7 @@ pub use paxos::auth::Keyring;
 
 const _: () = assert!(auth::MAX_CLIENTS == MAX_CLIENTS && auth::NODES == NODES);
 
-/// All keys that follow from a file.
+/// Returns all keys that are derived from a file.
 pub fn keyring(file: &KeyFile, algorithm: Algorithm) -> Keyring {
     let id = |number, generation| KeyId {
         odd: generation % 2 == 1,
@@ -39,7 +39,7 @@ pub fn keyring(file: &KeyFile, algorithm: Algorithm) -> Keyring {
     keyring
 }
 
-/// A holder's, if it follows from the file.
+/// Returns the key pair of one holder, if it can be derived from the file.
 fn pair(file: &KeyFile, number: u8, generation: u32, algorithm: Algorithm) -> Option<KeyPair> {
     let [mac, digest] = match algorithm {
         Algorithm::SipHash => [Purpose::PacketMac, Purpose::PacketDigest],
@@ -55,7 +55,7 @@ fn pair(file: &KeyFile, number: u8, generation: u32, algorithm: Algorithm) -> Op
     })
 }
 
-/// Signs packets, if the cluster's are signed, and puts them into a batch.
+/// Signs packets, if the cluster's packets are signed, and puts them into a batch.
 pub struct Signer(Option<Signing>);
 
 struct Signing {
@@ -64,7 +64,7 @@ struct Signing {
 }
 
 impl Signer {
-    /// With these keys; without any it signs nothing.
+    /// Returns a signer with these keys; without keys it signs nothing.
     pub fn new(keyring: Option<Arc<Keyring>>) -> Signer {
         Signer(keyring.map(|keyring| Signing {
             keyring,
@@ -72,20 +72,20 @@ impl Signer {
         }))
     }
 
-    /// From now on it signs with these keys. It goes on counting.
+    /// Replaces the keys. The counter continues.
     pub fn use_keys(&mut self, keyring: Arc<Keyring>) {
         if let Some(signing) = &mut self.0 {
             signing.keyring = keyring;
         }
     }
 
-    /// Whether it signs.
+    /// Returns whether packets are signed.
     pub(crate) fn signs(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Puts a packet for each of `to` into the batch. `reader` is who is to take it: [`NODES`], or a client's number.
-    /// A client's packets are for nodes.
+    /// Puts a packet for each of `to` into the batch. `reader` is the receiver whose key signs it: [`NODES`] or a
+    /// client's number; a client's packets are for nodes.
     #[inline]
     pub fn push_all(
         &mut self,
@@ -99,7 +99,7 @@ impl Signer {
             None => batch.push_all(to, header, value),
             Some(_) if to.is_empty() => {}
             Some(signing) => {
-                // There is no key for a reader who doesn't exist: what it can't check needs no tag.
+                // There is no key for an unknown reader. It couldn't check a tag, so nothing is sent.
                 if let Some(head) = signing.sign(header, value, reader) {
                     batch.push_signed(to, &head, value);
                 }
@@ -107,7 +107,7 @@ impl Signer {
         }
     }
 
-    /// The whole datagram of a packet for nodes, if it signs.
+    /// Returns the whole datagram of a packet for nodes, or `None` if packets aren't signed.
     pub fn datagram(&mut self, header: &Header, value: &[u8]) -> Option<Vec<u8>> {
         let head = self.0.as_mut()?.sign(header, value, NODES)?;
         Some([&head[..], value].concat())
@@ -117,7 +117,7 @@ impl Signer {
 impl Signing {
     fn sign(&mut self, header: &Header, value: &[u8], reader: u8) -> Option<Head> {
         self.counter += 1;
-        // Of others nobody looks at it.
+        // The counters of other packets are never checked.
         if header.msgtype == MsgType::Request {
             self.counter = self.counter.max(time());
         }
@@ -125,8 +125,8 @@ impl Signing {
     }
 }
 
-/// What a counter is at least: the time, in 65,536ths of a second. A leader that has forgotten a client takes only what is
-/// newer than all that it has forgotten with it. [M-REPLAYED]
+/// Returns the least value of a counter: the time in 65,536ths of a second. A leader that has forgotten a client then
+/// accepts only packets that are newer than all those that it has forgotten. [M-REPLAYED]
 fn time() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let parts = now.map_or(0, |now| (now.as_nanos() << 16) / 1_000_000_000);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What anybody may cause, at most: so much at once, and so much a second.
+//! Limits the work that anybody may cause, both at once and per second.
 
 use std::time::Instant;
 
-/// What is left of an allowance that fills up by itself.
+/// An allowance that refills over time.
 pub struct Budget {
     most: f64,
     per_second: f64,
@@ -12,7 +12,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// One that is full.
+    /// Returns a full budget.
     pub fn new(most: u32, per_second: u32) -> Budget {
         Budget {
             most: most.into(),
@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// Takes one, if one is left.
+    /// Takes one unit and returns true, if one is left.
     pub fn take(&mut self, now: Instant) -> bool {
         let since = self.filled.replace(now).unwrap_or(now);
         let passed = now.saturating_duration_since(since).as_secs_f64();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers by which an asker shows that it gets what is sent to its address. [E-CHALLENGE]
+//! Numbers by which an asker proves that it receives packets at its address. [E-CHALLENGE]
 //!
-//! Nothing is kept for an asker: its number follows from its address, the time, and what this process alone knows.
+//! No state is kept for an asker: its number is computed from its address, the time, and this process's secret.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use keys::{KEY_LEN, mac};
 
 use crate::{Error, random_nonce};
 
-/// A number counts for that long at least, and for twice as long at most.
+/// A number is valid for at least this long, and for at most twice as long.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The numbers of one process.
+/// The challenge numbers of one process.
 pub struct Challenges {
     secret: [u8; KEY_LEN],
     started: Instant,
 }
 
 impl Challenges {
-    /// Those of this process; of an earlier one none counts.
+    /// Draws a new secret, so that no number of an earlier process is valid.
     pub fn draw() -> Result<Challenges, Error> {
         let mut secret = [0; KEY_LEN];
         for bytes in secret.chunks_exact_mut(8) {
@@ -32,12 +32,12 @@ impl Challenges {
         })
     }
 
-    /// The number to tell an asker.
+    /// Returns the number for an asker.
     pub fn number(&self, asker: SocketAddr) -> u64 {
         self.number_of(asker, self.period())
     }
 
-    /// Whether an asker has been told this number lately.
+    /// Returns whether an asker has recently been told this number.
     pub fn accepts(&self, asker: SocketAddr, number: u64) -> bool {
         let now = self.period();
         let lately = [Some(now), now.checked_sub(1)];
@@ -49,7 +49,7 @@ impl Challenges {
         self.started.elapsed().as_secs() / PERIOD.as_secs()
     }
 
-    /// Never 0, which stands for none.
+    /// Returns the number of a period. It is never 0, which stands for no number.
     fn number_of(&self, asker: SocketAddr, period: u64) -> u64 {
         let ip = match asker.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -71,7 +71,7 @@ impl Challenges {
 mod tests {
     use super::*;
 
-    /// [E-CHALLENGE]
+    /// A number is valid only at the address and the process that it was made for, and only for a while. [E-CHALLENGE]
     #[test]
     fn a_number_is_for_one_address_of_one_process_and_for_a_while() {
         let asker: SocketAddr = "127.0.0.1:7000".parse().unwrap();

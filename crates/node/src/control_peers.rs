@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seals and opens envelopes by the cluster file: whose address is whose, and by the key file: who has which key.
+//! Seals and opens envelopes according to the cluster file, which says who has which address, and the key file, which
+//! says who has which key.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,13 +17,13 @@ use crate::signature::{self, Signer};
 use crate::transfer::held::lock;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
-/// Clients whose answers are signed with keys of their own. If there are more, they ask again.
+/// The number of clients whose answers are signed with their own keys. If there are more, some must ask again.
 const MAX_CLIENTS: usize = 4_096;
 
-/// No envelope with a signature is shorter by much: nobody gets more than he sends by what only looks like one.
+/// No signed envelope is much shorter than this. So a forged one never gets an answer that is longer than itself.
 const MIN_SIGNED_LEN: usize = 140;
 
-/// What one end of the control plane knows of the others.
+/// The knowledge that one end of the control plane has of the others.
 #[derive(Clone, Debug)]
 pub struct ControlPeers {
     cluster: u32,
@@ -33,27 +34,27 @@ pub struct ControlPeers {
     known: Arc<Mutex<Known>>,
 }
 
-/// What was learnt of others.
+/// Facts that were learnt from messages.
 #[derive(Default, Debug)]
 struct Known {
-    /// What nodes have told of [E-CHALLENGE]. Whoever asks again shows it.
+    /// The challenge that each node has sent [E-CHALLENGE], which the next message to it shows.
     challenges: BTreeMap<SocketAddr, u64>,
-    /// With which generation of the key a node has signed last, or says so.
+    /// The generation of the key with which each node has last signed, or claims to have signed.
     generations: BTreeMap<SocketAddr, u32>,
-    /// Clients by their addresses.
+    /// The number of the client at each address.
     clients: BTreeMap<SocketAddr, u8>,
 }
 
-/// What came from an address and counts here.
+/// A message that came from an address and counts here.
 pub struct Opened {
     /// What is said.
     pub message: Message,
-    /// The number that its sender showed, if it must show one. [E-CHALLENGE]
+    /// The challenge number that its sender showed, if it must show one. [E-CHALLENGE]
     pub challenged: Option<u64>,
 }
 
 impl ControlPeers {
-    /// Those of a node, or of a client ([`OUTSIDE`]).
+    /// Returns the peers of a node, or of a client ([`OUTSIDE`]).
     pub fn new(cluster: &ClusterFile, me: NodeId) -> ControlPeers {
         ControlPeers {
             cluster: cluster.cluster,
@@ -68,12 +69,12 @@ impl ControlPeers {
         }
     }
 
-    /// Whether there are the keys that the cluster file asks for. Without them nothing can be said.
+    /// Returns an error if keys are required and missing, since then no message can be sent.
     pub fn check_keys(&self) -> Result<(), Error> {
         self.key_file().map(|_| ())
     }
 
-    /// A message as it travels to an address. [E-SIGNED]
+    /// Returns the bytes of a message to an address, signed if there are keys. [E-SIGNED]
     pub fn seal(&self, to: SocketAddr, message: &Message) -> serde_json::Result<Vec<u8>> {
         let bytes = serde_json::to_vec(&Envelope {
             cluster: self.cluster,
@@ -90,12 +91,13 @@ impl ControlPeers {
         signature::sign(&keys, by, bytes).ok_or_else(unknown)
     }
 
-    /// The message in what came from an address, if it counts here. [E-VIEW]
+    /// Returns the message in a datagram from an address, if it counts here. [E-VIEW]
     pub fn open(&self, bytes: &[u8], from: SocketAddr) -> Result<Message, Turned> {
         Ok(self.open_challenged(bytes, from)?.message)
     }
 
-    /// The same, with what a node must look at. A challenge is noted for what is sealed from now on.
+    /// Opens a message like [`open`](Self::open), and returns the challenge number that a node must check. A challenge
+    /// that comes is noted for later messages.
     pub fn open_challenged(&self, bytes: &[u8], from: SocketAddr) -> Result<Opened, Turned> {
         let (said, by) = match self.key_file().map_err(|_| Turned::OtherKey)? {
             None => (bytes, None),
@@ -106,12 +108,13 @@ impl ControlPeers {
         };
         let envelope: Envelope = serde_json::from_slice(said).map_err(|_| Turned::Malformed)?;
         let sender = self.sender(from, by);
-        // Nodes speak to a client with its key, and to a command line with theirs: a client's key speaks for no node.
+        // Nodes sign for a client with its key, and for a command line with their own, so a client's key is no proof of
+        // a node.
         let own = self.key_file().ok().flatten().map(|keys| keys.number());
         if self.me == OUTSIDE && by.map(|by| by.holder) != own {
             return Err(Turned::UnknownSender);
         }
-        // Signed by a node, it is the word of that node alone.
+        // A message signed by a node must name that node as its sender.
         let named = sender == Sender::Client || envelope.from == sender_id(self, from);
         if by.is_some() && !named {
             return Err(Turned::UnknownSender);
@@ -126,31 +129,31 @@ impl ControlPeers {
         })
     }
 
-    /// The controller's address.
+    /// Returns the controller's address.
     pub fn controller(&self) -> SocketAddr {
         self.controller
     }
 
-    /// The node at an address, if there is one.
+    /// Returns the node at an address, if there is one.
     pub fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
         let node = self.nodes.iter().find(|(at, _)| *at == address);
         node.map(|(_, id)| *id)
     }
 
-    /// A node's address.
+    /// Returns a node's address.
     pub fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         let place = self.nodes.iter().find(|(_, id)| *id == node);
         place.map(|(at, _)| *at)
     }
 
-    /// The number that a node has told last; 0 for none.
+    /// Returns the challenge that a node has last sent, or 0 if there is none.
     pub fn challenge_of(&self, node: SocketAddr) -> u64 {
         let known = lock(&self.known);
         known.challenges.get(&node).copied().unwrap_or(0)
     }
 
-    /// Whether whoever sent this has older keys than these: it can't understand what is said here, so it is told
-    /// something that is signed with these.
+    /// Returns whether the sender of these bytes has older keys than this end, so that it can't read messages signed
+    /// with the newer ones. It must be sent a message that shows it the newer generation.
     pub fn is_newer(&self, bytes: &[u8]) -> bool {
         if bytes.len() < MIN_SIGNED_LEN {
             return false;
@@ -161,7 +164,7 @@ impl ControlPeers {
         matches!((claims, newest), (Some(theirs), Some(own)) if theirs > own)
     }
 
-    /// What an operator should know of keys: of this node's, and of nodes whose keys are old.
+    /// Returns warnings about keys for the operator: about this node's, and about nodes whose keys are old.
     pub fn key_warnings(&self) -> Vec<String> {
         let trouble = self.keys.as_ref().and_then(|keys| keys.trouble());
         let trouble = trouble.map(|e| format!("{e}; what the key file held before stays in use"));
@@ -178,7 +181,7 @@ impl ControlPeers {
         trouble.into_iter().chain(old).collect()
     }
 
-    /// The generation of the key that signs, and those that are accepted, if there are keys.
+    /// Returns the generation of the key that signs, and those that are accepted, if there are keys.
     pub fn generations(&self) -> Option<(u32, Vec<u32>)> {
         let keys = self.key_file().ok().flatten()?;
         Some((keys.signs(), keys.generations().collect()))
@@ -188,7 +191,7 @@ impl ControlPeers {
         self.keys.as_ref().map(|keys| keys.file()).transpose()
     }
 
-    /// Nodes sign for a client with that client's key.
+    /// Returns the key for messages to an address. Nodes sign for a client with that client's key.
     fn signer(&self, keys: &KeyFile, to: SocketAddr) -> Signer {
         let clients = &lock(&self.known).clients;
         Signer {
@@ -208,7 +211,7 @@ impl ControlPeers {
     ) -> Result<(&'a [u8], Signer), Turned> {
         let checked = signature::check(keys, bytes);
         if checked == Err(Turned::OtherKey) {
-            // Whether that is true or not: an operator should look at it.
+            // The claim may be false, but an operator should look at it in any case.
             let claims = signature::claims(bytes).filter(|by| by.holder == NODES);
             if let (Some(by), Some(_)) = (claims, self.node_at(from)) {
                 lock(&self.known).generations.insert(from, by.generation);
@@ -259,7 +262,7 @@ mod tests {
     use crate::test_dir::TestDir;
     use control::View;
 
-    /// [E-SIGNED]
+    /// A client's key proves no message of a node. [E-SIGNED]
     #[test]
     fn a_clients_key_speaks_for_no_node() {
         let directory = TestDir::new();
@@ -289,7 +292,7 @@ mod tests {
             let opened = ControlPeers::new(&cluster, me).open(&forged(me), controller.control);
             assert_eq!(opened, Err(Turned::UnknownSender), "{me}");
         }
-        // The controller's own word to both, and to the client.
+        // The controller's own messages to both nodes and to the client count.
         let from = ControlPeers::new(&cluster, controller.id);
         let view = Message::View(View::nothing(0));
         let to_leader = from.seal(leader.control, &view).unwrap();

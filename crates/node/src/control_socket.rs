@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's end of the control plane: one envelope a datagram.
+//! A node's end of the control plane, with one envelope in each datagram.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,14 +20,14 @@ use crate::{Error, listen};
 
 /// The largest payload of a datagram.
 const MAX_MESSAGE_LEN: usize = 65_507;
-/// So many datagrams are taken in one turn of a control loop, and so many bytes and one more datagram: what the node is
-/// there for has its turn in between, whatever is sent here.
+/// How many datagrams, and about how many bytes, one turn of a control loop takes. So a flood of control messages can't
+/// keep the node from its main work.
 const TURN: usize = 64;
 const TURN_BYTES: usize = 128 << 10;
-/// Status documents that are made at once, and in a second.
+/// How many status documents are made at once, and per second.
 const DOCUMENTS: (u32, u32) = (200, 100);
 
-/// Sends and receives control messages, without waiting.
+/// Sends and receives control messages without waiting.
 pub struct ControlSocket {
     sender: ControlSender,
     buffer: Vec<u8>,
@@ -40,16 +40,16 @@ pub struct ControlSocket {
     refused_documents: u64,
 }
 
-/// What one turn has taken.
+/// The datagrams that one turn has taken.
 #[derive(Default)]
 struct Turn {
     datagrams: usize,
     bytes: usize,
-    /// Turns that were full.
+    /// The number of turns that were full.
     full: u64,
 }
 
-/// The half that sends, for any thread.
+/// The sending half, for use by any thread.
 #[derive(Clone)]
 pub struct ControlSender {
     socket: Arc<UdpSocket>,
@@ -80,7 +80,8 @@ impl ControlSocket {
         })
     }
 
-    /// From now on as much as one turn takes can be [received](Self::receive). What is left waits for the next one.
+    /// Begins a turn, in which a limited number of messages can be [received](Self::receive). The others wait for the
+    /// next turn.
     pub fn begin_turn(&mut self) {
         self.turn = Turn {
             full: self.turn.full,
@@ -88,8 +89,8 @@ impl ControlSocket {
         };
     }
 
-    /// The next message that waits here, unless the turn is full. Anybody may send anything: messages that don't count
-    /// here are skipped, and their number is kept for `status`.
+    /// Returns the next waiting message, unless the turn is full. Anybody may send anything here, so messages that
+    /// don't count are skipped, and counted for `status`.
     pub fn receive(&mut self) -> Option<(Message, SocketAddr)> {
         while self.turn.has_room() {
             match self.sender.socket.recv_from(&mut self.buffer) {
@@ -100,15 +101,15 @@ impl ControlSocket {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                // The error is about an earlier send, or a signal. It says nothing about the next
-                // message.
+                // The error is about an earlier send, or a signal came. Neither concerns the next message.
                 Err(_) => self.turn.take(0),
             }
         }
         None
     }
 
-    /// What came, if it counts. Whoever must show that it gets what is sent to its address is told how. [E-CHALLENGE]
+    /// Returns the message of a datagram if it counts. A sender that must prove its address is sent a challenge.
+    /// [E-CHALLENGE]
     fn open(&mut self, n: usize, from: SocketAddr) -> Option<Message> {
         let opened = self
             .sender
@@ -130,7 +131,8 @@ impl ControlSocket {
         self.send(asker, &Message::Challenge { number });
     }
 
-    /// Counts what doesn't count. Who has a newer key than this node learns so by what is said with this one.
+    /// Counts a message that doesn't count. If its sender has an older key, it is answered so that it sees the newer
+    /// one.
     fn turn_away(&mut self, why: Turned, n: usize, from: SocketAddr) {
         *self.turned.entry(why).or_default() += 1;
         if why == Turned::OtherKey && self.sender.peers.is_newer(&self.buffer[..n]) {
@@ -138,12 +140,13 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a message; it may be lost, as every message may.
+    /// Sends a message, which may be lost like every message.
     pub fn send(&self, to: SocketAddr, message: &Message) {
         self.sender.send(to, message);
     }
 
-    /// Whether a status document is to be made for this id. To make one takes a while: there are so many in a second.
+    /// Returns whether a status document must be made for this id. Making one takes a while, so their number per second
+    /// is limited.
     pub fn wants_status(&mut self, id: u64) -> bool {
         if self.documents.has(id) {
             return false;
@@ -158,19 +161,19 @@ impl ControlSocket {
         self.documents.keep(id, &document.to_string());
     }
 
-    /// Sends a part of one that is kept, if it is.
+    /// Sends a part of a status document, if that document is still kept.
     pub fn send_status(&self, to: SocketAddr, id: u64, part: u32) {
         if let Some(part) = self.documents.part(id, part) {
             self.send(to, &part);
         }
     }
 
-    /// The half that sends.
+    /// Returns the sending half.
     pub fn sender(&self) -> ControlSender {
         self.sender.clone()
     }
 
-    /// For `status`.
+    /// Returns the counters for `status`.
     pub fn to_json(&self) -> Value {
         let mut counters = json!({
             "unsent": self.sender.unsent.load(Ordering::Relaxed),
@@ -201,17 +204,17 @@ impl Turn {
 }
 
 impl ControlSender {
-    /// Whose address is whose.
+    /// Returns the addresses of the other nodes.
     pub fn peers(&self) -> &ControlPeers {
         &self.peers
     }
 
-    /// Sends to the controller.
+    /// Sends a message to the controller.
     pub fn send_to_controller(&self, message: &Message) {
         self.send(self.peers.controller(), message);
     }
 
-    /// As [`ControlSocket::send`].
+    /// Sends a message like [`ControlSocket::send`].
     pub fn send(&self, to: SocketAddr, message: &Message) {
         let sealed = self.peers.seal(to, message).map_err(io::Error::from);
         if sealed
@@ -240,7 +243,7 @@ mod tests {
 
     const SAMPLE: &str = include_str!("../../../examples/cluster.toml");
 
-    /// The example's cluster, on addresses of this test's own.
+    /// Returns the example's cluster on addresses of this test's own.
     fn cluster() -> ClusterFile {
         let host = crate::loopback::draw().unwrap().to_string();
         cluster_file::parse(&SAMPLE.replace("127.0.0.1", &host), "test").unwrap()
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(peer.to_json()["unsent"], 1);
     }
 
-    /// [E-VIEW]
+    /// Messages that don't count are skipped, and counted by their reason. [E-VIEW]
     #[test]
     fn what_does_not_count_is_counted_by_name_and_passed_over() {
         let cluster = cluster();
@@ -298,7 +301,7 @@ mod tests {
         let controller = bind(&cluster, "controller");
         let other = bind(&cluster, "leader-2");
         let view = Message::View(View::nothing(0));
-        // An old cluster's controller, at the very address of this one's.
+        // The controller of an old cluster has the very address of this one's.
         let mut old = cluster.clone();
         old.cluster += 1;
         let old = ControlPeers::new(
@@ -308,14 +311,14 @@ mod tests {
         let bytes = old.seal(at("replica-1"), &view).unwrap();
         let raw = &controller.sender.socket;
         raw.send_to(&bytes, at("replica-1")).unwrap();
-        // The controller's word to somebody else, as a delayed one to who was here before.
+        // The controller's message is for another node, like a delayed one to a node that had this address before.
         let bytes = controller
             .sender
             .peers()
             .seal(at("replica-2"), &view)
             .unwrap();
         raw.send_to(&bytes, at("replica-1")).unwrap();
-        // Somebody else's word: another node's, and a stranger's.
+        // These messages claim to come from the controller, but another node and a stranger send them.
         other.send(at("replica-1"), &view);
         let stranger = UdpSocket::bind((at("controller").ip(), 0)).unwrap();
         let bytes = ControlPeers::new(&cluster, OUTSIDE).seal(at("replica-1"), &view);
@@ -331,7 +334,7 @@ mod tests {
         );
     }
 
-    /// What a node is there for must have its turn whatever is sent to its control address.
+    /// A flood at a node's control address must not keep the node from its main work.
     #[test]
     fn a_turn_takes_so_many_datagrams_and_bytes() {
         let cluster = cluster();
@@ -355,7 +358,7 @@ mod tests {
         assert_eq!(socket.receive(), None, "not in this turn");
         assert_eq!(turn(&mut socket), 5);
         assert_eq!(socket.to_json()["full_turns"], 1);
-        // Nor do large ones that are nothing keep it.
+        // Large datagrams without a message don't keep the turn going, either.
         for _ in 0..3 {
             let sent = peer.sender.socket.send_to(&[0; 65_000], at("leader-1"));
             sent.unwrap();
@@ -366,7 +369,7 @@ mod tests {
         assert_eq!(socket.to_json()["full_turns"], 2);
     }
 
-    /// [E-CHALLENGE]
+    /// An asker must prove that it receives packets at its address. [E-CHALLENGE]
     #[test]
     fn who_asks_from_anywhere_must_be_where_it_says() {
         let cluster = cluster();
@@ -390,7 +393,7 @@ mod tests {
         ask(&question);
         let from = asker.local_addr().unwrap();
         assert_eq!(receive(&mut socket), Some((question.clone(), from)));
-        // The number is of no use to anybody else, nor in a member's name where an order does harm.
+        // The number is of no use to another asker, nor for a harmful order in the name of a member.
         let other = UdpSocket::bind((leader.control.ip(), 0)).unwrap();
         let bytes = peers.seal(leader.control, &question).unwrap();
         other.send_to(&bytes, leader.control).unwrap();

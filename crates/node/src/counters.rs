@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a role counts.
+//! The counters of a role.
 
 use paxos::wire::ReasonCounters;
 use paxos::{MsgType, Reason, Verdict};
@@ -8,18 +8,18 @@ use tracing::error;
 
 use crate::plane::SendCounters;
 
-/// Messages of each type.
+/// The number of messages of each type.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCounters([u64; MsgType::ALL.len()]);
 
 impl MessageCounters {
-    /// Counts one.
+    /// Counts a message.
     #[inline]
     pub fn count(&mut self, msgtype: MsgType) {
         self.0[msgtype as usize] += 1;
     }
 
-    /// How many there were of a type.
+    /// Returns how many messages of a type there were.
     pub fn get(&self, msgtype: MsgType) -> u64 {
         self.0[msgtype as usize]
     }
@@ -37,18 +37,18 @@ impl MessageCounters {
 /// A role's counters.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Well-formed messages that came in.
+    /// Well-formed messages that were received.
     pub received: MessageCounters,
-    /// Messages that went out; one to several nodes counts once.
+    /// Messages that were sent; a message to several nodes counts once.
     pub sent: MessageCounters,
-    /// What was dropped, and why.
+    /// Messages that were dropped, by reason.
     pub dropped: ReasonCounters,
-    /// What was answered with REJECT, and why.
+    /// Messages that were answered with REJECT, by reason.
     pub rejected: ReasonCounters,
 }
 
 impl Counters {
-    /// Counts what became of a packet.
+    /// Counts the verdict on a packet.
     #[inline]
     pub fn conclude(&mut self, verdict: Verdict) {
         match verdict {
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// These, and what was dropped before it came here.
+    /// Returns these counters together with packets that were dropped before they came here.
     pub fn with_dropped(&self, before: &ReasonCounters) -> Counters {
         let mut all = self.clone();
         for (reason, n) in before.nonzero() {
@@ -76,12 +76,12 @@ impl Counters {
         }
     }
 
-    /// What was dropped, for `status`.
+    /// Returns the dropped messages for `status`.
     pub fn dropped_to_json(&self) -> Value {
         reasons(&self.dropped).into()
     }
 
-    /// For `status`, with what the plane counts.
+    /// Returns all counters for `status`, with those of the plane.
     pub fn to_json(&self, plane: SendCounters) -> Value {
         json!({
             "received": self.received.to_json(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Damage to every file of every role that has files: flipped bits, cuts, loss, old copies, and files of
-//! somebody else. Each one ends in a refusal that names the file or its directory and a way out, or with
-//! all that was there.
+//! Tests damage to every file of every role that has files: flipped bits, cuts, loss, old copies, and files of other
+//! nodes. Each damage ends in a refusal that names the file or its directory and the remedy, or without any loss of
+//! data.
 //!
 //! | files | flips, cuts, loss of one | another cluster's, another node's | old copies |
 //! |---|---|---|---|
@@ -10,7 +10,7 @@
 //! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
 //! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
-//! What can't be noticed where it lies, since each file fits the others as it did then:
+//! Some damage can't be noticed where it happens, since each file fits the others as it did at that time:
 //!
 //! - An old copy of `epochs.json`, or a controller's whole directory that is gone: nobody but a newer store knows
 //!   which epochs were issued. Nodes that remember a newer epoch warn or stop (docs/operations.md).
@@ -38,7 +38,7 @@ use crate::store::FileStore;
 use crate::stored::{Stored, cluster};
 use crate::test_dir::TestDir;
 
-/// Name, relative to the directory, and contents.
+/// The contents of files, by their names relative to the directory.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 fn read_all(directory: &Path) -> Files {
@@ -68,10 +68,10 @@ fn write_all(directory: &Path, files: &Files) {
     }
 }
 
-/// What happened to one file, and the files since.
+/// A description of the damage to one file, and all files with that damage.
 type Damaged = (String, Files);
 
-/// Every file with a bit of each `step`-th byte flipped.
+/// Returns the files with one bit flipped, for a bit of each `step`-th byte of every file.
 fn flips(files: &Files, step: usize) -> Vec<Damaged> {
     let mut all = Vec::new();
     for (name, bytes) in files {
@@ -84,7 +84,7 @@ fn flips(files: &Files, step: usize) -> Vec<Damaged> {
     all
 }
 
-/// Every file cut, emptied, zeroed, and gone.
+/// Returns the files with one file cut, emptied, zeroed or removed, for every file.
 fn losses(files: &Files) -> Vec<Damaged> {
     let mut all = Vec::new();
     for (name, bytes) in files {
@@ -105,7 +105,7 @@ fn losses(files: &Files) -> Vec<Damaged> {
     all
 }
 
-/// Every file as it was before, if it was there and different.
+/// Returns the files with an older version of one file, for every file that has changed.
 fn old_copies(files: &Files, older: &Files) -> Vec<Damaged> {
     let changed = files.iter().filter_map(|(name, bytes)| {
         let old = older.get(name).filter(|old| *old != bytes)?;
@@ -116,7 +116,7 @@ fn old_copies(files: &Files, older: &Files) -> Vec<Damaged> {
     changed.collect()
 }
 
-/// A refusal names the file or what it is in, and what to do.
+/// Checks that a refusal names the file or its directory, and the remedy.
 #[track_caller]
 fn assert_helpful(text: &str, path: &Path, ways_out: &[&str], what: &str) {
     assert!(text.contains(&path.display().to_string()), "{what}: {text}");
@@ -138,7 +138,7 @@ fn configuration() -> Configuration {
     }
 }
 
-/// Issues so many epochs in a new directory.
+/// Issues `epochs` epochs in a new directory, and returns its files.
 fn controller(directory: &Path, epochs: u32) -> Files {
     let mut store = FileStore::open(&directory.join("epochs.json"), 7).unwrap();
     for _ in 0..epochs {
@@ -197,7 +197,7 @@ fn a_controller_issues_no_epoch_again() {
     );
     assert_helpful(&why, &path, &["use the cluster file"], "another cluster's");
 
-    // Unnoticed, see above.
+    // Old copies go unnoticed, as the module's description says.
     for (what, files) in old_copies(&files, &older) {
         write_all(&own, &files);
         let found = FileStore::open(&path, 7).unwrap().load(0).unwrap();
@@ -207,7 +207,7 @@ fn a_controller_issues_no_epoch_again() {
 
 // ---- Acceptor
 
-/// Starts it, lets it go on as the controller would, votes for `inst`, and stops.
+/// Starts an acceptor, lets it continue as the controller would, votes for `inst`, stops it, and returns its files.
 fn acceptor(cluster: &ClusterFile, inst: u64) -> Files {
     let mut acceptor = Stored::open(cluster).unwrap();
     let memory = acceptor.acceptor();
@@ -225,7 +225,7 @@ fn own_of(cluster: &ClusterFile) -> PathBuf {
     cluster.node_dir(cluster.node("acceptor-1").unwrap())
 }
 
-/// [A-DURABLE]
+/// A damaged file never makes an acceptor vote with less memory than it had. [A-DURABLE]
 #[test]
 fn an_acceptor_never_votes_with_less_than_it_had() {
     for storage in ["volatile", "durable"] {
@@ -247,7 +247,7 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
                     assert!(acceptor.acceptor().is_stranger(), "{what}");
                 }
                 Ok(mut acceptor) => {
-                    // An old `acceptor.state` waits for the controller, and so does all of it.
+                    // An old `acceptor.state`, like a whole old directory, waits for the controller.
                     let is_old = files == older;
                     let _ = acceptor.vote(2);
                     let memory = acceptor.acceptor();
@@ -261,7 +261,7 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
             }
         }
 
-        // All of an older moment: a start with a number that has been.
+        // With all files from an earlier moment, the start has a number that was used before.
         write_all(&own, &files);
         let newest = Stored::open(&cluster).unwrap().acceptor().start().count();
         write_all(&own, &older);
@@ -338,7 +338,7 @@ impl replica::Output for Nowhere {
     fn sibling(&mut self, _: paxos::PartitionId, _: replica::SiblingMessage) {}
 }
 
-/// Goes on with some no-ops and a checkpoint; returns its files and where it ends.
+/// Executes some no-ops and takes a checkpoint. Returns the replica's files and its next instance.
 fn replica(cluster: &ClusterFile, services: &Services) -> (Files, u64) {
     let partition = partition(cluster);
     let directory = partition.directory().unwrap();
@@ -376,7 +376,7 @@ fn replica(cluster: &ClusterFile, services: &Services) -> (Files, u64) {
     (read_all(&directory), next)
 }
 
-/// What becomes of a replica of an application.
+/// Checks that a replica of an application has all that it reported, whatever file is damaged.
 fn a_replica_has_all_that_it_reported(name: &'static str) {
     let dir = TestDir::new();
     let cluster = cluster(dir.path(), "volatile");
@@ -420,11 +420,11 @@ fn a_replica_has_all_that_it_reported(name: &'static str) {
         "no store",
     );
 
-    // A start reports what is there as durable, so it notes it, too.
+    // A start reports its state as durable, so it notes that state in `reached`, too.
     assert_eq!(open(&with_reached(files.clone(), None)), Ok(next));
     assert_eq!(read_all(&directory).get(&reached), Some(noted));
 
-    // Unnoticed, see above.
+    // Old copies go unnoticed, as the module's description says.
     assert_eq!(open(&older), Ok(before));
     assert_eq!(open(&with_reached(older.clone(), None)), Ok(before));
 
@@ -440,7 +440,7 @@ fn a_replica_has_all_that_it_reported(name: &'static str) {
     assert_eq!(open(&files), Ok(next));
 }
 
-/// [T-REACHED]
+/// A replica whose application is in memory has all that it reported. [T-REACHED]
 #[test]
 fn a_replica_in_memory_has_all_that_it_reported() {
     a_replica_has_all_that_it_reported("echo");

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a node can't start or go on.
+//! The reasons why a node can't start or continue.
 
 use std::fmt;
 
 use crate::cluster_file::Errors;
 
-/// What is wrong, with a text that says what to do where there is something to do.
+/// An error, whose text also says the remedy if there is one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The cluster file, or what is asked of it.
+    /// The cluster file is wrong, or it doesn't fit what was asked.
     Configuration(Errors),
-    /// What is stored can't be read, written or relied on.
+    /// Stored data can't be read, written or relied on.
     Store(String),
-    /// The host, the kernel, or another node.
+    /// The host, the kernel or another node has failed.
     System(String),
 }
 
 impl Error {
-    /// Of the host, with this text.
+    /// Returns an error of the host with this text.
     pub fn new(text: impl Into<String>) -> Error {
         Error::System(text.into())
     }
 
-    /// Of what is stored, with this text.
+    /// Returns an error of stored data with this text.
     pub(crate) fn store(text: impl Into<String>) -> Error {
         Error::Store(text.into())
     }
 
-    /// Of what is asked of a cluster file.
+    /// Returns an error about a request that doesn't fit the cluster file.
     pub(crate) fn configuration(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
         Error::Configuration(Errors::one("", problem, remedy))
     }
@@ -51,14 +51,14 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What the XDP plane's loader says is a whole text already.
+/// Errors of the XDP plane's loader already are whole texts.
 impl From<String> for Error {
     fn from(text: String) -> Error {
         Error::System(text)
     }
 }
 
-/// A random number that is not 0: a boot nonce, say.
+/// Returns a random number other than 0, for example for a boot nonce.
 pub fn random_nonce() -> Result<u64, Error> {
     let number = getrandom::u64().map_err(|e| Error::new(format!("no random numbers: {e}")))?;
     Ok(number.max(1))

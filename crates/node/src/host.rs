@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node asks of its host besides sockets and files: waiting, stopping, pinning, disk space, who
-//! may read what it stores.
+//! Operations of the host besides sockets and files: waiting, stopping, pinning, disk space, and who may read stored
+//! files.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 
-/// Nanoseconds of CLOCK_MONOTONIC, which is one and the same for all processes of a machine.
+/// Returns the nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 pub fn monotonic_ns() -> u64 {
     // SAFETY: all zeros is a valid value of this plain structure.
     let mut now: libc::timespec = unsafe { mem::zeroed() };
@@ -24,15 +24,15 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells the threads of a node to end in good order. Threads that wait also wait for its
-/// descriptor, so nobody wakes up just to look.
+/// Tells the threads of a node to end in good order. Threads that wait also wait for its descriptor, so none has to
+/// wake up just to check.
 pub struct Stop {
     requested: AtomicBool,
     event: OwnedFd,
 }
 
 impl Stop {
-    /// A handle that nobody has used yet.
+    /// Returns a stop that hasn't been requested.
     pub fn new() -> io::Result<Arc<Stop>> {
         Ok(Arc::new(Stop {
             requested: AtomicBool::new(false),
@@ -40,21 +40,20 @@ impl Stop {
         }))
     }
 
-    /// Asks for the end. May be called from any thread, any number of times, also from a signal
-    /// handler.
+    /// Requests the stop. It may be called from any thread, any number of times, and from a signal handler.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
         raise(&self.event);
     }
 
-    /// Whether the end was asked for.
+    /// Returns whether the stop was requested.
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// From now on SIGTERM, SIGINT and SIGHUP of this process request this stop, so that a terminal
-    /// that goes away costs no votes; under `nohup` SIGHUP stays ignored. For programs that run one
-    /// node (or one embedded cluster); the handle is kept for good.
+    /// Makes SIGTERM, SIGINT and SIGHUP of this process request this stop, so that a closed terminal costs no votes;
+    /// under `nohup`, SIGHUP stays ignored. This is for programs that run one node (or one embedded cluster); the
+    /// handle is never freed.
     pub fn on_signals(self: &Arc<Stop>) -> io::Result<()> {
         SIGNALLED.store(
             Arc::into_raw(Arc::clone(self)).cast_mut(),
@@ -84,13 +83,13 @@ impl Stop {
 }
 
 impl AsFd for Stop {
-    /// Readable from the request on.
+    /// Returns a descriptor that is readable once the stop was requested.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-/// Wakes a thread that waits for other descriptors, too.
+/// Wakes a thread that also waits for other descriptors.
 pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
@@ -98,12 +97,12 @@ impl Bell {
         event().map(Bell)
     }
 
-    /// Makes it readable. May be called from any thread.
+    /// Makes the bell readable. It may be called from any thread.
     pub fn ring(&self) {
         raise(&self.0);
     }
 
-    /// From now on it isn't readable until it rings again.
+    /// Makes the bell unreadable until it rings again.
     pub fn hush(&self) {
         let mut count = 0u64;
         // SAFETY: reads 8 bytes into 8 live ones. It fails only if the bell didn't ring.
@@ -127,7 +126,7 @@ fn event() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Allowed in a signal handler.
+/// Raises an event; allowed in a signal handler.
 fn raise(event: &OwnedFd) {
     let one = 1u64;
     // SAFETY: writes 8 live bytes to a descriptor of our own. It fails only if the event's
@@ -135,7 +134,7 @@ fn raise(event: &OwnedFd) {
     let _ = unsafe { libc::write(event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
 }
 
-/// The stop that signals request; null or leaked by [`Stop::on_signals`].
+/// The stop that signals request: null, or leaked by [`Stop::on_signals`].
 static SIGNALLED: AtomicPtr<Stop> = AtomicPtr::new(ptr::null_mut());
 
 extern "C" fn on_signal(_: c_int) {
@@ -146,32 +145,32 @@ extern "C" fn on_signal(_: c_int) {
     }
 }
 
-/// Which of the descriptors waited for are ready.
+/// The descriptors that are ready after a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready(u128);
 
 impl Ready {
-    /// Whether the `i`-th one is.
+    /// Returns whether the `i`-th descriptor is ready.
     pub fn has(self, i: usize) -> bool {
         self.0 & 1 << i != 0
     }
 
-    /// Whether none is.
+    /// Returns whether no descriptor is ready.
     pub fn none(self) -> bool {
         self.0 == 0
     }
 }
 
-/// The sockets of 64 partitions, and a few more.
+/// Room for the sockets of 64 partitions, and a few more.
 const MAX_WAIT_FDS: usize = 72;
 
-/// Waits until one of `fds` (at most 72) is readable, for `timeout` at most. Ends early, with
-/// nothing ready, when a signal comes.
+/// Waits until one of `fds` (at most 72) is readable, for at most `timeout`. Returns early, with nothing ready, when a
+/// signal comes.
 pub fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Ready> {
     wait_for(fds.iter().copied(), timeout)
 }
 
-/// The same for descriptors that are in no slice.
+/// Waits like [`wait`] for descriptors that are in no slice.
 pub fn wait_for<'a>(
     fds: impl Iterator<Item = BorrowedFd<'a>>,
     timeout: Option<Duration>,
@@ -179,15 +178,15 @@ pub fn wait_for<'a>(
     Spinner::new(Duration::ZERO).wait_for(fds, timeout)
 }
 
-/// Waits, but looks again and again for a while before it sleeps: who is awake needs no waking, which takes
-/// longer than all else where little is in flight. In between others may run.
+/// Polls for a while before it sleeps, since waking a thread takes longer than everything else when little is in
+/// flight. Between polls it yields the CPU to other threads.
 pub struct Spinner {
     spin: Duration,
     crowd: Crowd,
 }
 
 impl Spinner {
-    /// Looks for so long before it sleeps.
+    /// Returns a spinner that polls for `spin` before it sleeps.
     pub fn new(spin: Duration) -> Spinner {
         Spinner {
             spin,
@@ -195,7 +194,7 @@ impl Spinner {
         }
     }
 
-    /// See [`wait_for`].
+    /// Waits like the function [`wait_for`], but polls first.
     pub fn wait_for<'a>(
         &mut self,
         fds: impl Iterator<Item = BorrowedFd<'a>>,
@@ -227,20 +226,20 @@ impl Spinner {
     }
 }
 
-/// Whether others on this CPU leave a spinner to its turn. A role of the cluster does, as it yields, too, or has done with
-/// its packets in a moment. A program that computes doesn't: it runs for milliseconds, and who spins gets the CPU back no
-/// sooner, while a thread that sleeps is let in when it is woken.
+/// Decides whether spinning is worth while, by how long other threads keep the CPU when the spinner yields. A role of
+/// the cluster yields soon, too; a program that computes runs for milliseconds, and then a sleeping thread gets the CPU
+/// back sooner than a spinning one.
 #[derive(Default)]
 struct Crowd {
-    /// So many more waits go by without spinning.
+    /// How many more waits don't spin.
     pauses: u32,
-    /// How often they ran for too long, less how often they didn't.
+    /// How often others ran for too long, minus how often they didn't.
     strikes: u32,
 }
 
-/// As a rule nobody who is on a command's way keeps the CPU for so long.
+/// Threads that work on a command normally keep the CPU for less than this.
 const TOO_LONG: Duration = Duration::from_millis(1);
-/// A pause is of 2 to the power of so many waits at most.
+/// A pause lasts at most 2 to the power of this many waits.
 const MAX_STRIKES: u32 = 10;
 
 impl Crowd {
@@ -250,7 +249,7 @@ impl Crowd {
         lets
     }
 
-    /// The longest time for which others had the CPU while it spun, if they ever had it.
+    /// Notes the longest time for which others had the CPU during a spin, or `None` if they never had it.
     fn let_others_run(&mut self, longest: Option<Duration>) {
         match longest {
             None => {}
@@ -281,7 +280,7 @@ fn fill<'e, 'a>(
     &mut entries[..count]
 }
 
-/// Waits for entries that may be looked at again.
+/// Waits for entries that can be polled again.
 fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<Ready> {
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(i32::MAX as u64) as _,
@@ -302,8 +301,8 @@ fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<R
     Ok(Ready(entries.iter().enumerate().fold(0, bits)))
 }
 
-/// Takes the disk space of a file's first `bytes` now, so that a lack of it shows here, and later
-/// writes only fill it in. The file reads as zeros there.
+/// Reserves the disk space of a file's first `bytes`, so that a lack of it shows now and later writes only fill it in.
+/// The file reads as zeros there.
 pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: takes no pointers.
@@ -312,14 +311,14 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // A file system without the call: writes will take the space one by one.
+        // On a file system without this call, writes take the space one by one.
         Some(libc::EOPNOTSUPP) => file.set_len(bytes),
         _ => Err(error),
     }
 }
 
-/// Lets the system forget what it keeps of a part of a file, so that it is next read from the disk. What isn't
-/// synced stays.
+/// Drops a part of a file from the system's cache, so that it is next read from the disk. Unsynced data stays in the
+/// cache.
 pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
     let (offset, bytes) = (offset as libc::off_t, bytes as libc::off_t);
     // SAFETY: takes no pointers. It is advice: where it is refused, nothing is forgotten.
@@ -327,10 +326,10 @@ pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
         unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Lets the calling thread run on this CPU only, and makes it a batch thread: one that is woken
-/// doesn't preempt what runs there. Roles that share a CPU then finish their batches: a replica is
-/// woken by the first of three votes and finds all of them, instead of being switched to three
-/// times (measured: 70 µs against 60 µs a command with everything on one CPU).
+/// Pins the calling thread to this CPU and makes it a batch thread, which doesn't preempt the running thread when it is
+/// woken. So roles that share a CPU finish their batches: a replica that the first of three votes wakes finds all
+/// three, instead of being switched to three times (measured: 70 µs instead of 60 µs a command with everything on one
+/// CPU).
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -353,20 +352,19 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on only their owner can read the files and directories that this process makes (0600
-/// and 0700), also those that a library makes, such as RocksDB. For programs; a library must not
-/// change its process's mask.
+/// Makes all files and directories that this process creates readable by their owner only (0600 and 0700), including
+/// those of libraries such as RocksDB. Only programs call this, since a library must not change its process's mask.
 pub fn keep_private() {
     // SAFETY: takes no pointers, and can't fail.
     unsafe { libc::umask(0o077) };
 }
 
-/// Whether something last done at a moment, or never, is to be done again.
+/// Returns whether an action that was last done at `last`, or never, is due again.
 pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
 }
 
-/// An ephemeral port of the interface that leads to `peer`: the address that replies can reach.
+/// Returns an address with a free port on the interface that leads to `peer`, so that replies can reach it.
 pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -377,8 +375,8 @@ pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     Ok((probe.local_addr()?.ip(), 0).into())
 }
 
-/// Lets this many connections wait to be accepted, as far as the host allows (`somaxconn`). The
-/// standard library lets 128 wait.
+/// Sets how many connections may wait to be accepted, as far as the host allows (`somaxconn`). The standard library
+/// sets 128.
 pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     // SAFETY: takes no pointers. To a socket that listens already it gives the new number.
     match unsafe { libc::listen(listener.as_raw_fd(), backlog) } {
@@ -387,8 +385,8 @@ pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     }
 }
 
-/// Lets this process have as many files and connections open as it may grant itself, and says how many
-/// that are. Most hosts begin with 1,024 and allow far more.
+/// Raises the number of files and connections that this process may have open to its hard limit, and returns that
+/// limit. Most hosts begin with 1,024 and allow far more.
 pub fn raise_file_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -406,8 +404,8 @@ pub fn raise_file_limit() -> io::Result<u64> {
     }
 }
 
-/// Lets this process keep up to 64 MiB that it has freed. Its batches take about as much memory each time, and to get
-/// that from the kernel anew costs a page fault for every 4 KiB. No effect but in glibc.
+/// Lets this process keep up to 64 MiB of freed memory. Its batches need about the same memory each time, and each 4
+/// KiB taken from the kernel anew cost a page fault. It works in glibc only.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     for (parameter, bytes) in [
@@ -423,7 +421,7 @@ pub fn keep_freed_memory() {
 mod tests {
     use super::*;
 
-    /// In a process of its own: the limit is the process's.
+    /// Runs in its own process, since the limit applies to the whole process.
     #[test]
     fn the_limit_of_open_files_is_raised_as_far_as_it_goes() {
         const CHILD: &str = "WIREPAXOS_TEST_FILE_LIMIT";
@@ -480,7 +478,7 @@ mod tests {
             crowd.let_others_run(Some(TOO_LONG));
             assert_eq!(waits_until_next(&mut crowd), pause);
         }
-        // What was there at once says nothing; a while without others takes one step back.
+        // Others that didn't run at all change nothing; a short run of others takes one step back.
         crowd.let_others_run(None);
         crowd.let_others_run(Some(TOO_LONG / 2));
         crowd.let_others_run(Some(TOO_LONG));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binds the sockets that the cluster file names, and takes connections.
+//! Binds the sockets that the cluster file names, and accepts connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,21 +11,21 @@ use tracing::warn;
 use crate::Error;
 use crate::host::{Stop, wait};
 
-/// A process that is short of descriptors or memory tries again after this time.
+/// The pause of a process that is short of descriptors or memory, before it tries again.
 const SHORTAGE: Duration = Duration::from_millis(200);
 
-/// Connections to a listener, until a stop.
+/// Accepts connections from a listener until a stop is requested.
 pub(crate) struct Connections<'a> {
     listener: TcpListener,
-    /// Name in messages.
+    /// The name of the listener in messages.
     what: &'static str,
     stop: &'a Stop,
-    /// Whether the last attempt failed, and it was said.
+    /// The last attempt failed, and an error was printed.
     failing: bool,
 }
 
 impl<'a> Connections<'a> {
-    /// `listener` must be non-blocking.
+    /// Returns the connections of a listener, which must be non-blocking.
     pub fn new(listener: TcpListener, what: &'static str, stop: &'a Stop) -> Connections<'a> {
         Connections {
             listener,
@@ -35,8 +35,8 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// While the process is short of descriptors, a connection stays in the queue, and waiting for
-    /// one would return at once, over and over.
+    /// Waits before the next attempt. While the process is short of descriptors, a connection stays in the queue, so
+    /// waiting for the listener would return at once again and again.
     fn wait_after(&mut self, e: &io::Error) -> io::Result<()> {
         match e.kind() {
             io::ErrorKind::WouldBlock => {
@@ -71,7 +71,7 @@ impl Iterator for Connections<'_> {
     }
 }
 
-/// A UDP socket that doesn't wait; `key` is the address's name in the cluster file.
+/// Opens a non-blocking UDP socket; `key` is the name of the address in the cluster file.
 pub(crate) fn udp(address: SocketAddr, key: &str) -> Result<UdpSocket, Error> {
     let bind = || {
         let socket = UdpSocket::bind(address)?;
@@ -81,7 +81,7 @@ pub(crate) fn udp(address: SocketAddr, key: &str) -> Result<UdpSocket, Error> {
     bind().map_err(|e| Error::new(cannot_listen(address, "UDP", key, &e)))
 }
 
-/// Says why a node can't listen at an address, and what to do. `key` is the address's name in the cluster file.
+/// Returns why a node can't listen at an address, and the remedy. `key` is the name of the address in the cluster file.
 pub fn cannot_listen(address: SocketAddr, protocol: &str, key: &str, why: &io::Error) -> String {
     let (ip, port) = (address.ip(), address.port());
     let remedy = match why.kind() {
@@ -111,7 +111,7 @@ mod tests {
         let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (address, remedy) in [
             (taken.local_addr().unwrap(), "another process has the port"),
-            // Kept for documentation, so no machine has it.
+            // This address is reserved for documentation, so no machine has it.
             (
                 "192.0.2.1:7000".parse().unwrap(),
                 "this machine doesn't have the address 192.0.2.1",
@@ -130,7 +130,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let stop = Stop::new().unwrap();
         let mut connections = Connections::new(listener, "test", &stop);
-        // A connection waits, as it does while it can't be taken.
+        // A connection waits, as it does while it can't be accepted.
         let _waits = TcpStream::connect(address).unwrap();
         let begun = Instant::now();
         for _ in 0..2 {

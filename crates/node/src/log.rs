@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What nodes say: events of the crate `tracing`, with a level and fields, within the span of the node.
+//! The log messages of nodes. They are events of the crate `tracing`, with a level and fields, within the span of the
+//! node.
 //!
-//! A library's user who wants them installs a subscriber. Programs use the one here.
+//! Users of the library install a subscriber to receive them; programs use the one here.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,38 +18,36 @@ use tracing_subscriber::{fmt, registry};
 use crate::Error;
 use crate::budget::Budget;
 
-/// The environment's variable that says what is worth a line: a level, or levels by module, as in
-/// `warn,node::plane=debug`.
+/// The environment variable that selects the messages: a level, or levels by module, as in `warn,node::plane=debug`.
 const VARIABLE: &str = "WIREPAXOS_LOG";
 
-/// Without the variable.
+/// The level if the variable isn't set.
 const DEFAULT: &str = "info";
 
-/// Lines at once, and in a second: of errors, and of everything else. What strangers cause must neither fill a disk nor
-/// hide an error.
+/// How many lines are printed at once, and per second, separately for errors and for all others. So messages that
+/// strangers cause can neither fill a disk nor hide an error.
 const LINES: (u32, u32) = (1_000, 100);
 
-/// From now on events of this process are lines on its standard error, if anybody reads that. A program
-/// that has a subscriber keeps it.
+/// Prints the events of this process as lines on its standard error. A program that already has a subscriber keeps it.
 pub fn to_stderr() -> Result<(), Error> {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = targets(wanted.as_deref().unwrap_or(DEFAULT))?;
     let lines = fmt::layer()
         .with_writer(Bounded::new(io::stderr))
-        // It would say so on standard error, and panic.
+        // Otherwise an error of the layer would be printed on standard error, too, which would panic.
         .log_internal_errors(false);
     let _ = registry().with(lines).with(wanted).try_init();
     Ok(())
 }
 
-/// How many lines of this process there was no room for.
+/// Returns how many lines of this process were left out because there were too many.
 pub fn left_out() -> u64 {
     LEFT_OUT.load(Ordering::Relaxed)
 }
 
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a writer for each line, as long as there aren't too many.
+/// Makes a writer for each line, as long as there aren't too many lines.
 struct Bounded<M> {
     make: M,
     errors: Mutex<Lines>,
@@ -57,7 +56,7 @@ struct Bounded<M> {
 
 struct Lines {
     budget: Budget,
-    /// Left out since the last one that was written.
+    /// Lines left out since the last one that was written.
     missing: u64,
 }
 
@@ -78,7 +77,8 @@ impl<M> Bounded<M> {
 }
 
 impl<M: Fn() -> W, W: Write> Bounded<M> {
-    /// Of a line at a moment; `None` if it is to be left out. Whatever was left out before is said first.
+    /// Returns a writer for a line, or `None` if the line must be left out. It first writes how many lines were left
+    /// out before.
     fn line(&self, level: Level, now: Instant) -> Option<W> {
         let lines = match level {
             Level::ERROR => &self.errors,
@@ -93,7 +93,7 @@ impl<M: Fn() -> W, W: Write> Bounded<M> {
         let mut writer = (self.make)();
         let missing = std::mem::take(&mut lines.missing);
         if missing > 0 {
-            // Nobody may read it.
+            // Nobody may be reading standard error.
             let _ = writeln!(writer, "{missing} lines were left out: there were too many");
         }
         Some(writer)
@@ -119,7 +119,7 @@ fn targets(text: &str) -> Result<Targets, Error> {
              as in warn,node::plane=debug"
         ))
     };
-    // A word that is no level would be taken for a module, and everything else would be off.
+    // A word that is no level would be taken for a module, which would turn off everything else.
     let mut words = text.split(',').filter(|part| !part.contains('='));
     if let Some(word) = words.find(|word| word.parse::<LevelFilter>().is_err()) {
         return Err(wrong(&format!("{word:?} is no level")));

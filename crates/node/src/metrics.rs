@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prometheus metrics: the node's status document in another form.
+//! Serves Prometheus metrics, which are the node's status document in another form.
 //!
-//! A thread answers every HTTP request with the numbers of the status document, which it asks for
-//! over the control plane as anybody may, so it shares nothing with the threads that work.
+//! A thread answers every HTTP request with the numbers of the status document. It asks for that document over the
+//! control plane like any other asker, so it shares nothing with the working threads.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -21,9 +21,9 @@ use crate::host::Stop;
 use crate::listen::{Connections, cannot_listen};
 use crate::status;
 
-/// How long a scraper may take, and the node to answer.
+/// The time limit for a scraper's request, and for the node's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Members of an object that name it instead of measuring it. They become labels.
+/// Members of an object that name it instead of measuring it, and so become labels.
 const LABELS: [&str; 8] = [
     "name",
     "role",
@@ -35,7 +35,7 @@ const LABELS: [&str; 8] = [
     "storage",
 ];
 
-/// Serves metrics until dropped.
+/// A metrics server that runs until it is dropped.
 pub struct Server {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.request();
         if let Some(thread) = self.thread.take() {
-            // It holds nothing that a panic could have spoilt.
+            // The thread holds nothing that a panic could have damaged.
             let _ = thread.join();
         }
     }
@@ -73,7 +73,7 @@ impl Drop for Server {
 
 fn serve(listener: TcpListener, peers: &ControlPeers, control: SocketAddr, stop: &Stop) {
     for mut scraper in Connections::new(listener, "metrics", stop) {
-        // A scraper that goes away or dawdles misses its answer.
+        // A scraper that disconnects or is too slow misses its answer.
         let _ = answer(&mut scraper, peers, control);
     }
 }
@@ -82,7 +82,7 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
     scraper.set_nonblocking(false)?;
     scraper.set_read_timeout(Some(TIMEOUT))?;
     scraper.set_write_timeout(Some(TIMEOUT))?;
-    // There is only one answer, whatever is asked for; the request only has to be read.
+    // Every request gets the same answer, so the request only has to be read.
     let _ = scraper.read(&mut [0; 4096])?;
     let answers = status::ask(peers, &[control], TIMEOUT);
     let answer = answers.ok().and_then(|mut all| all.remove(&control));
@@ -101,7 +101,7 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
     )
 }
 
-/// Every number and truth value of a document, named by its path; list entries by their labels.
+/// Returns every number and truth value of a document, named by its path; list entries are named by their labels.
 fn text(document: &Value) -> String {
     let mut out = String::new();
     walk("wirepaxos", &[], document, &mut out);
@@ -202,7 +202,7 @@ mod tests {
             wait(&[node.as_fd()], Some(Duration::from_secs(10))).unwrap();
             node.receive()
         };
-        // It is challenged first.
+        // The first message is answered with a challenge.
         let (message, from) = receive().or_else(receive).unwrap();
         let Message::StatusRequest { id, part: 0 } = message else {
             panic!("{message:?}");

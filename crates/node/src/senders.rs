@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who may have sent a packet. What only nodes send counts only if it comes from the address of the node in whose name
-//! it is [M-SENDER]; and where packets are signed, nothing counts that isn't [M-SIGNED]. Where they aren't, commands
-//! count from the addresses of nodes and clients alone. [M-ASKER]
+//! Decides whether a packet may come from its sender. Messages that only nodes send count only from the address of the
+//! node that they name [M-SENDER], and if packets are signed, only signed packets count [M-SIGNED]. If they aren't
+//! signed, commands count only from the addresses of nodes and clients. [M-ASKER]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use paxos::{NodeId, Packet, Reason};
 use crate::auth::Keyring;
 use crate::cluster_file::{ClusterFile, Network};
 
-/// The addresses of a cluster's nodes, and keys.
+/// The addresses of a cluster's nodes, and the keys.
 #[derive(Clone, Debug)]
 pub struct Senders {
     cluster: u32,
-    /// In ascending order.
+    /// The nodes in ascending order.
     nodes: Vec<(NodeId, IpAddr)>,
-    /// Where commands come from; none: from anywhere.
+    /// The networks from which commands may come; `None` means any.
     askers: Option<Vec<Network>>,
     keyring: Option<Arc<Keyring>>,
 }
 
 impl Senders {
-    /// As the cluster file has them, without keys.
+    /// Returns the senders of a cluster file, without keys.
     pub fn of(cluster: &ClusterFile) -> Senders {
         let mut nodes: Vec<_> = cluster
             .nodes
@@ -39,23 +39,23 @@ impl Senders {
         }
     }
 
-    /// From now on packets count only if they are signed with one of these keys.
+    /// Returns these senders with keys, so that packets count only if they are signed with one of them.
     pub fn with(self, keyring: Option<Arc<Keyring>>) -> Senders {
         Senders { keyring, ..self }
     }
 
-    /// These have taken the place of the ones before.
+    /// Replaces the keys.
     pub fn use_keys(&mut self, keyring: Arc<Keyring>) {
         self.keyring = Some(keyring);
     }
 
-    /// All nodes with their addresses, in ascending order.
+    /// Returns all nodes with their addresses, in ascending order.
     pub fn nodes(&self) -> &[(NodeId, IpAddr)] {
         &self.nodes
     }
 
-    /// A datagram's packet, if it may come from where it comes from. Where packets aren't signed, another cluster's
-    /// is let through here: that it is another cluster's is the better reason to drop it.
+    /// Returns a datagram's packet if it may come from this address. If packets aren't signed, packets of another
+    /// cluster pass here, since the next check drops them for the better reason.
     #[inline]
     pub fn parse<'a>(&self, datagram: &'a [u8], from: &SocketAddr) -> Result<Packet<'a>, Reason> {
         let packet = Packet::parse(datagram)?;
@@ -115,7 +115,7 @@ mod tests {
         draft.check().unwrap()
     }
 
-    /// [M-ASKER]
+    /// Commands count only from the addresses of nodes and clients. [M-ASKER]
     #[test]
     fn commands_come_from_nodes_and_clients() {
         let mut cluster = on_three_machines();
@@ -154,7 +154,7 @@ mod tests {
                 }
             }
         }
-        // On loopback there are no others.
+        // A cluster on loopback accepts no other askers.
         let sample = include_str!("../../../examples/cluster.toml");
         let cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
         for (from, expected) in [("127.9.0.1:9", Ok(())), ("10.0.0.1:9", foreign)] {
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// [M-SENDER]
+    /// Messages of a node count only from that node's address. [M-SENDER]
     #[test]
     fn nodes_are_believed_at_their_own_addresses() {
         let senders = Senders {
@@ -188,7 +188,7 @@ mod tests {
         };
         let foreign = Err(Reason::ForeignAddress);
         for msgtype in MsgType::ALL {
-            // Answers to questions go to nodes, too: an acceptor's are values.
+            // Answers to questions also go to nodes: the answers of an acceptor are values.
             let elsewhere = match msgtype {
                 MsgType::Request | MsgType::Read => Ok(()),
                 _ => foreign,

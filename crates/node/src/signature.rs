@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What shows that a control message comes from somebody who has a key: a last line behind the envelope, with the
-//! generation of the key, its holder's number, and HMAC-SHA256 over all bytes before it, in hex. [E-SIGNED]
+//! The signature that proves that a control message comes from a holder of a key. It is a last line after the envelope,
+//! with the generation of the key, its holder's number, and HMAC-SHA256 over all bytes before it, in hex. [E-SIGNED]
 
 use control::Turned;
 use keys::{KEY_LEN, KeyFile, Purpose, is_mac, mac};
 
 const MAC_DIGITS: usize = 2 * KEY_LEN;
 
-/// Who has signed.
+/// The key with which a message is signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signer {
     /// The number of the key's holder.
@@ -16,7 +16,7 @@ pub struct Signer {
     pub generation: u32,
 }
 
-/// Adds a signature; `None` if the file hasn't that key.
+/// Adds a signature, or returns `None` if the file doesn't have that key.
 pub fn sign(keys: &KeyFile, by: Signer, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     let key = keys.key(by.holder, by.generation, Purpose::Control)?;
     let Signer { holder, generation } = by;
@@ -26,12 +26,12 @@ pub fn sign(keys: &KeyFile, by: Signer, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Who says to have signed, whether that is true or not.
+/// Returns the key with which a message claims to be signed, without checking the claim.
 pub fn claims(bytes: &[u8]) -> Option<Signer> {
     Some(split(bytes)?.by)
 }
 
-/// What was signed, and by whom.
+/// Returns the signed bytes and the key that has signed them, or an error if the signature is wrong.
 pub fn check<'a>(keys: &KeyFile, bytes: &'a [u8]) -> Result<(&'a [u8], Signer), Turned> {
     let Some(signed) = split(bytes) else {
         return Err(Turned::Unsigned);
@@ -47,7 +47,7 @@ pub fn check<'a>(keys: &KeyFile, bytes: &'a [u8]) -> Result<(&'a [u8], Signer), 
 
 struct Signed<'a> {
     said: &'a [u8],
-    /// What the MAC is over.
+    /// The bytes that the MAC covers.
     under: &'a [u8],
     by: Signer,
     mac: [u8; KEY_LEN],
@@ -85,7 +85,7 @@ mod tests {
         generation: 1,
     };
 
-    /// [E-SIGNED]
+    /// A signed message can't be changed in any bit. [E-SIGNED]
     #[test]
     fn no_bit_of_what_is_signed_can_be_changed() {
         let keys = KeyFile::new(7).unwrap();
@@ -94,7 +94,7 @@ mod tests {
         for bit in 0..signed.len() * 8 {
             let mut other = signed.clone();
             other[bit / 8] ^= 1 << (bit % 8);
-            // A digit's case is no part of the number.
+            // Upper and lower case of a hex digit mean the same number.
             let same = other.eq_ignore_ascii_case(&signed) && bit / 8 >= signed.len() - MAC_DIGITS;
             assert_eq!(check(&keys, &other).is_ok(), same, "bit {bit}");
         }
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// [E-SIGNED]
+    /// A signature with another secret, client or generation isn't accepted. [E-SIGNED]
     #[test]
     fn another_secret_another_client_and_another_generation_are_told_apart() {
         let mut keys = KeyFile::new(7).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the roles' status documents have in common (docs/operations.md describes them).
+//! The common parts of the roles' status documents, which docs/operations.md describes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use crate::host::is_due;
 use crate::log;
 use crate::random_nonce;
 
-/// After this time a part counts as lost.
+/// A part that hasn't come after this time counts as lost.
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 
-/// The beginning of every status document.
+/// Returns the beginning of every status document.
 pub(crate) fn document(node: &Node) -> Value {
     json!({
         "node": node.id,
@@ -29,7 +29,7 @@ pub(crate) fn document(node: &Node) -> Value {
     })
 }
 
-/// Warns before the ring of a partition is full and everything stops.
+/// Returns a warning if a partition's ring is nearly full, since a full one stops everything.
 pub(crate) fn ring_warning(
     what: &str,
     group: u16,
@@ -47,7 +47,7 @@ pub(crate) fn ring_warning(
     (percent >= 90).then(warning)
 }
 
-/// Two values, or two proposers, in one round: no fault in the model can cause that.
+/// Returns a warning if a round has two values or two proposers, which no fault in the model can cause.
 pub(crate) fn conflict_warning(document: &Value) -> Option<String> {
     let conflicts = conflicts(document);
     (conflicts > 0).then(|| {
@@ -58,7 +58,7 @@ pub(crate) fn conflict_warning(document: &Value) -> Option<String> {
     })
 }
 
-/// Asks nodes for their status documents, over a socket of its own; a silent one is missing.
+/// Asks nodes for their status documents over a new socket. The result lacks nodes that don't answer.
 pub fn ask(
     peers: &ControlPeers,
     nodes: &[SocketAddr],
@@ -71,7 +71,7 @@ pub fn ask(
     };
     socket.set_read_timeout(Some(RESEND_AFTER))?;
     let send = |node, request: &Message| {
-        // To a node that is down it is lost.
+        // A message to a node that is down is lost.
         let _ = socket.send_to(&peers.seal(node, request)?, node);
         io::Result::Ok(())
     };
@@ -113,7 +113,7 @@ pub fn ask(
     Ok(answers)
 }
 
-/// All that the document counts under this reason, in whichever role's form.
+/// Returns the sum of all conflict counters in the document, whichever role it belongs to.
 fn conflicts(document: &Value) -> u64 {
     match document {
         Value::Object(members) => {

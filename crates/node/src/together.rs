@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process's nodes: one, or several at ports of DPDK, which share a thread.
+//! Runs the nodes of a process: one, or several at DPDK ports, which share a thread.
 
 use std::sync::{Arc, mpsc};
 
@@ -12,8 +12,8 @@ use crate::roles::rotation::{Door, Rotation};
 use crate::roles::{acceptor, controller, leader, learner, replica};
 use crate::{Error, Services, metrics};
 
-/// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them are at ports of DPDK, which
-/// they may share. One may be stopped alone; one that fails ends all. A replica needs services.
+/// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them must be at DPDK ports,
+/// which they may share. One node may be stopped alone, but if one fails, all end; a replica needs services.
 pub fn run(
     cluster: &ClusterFile,
     nodes: &[(&str, Option<&Services>)],
@@ -38,7 +38,7 @@ pub fn run(
     let ports = Ports::default();
     std::thread::scope(|scope| {
         let mut rotation = Rotation::new(stop, &ports);
-        // Their threads aren't kept where the loop is.
+        // The threads of these nodes don't stay where the loop runs.
         let (executing, others): (Vec<_>, Vec<_>) =
             members.iter().partition(|m| m.executes_at_a_port());
         let started = executing.iter().copied().map(|member: &Member<'_>| {
@@ -48,7 +48,7 @@ pub fn run(
                 Ok(()) => member
                     .span
                     .in_scope(|| member.execute(cluster, stop, Some(door))),
-                // It isn't even tried.
+                // The node isn't started at all.
                 Err(mpsc::RecvError) => Ok(()),
             };
             (go, scope.spawn(run))
@@ -59,7 +59,7 @@ pub fn run(
             Ok(()) => go.iter().for_each(|go| {
                 let _ = go.send(());
             }),
-            // Those that have begun end in good order.
+            // The nodes that have begun end in good order.
             Err(_) if members.len() > 1 => stop.request(),
             Err(_) => {}
         }
@@ -74,7 +74,8 @@ pub fn run(
     })
 }
 
-/// Opens the ports of those who execute, and starts the others; one that is at no port has ended then.
+/// Opens the ports of the nodes that execute, and starts the others. A node that is at no port has ended when this
+/// returns.
 fn begin<'a>(
     cluster: &ClusterFile,
     executing: &[&'a Member<'a>],
@@ -87,7 +88,7 @@ fn begin<'a>(
             .map_err(|e| Error::new(format!("{name}: can't stay on CPU {cpu} (`cpu`): {e}")))?;
     }
     for member in executing {
-        // DPDK knows the thread that starts it, and serves it better than others.
+        // DPDK knows the thread that starts it, and serves that thread better than others.
         member.span.in_scope(|| rotation.ports.open(member.node))?;
     }
     let mut others = others.iter();
@@ -134,14 +135,14 @@ impl<'a> Member<'a> {
         let shares = door.is_some();
         let result = replica::run(cluster, self.node, services, stop, door);
         if shares && result.is_err() {
-            // One that fails ends all.
+            // If one node fails, all end.
             stop.request();
         }
         result
     }
 }
 
-/// Whether they can share a process.
+/// Returns an error if these nodes can't share a process.
 fn fit(members: &[Member<'_>]) -> Result<(), Error> {
     let [first, others @ ..] = members else {
         return Err(Error::configuration("no node is named", "name one"));

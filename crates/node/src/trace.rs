@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recording what happens at a node, for `wirepaxos check-trace`: what it receives, sends and is
-//! told, as lines of [`paxos::trace`], each with its time.
+//! Records the packets that a node receives and sends and the orders that it gets, for `wirepaxos check-trace`. The
+//! records are lines of [`paxos::trace`], each with its time.
 //!
-//! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files
-//! can be put together. A packet is recorded as received once the kernel has handed it over, and
-//! as sent before anybody can see it; lines are in the file before anything that they explain
-//! leaves. So a kill leaves no effect without its cause. Where something is stored in between, the
-//! order is: received, stored, sent: what a kill takes from a log was not answered in the trace, and
-//! an epoch is known before anything is proposed in it.
+//! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files can be merged. A
+//! packet is recorded as received once the kernel has handed it over, and as sent before any node can see it; lines are
+//! in the file before anything leaves that depends on them. So a killed process leaves no effect without its cause. If
+//! something is stored in between, the order is: received, stored, sent. So an input that a kill takes from a log was
+//! not answered in the trace, and an epoch is recorded before anything is proposed in it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,28 +20,28 @@ use paxos::{Enable, Epoch, Header, NodeId, PartitionId, Program};
 use crate::cluster_file::{self, ClusterFile, Group, Node, Storage};
 use crate::{Error, host};
 
-/// Records what one thread of a node does for one group; by default it does nothing.
+/// Records the events of one thread of a node for one group. The default does nothing.
 #[derive(Default)]
 pub struct Recorder(Option<Box<Recording>>);
 
 struct Recording {
     node: NodeId,
-    /// The last epoch that is recorded, and how far it got.
+    /// The last recorded epoch and its state.
     last: Option<(Epoch, EpochState)>,
     path: PathBuf,
     file: File,
-    /// What isn't in the file yet.
+    /// Lines that aren't in the file yet.
     lines: Vec<u8>,
-    /// Whether what is sent is recorded behind everything else since the last flush.
+    /// Sent packets are recorded after everything else since the last flush.
     stores: bool,
     sent: Vec<Event>,
-    /// What is sent once something is stored.
+    /// Packets that will be sent once something is stored.
     held: Vec<Event>,
 }
 
 impl Recorder {
-    /// The recorder of a node for a group (and partition, on a replica), which continues the file
-    /// that is there. It does nothing where the cluster file names no directory for traces.
+    /// Returns the recorder of a node for a group (and partition, on a replica), which appends to an existing file. It
+    /// does nothing if the cluster file names no directory for traces.
     pub fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -76,7 +75,8 @@ impl Recorder {
         }))))
     }
 
-    /// A role begins, with this boot nonce; an acceptor's memory for the `start`-th time.
+    /// Records that a role starts with this boot nonce; for an acceptor, that its memory starts for the `start`-th
+    /// time.
     pub fn started(&mut self, role: Role, nonce: u64, start: u64) {
         self.note(|node| Event::Start {
             node,
@@ -86,18 +86,18 @@ impl Recorder {
         });
     }
 
-    /// An acceptor is let go on after this start.
+    /// Records that an acceptor may continue after this start.
     pub fn resumed(&mut self, start: Start) {
         self.note(|node| Event::Resume(node, start.number()));
     }
 
-    /// A well-formed packet has arrived and is handled next.
+    /// Records a well-formed packet that has arrived and is handled next.
     #[inline]
     pub fn received(&mut self, datagram: &[u8]) {
         self.note(|node| Event::Recv(node, datagram.to_vec()));
     }
 
-    /// A packet is sent next. A multicast is recorded once.
+    /// Records a packet that is sent next. A multicast is recorded once.
     #[inline]
     pub fn sent(&mut self, header: &Header, value: &[u8]) {
         let Some(recording) = &mut self.0 else { return };
@@ -108,22 +108,22 @@ impl Recorder {
         }
     }
 
-    /// An acceptor is told of an epoch.
+    /// Records that an acceptor is told of an epoch.
     pub fn enabled(&mut self, enable: &Enable) {
         self.note(|node| Event::Enable(node, enable.clone()));
     }
 
-    /// A leader is given a round.
+    /// Records that a leader is given a round.
     pub fn programmed(&mut self, program: &Program) {
         self.note(|node| Event::Program(node, program.clone()));
     }
 
-    /// A leader is told that a later epoch exists.
+    /// Records that a leader is told of a later epoch.
     pub fn retired(&mut self, epoch: Epoch) {
         self.note(|node| Event::Retire(node, epoch));
     }
 
-    /// The store is in this state: what is new in it is recorded, the first time all of it.
+    /// Records the changes of the store's state; the first time, the whole state.
     pub fn stored(&mut self, state: &GroupState) {
         let Some(recording) = &mut self.0 else { return };
         for record in &state.epochs {
@@ -131,7 +131,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what was received. If that fails, nothing of it may go into a log.
+    /// Writes the received packets. If that fails, none of them may go into a log.
     #[inline]
     pub fn flush_received(&mut self) -> Result<(), Error> {
         match &mut self.0 {
@@ -140,7 +140,7 @@ impl Recorder {
         }
     }
 
-    /// What was sent up to now leaves once something is stored.
+    /// Holds back the packets sent so far, which leave once something is stored.
     #[inline]
     pub fn hold(&mut self) {
         if let Some(recording) = &mut self.0 {
@@ -148,7 +148,7 @@ impl Recorder {
         }
     }
 
-    /// Writes that this leaves now.
+    /// Writes the packets that were held back, since they leave now.
     #[inline]
     pub fn flush_held(&mut self) -> Result<(), Error> {
         match &mut self.0 {
@@ -162,7 +162,7 @@ impl Recorder {
         }
     }
 
-    /// Writes all that was recorded. If that fails, nothing that it explains may leave.
+    /// Writes all that was recorded. If that fails, nothing may leave that depends on it.
     #[inline]
     pub fn flush(&mut self) -> Result<(), Error> {
         match &mut self.0 {
@@ -218,7 +218,7 @@ impl Recording {
     }
 }
 
-/// Opens a trace to go on at its end, or begins one.
+/// Opens a trace to append to it, or creates it.
 fn open(path: &Path, settings: &Settings) -> io::Result<File> {
     let mut file = File::options()
         .create(true)
@@ -228,7 +228,7 @@ fn open(path: &Path, settings: &Settings) -> io::Result<File> {
         .open(path)?;
     let mut there = Vec::new();
     file.read_to_end(&mut there)?;
-    // A kill may have cut the last line: what it says never left.
+    // A kill may have cut the last line. Its packet never left.
     let whole = there
         .iter()
         .rposition(|&b| b == b'\n')
@@ -285,7 +285,7 @@ mod tests {
         first.received(&[1, 2]);
         first.sent(&Header::new(MsgType::Probe), b"x");
         first.flush().unwrap();
-        // What isn't flushed is lost with the process.
+        // Lines that aren't flushed are lost with the process.
         first.received(&[3]);
         drop(first);
         let mut text = fs::read_to_string(&path).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The key file, read again when it changes, so that nobody has to be restarted while the secret is replaced.
+//! The key file, which is read again when it changes, so that no process has to be restarted while the secret is
+//! replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,16 +14,16 @@ use crate::cluster_file::{Auth, ClusterFile};
 use crate::host::is_due;
 use crate::transfer::held::lock;
 
-/// How often it is looked at.
+/// How often the file is checked.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// None where nothing is signed.
+/// The shared keys; `None` if nothing is signed.
 pub type SharedKeys = Option<Arc<WatchedKeys>>;
 
-/// How a holder reads its file.
+/// A function that reads a holder's file.
 type Load = fn(&Path, u32) -> Result<KeyFile, keys::Error>;
 
-/// A key file, and what it holds now.
+/// A key file and its current contents.
 #[derive(Debug)]
 pub struct WatchedKeys {
     path: PathBuf,
@@ -33,22 +34,22 @@ pub struct WatchedKeys {
 
 #[derive(Debug)]
 struct Now {
-    /// What it held when it could be read last; why not, if it never could.
+    /// The contents when the file was last readable, or the error if it never was.
     file: Result<Arc<KeyFile>, keys::Error>,
     stamp: Option<Stamp>,
     looked: Option<Instant>,
-    /// Why it can't be read any more.
+    /// The reason why the file can't be read any more.
     trouble: Option<keys::Error>,
 }
 
 impl WatchedKeys {
-    /// A node's, unless the cluster file says that nothing is signed. What is wrong with them shows when they are
-    /// [needed](Self::file).
+    /// Returns a node's keys, or `None` if the cluster file says that nothing is signed. An error in the file shows
+    /// only when the keys are [needed](Self::file).
     pub fn of_node(cluster: &ClusterFile) -> SharedKeys {
         Self::open(cluster, KeyFile::load_nodes)
     }
 
-    /// The same of whoever is no node, a client or a command line. On a node's machine the file may be the nodes'.
+    /// Returns the keys of a client or a command-line tool. On a node's machine the file may be the nodes'.
     pub fn of_outside(cluster: &ClusterFile) -> SharedKeys {
         Self::open(cluster, KeyFile::load)
     }
@@ -57,7 +58,7 @@ impl WatchedKeys {
         if cluster.auth == Auth::Off {
             return None;
         }
-        // A file that is replaced in between is read again.
+        // If the file is replaced after this stamp, it is read again.
         let stamp = Stamp::of(&cluster.keys);
         Some(Arc::new(WatchedKeys {
             path: cluster.keys.clone(),
@@ -72,11 +73,11 @@ impl WatchedKeys {
         }))
     }
 
-    /// What the file holds; it is looked at once a second. One that can't be relied on any more is named in the log, and
-    /// changes nothing.
+    /// Returns the contents of the file, which is checked once a second. A file that can't be relied on any more is
+    /// reported in the log and changes nothing.
     pub fn file(&self) -> Result<Arc<KeyFile>, Error> {
         let mut now = lock(&self.now);
-        // One that could never be read is looked at whenever it is needed.
+        // A file that was never readable is read again at each use.
         if now.file.is_err() || is_due(now.looked, LOOK_INTERVAL) {
             now.looked = Some(Instant::now());
             self.look(&mut now);
@@ -87,7 +88,7 @@ impl WatchedKeys {
         }
     }
 
-    /// Why it can't be read any more.
+    /// Returns the reason why the file can't be read any more, if there is one.
     pub fn trouble(&self) -> Option<String> {
         lock(&self.now).trouble.as_ref().map(|e| e.to_string())
     }
@@ -111,7 +112,7 @@ impl WatchedKeys {
         }
     }
 
-    /// A look at once, whatever the time.
+    /// Checks the file at once.
     #[cfg(test)]
     pub fn look_now(&self) {
         self.look(&mut lock(&self.now));
@@ -152,7 +153,7 @@ mod tests {
         fs::write(&cluster.keys, "half of a").unwrap();
         assert_eq!(signs(), 2);
         assert!(keys.trouble().unwrap().contains("nodes.key"));
-        // A client's file in its place makes no client of a node.
+        // A client's key file in place of the node's doesn't turn a node into a client.
         fs::remove_file(&cluster.keys).unwrap();
         let client = file.client("some").unwrap();
         client.create(&cluster.keys).unwrap();

@@ -12,19 +12,19 @@ use crate::Error;
 use crate::cluster_file::ClusterFile;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
-/// The keys of a node or a client; none where packets aren't signed.
+/// The keys of a node or a client, or none if packets aren't signed.
 pub struct Keys(Option<InUse>);
 
 struct InUse {
     watched: Arc<WatchedKeys>,
-    /// What the keyring follows from.
+    /// The file from which the keyring is derived.
     file: Arc<KeyFile>,
     algorithm: Algorithm,
     keyring: Arc<Keyring>,
 }
 
 impl Keys {
-    /// A node's.
+    /// Returns a node's keys.
     ///
     /// # Errors
     /// If packets are signed, and the key file can't be relied on.
@@ -32,7 +32,7 @@ impl Keys {
         Self::open(cluster, WatchedKeys::of_node)
     }
 
-    /// A client's. On a node's machine the file may be the nodes'.
+    /// Returns a client's keys. On a node's machine the file may be the nodes'.
     ///
     /// # Errors
     /// As in [`of_node`](Self::of_node).
@@ -48,17 +48,17 @@ impl Keys {
         Ok(Keys(in_use.transpose()?))
     }
 
-    /// Whether packets are signed.
+    /// Returns whether packets are signed.
     pub(crate) fn are_used(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Those in use.
+    /// Returns the keys in use.
     pub fn keyring(&self) -> Option<Arc<Keyring>> {
         self.0.as_ref().map(|in_use| in_use.keyring.clone())
     }
 
-    /// The new keys, if the file was replaced.
+    /// Returns the new keys if the file was replaced.
     pub fn newer(&mut self) -> Option<Arc<Keyring>> {
         let in_use = self.0.as_mut()?;
         let file = in_use.watched.file().ok()?;
@@ -70,7 +70,7 @@ impl Keys {
         Some(in_use.keyring.clone())
     }
 
-    /// For `status`.
+    /// Returns the keys' part of a status document.
     pub(crate) fn shown(&self) -> Value {
         let file = self.0.as_ref().map(|in_use| &in_use.file);
         file.map_or(Value::Null, |file| {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller's memory in one JSON file.
 //!
-//! Every change writes the whole (small) document to a temporary file, syncs it, renames it over
-//! the old one and syncs the directory: after a kill or a power failure the old document is there
-//! or the new one. A checksum tells a damaged document from a valid one. A document that is damaged
-//! or gone is an error, never an empty one: numbers that were issued must not be issued again.
+//! Every change writes the whole (small) document to a temporary file, syncs it, renames it over the old one and syncs
+//! the directory. So after a kill or a power failure either the old document or the new one is there. A checksum tells
+//! a damaged document from a valid one; a damaged or missing document is an error and never counts as empty, since
+//! numbers that were issued must not be issued again.
 
 use super::lock::Lock;
 use control::{GroupState, Store, StoreError};
@@ -17,13 +17,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
-/// Written to the lock's file with the first document. From then on a missing document is an error.
+/// Written to the lock's file with the first document. After that, a missing document is an error.
 const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
 
 #[derive(Serialize, Deserialize)]
 struct Document {
     format: u32,
-    /// CRC-32 of `body`, written without spaces.
+    /// The CRC-32 of `body`, written without spaces.
     crc32: u32,
     body: Body,
 }
@@ -34,18 +34,18 @@ struct Body {
     groups: BTreeMap<GroupId, GroupState>,
 }
 
-/// A [`Store`] in a file. Two controllers can't share it.
+/// A [`Store`] in a file, which two controllers can't share.
 pub struct FileStore {
     path: PathBuf,
     body: Body,
-    /// Held, never read again.
+    /// The lock is only held, and never read again.
     _lock: Lock,
-    /// A change failed half-way: then what is in the file decides.
+    /// A change failed half-way, so the contents of the file must be read again.
     doubtful: bool,
 }
 
 impl FileStore {
-    /// Opens the store of a cluster, or creates it where none has ever been.
+    /// Opens the store of a cluster, or creates it if there has never been one.
     pub fn open(path: &Path, cluster: u32) -> Result<FileStore, StoreError> {
         let lock_path = beside(path, ".lock");
         let mut lock = Lock::take(&lock_path).map_err(|e| match e.kind() {
@@ -129,7 +129,7 @@ impl Store for FileStore {
     }
 }
 
-/// The document, or `None` where there is no file.
+/// Reads the document, or returns `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Body>, StoreError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use paxos::{Configuration, Member};
 
-    /// A directory of its own for each test, removed at the end.
+    /// A directory for one test, which is removed at the end.
     struct Directory(PathBuf);
 
     impl Directory {
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(store.load(2), Ok(GroupState::default()));
     }
 
-    /// [E-ISSUE]
+    /// A change that is based on an old state fails. [E-ISSUE]
     #[test]
     fn a_change_based_on_an_old_state_fails() {
         let directory = Directory::new("conflict");
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(store.swap(1, 0, &state), Err(StoreError::Conflict));
     }
 
-    /// [E-ISSUE]
+    /// Two controllers can't open one store. [E-ISSUE]
     #[test]
     fn two_controllers_cannot_share_it() {
         let directory = Directory::new("shared");
@@ -292,7 +292,7 @@ mod tests {
             bad[at] ^= 0x04;
             fs::write(&file, &bad).unwrap();
             if let Ok(mut store) = FileStore::open(&file, 7) {
-                // White space between the fields means nothing.
+                // White space between the fields has no meaning.
                 let state = store.load(1).unwrap();
                 fs::write(&file, &good).unwrap();
                 drop(store);
@@ -340,7 +340,7 @@ mod tests {
         let file = directory.file();
         let mut store = FileStore::open(&file, 7).unwrap();
         let state = issue(&mut store);
-        // A directory in the temporary file's place fails like a disk that is full.
+        // A directory in place of the temporary file causes the same error as a full disk.
         fs::create_dir(beside(&file, ".new")).unwrap();
         let mut next = state.clone();
         next.issue(&configuration()).unwrap();

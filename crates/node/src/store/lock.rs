@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An exclusive lock on a file, held as long as the value lives; the kernel drops it with the
-//! process, so a killed one leaves nothing to clean up.
+//! An exclusive lock on a file, which is held as long as the value lives. The kernel releases it when the process ends,
+//! so a killed process leaves nothing to clean up.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::path::Path;
 pub(crate) struct Lock(File);
 
 impl Lock {
-    /// Takes the lock, or says that somebody else has it ([`io::ErrorKind::WouldBlock`]).
+    /// Takes the lock, or returns [`io::ErrorKind::WouldBlock`] if another process has it.
     pub fn take(path: &Path) -> io::Result<Lock> {
         let file = OpenOptions::new()
             .read(true)
@@ -27,7 +27,7 @@ impl Lock {
         Ok(Lock(file))
     }
 
-    /// What the holder noted in the lock's file.
+    /// Returns the note that the holder has written into the lock's file.
     pub fn note(&mut self) -> io::Result<Vec<u8>> {
         let mut note = Vec::new();
         self.0.rewind()?;
@@ -35,7 +35,7 @@ impl Lock {
         Ok(note)
     }
 
-    /// Notes something in the lock's file, durably.
+    /// Writes a note into the lock's file, durably.
     pub fn set_note(&mut self, note: &[u8]) -> io::Result<()> {
         self.0.rewind()?;
         self.0.set_len(0)?;

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The messages of two replicas over a connection. With keys, each line and each part is followed by a MAC, which shows
 //! that the other side has the cluster's key and that nothing was changed, left out, repeated or sent back. [X-SIGNED]
+//!
+//! | | bytes |
+//! |---|---|
+//! | greeting of the side that connects | a line: the generation of its key, and a random number |
+//! | greeting of the other side | a line: a random number |
+//! | line | JSON, `\n`; with keys 32 bytes of MAC |
+//! | part | its bytes; with keys 32 bytes of MAC |
+//!
+//! The connection's key is derived from the cluster's key and both random numbers, so replaying a recorded connection
+//! doesn't work. A MAC covers the direction, a count of the lines and parts in that direction, and the bytes. Nothing is
+//! encrypted here; with `state_tls`, TLS encrypts the connection below this layer ([`super::wire`]).
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
