@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tags, by which packets prove where they come from: made and checked with keys that somebody else has derived. What
-//! that keeps out, `docs/protocol/authentication.md` says. The XDP programs do the same in
-//! `programs/xdp/include/tags.h` and `replays.h`. [M-SIGNED]
+//! Tags, by which packets prove their sender. This module makes and checks them with keys that the
+//! caller has derived; `docs/protocol/authentication.md` says what they protect from. The XDP
+//! programs do the same in `programs/xdp/include/tags.h` and `replays.h`. [M-SIGNED]
 
 mod half_siphash;
 mod replays;
@@ -17,32 +17,32 @@ use crate::{Flags, Header, MsgType, Packet, Reason};
 use half_siphash::HalfSipHash;
 pub use replays::Replays;
 
-/// The number of the nodes, which have one key together.
+/// The number of the nodes, which share one key.
 pub const NODES: u8 = 0;
-/// Clients have numbers from 1 to this.
+/// The largest number of a client; the first is 1.
 pub const MAX_CLIENTS: u8 = 31;
-/// So many keys there are: of two generations.
+/// The number of keys, of two generations.
 pub const KEY_IDS: usize = 2 * HOLDERS;
 
 const HOLDERS: usize = MAX_CLIENTS as usize + 1;
-/// Bytes of header and tag that `mac` covers.
+/// The bytes of header and tag that `mac` covers.
 const SIGNED_LEN: usize = HEADER_LEN + Tag::SIGNED_LEN;
 
 /// A packet's header and tag.
 pub type Head = [u8; HEADER_LEN + TAG_LEN];
 
-/// What `key_id` says: bit 7 is the lowest bit of the generation, of which at most two follow each other; the lower
-/// five are the holder's number.
+/// The fields of `key_id`. Bit 7 is the lowest bit of the generation, since at most two successive
+/// generations are valid; the lower five bits are the holder's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyId {
-    /// The generation is an odd number.
+    /// True if the generation is an odd number.
     pub odd: bool,
-    /// Whose it is: [`NODES`], or a client's number.
+    /// The number of the key's holder: [`NODES`], or a client's number.
     pub number: u8,
 }
 
 impl KeyId {
-    /// Reads it; none if bits are set that mean nothing.
+    /// Reads a `key_id`, or returns `None` if bits are set that mean nothing.
     pub fn parse(byte: u8) -> Option<KeyId> {
         let number = byte & 0x7f;
         (number <= MAX_CLIENTS).then_some(KeyId {
@@ -51,28 +51,29 @@ impl KeyId {
         })
     }
 
-    /// Writes it.
+    /// Returns the byte on the wire.
     pub fn emit(self) -> u8 {
         u8::from(self.odd) << 7 | self.number
     }
 
-    /// Its place among [`KEY_IDS`].
+    /// Returns the index of this key among [`KEY_IDS`].
     pub fn index(self) -> usize {
         usize::from(self.odd) * HOLDERS + usize::from(self.number)
     }
 }
 
-/// How tags are computed; one way in a cluster.
+/// The algorithm that computes tags, which is one for the whole cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Algorithm {
     /// SipHash-2-4.
     SipHash,
-    /// HalfSipHash-2-4 of 64 bits, which switches can compute. Its key is the first half of a pair's.
+    /// HalfSipHash-2-4 with 64 bits, which switches can compute. Its key is the first half of a
+    /// pair's key.
     HalfSipHash,
 }
 
 impl Algorithm {
-    /// `alg` of a tag.
+    /// Returns the algorithm's number in the `alg` field of a tag.
     pub const fn number(self) -> u8 {
         match self {
             Self::SipHash => Tag::SIPHASH,
@@ -81,23 +82,23 @@ impl Algorithm {
     }
 }
 
-/// A holder's keys of one generation.
+/// The keys of one holder and one generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyPair {
-    /// Of `mac`.
+    /// The key of `mac`.
     pub mac: [u8; 16],
-    /// Of `digest`.
+    /// The key of `digest`.
     pub digest: [u8; 16],
 }
 
-/// Keys stay out of logs.
+/// The output hides the keys, so that they stay out of logs.
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPair").finish_non_exhaustive()
     }
 }
 
-/// Ready to hash with.
+/// A hash function that has taken its key.
 #[derive(Clone, Copy)]
 enum Hasher {
     SipHash(SipHasher24),
@@ -131,8 +132,9 @@ impl Hashers {
         }
     }
 
-    /// The place in the log is in it: so nobody can collect digests of many values for one place until two are equal,
-    /// and then swap them on their way.
+    /// Returns the digest of a value and its place in the log. Without the place, somebody could
+    /// collect digests of many values for one place until two are equal, and then swap those on
+    /// their way.
     #[inline]
     fn digest(&self, header: &Header, value: &[u8]) -> u64 {
         let place = header.inst.to_be_bytes();
@@ -147,7 +149,7 @@ impl Hashers {
     }
 }
 
-/// The keys that a holder knows, its own and those whose packets it takes.
+/// The keys that a holder knows: its own, and those of the senders whose packets it takes.
 #[derive(Clone)]
 pub struct Keyring {
     pairs: Vec<Option<(KeyPair, Hashers)>>,
@@ -155,7 +157,7 @@ pub struct Keyring {
     algorithm: Algorithm,
 }
 
-/// Keys stay out of logs.
+/// The output hides the keys, so that they stay out of logs.
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring").finish_non_exhaustive()
@@ -163,12 +165,12 @@ impl fmt::Debug for Keyring {
 }
 
 impl Keyring {
-    /// An empty one, of a holder that signs with this key, by SipHash.
+    /// Returns an empty keyring of a holder that signs with the key `own`, by SipHash.
     pub fn new(own: KeyId) -> Keyring {
         Keyring::by(Algorithm::SipHash, own)
     }
 
-    /// The same by any algorithm.
+    /// Returns an empty keyring for any algorithm.
     pub fn by(algorithm: Algorithm, own: KeyId) -> Keyring {
         Keyring {
             pairs: vec![None; KEY_IDS],
@@ -186,27 +188,28 @@ impl Keyring {
         self.pairs[id.index()] = Some((pair, hashers));
     }
 
-    /// The one that signs.
+    /// Returns the key that signs.
     pub fn own(&self) -> KeyId {
         self.own
     }
 
-    /// Whose it is: [`NODES`], or a client's number.
+    /// Returns the number of this keyring's holder: [`NODES`], or a client's number.
     pub fn number(&self) -> u8 {
         self.own.number
     }
 
-    /// How it signs, and others must.
+    /// Returns the algorithm by which this holder signs and others must sign.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// A key, by its [place](KeyId::index).
+    /// Returns the key with this [index](KeyId::index).
     pub fn pair(&self, index: usize) -> Option<&KeyPair> {
         self.pairs[index].as_ref().map(|(pair, _)| pair)
     }
 
-    /// Whether a packet comes from whom it says, as it was sent. The datagram is the packet as it came. [M-SIGNED]
+    /// Checks that a packet comes from the holder that its tag names, unchanged, and that this
+    /// holder may send it. `datagram` is the packet as it came. [M-SIGNED]
     #[inline]
     pub fn check(&self, packet: &Packet<'_>, datagram: &[u8]) -> Result<(), Reason> {
         let tag = Tag::parse(packet.tag.ok_or(Reason::Unsigned)?);
@@ -226,8 +229,8 @@ impl Keyring {
         }
     }
 
-    /// A packet's header and tag, for a reader: [`NODES`], or a client's number. A client's own are for nodes. None if
-    /// there is no such key.
+    /// Returns a packet's header and tag for a reader ([`NODES`], or a client's number), or `None`
+    /// if there is no such key. A client signs for nodes alone, with its own key.
     pub fn sign(&self, header: &Header, value: &[u8], reader: u8, counter: u64) -> Option<Head> {
         let number = match self.own.number {
             NODES => reader,
@@ -257,7 +260,7 @@ impl Keyring {
         Some(head)
     }
 
-    /// The whole datagram of the same.
+    /// Returns the whole datagram with the header and tag of [`sign`](Self::sign).
     pub fn datagram(
         &self,
         header: &Header,
@@ -269,7 +272,8 @@ impl Keyring {
         Some([&head[..], value].concat())
     }
 
-    /// Nodes take commands from clients, and nothing else.
+    /// Returns true if this holder takes such a message from that one. Nodes take only commands
+    /// from clients.
     #[inline]
     fn takes(&self, number: u8, msgtype: MsgType) -> bool {
         number == self.own.number || !msgtype.is_of_nodes()
@@ -282,7 +286,7 @@ impl Keyring {
     }
 }
 
-/// Who has signed a packet that was found right.
+/// Returns the number of the holder that signed a packet whose tag was checked.
 #[inline]
 pub fn signer_of(packet: &Packet<'_>) -> u8 {
     let id = packet.tag.and_then(|tag| KeyId::parse(tag[0]));

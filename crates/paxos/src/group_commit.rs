@@ -1,61 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which answers of a durable node may leave, while it takes the next packets during a sync.
+//! Decides which answers of a durable node may leave, while it takes the next packets during a
+//! sync.
 //!
-//! What the steps between two turns changed is one frame of the log, and only one frame is being
-//! written at a time. Answers are in two heaps: those of the frame that is being synced, and those of
-//! the steps since. An answer may show whatever was changed before it, so it leaves only when all of that
-//! is on disk; one that shows nothing new waits, too, and keeps its place. [A-DURABLE]
+//! The changes of the steps between two turns make one frame of the log, and only one frame is
+//! written at a time. Answers are in two heaps: those of the frame that is being synced, and those
+//! of the steps since then. An answer may show any change that was made before it, so it leaves
+//! only when all of them are on disk. An answer that shows nothing new waits, too, and keeps its
+//! place. [A-DURABLE]
 //!
 //! ```text
 //! steps: collecting --turn, changed--> syncing --synced--> leaves
 //!                   --turn, nothing changed, nothing syncing--> leaves
 //! ```
 
-/// What is to be done at the end of a turn.
+/// The caller's task at the end of a turn.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Turn<'a, A> {
-    /// These answers may leave now; whoever takes them leaves the heap empty.
+    /// These answers may leave now. The caller must leave the heap empty.
     Leave(&'a mut A),
-    /// Write what the steps have changed as one frame, and sync it.
+    /// The changes of the steps must be written as one frame and synced.
     Sync,
-    /// A sync is under way.
+    /// A sync is under way, so there is nothing to do.
     Wait,
 }
 
-/// See the module. `A` is a heap of answers.
+/// The answers of a durable node that wait for the disk. `A` is a heap of answers.
 #[derive(Debug, Default)]
 pub struct GroupCommit<A> {
-    /// Those of the steps since the last frame was begun.
+    /// The answers of the steps since the last frame was begun.
     collecting: A,
-    /// Whether one of these steps has changed anything.
+    /// True if one of these steps has changed anything.
     changed: bool,
-    /// Those of the frame that is being synced; empty otherwise.
+    /// The answers of the frame that is being synced; empty otherwise.
     waiting: A,
     syncing: bool,
 }
 
 impl<A> GroupCommit<A> {
-    /// Where a step puts its answers.
+    /// Returns the heap into which a step puts its answers.
     pub fn answers(&mut self) -> &mut A {
         &mut self.collecting
     }
 
-    /// A step has changed what must be on disk before its answers leave.
+    /// Notes that a step has changed something that must be on disk before its answers leave.
     pub fn changed(&mut self) {
         self.changed = true;
     }
 
-    /// Whether a frame is being synced.
+    /// Returns true if a frame is being synced.
     pub fn is_syncing(&self) -> bool {
         self.syncing
     }
 
-    /// Whether anything that was changed is not on disk.
+    /// Returns true if any change is not on disk yet.
     pub fn is_open(&self) -> bool {
         self.changed || self.syncing
     }
 
-    /// The steps of a turn are done.
+    /// Ends a turn of steps, and returns the caller's next task.
     pub fn turn(&mut self) -> Turn<'_, A> {
         if self.syncing {
             return Turn::Wait;
@@ -68,8 +70,8 @@ impl<A> GroupCommit<A> {
         Turn::Sync
     }
 
-    /// The frame that was begun last is on disk: these answers may leave now; whoever takes them leaves
-    /// the heap empty.
+    /// Notes that the frame that was begun last is on disk, and returns its answers, which may
+    /// leave now. The caller must leave the heap empty.
     pub fn synced(&mut self) -> &mut A {
         self.syncing = false;
         &mut self.waiting

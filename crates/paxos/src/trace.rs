@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened at a node, as a line of text (`docs/testing.md`, "Traces"): nodes record it, and
-//! `crates/model` holds it against the protocol.
+//! The events at a node, each as a line of text (`docs/testing.md`, "Traces"). Nodes record them,
+//! and `crates/model` checks them against the protocol.
 //!
-//! Packets are what was on the wire, as hexadecimal datagrams.
+//! Packets are recorded as they were on the wire, as hexadecimal datagrams.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use crate::acceptor::Start;
 use crate::round::MAX_EPOCH;
 use crate::{Configuration, Enable, Epoch, GroupId, Member, NodeId, PartitionId, Program};
 
-/// The first line of a trace: where it was recorded.
+/// The first line of a trace, which says where it was recorded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Settings {
     /// The cluster's number.
     pub cluster: u32,
     /// The group.
     pub group: GroupId,
-    /// Its partitions.
+    /// The number of the group's partitions.
     pub partitions: PartitionId,
-    /// Its largest value, in bytes.
+    /// The group's largest value, in bytes.
     pub max_value: u16,
-    /// Slots of an acceptor's ring.
+    /// The number of slots of an acceptor's ring.
     pub slots: u64,
 }
 
@@ -36,7 +36,7 @@ pub enum Role {
     Leader,
     /// A sequencer.
     Sequencer,
-    /// A replica; where it keeps the log, as with NOPaxos, much is said about it.
+    /// A replica. More is recorded of it if it keeps the log, as with NOPaxos.
     Replica,
 }
 
@@ -53,33 +53,34 @@ impl Role {
     }
 }
 
-/// One line of a trace: what happened.
+/// One line of a trace, which says what happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A process began. An acceptor with the boot nonce of the process before still has its memory.
+    /// A process began. An acceptor with the same boot nonce as the process before still has its
+    /// memory.
     Start {
         /// The node.
         node: NodeId,
-        /// What it runs.
+        /// The role that it runs.
         role: Role,
         /// The boot nonce of its memory.
         nonce: u64,
-        /// An acceptor's start of that memory ([`Start::number`]); 0 for other roles.
+        /// The start of an acceptor's memory ([`Start::number`]); 0 for other roles.
         start: u64,
     },
-    /// The store has issued an epoch, or is read again after a restart.
+    /// The store has issued an epoch, or an epoch was read from it after a restart.
     Epoch(Configuration),
-    /// An epoch that was issued is a session of NOPaxos, and this member's turn to lead comes first.
+    /// An issued epoch is a session of NOPaxos, and the member with this index leads first.
     Session(Epoch, u16),
-    /// The epoch's candidate may propose from now on; replicas may go to the session's views.
+    /// The epoch's candidate may propose from now on, or replicas may go to the session's views.
     Writing(Epoch),
-    /// The epoch is in force, while it is the last one.
+    /// The epoch is in force as long as it is the last one.
     Active(Epoch),
-    /// An acceptor was told of an epoch.
+    /// An acceptor was enabled for an epoch.
     Enable(NodeId, Enable),
-    /// An acceptor was let go on after this start.
+    /// The controller has let an acceptor go on after this start.
     Resume(NodeId, u64),
-    /// A leader or sequencer was given a round.
+    /// A leader or sequencer was programmed with a round.
     Program(NodeId, Program),
     /// A leader or sequencer was told that a later epoch exists.
     Retire(NodeId, Epoch),
@@ -174,7 +175,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 // ---- Reading
 
 impl Settings {
-    /// Reads the first line; nothing if it is something else.
+    /// Reads the first line of a trace, or returns `None` if the line is something else.
     pub fn parse(line: &str) -> Option<Settings> {
         let fields = Fields(line.strip_prefix("trace ")?);
         Some(Settings {
@@ -188,7 +189,7 @@ impl Settings {
 }
 
 impl Event {
-    /// Reads any other line; nothing if it says no event.
+    /// Reads any other line, or returns `None` if it is no event.
     pub fn parse(line: &str) -> Option<Event> {
         let mut words = line.split_whitespace();
         let (kind, subject) = (words.next()?, words.next()?);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HalfSipHash-2-4 of 64 bits: SipHash's smaller sibling, in words of 32 bits, which switches can compute, too. Its key has 64
-//! bits, so it protects for less long.
+//! HalfSipHash-2-4 with 64 bits: the smaller sibling of SipHash, with words of 32 bits, which
+//! switches can compute, too. Its key has 64 bits, so it protects for a shorter time.
 
-/// Begun with a key.
+/// A hash that has taken its key.
 #[derive(Clone, Copy)]
 pub struct HalfSipHash([u32; 4]);
 
@@ -13,7 +13,7 @@ impl HalfSipHash {
         HalfSipHash([low, high ^ 0xee, low ^ 0x6c79_6765, high ^ 0x7465_6462])
     }
 
-    /// Of two parts, the first of which has whole words.
+    /// Returns the hash of two parts, the first of which consists of whole words.
     #[inline]
     pub fn hash(mut self, first: &[u8], second: &[u8]) -> u64 {
         debug_assert_eq!(first.len() % 4, 0);
@@ -29,7 +29,7 @@ impl HalfSipHash {
         u64::from(self.half()) << 32 | u64::from(low)
     }
 
-    /// All whole words; returns what hangs over.
+    /// Hashes all whole words, and returns the bytes that are left over.
     #[inline]
     fn words<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let words = bytes.chunks_exact(4);

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that somebody sends again who has seen them on their way.
+//! Recognises requests that an observer of the network sends again.
 //!
-//! Each takes an instance of the log, and nobody executes it: replicas know the request by its number. A client's own
-//! repetition has another counter. So a leader takes a counter of a client once, also after it has forgotten that client.
+//! Each such request takes an instance of the log, and no replica executes it, since replicas know
+//! the request by its number. A client that repeats a request uses another counter. So a leader
+//! takes a counter of a client only once, even after it has forgotten that client.
 
 use super::{HOLDERS, signer_of};
 use crate::wire::Tag;
 use crate::{MsgType, Packet, Reason};
 
-/// Buckets that each holder of a key has for its clients: nobody is forgotten because of another holder's. A power of two.
+/// The number of buckets that each holder of a key has for its clients, so that no client is
+/// forgotten because of another holder's. A power of two.
 const BUCKETS: usize = 1 << 10;
-/// Clients that a bucket remembers.
+/// The number of clients that a bucket remembers.
 const WAYS: usize = 4;
 
-/// Which counters there were of a client (`client` in the header: a session, or a proposer's number).
+/// The counters that came from a client (`client` in the header: a session, or a proposer's
+/// number).
 #[derive(Clone, Copy, Default, Debug)]
 struct Seen {
     client: u64,
     highest: u64,
-    /// Bit n: `highest` - n was there.
+    /// Bit n is set if the counter `highest` - n came.
     window: u64,
 }
 
 impl Seen {
-    /// A client of which nothing is known, but that none of its counters above this one was there.
+    /// Returns a client that is not known. Counters up to `highest` are refused.
     fn above(client: u64, highest: u64) -> Seen {
         Seen {
             client,
@@ -32,7 +35,8 @@ impl Seen {
         }
     }
 
-    /// Counters may overtake one another on their way, but not by far.
+    /// Returns true if the counter is new. Counters may overtake one another on their way, but not
+    /// by more than 63.
     fn admits(&mut self, counter: u64) -> bool {
         if let Some(ahead) = counter.checked_sub(self.highest).filter(|&by| by > 0) {
             self.window = self.window.checked_shl(ahead.min(64) as u32).unwrap_or(0) | 1;
@@ -51,7 +55,7 @@ impl Seen {
 #[derive(Clone, Copy, Default, Debug)]
 struct Bucket {
     ways: [Seen; WAYS],
-    /// No counter of a client that was forgotten here is higher.
+    /// The highest counter of any client that was forgotten here.
     forgotten: u64,
 }
 
@@ -67,7 +71,8 @@ impl Bucket {
         }
     }
 
-    /// Counters follow the time, so who has the lowest has been silent longest.
+    /// Replaces the client that has been silent longest: counters follow the time, so it has the
+    /// lowest.
     fn replace_oldest(&mut self, newcomer: Seen) {
         if let Some(oldest) = self.ways.iter_mut().min_by_key(|seen| seen.highest) {
             self.forgotten = self.forgotten.max(oldest.highest);
@@ -76,18 +81,19 @@ impl Bucket {
     }
 }
 
-/// See the module. It remembers 4,096 clients of each holder or nearly so many, and takes no memory before a holder's
-/// first request comes. Of a client that it has forgotten it takes what is newer than all that it has forgotten with it:
-/// so a client's counters follow the time.
+/// Remembers which counters came. It keeps nearly 4,096 clients of each holder, and takes memory
+/// for a holder when its first request comes. Of a forgotten client it takes only counters above
+/// all forgotten ones of the same bucket, which works because a client's counters follow the time.
 #[derive(Debug)]
 pub struct Replays {
     on: bool,
-    /// By the holder's number.
+    /// For each holder's number, its buckets.
     buckets: [Vec<Bucket>; HOLDERS],
 }
 
 impl Replays {
-    /// Packets that aren't signed have no counters: then it lets everything pass.
+    /// Returns a check, which lets everything pass unless it is `on`: packets that aren't signed
+    /// have no counters.
     pub fn new(on: bool) -> Replays {
         Replays {
             on,
@@ -95,7 +101,7 @@ impl Replays {
         }
     }
 
-    /// The packet, unless it is a request that was there. [M-REPLAYED]
+    /// Returns the packet, or refuses it if it is a request that came before. [M-REPLAYED]
     #[inline]
     pub fn admit<'a>(&mut self, packet: Packet<'a>) -> Result<Packet<'a>, Reason> {
         if !self.on || packet.header.msgtype != MsgType::Request {
@@ -117,7 +123,7 @@ impl Replays {
         if of_holder.is_empty() {
             of_holder.resize(BUCKETS, Bucket::default());
         }
-        // Ids of sessions lie in a row, and nonces anywhere.
+        // Session ids are consecutive, and nonces lie anywhere.
         let mixed = client.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &mut of_holder[mixed as usize % BUCKETS]
     }

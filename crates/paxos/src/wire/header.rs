@@ -8,12 +8,12 @@ use super::tag::TAG_LEN;
 use super::{MsgType, Reason};
 use crate::{GroupId, Instance, NodeId, PartitionId, Round};
 
-/// The only version.
+/// The only version of the header.
 pub const VERSION: u8 = 1;
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub const HEADER_LEN: usize = 48;
 
-/// Field positions (docs/wire.md).
+/// The positions of the fields in a header (docs/wire.md).
 mod field {
     use std::ops::Range;
     pub const VERSION: usize = 0;
@@ -42,7 +42,7 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// A tag follows the header.
     pub const TAG: Flags = Flags(1 << 0);
-    /// Phase 1 (or a QUERY) over all instances.
+    /// Phase 1 or a QUERY is about all instances.
     pub const RANGE: Flags = Flags(1 << 1);
     /// The value is a no-op.
     pub const NOOP: Flags = Flags(1 << 2);
@@ -51,60 +51,61 @@ impl Flags {
     /// The value is a list of commands.
     pub const PACKED: Flags = Flags(1 << 4);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both together.
+    /// Returns the bits of both.
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// The bits that describe the value and travel with it from request to delivery.
+    /// Returns the bits that describe the value and travel with it from request to delivery.
     pub const fn of_value(self) -> Flags {
         Flags(self.0 & (Flags::NOOP.0 | Flags::MULTI.0 | Flags::PACKED.0))
     }
 }
 
-/// A header's fields. `value_len` is that of the value which follows.
+/// A header's fields. `value_len` is the length of the value that follows.
 ///
-/// What is read together, as session and request for a slot, or what stands together on the wire, lies apart here. Of
-/// neighbours a compiler makes one load, and a processor waits with such a load until the stores of its parts, which
-/// parsing or a role has made just before, are done.
+/// Fields that are read together (session and request of a slot), or that are neighbours on the
+/// wire, lie apart here. A compiler reads neighbours with one load, and a processor delays such a
+/// load until the separate stores of its parts, which parsing or a role has made just before, are
+/// done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(C)]
 pub struct Header {
-    /// Session id, or the asker's own number in a question.
+    /// The session id, or the asker's own number in a question.
     pub client: u64,
-    /// Round.
+    /// The round.
     pub rnd: Round,
     /// The cluster's random number.
     pub cluster: u32,
-    /// Instance number.
+    /// The instance number.
     pub inst: Instance,
-    /// Round in which the sender last voted; none = never.
+    /// The round in which the sender last voted; none = never.
     pub vrnd: Round,
-    /// Which application's deployment.
+    /// The group: the number of an application's deployment.
     pub group: GroupId,
-    /// Who sent this message; 0 for a client.
+    /// The sender of this message; 0 for a client.
     pub swid: NodeId,
-    /// Request number within the session.
+    /// The request number within the session.
     pub request: u64,
-    /// Partition.
+    /// The partition.
     pub pid: PartitionId,
-    /// Bytes of value.
+    /// The length of the value in bytes.
     pub value_len: u16,
-    /// Flags.
+    /// The flags.
     pub flags: Flags,
-    /// Kind of message.
+    /// The type of the message.
     pub msgtype: MsgType,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 
 impl Header {
-    /// A header of this type with everything else zero; for struct update syntax.
+    /// Returns a header of this type with zeros in all other fields, for struct update syntax.
     pub const fn new(msgtype: MsgType) -> Header {
         Header {
             msgtype,
@@ -122,7 +123,7 @@ impl Header {
         }
     }
 
-    /// Writes the 48 bytes.
+    /// Writes the 48 bytes into `out`.
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         self.emit_for(self.value_len, out);
     }
@@ -144,9 +145,10 @@ impl Header {
         out[field::REQUEST].copy_from_slice(&self.request.to_be_bytes());
     }
 
-    /// Appends a whole datagram: this header (its `value_len` set from `value`, no tag) and `value`.
+    /// Appends a whole datagram: this header (its `value_len` set from `value`, no tag) and
+    /// `value`.
     ///
-    /// The header is written where it stays. Copying it from elsewhere would read fields together that
+    /// The header is written where it stays. A copy from elsewhere would load together fields that
     /// were stored one by one, and a processor waits for all earlier stores before it does that.
     #[inline]
     pub fn append_datagram(&self, value: &[u8], out: &mut Vec<u8>) {
@@ -160,7 +162,7 @@ impl Header {
         out.extend_from_slice(value);
     }
 
-    /// The whole datagram; for tests and rare messages.
+    /// Returns the whole datagram, for tests and rare messages.
     pub fn datagram(&self, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN + value.len());
         self.append_datagram(value, &mut out);
@@ -168,7 +170,7 @@ impl Header {
     }
 }
 
-/// A parsed datagram: the header, and tag and value in place.
+/// A parsed datagram: the header, and references to tag and value in the datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// The header.
@@ -180,8 +182,8 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Parses a datagram and checks all that needs no state: version, type, lengths and flags.
-    /// Inlined so that a role's loop touches each byte once. [M-PACKET]
+    /// Parses a datagram and checks all that needs no state: version, type, lengths and flags. It
+    /// is inlined so that a role's loop touches each byte once. [M-PACKET]
     #[inline]
     pub fn parse(datagram: &'a [u8]) -> Result<Packet<'a>, Reason> {
         let Some((head, rest)) = datagram.split_first_chunk::<HEADER_LEN>() else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Message types.
+//! The types of messages.
 
 use super::Flags;
 
-/// The `msgtype` field. Numbers from 12 on are NOPaxos's.
+/// The `msgtype` field. Types from 12 on belong to NOPaxos.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs)] // the table in the module's documentation says what each one does
@@ -67,7 +67,7 @@ impl MsgType {
         MsgType::Read,
     ];
 
-    /// The type with this number.
+    /// Returns the type with this number.
     pub const fn from_u8(n: u8) -> Option<MsgType> {
         if (n as usize) < Self::ALL.len() {
             Some(Self::ALL[n as usize])
@@ -76,7 +76,7 @@ impl MsgType {
         }
     }
 
-    /// The name in scripts, traces and `status`.
+    /// Returns the name in scripts, traces and `status`.
     pub const fn name(self) -> &'static str {
         match self {
             MsgType::Request => "REQUEST",
@@ -108,18 +108,19 @@ impl MsgType {
         }
     }
 
-    /// The type with this name.
+    /// Returns the type with this name.
     pub fn from_name(name: &str) -> Option<MsgType> {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
 
-    /// Whether only nodes send messages of this type. What clients send are commands, and its sender means nothing.
+    /// Returns true if only nodes send messages of this type. Clients send only commands, whose
+    /// sender field means nothing.
     #[inline]
     pub const fn is_of_nodes(self) -> bool {
         !matches!(self, MsgType::Request | MsgType::Read)
     }
 
-    /// The flags that a message of this type may carry, besides the tag.
+    /// Returns the flags that a message of this type may carry besides the tag.
     pub const fn allowed_flags(self) -> Flags {
         match self {
             MsgType::Request | MsgType::Ordered => Flags(Flags::MULTI.0 | Flags::PACKED.0),

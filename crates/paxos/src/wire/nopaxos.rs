@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values of NOPaxos's messages.
+//! The values of NOPaxos's messages.
 //!
 //! | where | layout (big-endian) |
 //! |---|---|
@@ -7,32 +7,33 @@
 //! | GAP_COMMIT, VIEW_CHANGE, START_VIEW | [`Noops`]: `stable` u64, then ranges of {`offset` u32, `count` u32} |
 //! | SYNC_PREPARE | [`SyncPrepare`]: `stable` u64, `digest` u64, then ranges as above |
 //!
-//! ORDERED, GAP_REPLY and READ carry a command, or a no-op, as REQUEST and PHASE2A do. All others have no value.
+//! ORDERED, GAP_REPLY and READ carry a command or a no-op, like REQUEST and PHASE2A. All other
+//! messages have no value.
 
 use std::ops::Range;
 
 use super::Reason;
 use crate::Instance;
 
-/// Asks for slots from the header's `inst` on.
+/// The value of GAP_REQUEST, which asks for slots from the header's `inst` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapRequest {
-    /// How many: 1 to [`GapRequest::MAX`].
+    /// The number of slots: 1 to [`GapRequest::MAX`].
     pub count: u32,
 }
 
 impl GapRequest {
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub const LEN: usize = 4;
-    /// The most slots that one question may be about: each is answered by a datagram.
+    /// The most slots that one question may ask for. Each slot is answered by a datagram.
     pub const MAX: u32 = 64;
 
-    /// Writes it.
+    /// Returns the bytes on the wire.
     pub fn emit(&self) -> [u8; Self::LEN] {
         self.count.to_be_bytes()
     }
 
-    /// Reads it.
+    /// Reads the value from its bytes.
     pub fn parse(value: &[u8]) -> Result<Self, Reason> {
         let bytes = value.try_into().map_err(|_| Reason::BadValue)?;
         match u32::from_be_bytes(bytes) {
@@ -44,17 +45,18 @@ impl GapRequest {
 
 const RANGE_LEN: usize = 8;
 
-/// Bytes of a value that no range takes: for `stable`, `digest`, and what is to come.
+/// The bytes of a value that no range takes: they hold `stable` and `digest`, and leave room for
+/// later fields.
 const KEPT_FREE: u16 = 32;
 
-/// The most ranges that a list may have where values have at most `max_value` bytes, so that every list fits one
-/// datagram.
+/// Returns the most ranges that a list may have if values have at most `max_value` bytes, so that
+/// every list fits one datagram.
 pub const fn max_noop_ranges(max_value: u16) -> usize {
     max_value.saturating_sub(KEPT_FREE) as usize / RANGE_LEN
 }
 
-/// Which slots of a log are no-ops, from the sender's `stable` on. Everything below never changes, so nothing is
-/// said of it.
+/// The slots of a log that are no-ops, from the sender's `stable` on. Slots below never change, so
+/// the list leaves them out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Noops<'a> {
     /// Below this slot the sender's log never changes.
@@ -63,14 +65,14 @@ pub struct Noops<'a> {
 }
 
 impl<'a> Noops<'a> {
-    /// Reads it. All slots named lie from `stable` on and below `end`, which the header names; ranges ascend,
-    /// don't overlap, aren't empty, and are no more than [`max_noop_ranges`].
+    /// Reads a list, whose slots must lie from `stable` on and below `end`, which the header names.
+    /// Its ranges must ascend, not overlap, not be empty, and be no more than [`max_noop_ranges`].
     pub fn parse(value: &'a [u8], end: Instance, max_value: u16) -> Result<Self, Reason> {
         let (stable, entries) = split_u64(value)?;
         Noops::check(stable, entries, end, max_value)
     }
 
-    /// As in GAP_COMMIT, where the header names the slot behind the last one of the list.
+    /// Reads the list of a GAP_COMMIT, whose header names the slot behind the last one of the list.
     pub fn parse_commit(value: &'a [u8], end: Instance, max_value: u16) -> Result<Self, Reason> {
         let noops = Noops::parse(value, end, max_value)?;
         match noops.ranges().last() {
@@ -90,7 +92,8 @@ impl<'a> Noops<'a> {
             return Err(Reason::BadValue);
         }
         let room = end.checked_sub(stable).ok_or(Reason::BadValue)?;
-        // Where the next range may begin. Sums of two 32-bit numbers: none overflows.
+        // The offset at which the next range may begin. The sum of two 32-bit numbers can't
+        // overflow here.
         let mut free = 0;
         for (offset, count) in pairs(entries) {
             if count == 0 || offset < free {
@@ -104,7 +107,7 @@ impl<'a> Noops<'a> {
         Ok(Noops { stable, entries })
     }
 
-    /// The slots, range by range.
+    /// Returns the slots, range by range.
     pub fn ranges(&self) -> impl Iterator<Item = Range<Instance>> + 'a {
         let stable = self.stable;
         pairs(self.entries).map(move |(offset, count)| {
@@ -113,7 +116,7 @@ impl<'a> Noops<'a> {
         })
     }
 
-    /// Appends such a value.
+    /// Appends the value of a message with this list.
     ///
     /// # Panics
     /// If ranges are empty, overlap, descend, or don't lie within 2^32 slots from `stable` on: a list that says
@@ -128,17 +131,18 @@ impl<'a> Noops<'a> {
     }
 }
 
-/// The leader's word that everything up to the header's `inst` may become stable.
+/// The value of SYNC_PREPARE, by which the leader says that everything up to the header's `inst`
+/// may become stable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyncPrepare<'a> {
-    /// Of the slots from `noops.stable` up to the header's `inst`.
+    /// The digest of the slots from `noops.stable` up to the header's `inst`.
     pub digest: u64,
     /// The no-ops among them.
     pub noops: Noops<'a>,
 }
 
 impl<'a> SyncPrepare<'a> {
-    /// Reads it, as [`Noops::parse`] does.
+    /// Reads the value, as [`Noops::parse`] does.
     pub fn parse(value: &'a [u8], end: Instance, max_value: u16) -> Result<Self, Reason> {
         let (stable, rest) = split_u64(value)?;
         let (digest, entries) = split_u64(rest)?;
@@ -146,10 +150,10 @@ impl<'a> SyncPrepare<'a> {
         Ok(SyncPrepare { digest, noops })
     }
 
-    /// Appends such a value.
+    /// Appends the value of a SYNC_PREPARE.
     ///
     /// # Panics
-    /// As [`Noops::append`].
+    /// It panics where [`Noops::append`] does.
     pub fn append(
         out: &mut Vec<u8>,
         stable: Instance,

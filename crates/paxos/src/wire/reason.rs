@@ -1,90 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a packet was dropped or rejected.
+//! The reasons why a packet is dropped or rejected.
 //!
-//! One list for the Rust roles and the XDP counters, and for P4 to come; `wirepaxos status` shows the
-//! counts under these names. Numbers are on the wire in REJECT: append, never renumber.
+//! One list serves the Rust roles, the XDP counters, and P4 later; `wirepaxos status` shows the
+//! counts under these names. REJECT has the numbers on the wire, so append new ones and never
+//! renumber.
 
-/// A named reason. Those marked *answered* travel back in a REJECT; the others are only counted.
+/// A named reason. Reasons that are marked *answered* travel back in a REJECT; the others are only
+/// counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Reason {
-    /// Shorter than header and tag.
+    /// The datagram is shorter than header and tag.
     Truncated = 1,
     /// `version` is not 1.
     BadVersion = 2,
-    /// `msgtype` is not in the list.
+    /// `msgtype` is not in the list of types.
     UnknownType = 3,
     /// Header, tag and value don't fill the datagram exactly.
     BadLength = 4,
-    /// A flag that this type can't have.
+    /// The packet has a flag that its type can't have.
     BadFlags = 5,
-    /// Another cluster's packet.
+    /// The packet belongs to another cluster.
     WrongCluster = 6,
-    /// No such group here.
+    /// This node has no such group.
     UnknownGroup = 7,
-    /// No such partition here.
+    /// This node has no such partition.
     UnknownPartition = 8,
-    /// Sender is no node that may send this.
+    /// The sender is no node that may send this.
     UnknownSender = 9,
-    /// Larger than the configured maximum value.
+    /// The value is larger than the configured maximum.
     ValueTooLarge = 10,
-    /// A structured value that isn't well-formed.
+    /// A structured value isn't well-formed.
     BadValue = 11,
-    /// No round, or one that this message can't have.
+    /// The message has no round, or one that it can't have.
     BadRound = 12,
-    /// Client or request is 0 where it may not be, or not 0 where it must.
+    /// Client or request is 0 though it may not be, or not 0 though it must be.
     BadSession = 13,
-    /// A message that this role doesn't take.
+    /// This role doesn't take such a message.
     NotForRole = 14,
     /// The acceptor isn't a member: its memory is new and not yet enabled by an epoch.
     Stranger = 15,
     /// *Answered:* the leader isn't programmed, or knows that a later epoch exists.
     NotLeader = 16,
-    /// *Answered:* below the trim point, or the slot holds a later instance.
+    /// *Answered:* the instance lies below the trim point, or the slot holds a later one.
     Trimmed = 17,
-    /// *Answered:* beyond the window.
+    /// *Answered:* the instance lies beyond the window.
     Window = 18,
     /// *Answered:* a higher round was promised.
     Preempted = 19,
-    /// An equal round with another value: impossible if all rules hold. Raises an alarm.
+    /// Another value has an equal round, which is impossible if all rules hold. This raises an
+    /// alarm.
     Conflict = 20,
-    /// Of an older round or instance than what is known.
+    /// The round or the instance is older than the known one.
     Stale = 21,
-    /// Already counted.
+    /// The packet was counted before.
     Duplicate = 22,
-    /// A round of an epoch whose configuration isn't known here.
+    /// The configuration of the round's epoch isn't known here.
     UnknownEpoch = 23,
-    /// Answers a question that isn't open.
+    /// The packet answers a question that isn't open.
     Unexpected = 24,
     /// The UDP checksum is wrong.
     BadChecksum = 25,
     /// The slot was locked by another CPU.
     Busy = 26,
-    /// No room left here; the sender tries again.
+    /// There is no room here now, and the sender tries again.
     Full = 27,
     /// The acceptor's memory was read from disk, and the controller hasn't compared it yet.
     Restarted = 28,
-    /// In the name of a node, but not from its address.
+    /// The packet names a node as its sender but doesn't come from that node's address.
     ForeignAddress = 29,
-    /// Of another session of the sequencer than the one that is listened to.
+    /// The packet belongs to another session of the sequencer than the receiver listens to.
     OldSession = 30,
     /// The replica is changing its view, or is no member of the session.
     NotNormal = 31,
-    /// Of another view than the one that the replica is in.
+    /// The message belongs to another view than the replica's.
     WrongView = 32,
-    /// The replica's log has no room: it is waiting for a checkpoint.
+    /// The replica's log has no room, since it waits for a checkpoint.
     LogFull = 33,
-    /// Without a tag, where one must be.
+    /// The packet has no tag although it must have one.
     Unsigned = 34,
-    /// Signed with a key, or in a way, that isn't known here.
+    /// The packet is signed with a key, or in a way, that isn't known here.
     UnknownKey = 35,
-    /// The tag's `mac` isn't that of the header and the tag under the key it names.
+    /// The tag's `mac` doesn't fit the header and the tag under the key that it names.
     BadMac = 36,
-    /// The tag's `digest` isn't that of the value.
+    /// The tag's `digest` doesn't fit the value.
     BadDigest = 37,
-    /// Signed by a client, and only nodes send this.
+    /// A client has signed a packet that only nodes may send.
     ForeignKey = 38,
-    /// A REQUEST whose counter was there before, or is older than what is remembered.
+    /// The counter of a REQUEST was seen before, or is older than the remembered ones.
     Replayed = 39,
 }
 
@@ -132,12 +135,12 @@ impl Reason {
         Reason::Replayed,
     ];
 
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub fn from_u16(n: u16) -> Option<Reason> {
         Self::ALL.get((n as usize).checked_sub(1)?).copied()
     }
 
-    /// The name in counters, scripts and `status`.
+    /// Returns the name in counters, scripts and `status`.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Truncated => "truncated",
@@ -182,7 +185,7 @@ impl Reason {
         }
     }
 
-    /// The reason with this name.
+    /// Returns the reason with this name.
     pub fn from_name(name: &str) -> Option<Reason> {
         Self::ALL.into_iter().find(|r| r.name() == name)
     }
@@ -207,22 +210,22 @@ impl Default for ReasonCounters {
 }
 
 impl ReasonCounters {
-    /// Counts one.
+    /// Counts one packet.
     pub fn count(&mut self, reason: Reason) {
         self.add(reason, 1);
     }
 
-    /// Counts so many.
+    /// Counts `n` packets.
     pub fn add(&mut self, reason: Reason, n: u64) {
         self.0[reason as usize - 1] += n;
     }
 
-    /// How many were counted under `reason`.
+    /// Returns how many packets were counted under `reason`.
     pub fn get(&self, reason: Reason) -> u64 {
         self.0[reason as usize - 1]
     }
 
-    /// The reasons that were counted at least once, with their counts.
+    /// Returns the reasons that were counted at least once, with their counts.
     pub fn nonzero(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
         Reason::ALL
             .into_iter()

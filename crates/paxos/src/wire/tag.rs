@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The optional tag between header and value, by which a packet proves where it comes from. Here is its layout; who
-//! makes and checks it, `docs/protocol/authentication.md` says.
+//! The optional tag between header and value, by which a packet proves its sender. This file has
+//! its layout; `docs/protocol/authentication.md` says who makes and checks it.
 
-/// Bytes of a tag.
+/// The length of a tag in bytes.
 pub const TAG_LEN: usize = 24;
 
 /// A tag's fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Tag {
-    /// Which key: of whom, and of which generation.
+    /// The number of the key, which names its holder and its generation.
     pub key_id: u8,
-    /// How `digest` and `mac` are computed.
+    /// The algorithm that computes `digest` and `mac`.
     pub alg: u8,
-    /// The sender's count of packets, 48 bits.
+    /// The sender's count of packets, in 48 bits.
     pub counter: u64,
-    /// Of the header's `inst`, and the value.
+    /// The hash of the header's `inst` and the value.
     pub digest: u64,
-    /// Of the header, and all of the tag before it.
+    /// The hash of the header and of all fields of the tag before `mac`.
     pub mac: u64,
 }
 
 impl Tag {
-    /// `alg` of SipHash-2-4.
+    /// The `alg` number of SipHash-2-4.
     pub const SIPHASH: u8 = 1;
-    /// `alg` of HalfSipHash-2-4.
+    /// The `alg` number of HalfSipHash-2-4.
     pub const HALF_SIPHASH: u8 = 2;
-    /// Counters are below.
+    /// Counters are below this number.
     pub const COUNTERS: u64 = 1 << 48;
-    /// Bytes of the tag that `mac` covers.
+    /// The bytes of the tag that `mac` covers.
     pub const SIGNED_LEN: usize = TAG_LEN - 8;
 
-    /// Reads it. Any bytes are a tag.
+    /// Reads a tag. Any bytes are a tag.
     #[inline]
     pub fn parse(bytes: &[u8; TAG_LEN]) -> Tag {
         let [first, digest, mac] = [0, 8, 16].map(|at| {
@@ -47,7 +47,7 @@ impl Tag {
         }
     }
 
-    /// Writes it. What a counter has beyond 48 bits is lost.
+    /// Returns the bytes of the tag. Only the lowest 48 bits of the counter are kept.
     #[inline]
     pub fn emit(&self) -> [u8; TAG_LEN] {
         let first = u64::from(self.key_id) << 56

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values with structure; those of NOPaxos's messages are in [`super::nopaxos`].
+//! Values with structure. Those of NOPaxos's messages are in [`super::nopaxos`].
 //!
 //! | where | layout (big-endian) |
 //! |---|---|
@@ -14,23 +14,24 @@
 use super::Reason;
 use crate::{Epoch, Instance, PartitionId, Round};
 
-/// Answer to a range PHASE1A or a range QUERY. The boot nonce says whose memory answers: a
-/// configuration counts on (node, nonce), and an answer from another memory must not pass for it.
+/// The answer to a range PHASE1A or a range QUERY. It carries the boot nonce, because a
+/// configuration counts on (node, nonce), and another memory of the node must not pass for that
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeReport {
-    /// 1 + the largest instance voted, at least `trim`; 0 = none.
+    /// 1 + the largest instance voted for, at least `trim`; 0 = none.
     pub end: Instance,
-    /// Everything below is forgotten.
+    /// The instance below which everything is forgotten.
     pub trim: Instance,
-    /// Boot nonce of the acceptor's memory.
+    /// The boot nonce of the acceptor's memory.
     pub nonce: u64,
 }
 
 impl RangeReport {
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub const LEN: usize = 24;
 
-    /// Writes it.
+    /// Returns the bytes on the wire.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&self.end.to_be_bytes());
@@ -39,7 +40,7 @@ impl RangeReport {
         out
     }
 
-    /// Reads it.
+    /// Reads the report from its bytes.
     pub fn parse(value: &[u8]) -> Result<Self, Reason> {
         if value.len() != Self::LEN {
             return Err(Reason::BadValue);
@@ -52,22 +53,23 @@ impl RangeReport {
     }
 }
 
-/// What a REJECT says.
+/// The value of a REJECT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rejection {
-    /// Why.
+    /// The reason why the message was refused.
     pub reason: Reason,
-    /// The promised round (preempted) or the leader's round (not_leader); none for other reasons.
+    /// The promised round (for `preempted`) or the leader's round (for `not_leader`); none for
+    /// other reasons.
     pub round: Round,
     /// The rejecting node's trim point of the partition.
     pub trim: Instance,
 }
 
 impl Rejection {
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub const LEN: usize = 16;
 
-    /// Writes it.
+    /// Returns the bytes on the wire.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..2].copy_from_slice(&(self.reason as u16).to_be_bytes());
@@ -76,7 +78,7 @@ impl Rejection {
         out
     }
 
-    /// Reads it.
+    /// Reads the rejection from its bytes.
     pub fn parse(value: &[u8]) -> Result<Self, Reason> {
         if value.len() != Self::LEN || value[2..4] != [0, 0] {
             return Err(Reason::BadValue);
@@ -89,7 +91,7 @@ impl Rejection {
     }
 }
 
-/// Whom a PROBE asks, where one address plays several roles.
+/// The role that a PROBE asks for, since one address may have several roles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 #[allow(missing_docs)]
@@ -101,15 +103,15 @@ pub enum Probe {
 }
 
 impl Probe {
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub const LEN: usize = 2;
 
-    /// Writes it.
+    /// Returns the bytes on the wire.
     pub fn emit(self) -> [u8; Self::LEN] {
         (self as u16).to_be_bytes()
     }
 
-    /// Reads it.
+    /// Reads the role from its bytes.
     pub fn parse(value: &[u8]) -> Result<Self, Reason> {
         match value {
             [0, 1] => Ok(Probe::Leader),
@@ -121,25 +123,25 @@ impl Probe {
     }
 }
 
-/// Answer to a PROBE. In the header: `rnd` is the leader's round, the acceptor's floor (none = not
-/// programmed, or a stranger); `inst` is the leader's next, the acceptor's end, the replica's next. A sequencer
-/// answers as a leader does.
+/// The answer to a PROBE. In its header `rnd` is the leader's round or the acceptor's floor (none =
+/// not programmed, or a stranger), and `inst` is the leader's next, the acceptor's end or the
+/// replica's next. A sequencer answers as a leader does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeReport {
-    /// Boot nonce of the role's memory.
+    /// The boot nonce of the role's memory.
     pub nonce: u64,
-    /// Its trim point of the partition; a replica's durable checkpoint.
+    /// The role's trim point of the partition, or a replica's durable checkpoint.
     pub trim: Instance,
-    /// Which start of that memory from disk this is, of an acceptor: larger is later. A replica's
-    /// incarnation; 0 for a leader.
+    /// The start of an acceptor's memory (a later one is larger), or a replica's incarnation; 0 for
+    /// a leader.
     pub start: u64,
 }
 
 impl ProbeReport {
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub const LEN: usize = 24;
 
-    /// Writes it.
+    /// Returns the bytes on the wire.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
         out[..8].copy_from_slice(&self.nonce.to_be_bytes());
@@ -148,7 +150,7 @@ impl ProbeReport {
         out
     }
 
-    /// Reads it.
+    /// Reads the report from its bytes.
     pub fn parse(value: &[u8]) -> Result<Self, Reason> {
         if value.len() != Self::LEN {
             return Err(Reason::BadValue);
@@ -161,12 +163,12 @@ impl ProbeReport {
     }
 }
 
-/// The value of an EPOCH marker.
+/// Returns the value of an EPOCH marker.
 pub fn emit_marker(epoch: Epoch) -> [u8; 4] {
     epoch.to_be_bytes()
 }
 
-/// The epoch of a no-op's value: `None` for a plain no-op, whose value is empty.
+/// Returns the epoch in a no-op's value, or `None` for a plain no-op, whose value is empty.
 pub fn parse_marker(value: &[u8]) -> Result<Option<Epoch>, Reason> {
     match value.len() {
         0 => Ok(None),
@@ -175,15 +177,15 @@ pub fn parse_marker(value: &[u8]) -> Result<Option<Epoch>, Reason> {
     }
 }
 
-/// Bytes before each command of a packed value.
+/// The number of bytes before each command of a packed value.
 pub const PACKED_ITEM_HEADER_LEN: usize = 2 + 8 + 8;
 
 /// One command (or reply) of a packed value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PackedItem<'a> {
-    /// Session.
+    /// The session.
     pub client: u64,
-    /// Request number within the session.
+    /// The request number within the session.
     pub request: u64,
     /// The command, or the reply.
     pub bytes: &'a [u8],
@@ -198,15 +200,17 @@ pub fn append_packed(out: &mut Vec<u8>, item: &PackedItem<'_>) {
     out.extend_from_slice(item.bytes);
 }
 
-/// Walks a packed value. Yields an error once, where the value isn't well-formed, then ends.
+/// Walks a packed value. It yields an error once, at the place where the value isn't well-formed,
+/// and then ends.
 pub struct PackedItems<'a>(&'a [u8]);
 
-/// The items of a packed value.
+/// Returns the items of a packed value.
 pub fn packed_items(value: &[u8]) -> PackedItems<'_> {
     PackedItems(value)
 }
 
-/// Whether a packed value is well-formed: at least one item, and nothing left over.
+/// Returns true if a packed value is well-formed: it has at least one item, and nothing is left
+/// over.
 pub fn packed_is_valid(value: &[u8]) -> bool {
     !value.is_empty() && packed_items(value).all(|item| item.is_ok())
 }
@@ -243,19 +247,19 @@ const VECTOR_HEAD_LEN: usize = 6;
 const VECTOR_ENTRY_LEN: usize = 10;
 
 /// The vector in front of a multi-partition command: the round that stamped it, and for every
-/// partition named, in ascending order, the instance it took there. The proposer reserves the
-/// space with zeros; the leader fills it in.
+/// partition named, in ascending order, the instance that it took there. The proposer reserves the
+/// space with zeros, and the leader fills it in.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector<'a> {
     entries: &'a [u8],
     /// The stamping round; none in a request.
     pub round: Round,
-    /// What follows the vector.
+    /// The command, which follows the vector.
     pub command: &'a [u8],
 }
 
 impl<'a> Vector<'a> {
-    /// Reads it: 1 to [`MAX_VECTOR`] partitions, strictly ascending.
+    /// Reads a vector of 1 to [`MAX_VECTOR`] partitions, which must be strictly ascending.
     pub fn parse(value: &'a [u8]) -> Result<Self, Reason> {
         if value.len() < VECTOR_HEAD_LEN {
             return Err(Reason::BadValue);
@@ -280,14 +284,14 @@ impl<'a> Vector<'a> {
         Ok(vector)
     }
 
-    /// The partitions and their instances.
+    /// Returns the partitions and their instances.
     pub fn iter(&self) -> impl Iterator<Item = (PartitionId, Instance)> + 'a {
         self.entries
             .chunks_exact(VECTOR_ENTRY_LEN)
             .map(|e| (u16_at(e, 0), u64_at(e, 2)))
     }
 
-    /// Bytes of a vector of so many partitions.
+    /// Returns the length in bytes of a vector of this many partitions.
     pub const fn len_of(partitions: usize) -> usize {
         VECTOR_HEAD_LEN + partitions * VECTOR_ENTRY_LEN
     }
@@ -302,7 +306,8 @@ impl<'a> Vector<'a> {
         }
     }
 
-    /// Fills in the round and, entry by entry, the instances of a reserved (and parsed) vector.
+    /// Fills in the round and, entry by entry, the instances of a reserved vector, which must be
+    /// well-formed.
     pub fn stamp(value: &mut [u8], round: Round, mut next: impl FnMut(PartitionId) -> Instance) {
         let count = u16_at(value, 4) as usize;
         value[..4].copy_from_slice(&round.0.to_be_bytes());
