@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What commits change of the session table: one record each, until a fold writes the table itself.
+//! The changes that commits make to the session table: one record for each commit, until a fold writes the table
+//! itself.
 //!
-//! A reply or a session as a record of its own would cost a store as much as the command itself. So a
-//! commit stores all changes in one record, in the order in which they were made. A *fold* writes what has
-//! changed of the table, and the position; every checkpoint begins with one. At the start
-//! the table is read, and the changes of all commits after its position are made again.
+//! A separate record for each reply or session would cost a store as much as the command itself. So a commit stores all
+//! changes in one record, in the order in which they were made. A *fold* writes the changed part of the table and the
+//! position; every checkpoint begins with one. At the start the table is read, and the changes of all commits after its
+//! position are made again.
 //!
 //! | part of a commit's record (big-endian) | |
 //! |---|---|
@@ -16,9 +17,9 @@
 //! | closed | 5, session |
 //! | part | 6, session, instance, request u64, part u16, length of the command u32, length u32, piece |
 //!
-//! Records lie in numbered places, which are used again from 0 on after a fold. Where a record is older than
-//! the table's position it is out of date. So a fold deletes none but large ones, and there is a bound on
-//! their number and size.
+//! The records have numbered places, which are used again from 0 on after a fold. A record that is older than the
+//! table's position is out of date, so a fold needs to delete only large records, and the number and size of the
+//! records are bounded.
 
 use crate::protocol::{ReplyAddress, Status};
 use crate::record::{Head, Position, Records, StoredPart};
@@ -31,34 +32,34 @@ const DONE: u8 = 4;
 const CLOSED: u8 = 5;
 const PART: u8 = 6;
 
-/// Commits between two folds at most.
+/// The most commits between two folds.
 const MAX_COMMITS: u16 = 4_096;
-/// A fold comes once their records have so many bytes together.
+/// The total size of the commits' records at which a fold comes.
 const MAX_BYTES: usize = 4 << 20;
-/// A longer record is deleted by the fold, not left until its place is used again.
+/// A record above this size is deleted by the fold, not left until its place is used again.
 const LARGE: usize = 4 << 10;
-/// Bytes that stay allocated between commits: as many as a leader of NOPaxos commits at a time. [N-COMMIT]
+/// The bytes that stay allocated between commits: as many as a leader of NOPaxos commits at a time. [N-COMMIT]
 const KEEP: usize = 1 << 20;
 
 /// A change of the session table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change<'a> {
-    /// The session begins. Nothing was executed in it yet.
+    /// The session was opened; nothing was executed in it yet.
     Opened(Head),
-    /// It is answered elsewhere.
+    /// The session's reply address changed.
     Moved(Instance, ReplyAddress),
-    /// The log named it.
+    /// The log named the session.
     Touched(Instance),
-    /// A request is recorded.
+    /// A request was recorded.
     Done {
         inst: Instance,
         request: u64,
         status: Status,
         reply: &'a [u8],
     },
-    /// It is gone.
+    /// The session was closed.
     Closed,
-    /// A part of a command is kept.
+    /// A part of a command was kept.
     Part(Instance, u16, StoredPart<'a>),
 }
 
@@ -114,7 +115,7 @@ impl Changes {
         self.bytes(part.piece);
     }
 
-    /// They are stored.
+    /// Removes the changes, which are stored.
     pub fn clear(&mut self) {
         self.0.clear();
         self.0.shrink_to(KEEP);
@@ -146,7 +147,7 @@ pub(crate) struct Commit<'a> {
 impl<'a> Commit<'a> {
     pub const HEAD_LEN: usize = 8 + Position::LEN;
 
-    /// Reads its head. The changes are read one by one.
+    /// Reads the record's head; the changes are read one by one.
     pub fn parse(value: &'a [u8]) -> Option<Commit<'a>> {
         let (head, changes) = value.split_at_checked(Self::HEAD_LEN)?;
         let (from, to) = head.split_first_chunk()?;
@@ -157,7 +158,7 @@ impl<'a> Commit<'a> {
         })
     }
 
-    /// The next change with its session; `None` at the end. `Err` if it can't be understood.
+    /// Returns the next change with its session; `None` at the end, `Err` if it can't be understood.
     pub fn next_change(&mut self) -> Option<Result<(u64, Change<'a>), Unreadable>> {
         (!self.changes.is_empty()).then(|| self.read().ok_or(Unreadable))
     }
@@ -224,21 +225,21 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// A change that isn't as this version writes them.
+/// A change that doesn't have this version's format.
 #[derive(Debug)]
 pub(crate) struct Unreadable;
 
-/// The commits since the last fold.
+/// The records of the commits since the last fold.
 #[derive(Default)]
 pub(crate) struct Journal {
     commits: u16,
     bytes: usize,
-    /// Places of large records.
+    /// The places of large records.
     large: Vec<u16>,
 }
 
 impl Journal {
-    /// Whether the next commit has to fold.
+    /// Returns whether the next commit has to fold.
     pub fn is_full(&self) -> bool {
         self.commits == MAX_COMMITS || self.bytes >= MAX_BYTES
     }
@@ -247,7 +248,7 @@ impl Journal {
         self.commits == 0
     }
 
-    /// Adds the record of a commit that leads to `to`.
+    /// Adds the record of a commit that leads from `from` to `to`.
     pub fn commit(
         &mut self,
         records: &mut Records,
@@ -264,7 +265,7 @@ impl Journal {
         self.found(place, bytes);
     }
 
-    /// Whether the next record has this place.
+    /// Returns whether the next record has this place.
     pub fn is_next(&self, place: u16) -> bool {
         self.commits == place
     }
@@ -278,7 +279,7 @@ impl Journal {
         }
     }
 
-    /// All of them are folded by this commit.
+    /// Notes that the fold in `records` contains all commits, and deletes large records.
     pub fn fold(&mut self, records: &mut Records) {
         for place in self.large.drain(..) {
             records.delete_commit(place);
@@ -359,7 +360,7 @@ mod tests {
                 assert!(end < Commit::HEAD_LEN);
                 continue;
             };
-            // Between two changes it may end; whose record that is, the chain of commits tells.
+            // The record may end between two changes; the chain of commits then shows that it isn't whole.
             let mut changes = std::iter::from_fn(|| commit.next_change());
             if changes.all(|change| change.is_ok()) {
                 whole.push(end);

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When to make a checkpoint, and TRIM.
+//! Decides when to make a checkpoint, and when to send TRIM.
 //!
 //! A replica reports TRIM(T) only when everything below T is in a checkpoint that survives a power
 //! failure; acceptors forget what g+1 replicas have reported. [T-CHECKPOINT]
 
 use paxos::{Instance, Time};
 
-/// How often checkpoints are made, and told.
+/// How often checkpoints are made, and reported by TRIM.
 pub(crate) struct Rhythm {
-    /// Instances between two.
+    /// Instances between two checkpoints.
     pub every: u64,
-    /// After less time than this there may be up to so many.
+    /// If the last checkpoint is younger than `pause`, the next one waits, as long as fewer than `most` instances have
+    /// come since.
     pub pause: Time,
     pub most: u64,
-    /// Time between two, if there is anything new.
+    /// Time between two checkpoints, if anything new was committed.
     pub interval: Time,
     /// TRIM is sent again this often.
     pub trim_interval: Time,
@@ -21,22 +22,22 @@ pub(crate) struct Rhythm {
 
 pub(crate) struct Checkpoints {
     rhythm: Rhythm,
-    /// Keeps the replicas from stopping for their checkpoints all at once.
+    /// A shift in instances that keeps the replicas from pausing for their checkpoints all at once.
     offset: u64,
-    /// Everything below is durable.
+    /// Everything below this instance is durable.
     durable: Instance,
-    /// Everything below will be, once the checkpoint that is under way has ended.
+    /// Everything below this instance is in the checkpoint under way.
     begun: Option<Instance>,
-    /// Instances that came while the last one was written.
+    /// Instances that came while the last checkpoint was written.
     came_meanwhile: u64,
-    /// When the last one was made.
+    /// The time at which the last checkpoint was made.
     made: Time,
-    /// When TRIM is to be sent again.
+    /// The time at which TRIM is sent again.
     trim_due: Time,
 }
 
 impl Checkpoints {
-    /// `durable` is what the application holds at the start.
+    /// Begins with what the application holds at the start, which is durable.
     pub fn new(rhythm: Rhythm, durable: Instance, now: Time) -> Checkpoints {
         Checkpoints {
             rhythm,
@@ -49,7 +50,7 @@ impl Checkpoints {
         }
     }
 
-    /// Spreads the replicas' checkpoints: this is replica `index` of `replicas`.
+    /// Shifts this replica's checkpoints against the others': it is replica `index` of `replicas`.
     pub fn stagger(&mut self, index: usize, replicas: usize) {
         self.offset = self.rhythm.every * index as u64 / replicas.max(1) as u64;
     }
@@ -62,12 +63,12 @@ impl Checkpoints {
         self.waits(committed) && (now >= self.due_at(committed) || self.is_full(committed))
     }
 
-    /// Whether there is something for another one.
+    /// Returns whether another checkpoint would cover anything new.
     fn waits(&self, committed: Instance) -> bool {
         self.begun.is_none() && committed > self.durable
     }
 
-    /// When it is to be made, if no more comes.
+    /// Returns when the next checkpoint is due if nothing more is committed.
     fn due_at(&self, committed: Instance) -> Time {
         self.made
             .saturating_add(match self.has_passed_mark(committed) {
@@ -81,12 +82,13 @@ impl Checkpoints {
         mark(committed) > mark(self.durable)
     }
 
-    /// Whether it can't wait however young the last one is.
+    /// Returns whether a checkpoint can't wait, however young the last one is.
     fn is_full(&self, committed: Instance) -> bool {
         self.has_passed_mark(committed) && committed - self.durable >= self.most()
     }
 
-    /// Instances that may come after one, however fast they do: what comes while the next one is written is left room for.
+    /// Returns how many instances may come after a checkpoint before the next one must begin. It leaves room for those
+    /// that come while that one is written.
     fn most(&self) -> u64 {
         self.rhythm.most.saturating_sub(self.came_meanwhile)
     }
@@ -100,12 +102,12 @@ impl Checkpoints {
         self.begun.is_some()
     }
 
-    /// What the one under way covers.
+    /// Returns the next instance after those that the checkpoint under way covers.
     pub fn begun(&self) -> Option<Instance> {
         self.begun
     }
 
-    /// Notes that the one under way has ended well, when everything below `executed` was executed.
+    /// Notes that the checkpoint under way has succeeded, when everything below `executed` was executed.
     pub fn end(&mut self, now: Time, executed: Instance) {
         if let Some(committed) = self.begun.take() {
             self.came_meanwhile = executed.saturating_sub(committed);
@@ -120,8 +122,8 @@ impl Checkpoints {
         self.trim_due = now;
     }
 
-    /// The TRIM that is to be sent now, if any. It may say that nothing is durable yet, so that
-    /// acceptors learn that what an earlier disk held is gone.
+    /// Returns the position of the TRIM that is due now, if any. It may be 0, so that acceptors learn that an earlier
+    /// disk's contents are gone.
     pub fn trim(&mut self, now: Time) -> Option<Instance> {
         if now < self.trim_due {
             return None;
@@ -130,8 +132,8 @@ impl Checkpoints {
         Some(self.durable)
     }
 
-    /// When to ask again, as time alone may change the answer of [`Checkpoints::is_due`], or of
-    /// [`Checkpoints::trim`] if this replica `reports`.
+    /// Returns when time alone may change the answer of [`Checkpoints::is_due`], or of [`Checkpoints::trim`] if this
+    /// replica `reports`.
     pub fn next_deadline(&self, committed: Instance, reports: bool) -> Option<Time> {
         let trim = reports.then_some(self.trim_due);
         let made = self.waits(committed).then(|| self.due_at(committed));
@@ -164,7 +166,7 @@ mod tests {
         assert!(c.is_due(0, 150), "the second replica, half a turn earlier");
     }
 
-    /// What comes while one is written has to find room, too.
+    /// Instances that come while a checkpoint is written have to find room, too.
     #[test]
     fn a_busy_partition_makes_fewer_as_long_as_there_is_room() {
         let rhythm = Rhythm {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of clients that have no place in the log: how they are numbered, and answers that don't fit a packet.
+//! Reads of clients that have no place in the log: their numbers, and answers that don't fit a packet.
 //!
 //! A READ names a session, and a number that no request of the session has:
 //!
@@ -10,8 +10,8 @@
 //! | 61 | the client is content with what this replica has executed ([B-STALE]) |
 //! | 0 to 60 | counts the client's reads |
 //!
-//! The header's `inst` says from which byte on the answer is wanted. An answer that doesn't fit a packet leaves in pieces, a
-//! few of them at a time; then the client asks for what follows. [B-PIECES]
+//! The header's `inst` names the first byte of the answer that is wanted. An answer that doesn't fit a packet is sent
+//! in pieces, a few at a time; then the client asks for the next ones. [B-PIECES]
 //!
 //! | bytes of a piece (big-endian) | |
 //! |---|---|
@@ -26,34 +26,34 @@ use std::collections::BTreeMap;
 const MARK: u64 = 1 << 62;
 const STALE: u64 = 1 << 61;
 
-/// Pieces that answer one READ.
+/// The most pieces that answer one READ.
 pub const PIECES: usize = 32;
 
-/// The longest answer that a client puts together: more than any value has.
+/// The longest answer that a client puts together; it is longer than any value.
 pub const MAX_ANSWER_LEN: usize = 64 << 20;
 
-/// The number of a client's read; `count` is below 2^61, and no other read of the session has it.
+/// Returns the number of a client's read. `count` is below 2^61, and no other read of the session has it.
 pub fn read_number(count: u64, stale: bool) -> u64 {
     debug_assert!(count < STALE);
     MARK | if stale { STALE } else { 0 } | count
 }
 
-/// Whether a number is that of a client's read.
+/// Returns whether a number is that of a client's read.
 pub fn is_read_number(number: u64) -> bool {
     number >> 62 == MARK >> 62
 }
 
-/// What a client asks for.
+/// A client's read, as its READ describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ClientRead {
     pub client: u64,
     pub number: u64,
-    /// From which byte on the answer is wanted.
+    /// The first byte of the answer that is wanted.
     pub from: usize,
 }
 
 impl ClientRead {
-    /// What a READ asks for; `None` if it isn't one of a group that agrees by Paxos.
+    /// Reads the header of a READ; returns `None` if it isn't one of a group that agrees by Paxos.
     pub fn parse(header: &Header) -> Option<ClientRead> {
         is_read_number(header.request).then_some(ClientRead {
             client: header.client,
@@ -62,8 +62,8 @@ impl ClientRead {
         })
     }
 
-    /// Whether it needs no bound: its client has said so; or it knows the beginning of the answer, and takes no other
-    /// one than that.
+    /// Returns whether the read needs no bound: its client has said so, or has the beginning of the answer already and
+    /// takes only the rest of the same answer.
     pub fn needs_no_bound(&self) -> bool {
         self.number & STALE != 0 || self.from > 0
     }
@@ -82,7 +82,7 @@ pub struct Piece<'a> {
 const HEAD_LEN: usize = 16;
 
 impl<'a> Piece<'a> {
-    /// Reads what follows the status.
+    /// Reads the bytes after the status of a reply.
     pub fn parse(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let (head, bytes) = bytes.split_first_chunk::<HEAD_LEN>()?;
         let [len, from] = [0, 4].map(|at| {
@@ -107,7 +107,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// An answer that leaves in pieces.
+/// An answer that is sent in pieces.
 #[derive(Debug)]
 pub(crate) struct LongAnswer {
     of: (u64, u64),
@@ -124,13 +124,13 @@ impl LongAnswer {
         }
     }
 
-    /// Whether it answers this, too.
+    /// Returns whether this answer belongs to a read that asks for more of it.
     pub fn is_of(&self, read: &ClientRead) -> bool {
         read.from > 0 && self.of == (read.client, read.number)
     }
 
-    /// Shows the pieces that answer one READ, each with its head: at least one, so that who asks for what there isn't
-    /// learns that the answer is another one now.
+    /// Shows the pieces that answer one READ, each with its head. It shows at least one, so that a client that asks
+    /// beyond the end learns that the answer has changed.
     pub fn pieces(&self, from: usize, max_len: usize, mut show: impl FnMut(&[u8])) {
         let rest = self.bytes.get(from..).unwrap_or_default();
         let from = self.bytes.len() - rest.len();
@@ -156,7 +156,7 @@ impl LongAnswer {
     }
 }
 
-/// Tells an answer from any other answer to the same question.
+/// Returns a digest that tells an answer from other answers to the same question.
 fn digest(answer: &[u8]) -> u64 {
     answer
         .chunks(8)
@@ -167,35 +167,35 @@ fn digest(answer: &[u8]) -> u64 {
         })
 }
 
-/// What has come of an answer in pieces, at its client. [B-PIECES]
+/// The pieces of an answer that have come to its client. [B-PIECES]
 #[derive(Default, Debug)]
 pub struct Gathering {
-    /// Length and digest of the answer; none yet.
+    /// Length and digest of the answer; `None` = no piece has come.
     of: Option<(u32, u64)>,
     bytes: Vec<u8>,
-    /// Pieces beyond what has come without a gap.
+    /// Pieces beyond the bytes that have come without a gap, by their first byte.
     ahead: BTreeMap<u32, Vec<u8>>,
-    /// Once it is as long as this, the next pieces are to be asked for.
+    /// The length at which the next pieces must be asked for.
     asked_to: usize,
-    /// Somebody gives another answer by now.
+    /// The answer has changed since, so it is gathered anew.
     is_outdated: bool,
 }
 
-/// What is to be done about an answer in pieces.
+/// The next step for an answer in pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gathered {
     /// More pieces are on their way.
     Waits,
-    /// The next ones are to be asked for.
+    /// The client has to ask for the next pieces.
     Asks,
-    /// It is whole.
+    /// The answer is whole.
     Whole,
-    /// It is longer than a client takes.
+    /// The answer is longer than a client takes.
     TooLong,
 }
 
 impl Gathering {
-    /// From which byte on pieces are to be asked for.
+    /// Returns the first byte to ask for. It starts anew if the answer has changed.
     pub fn from(&mut self) -> usize {
         if self.is_outdated {
             *self = Gathering::default();
@@ -204,14 +204,14 @@ impl Gathering {
         self.bytes.len()
     }
 
-    /// Takes a piece.
+    /// Takes a piece, and returns what to do next.
     pub fn take(&mut self, piece: &Piece<'_>) -> Gathered {
         if piece.len as usize > MAX_ANSWER_LEN {
             return Gathered::TooLong;
         }
         let of = (piece.len, piece.digest);
         if self.of != Some(of) {
-            // One from the middle may be of an answer that was asked for before, or will be.
+            // A piece from the middle may be of an answer that was asked for before, or of one that is asked for next.
             if piece.from != 0 {
                 self.is_outdated = true;
                 return Gathered::Waits;
@@ -244,7 +244,7 @@ impl Gathering {
         }
     }
 
-    /// The answer, once it is whole.
+    /// Returns the answer, once it is whole.
     pub fn into_answer(self) -> Vec<u8> {
         self.bytes
     }
@@ -308,7 +308,7 @@ mod tests {
                 let from = gathering.from();
                 let mut sent = pieces(&long, from);
                 sent.reverse();
-                // The first one of all says what it is of.
+                // The first piece of an answer identifies it.
                 let first = sent.pop().unwrap();
                 sent.insert(0, first.clone());
                 sent.push(first);
@@ -341,7 +341,7 @@ mod tests {
         let from = gathering.from();
         assert!(from > 0);
         assert_eq!(feed(&mut gathering, pieces(&new, from)), Gathered::Waits);
-        // Nothing more comes, so it asks again.
+        // No more pieces of the old answer come, so the client asks again.
         assert_eq!(gathering.from(), 0);
         let mut came = Gathered::Asks;
         while came == Gathered::Asks {
@@ -365,7 +365,7 @@ mod tests {
         huge[0] = 0xff;
         let huge = Piece::parse(&huge).unwrap();
         assert_eq!(Gathering::default().take(&huge), Gathered::TooLong);
-        // Asking for what isn't there is answered.
+        // A READ beyond the end is answered.
         assert_eq!(pieces(&long, 1_000).len(), 1);
     }
 }

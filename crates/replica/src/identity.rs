@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose state it is: the cluster, group and partition that stored records, and checkpoints on their
-//! way to another replica, belong to. [X-NAME]
+//! The owner of stored records, and of checkpoints sent to another replica: a partition of a group of a cluster.
+//! [X-NAME]
 //!
 //! | checkpoint on its way (big-endian) | |
 //! |---|---|
@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 
 const MAGIC: &[u8; 8] = b"WPstate\x01";
 
-/// See the module.
+/// The cluster, group and partition to which a state belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Identity {
     cluster: u32,
@@ -72,7 +72,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// An application's snapshot behind its owner's name.
+/// An application's snapshot behind the name of its owner.
 pub(crate) struct Named {
     pub identity: Identity,
     pub position: Instance,
@@ -88,7 +88,7 @@ impl Snapshot for Named {
     }
 }
 
-/// Reads what stands before the application's snapshot: whose it is, and where.
+/// Reads the name before an application's snapshot: the state's owner and its position.
 pub(crate) fn read_name(from: &mut dyn Read) -> io::Result<(Identity, Instance)> {
     let mut magic = [0; MAGIC.len()];
     from.read_exact(&mut magic)?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The install of another replica's state, over all partitions of a replica together.
+//! The install of another replica's state, in all partitions of a replica together.
 //!
-//! The partitions' stores commit one by one, so a kill in the middle leaves some of them replaced and
-//! others not: a state that no replica ever had. So what is being installed is noted durably before the
-//! first store is replaced, and no partition executes anything before all of them have got there and are
-//! durable. A replica that starts and finds such a note goes on with the install. [X-INSTALL]
+//! The partitions' stores commit one by one, so a kill in the middle leaves some of them replaced and others not: a
+//! state that no replica ever had. So the install is noted durably before the first store is replaced, and no partition
+//! executes anything before all of them have reached the installed position and are durable. A replica that finds such
+//! a note at its start goes on with the install. [X-INSTALL]
 //!
 //! | note (big-endian) | |
 //! |---|---|
@@ -18,36 +18,37 @@ use paxos::{Deployment, Instance, PartitionId};
 
 const MAGIC: &[u8; 8] = b"WPinst\0\x01";
 
-/// What is being installed.
+/// An install that has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Install {
     positions: Vec<Instance>,
 }
 
 impl Install {
-    /// Of a state that stands at these instances, by partition.
+    /// Begins the install of a state that stands at these instances, one for each partition.
     pub fn new(positions: Vec<Instance>) -> Install {
         Install { positions }
     }
 
-    /// Where the state stands.
+    /// Returns the positions of the state.
     pub fn positions(&self) -> &[Instance] {
         &self.positions
     }
 
-    /// Whether a partition that stands at `next` gets the state. It keeps what is further.
+    /// Returns whether a partition that stands at `next` takes the state over. A partition that is further keeps its
+    /// own.
     pub fn puts(&self, pid: PartitionId, next: Instance) -> bool {
         self.positions[usize::from(pid)] > next
     }
 
-    /// Whether another state can take the place of this one, which was begun: none of its partitions
-    /// lies behind.
+    /// Returns whether another state can replace this one in an install that has begun: none of its partitions may lie
+    /// behind.
     pub fn can_become(&self, other: &Install) -> bool {
         let mut both = self.positions.iter().zip(&other.positions);
         self.positions.len() == other.positions.len() && both.all(|(own, other)| own <= other)
     }
 
-    /// The note.
+    /// Returns the bytes of the note.
     pub fn emit(&self, of: &Deployment) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&of.cluster.to_be_bytes());
@@ -60,7 +61,7 @@ impl Install {
         out
     }
 
-    /// Reads a note of this very deployment's.
+    /// Reads a note of this deployment; another deployment's note is refused.
     pub fn parse(note: &[u8], of: &Deployment) -> Result<Install, Error> {
         let damaged = || Error("the note of an install that was begun is damaged".into());
         let (body, sum) = note.split_last_chunk().ok_or_else(damaged)?;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log of the front end beside a replica, and what came of them. They pass from one thread to another, many at
-//! once, so that memory is allocated for all of them together.
+//! Reads without a place in the log that the front end beside a replica asks for, and their answers. They pass from one
+//! thread to another, many at a time, so that memory is allocated for many reads together.
 
 use crate::application::Error;
 
-/// Bytes of answers that stay allocated; more is given back.
+/// The bytes of answers that stay allocated between batches.
 const KEEP: usize = 1 << 20;
 
-/// Reads that the front end beside a replica asks for together, in their order: the front end's own number for each, and a command
-/// that only reads.
+/// Reads that the front end beside a replica asks for together, in order: its own number for each, and a command that
+/// only reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AskedReads {
-    /// Whether they are content with what this replica has executed. [B-STALE]
+    /// The reads accept the state that this replica has executed, without waiting. [B-STALE]
     pub stale: bool,
-    /// Numbers, and where their commands end.
+    /// The numbers of the reads, and the ends of their commands in `commands`.
     reads: Vec<(u64, usize)>,
     commands: Vec<u8>,
 }
 
 impl AskedReads {
-    /// None yet.
+    /// Returns an empty list.
     pub fn new(stale: bool) -> AskedReads {
         AskedReads {
             stale,
@@ -27,23 +27,23 @@ impl AskedReads {
         }
     }
 
-    /// One more.
+    /// Adds a read.
     pub fn push(&mut self, number: u64, command: &[u8]) {
         self.commands.extend_from_slice(command);
         self.reads.push((number, self.commands.len()));
     }
 
-    /// How many there are.
+    /// Returns the number of reads.
     pub fn len(&self) -> usize {
         self.reads.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no reads.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// All of them.
+    /// Returns all reads in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut start = 0;
         self.reads.iter().map(move |&(number, end)| {
@@ -53,23 +53,24 @@ impl AskedReads {
     }
 }
 
-/// What came of reads.
+/// Answers to reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AnsweredReads {
-    /// Numbers, and where their answers end; without one a read is to go through the log.
+    /// The numbers of the reads, and the ends of their answers in `answers`; a read without an end has to go through
+    /// the log.
     reads: Vec<(u64, Option<usize>)>,
     answers: Vec<u8>,
 }
 
 impl AnsweredReads {
-    /// What came of one more.
+    /// Adds the answer to a read; `None` = the read has to go through the log.
     pub fn push(&mut self, number: u64, answer: Option<&[u8]>) {
         self.answers.extend_from_slice(answer.unwrap_or_default());
         let end = answer.map(|_| self.answers.len());
         self.reads.push((number, end));
     }
 
-    /// The answer to one more, which is written behind the others.
+    /// Adds an answer that `write` appends to the others.
     pub(crate) fn write(
         &mut self,
         number: u64,
@@ -80,12 +81,12 @@ impl AnsweredReads {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of reads.
     pub fn len(&self) -> usize {
         self.reads.len()
     }
 
-    /// What came of others behind these.
+    /// Adds the answers of `others` behind these.
     pub fn append(&mut self, others: &AnsweredReads) {
         let start = self.answers.len();
         self.answers.extend_from_slice(&others.answers);
@@ -94,12 +95,12 @@ impl AnsweredReads {
         self.reads.extend(behind);
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// All of them, in order.
+    /// Returns all answers in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Option<&[u8]>)> {
         let mut start = 0;
         self.reads.iter().map(move |&(number, end)| {
@@ -108,7 +109,7 @@ impl AnsweredReads {
         })
     }
 
-    /// Forgets them.
+    /// Removes all answers.
     pub fn clear(&mut self) {
         self.reads.clear();
         self.answers.clear();

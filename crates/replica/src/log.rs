@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decided values as one replica hands them to another: what was decided while its state was on its way.
-//! They are as much to be believed as the state.
+//! The format in which one replica hands decided values to another: those that were decided while its state was being
+//! copied. They are as trustworthy as the state itself.
 //!
 //! | value (big-endian) | |
 //! |---|---|
@@ -17,7 +17,7 @@ const PREFIX_LEN: usize = 4 + 4;
 const HEAD_LEN: usize = 8 + 2 + 8 + 8;
 const MAX_LEN: usize = HEAD_LEN + u16::MAX as usize;
 
-/// Appends a value.
+/// Appends a value in this format.
 pub(crate) fn append(out: &mut Vec<u8>, value: &Decided<'_>) {
     let begin = out.len();
     let length = (HEAD_LEN + value.value.len()) as u32;
@@ -32,7 +32,7 @@ pub(crate) fn append(out: &mut Vec<u8>, value: &Decided<'_>) {
     out[begin + 4..begin + PREFIX_LEN].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The values at the beginning of some bytes; what isn't whole yet is left over.
+/// Reads the values at the beginning of some bytes, and leaves an incomplete one at their end.
 pub(crate) struct Values<'a> {
     rest: &'a [u8],
 }
@@ -42,12 +42,12 @@ impl<'a> Values<'a> {
         Values { rest: bytes }
     }
 
-    /// Bytes that no value was made of.
+    /// Returns how many bytes aren't read.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// The next whole value; an error if it is damaged.
+    /// Returns the next whole value, `None` if none is whole, and an error if it is damaged.
     pub fn next(&mut self) -> Result<Option<Decided<'a>>, Error> {
         let Some((prefix, rest)) = self.rest.split_first_chunk::<PREFIX_LEN>() else {
             return Ok(None);
@@ -121,7 +121,7 @@ mod tests {
         for bit in 0..half * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // A length that grew waits for what never comes, or takes the next value for its own.
+            // A length that has grown waits for bytes that never come, or takes some of the next value.
             let first = Values::new(&bytes).next();
             assert!(
                 first.is_err() || bit < 32 && matches!(first, Ok(None)),

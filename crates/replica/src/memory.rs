@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs in memory.
+//! Replicated programs whose state is in memory.
 //!
-//! A counter, replicated:
+//! This counter is replicated:
 //!
 //! ```
 //! use replica::{InMemory, StateMachine, storage::CheckpointFile};
@@ -49,59 +49,58 @@ pub trait StateMachine: Send + Sized + 'static {
     /// the commands executed so far: no clock, no randomness.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>);
 
-    /// Whether a command changes nothing, whatever the state.
+    /// Returns whether a command changes nothing, whatever the state.
     fn is_read(_command: &[u8]) -> bool {
         false
     }
 
-    /// Whether commands over several partitions are executed; see
-    /// [`Application::spans_partitions`] and the three steps there, which are those below.
+    /// Returns whether commands over several partitions are executed. See [`Application::spans_partitions`] and the
+    /// three steps there, which are those below.
     fn spans_partitions() -> bool {
         false
     }
 
-    /// Reads what such a command needs to know of this partition.
+    /// Appends to `prepared` the data that a command over several partitions needs from this partition.
     fn prepare(&self, _command: &[u8], _prepared: &mut Vec<u8>) {}
 
-    /// Says what is answered, and what is to change in each partition.
+    /// Appends the answer of such a command, and fills in the effect in each partition.
     fn combine(_command: &[u8], _parts: &mut [Part], _reply: &mut Vec<u8>) {}
 
-    /// Changes what an effect says.
+    /// Makes the change that an effect describes.
     fn apply(&mut self, _effect: &[u8]) {}
 
-    /// Writes the state. Equal states write equal bytes: replicas are compared by them.
+    /// Writes the state. Equal states must write equal bytes, since replicas are compared by them.
     fn save(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads a state that [`save`](Self::save) wrote.
     fn load(from: &mut dyn Read) -> io::Result<Self>;
 }
 
-/// Makes an [`Application`] of a [`StateMachine`]. State and records are kept in memory and written
-/// to one checkpoint from time to time; after a crash the checkpoint is loaded, and the commands
-/// after it come again from the log.
+/// Makes an [`Application`] of a [`StateMachine`]. State and records are kept in memory and written to one checkpoint
+/// from time to time; after a crash the checkpoint is loaded, and the commands after it come again from the log.
 pub struct InMemory<S, D> {
     state: S,
     records: StoredRecords,
-    /// Shared with the checkpoint that is under way.
+    /// The storage, which the checkpoint under way shares.
     storage: Arc<Mutex<D>>,
-    /// Whether anything was executed or committed since the last checkpoint.
+    /// Something was executed or committed since the last checkpoint.
     changed: bool,
-    /// The checkpoint that is under way.
+    /// The bytes of the checkpoint under way, as long as it needs them.
     begun: Weak<Vec<u8>>,
-    /// What it began with, as long as no checkpoint has begun.
+    /// The state at the first start; `None` once a checkpoint has begun.
     beginning: Option<Vec<u8>>,
     /// Another replica's state, once it has been read.
     taken: Arc<Mutex<Option<Taken<S>>>>,
 }
 
-/// A checkpoint, and what it holds.
+/// A checkpoint of another replica, and its contents.
 struct Taken<S> {
     checkpoint: Vec<u8>,
     state: S,
     records: StoredRecords,
 }
 
-/// A command writes several of them; they are read in order only to be stored or sent.
+/// A command writes several records, and they are read in order only to be stored or sent; so a hash map serves best.
 type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
@@ -130,7 +129,7 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
         Ok(opened)
     }
 
-    /// The program.
+    /// Returns the program.
     pub fn state(&self) -> &S {
         &self.state
     }
@@ -157,7 +156,7 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
     }
 }
 
-/// Checkpoint: magic, number of records u64, records of {u32, key, u32, value}, state, CRC-32.
+/// Reads a checkpoint: magic, number of records u64, records of {u32, key, u32, value}, state, CRC-32.
 fn decode<S: StateMachine>(checkpoint: &[u8]) -> Result<(S, StoredRecords), Error> {
     let damaged = |what: &str| Error(format!("the checkpoint is damaged: {what}"));
     let (body, crc) = checkpoint
@@ -262,8 +261,8 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         true
     }
 
-    /// Goes back to the last checkpoint, the one under way included: a program can't be asked to remember
-    /// what it was at the last commit.
+    /// Goes back to the last checkpoint, or to the one under way, since a program can't be asked to remember its state
+    /// at the last commit.
     fn discard(&mut self) -> Result<(), Error> {
         let begun = self.begun.upgrade();
         let stored = match &begun {
@@ -294,7 +293,7 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         self.beginning = None;
         self.changed = false;
         let storage = self.storage.clone();
-        // It is given up once it lies in the storage, for whom it is needed meanwhile.
+        // The thread frees these bytes once they lie in the storage; until then `discard` may need them.
         Ok(Box::new(move || replace(&storage, &checkpoint)))
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What came of commands over several partitions, and how long it is kept.
+//! Outcomes of commands over several partitions, and how long they are kept.
 //!
-//! Stores commit and sync one by one. So a kill, or a power failure, may leave one partition past a command and
-//! another one before it, and who is past it can't prepare any more. Each partition therefore stores the whole
-//! outcome, in the commit that passes the command, and keeps it until all partitions of the command have passed
-//! it on disk. [V-RECORD] [V-FORGET]
+//! Stores commit and sync one by one. So a kill, or a power failure, may leave one partition past a command and another
+//! one before it, and the partition that is past it can't prepare any more. Each partition therefore stores the whole
+//! outcome, in the commit that passes the command, and keeps it until all partitions of the command have passed it on
+//! disk. [V-RECORD] [V-FORGET]
 //!
 //! | outcome record (big-endian) | |
 //! |---|---|
@@ -22,22 +22,22 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What came of a living command.
+/// The outcome of a living command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     round: Round,
     places: Vec<(PartitionId, Instance)>,
-    /// `None`: its session refused it, or had executed it before.
+    /// The answer and the effects; `None` = the session refused the request, or had executed it before.
     executed: Option<Executed>,
 }
 
-/// What a command that took effect answered and changed.
+/// The answer and the effects of a command that took effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Executed {
     pub client: u64,
     pub request: u64,
     pub reply: Vec<u8>,
-    /// In the order of the vector.
+    /// The effects, in the order of the vector.
     pub effects: Vec<Vec<u8>>,
 }
 
@@ -50,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is this command's.
+    /// Returns whether this is the outcome of `copy`'s command.
     pub(crate) fn is_of(&self, copy: &Copy) -> bool {
         self.round == copy.round && self.places == copy.places
     }
@@ -59,25 +59,25 @@ impl Outcome {
         self.executed.as_ref()
     }
 
-    /// Its place in a partition, if it has one there.
+    /// Returns the command's place in a partition, if it has one there.
     pub(crate) fn place_in(&self, pid: PartitionId) -> Option<Instance> {
         let mut places = self.places.iter();
         places.find(|(of, _)| *of == pid).map(|(_, inst)| *inst)
     }
 
-    /// Whether it belongs to a session of this partition.
+    /// Returns whether `pid` is the lowest partition, to which the command's session belongs.
     pub(crate) fn is_lowest(&self, pid: PartitionId) -> bool {
         self.places[0].0 == pid
     }
 
-    /// What changes in a partition; empty = nothing.
+    /// Returns the effect in a partition; empty = nothing changes there.
     pub(crate) fn effect_in(&self, pid: PartitionId) -> &[u8] {
         let index = self.places.iter().position(|(of, _)| *of == pid);
         let effect = index.and_then(|at| self.executed.as_ref()?.effects.get(at));
         effect.map_or(&[], Vec::as_slice)
     }
 
-    /// Appends its record.
+    /// Appends the outcome's record.
     pub(crate) fn emit(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let pids: Vec<PartitionId> = self.places.iter().map(|(pid, _)| *pid).collect();
@@ -97,7 +97,7 @@ impl Outcome {
         }
     }
 
-    /// Reads a record.
+    /// Reads a record; returns `None` if it is damaged.
     pub(crate) fn parse(record: &[u8]) -> Option<Outcome> {
         let vector = Vector::parse(record).ok()?;
         let places: Vec<(PartitionId, Instance)> = vector.iter().collect();
@@ -141,19 +141,19 @@ fn take_part(rest: &mut &[u8]) -> Option<Vec<u8>> {
     Some(part.to_vec())
 }
 
-/// Those that one partition keeps, by its own place.
+/// The outcomes that one partition keeps, by the command's place in it.
 #[derive(Default)]
 pub(crate) struct Outcomes {
     kept: BTreeMap<Instance, Arc<Outcome>>,
-    /// Places whose outcome the next commit has to store, or to remove.
+    /// The places whose outcome the next commit stores, and those whose outcome it deletes.
     new: Vec<Instance>,
     gone: Vec<Instance>,
-    /// By partition: everything below survives a power failure.
+    /// For each partition, the instance below which everything survives a power failure.
     synced: Vec<Instance>,
 }
 
 impl Outcomes {
-    /// What is stored.
+    /// Begins with the stored outcomes.
     pub fn load(stored: Vec<(Instance, Outcome)>, partitions: u16) -> Outcomes {
         let kept = stored.into_iter().map(|(inst, o)| (inst, Arc::new(o)));
         Outcomes {
@@ -163,7 +163,7 @@ impl Outcomes {
         }
     }
 
-    /// Takes another replica's, whose state has replaced this partition's.
+    /// Takes the stored outcomes of another state that replaces this partition's.
     pub fn replace(&mut self, stored: Vec<(Instance, Outcome)>) {
         let synced = std::mem::take(&mut self.synced);
         *self = Outcomes::load(stored, 0);
@@ -174,13 +174,13 @@ impl Outcomes {
         self.kept.len()
     }
 
-    /// What came of a command that lies at this place.
+    /// Returns the outcome of a command that lies at this place.
     pub fn of(&self, inst: Instance, copy: &Copy) -> Option<&Arc<Outcome>> {
         self.kept.get(&inst).filter(|outcome| outcome.is_of(copy))
     }
 
-    /// Those of commands with a place before an instance here, and one within a range in another partition.
-    /// [G-COMPLETE]
+    /// Returns the outcomes of commands that have a place before an instance here, and one within a range in another
+    /// partition. [G-COMPLETE]
     pub fn across(
         &self,
         before: Instance,
@@ -192,19 +192,19 @@ impl Outcomes {
         passed.filter(|o| within(o)).cloned().collect()
     }
 
-    /// The next commit passes this place.
+    /// Keeps an outcome; the next commit stores it, and passes the place.
     pub fn keep(&mut self, inst: Instance, outcome: Arc<Outcome>) {
         self.kept.insert(inst, outcome);
         self.new.push(inst);
     }
 
-    /// Everything of a partition below this instance survives a power failure.
+    /// Notes that everything of a partition below this instance survives a power failure.
     pub fn synced(&mut self, pid: PartitionId, upto: Instance) {
         let known = &mut self.synced[usize::from(pid)];
         *known = upto.max(*known);
     }
 
-    /// Forgets what all partitions have passed on disk. [V-FORGET]
+    /// Forgets the outcomes that all their partitions have passed on disk. [V-FORGET]
     pub fn forget(&mut self) {
         let synced = &self.synced;
         let passed = |(pid, inst): &(PartitionId, Instance)| *inst < synced[usize::from(*pid)];
@@ -218,7 +218,7 @@ impl Outcomes {
         });
     }
 
-    /// Appends what changed since the last call.
+    /// Appends the changes since the last call.
     pub fn save_changes(&mut self, records: &mut Records) {
         for inst in self.new.drain(..) {
             if let Some(outcome) = self.kept.get(&inst) {

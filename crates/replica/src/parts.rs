@@ -2,7 +2,7 @@
 //! Commands that are longer than a value: they travel in parts, and take effect with the last one. [S-PARTS]
 //!
 //! A part is a command of its own: it has a place in the log, it is answered, and it is sent again until it is. But it
-//! isn't a request of its own. Its number says of which request it is a part, and which one:
+//! isn't a request of its own; its number names the request and the part:
 //!
 //! | bits of the number | |
 //! |---|---|
@@ -15,35 +15,35 @@
 //! | any but the last | length of the whole command u32, a piece of it |
 //! | the last | length of the whole command u32, number of parts before it u16, the end of the command |
 //!
-//! The parts before the last may come in any order, and as often as they like. The last one is sent once all of them
-//! are answered.
+//! The parts before the last may come in any order, and any number of times. The last one is sent once all others are
+//! answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest command, in bytes: room for a value of 1 MiB with a long key.
+/// The longest command, in bytes. It has room for a value of 1 MiB with a long key.
 pub const MAX_COMMAND_LEN: usize = (1 << 20) + (64 << 10);
 
-/// Parts of one command that are under way at once: more of them would hold up everybody else's commands.
+/// The most parts of one command that are under way at once; more would delay everybody else's commands.
 const UNDER_WAY: usize = 16;
 
 const MARK: u64 = 1 << 63;
 const REQUEST_BITS: u32 = 48;
 const LAST: u16 = 0x7fff;
 
-/// Bytes of a part's head, and of the last one's.
+/// The lengths of a part's head, and of the last part's.
 const HEAD_LEN: usize = 4;
 const LAST_HEAD_LEN: usize = HEAD_LEN + 2;
 
-/// Which part of a command it is.
+/// A part of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// One before the last, from 0.
+    /// A part before the last one, counted from 0.
     At(u16),
-    /// With it the command takes effect.
+    /// The last part, with which the command takes effect.
     Last,
 }
 
-/// The request that a number is of, and which part of it; none if the command is whole.
+/// Splits a number into its request and its part; there is no part if the command is whole.
 pub fn split(number: u64) -> (u64, Option<Part>) {
     if number & MARK == 0 {
         return (number, None);
@@ -56,7 +56,7 @@ pub fn split(number: u64) -> (u64, Option<Part>) {
     (request, Some(part))
 }
 
-/// The number of a part of a request.
+/// Returns the number of a part of a request.
 pub fn number(request: u64, part: Part) -> u64 {
     let at = match part {
         Part::At(at) => at,
@@ -70,37 +70,37 @@ fn number_at(request: u64, at: u16) -> u64 {
     MARK | u64::from(at) << REQUEST_BITS | request
 }
 
-/// The way of one command into the log, for whoever sends it and keeps its bytes.
+/// Sends one command in parts, for a caller that keeps the command's bytes.
 #[derive(Clone, Debug)]
 pub struct Sending {
     request: u64,
     len: u32,
-    /// Bytes of the command in each part before the last.
+    /// The bytes of the command in each part before the last.
     piece: usize,
     parts: u16,
     /// The part that is sent next.
     next: u16,
-    /// Sent, and not answered.
+    /// The parts that were sent and aren't answered.
     open: BTreeSet<u16>,
 }
 
-/// What an answer to a part means.
+/// The meaning of an answer to a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Nothing, as it was answered before.
+    /// The part was answered before.
     Nothing,
-    /// More parts may leave.
+    /// More parts may be sent.
     GoesOn,
-    /// It is the answer to the command.
+    /// This is the answer to the whole command.
     Answered,
 }
 
 impl Sending {
-    /// Of a request with a command of so many bytes, which isn't too long ([`MAX_COMMAND_LEN`]), and is longer than a
-    /// value.
+    /// Begins to send a request with a command of `len` bytes, which must be longer than a value and at most
+    /// [`MAX_COMMAND_LEN`].
     pub fn new(request: u64, len: usize, max_value: usize) -> Sending {
         let piece = max_value.saturating_sub(HEAD_LEN).max(1);
-        // What is left for the last part fits it.
+        // The rest of the command fits the last part.
         let end = max_value.saturating_sub(LAST_HEAD_LEN).min(len);
         Sending {
             request,
@@ -112,16 +112,16 @@ impl Sending {
         }
     }
 
-    /// Whose parts they are.
+    /// Returns the request that is sent.
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// The number of the next part that may leave now; its bytes are put into `out`.
+    /// Returns the number of the next part that may be sent now, and puts the part's bytes into `out`.
     pub fn next(&mut self, command: &[u8], out: &mut Vec<u8>) -> Option<u64> {
         let may = match self.next {
             next if next < self.parts => self.open.len() < UNDER_WAY,
-            // All before it are there.
+            // The last part waits until all before it are answered.
             next => next == self.parts && self.open.is_empty(),
         };
         if !may {
@@ -144,7 +144,7 @@ impl Sending {
         Some(number_at(self.request, at))
     }
 
-    /// Takes the answer to a part; `kept`: the replicas have it.
+    /// Takes the answer to a part. `kept`: the replicas have kept it.
     pub fn answered(&mut self, number: u64, kept: bool) -> Progress {
         let (request, part) = split(number);
         let at = match part {
@@ -161,14 +161,14 @@ impl Sending {
         }
     }
 
-    /// The numbers of the parts that are under way.
+    /// Returns the numbers of the parts that are under way.
     pub fn open(&self) -> impl Iterator<Item = u64> + '_ {
         self.open.iter().map(|at| number_at(self.request, *at))
     }
 }
 
-/// The head of a part, and what follows it; `None` if it is none. With the last part comes the number of those before
-/// it.
+/// Splits a part into its head and its piece of the command; returns `None` if it isn't a part. The head is the length
+/// of the whole command and, in the last part, the number of parts before it.
 pub(crate) fn parse(part: Part, bytes: &[u8]) -> Option<(u32, u16, &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let len = u32::from_be_bytes(*len);
@@ -181,20 +181,20 @@ pub(crate) fn parse(part: Part, bytes: &[u8]) -> Option<(u32, u16, &[u8])> {
     }
 }
 
-/// What has come of one command.
+/// The parts of one command that have come.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Of this request.
+    /// The request of the command.
     pub request: u64,
-    /// Bytes of the whole command.
+    /// The bytes of the whole command.
     pub len: u32,
     pieces: BTreeMap<u16, Vec<u8>>,
-    /// Bytes of the pieces.
+    /// The bytes of all pieces.
     bytes: usize,
 }
 
 impl Parts {
-    /// Nothing yet.
+    /// Returns an empty collection.
     pub fn new(request: u64, len: u32) -> Parts {
         Parts {
             request,
@@ -212,12 +212,12 @@ impl Parts {
         self.pieces.get(&at).map(Vec::as_slice)
     }
 
-    /// Which ones have come.
+    /// Returns the indices of the parts that have come.
     pub fn indices(&self) -> impl Iterator<Item = u16> + '_ {
         self.pieces.keys().copied()
     }
 
-    /// Whether so many bytes more are within the command.
+    /// Returns whether so many more bytes don't exceed the command.
     pub fn takes(&self, bytes: usize) -> bool {
         self.bytes + bytes <= self.len as usize
     }
@@ -228,13 +228,13 @@ impl Parts {
         self.pieces.insert(at, piece.to_vec());
     }
 
-    /// Whether these are the first so many.
+    /// Returns whether exactly the first `count` parts have come.
     pub fn are_first(&self, count: u16) -> bool {
         let last = self.pieces.keys().next_back();
         self.pieces.len() == usize::from(count) && last.is_none_or(|last| *last < count)
     }
 
-    /// The command that ends with `end`; `None` if it isn't as long as it was to be.
+    /// Returns the command that ends with `end`; `None` if its length isn't the announced one.
     pub fn join(&self, end: &[u8]) -> Option<Vec<u8>> {
         if self.bytes + end.len() != self.len as usize {
             return None;
@@ -325,7 +325,7 @@ mod tests {
             if split(under_way[0]).1 == Some(Part::Last) {
                 break;
             }
-            // The youngest first.
+            // The youngest part is answered first.
             let number = under_way.pop().unwrap();
             assert_eq!(sending.answered(number, true), Progress::GoesOn);
             if under_way.is_empty() {

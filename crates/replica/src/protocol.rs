@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What replicas and clients say to one another inside values.
+//! The messages between replicas and clients that travel inside values.
 //!
 //! | where | layout (big-endian) |
 //! |---|---|
@@ -15,8 +15,7 @@
 //! | command whose `request` has bit 63 | a part of a longer one ([`parts`](crate::parts)) |
 //! | READ whose `request` has bit 62 | a command that only reads ([`read_number`](crate::read_number)) |
 //!
-//! In OPEN the command's client is a random number that names the attempt; everywhere else it is
-//! the session id.
+//! In OPEN the command's client is a random number that names the attempt; in all other commands it is the session id.
 
 use paxos::{Instance, NodeId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,24 +23,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The largest reply window that a session may ask for.
 pub const MAX_WINDOW: u16 = 1024;
 
-/// First byte of every reply.
+/// The first byte of every reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Status {
     /// The application's answer follows.
     Ok = 0,
-    /// No such session, or it has expired.
+    /// There is no such session, or it has expired.
     UnknownSession = 1,
-    /// At or below the session's window, and the reply is no longer recorded.
+    /// The request is at or below the session's window, and its reply is no longer recorded.
     StaleRequest = 2,
     /// An earlier request of an ordered session, or another part of the command, hasn't come yet; or there is no room
     /// yet for a command in parts.
     OutOfOrder = 3,
-    /// Executed, but the reply is too large to be sent or to be recorded.
+    /// The command was executed, but its reply is too large to be sent or recorded.
     ReplyTooLarge = 4,
-    /// Such commands are not executed here.
+    /// This deployment doesn't execute such commands.
     Unsupported = 5,
-    /// Not a session operation, or one with impossible contents.
+    /// The command isn't a session operation, or its contents are impossible.
     Malformed = 6,
     /// As many sessions are open as the deployment allows.
     TooManySessions = 7,
@@ -54,7 +53,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status with this number.
+    /// Returns the status with this number.
     pub fn from_u8(n: u8) -> Option<Status> {
         Some(match n {
             0 => Status::Ok,
@@ -72,7 +71,7 @@ impl Status {
         })
     }
 
-    /// The name in errors and `status`.
+    /// Returns the name that errors and `status` show.
     pub const fn name(self) -> &'static str {
         match self {
             Status::Ok => "ok",
@@ -90,28 +89,29 @@ impl Status {
     }
 }
 
-/// What an answer says about whether its command took effect. No command takes effect twice.
+/// The effect of a command, as far as an answer tells it. No command takes effect twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It took effect.
+    /// The command took effect.
     Executed,
-    /// It didn't and never will.
+    /// The command didn't take effect and never will.
     Refused,
-    /// It may have taken effect before, or may yet.
+    /// The command may have taken effect before, or may yet.
     Unknown,
 }
 
 impl Status {
-    /// What this answer to a request of a session says. `ordered`: of an ordered one. [S-SAYS]
+    /// Returns what this answer to a request of a session says about its effect. `ordered`: the session is ordered.
+    /// [S-SAYS]
     pub const fn effect(self, ordered: bool) -> Effect {
         match self {
             Status::Ok | Status::ReplyTooLarge | Status::Piece => Effect::Executed,
-            // An ordered session executes one after the other, without gaps.
+            // An ordered session executes its requests in order and without gaps, so a stale one was executed.
             Status::StaleRequest if ordered => Effect::Executed,
-            // It was executed and is forgotten, or it was passed by; the session was closed after
-            // it was executed, or before.
+            // The request may have been executed and forgotten, or skipped by later ones; and the session may have been
+            // closed before or after it was executed.
             Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
-            // Another copy of it may come after the request that is missing, or be alive.
+            // Another copy of the request may come after the missing one, or may be alive.
             Status::OutOfOrder | Status::Dead => Effect::Unknown,
             Status::Unsupported
             | Status::Malformed
@@ -121,25 +121,26 @@ impl Status {
     }
 }
 
-/// Where a session's replies go.
+/// The address of a session's replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct ReplyAddress {
     /// The replica that answers; 0 = all of them.
     pub home: NodeId,
-    /// The client's socket; none = the front end beside the home replica.
+    /// The client's socket; `None` = the front end beside the home replica answers over a connection.
     pub address: Option<SocketAddr>,
-    /// The number of the client's key, with which its replies are signed where packets are; below 32. 0 = the nodes'.
+    /// The number of the client's key, with which its replies are signed where packets are; below 32. 0 = the nodes'
+    /// key.
     pub key: u8,
 }
 
-/// Bits of `family` below the key's number.
+/// The bits of `family` below the key's number.
 const FAMILY_BITS: u32 = 3;
 
 impl ReplyAddress {
-    /// Bytes in an operation and in a record.
+    /// The length in an operation and in a record.
     pub const LEN: usize = 2 + 1 + 16 + 2;
 
-    /// Appends it.
+    /// Appends the address.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let mut ip = [0; 16];
         let family = match self.address.map(|a| a.ip()) {
@@ -159,7 +160,7 @@ impl ReplyAddress {
         out.extend_from_slice(&self.address.map_or(0, |a| a.port()).to_be_bytes());
     }
 
-    /// Reads it.
+    /// Reads an address; returns `None` if it is malformed.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Option<ReplyAddress> {
         let home = u16::from_be_bytes([bytes[0], bytes[1]]);
         let ip: [u8; 16] = bytes[3..19].try_into().ok()?;
@@ -172,7 +173,7 @@ impl ReplyAddress {
             _ => return None,
         };
         let address = address.map(|ip| SocketAddr::new(ip, port));
-        // An IPv4 or IPv6 address without a port can't be answered; without an address all is zero.
+        // An IPv4 or IPv6 address needs a port to be answered; without an address all fields must be zero.
         let sound = match address {
             Some(_) => port != 0,
             None => port == 0 && ip == [0; 16] && key == 0,
@@ -184,17 +185,17 @@ impl ReplyAddress {
 /// The place of a command in the log of its partition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 pub struct CommandPlace {
-    /// The instance that it lies in.
+    /// The instance of the command.
     pub inst: Instance,
-    /// Its position among the commands that are packed there.
+    /// The command's position among the commands that are packed in the instance.
     pub index: u16,
 }
 
 impl CommandPlace {
-    /// Bytes in an operation and in a record.
+    /// The length in an operation and in a record.
     pub const LEN: usize = 8 + 2;
 
-    /// Returns its bytes.
+    /// Returns the bytes of the place.
     pub fn emit(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.inst.to_be_bytes());
@@ -202,7 +203,7 @@ impl CommandPlace {
         bytes
     }
 
-    /// Reads it.
+    /// Reads a place.
     pub fn parse(bytes: &[u8; Self::LEN]) -> CommandPlace {
         let (inst, index) = bytes.split_first_chunk().expect("it is long enough");
         CommandPlace {
@@ -212,45 +213,46 @@ impl CommandPlace {
     }
 }
 
-/// A command with request number 0.
+/// An operation on a session or about the log: a command with request number 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionOp {
-    /// Open a session. Its id is given by the log.
+    /// Opens a session, whose id its place in the log determines.
     Open {
         /// Requests take effect in the order of their numbers, without gaps.
         ordered: bool,
-        /// Recorded replies: 1 to [`MAX_WINDOW`]. For an unordered session also how far a request
+        /// The number of recorded replies: 1 to [`MAX_WINDOW`]. In an unordered session it is also how far a request
         /// may lag behind the largest.
         window: u16,
-        /// Where replies go.
+        /// The address of the replies.
         reply_to: ReplyAddress,
     },
-    /// Close it.
+    /// Closes the session.
     Close,
-    /// Close it if it saw nothing after this.
+    /// Closes the session unless it was used after this proposal.
     Expire {
         /// The largest request that the proposer of the expiry has seen.
         last_request: u64,
         /// The last instance with anything of the session.
         last_inst: Instance,
     },
-    /// From now on replies go elsewhere. Every replica answers this there, with `unknown_session`
-    /// if there is no such session. A client sends it when it gets no answer any more, since nobody
-    /// has to remember the address of a session that has expired.
+    /// Changes the address of the replies. Every replica answers this operation there, with `unknown_session` if there
+    /// is no such session; a client sends it when it gets no more answers, since nobody has to remember the address of
+    /// a session that has expired.
     Move {
-        /// Where.
+        /// The new address.
         reply_to: ReplyAddress,
     },
-    /// This replica's program died of a command twice. The replica hasn't passed it and never executes it. [X-DIED]
+    /// Says that this replica's program died twice of a command, which the replica hasn't passed and never executes.
+    /// [X-DIED]
     Died {
-        /// Where the command lies.
+        /// The place of the command.
         place: CommandPlace,
-        /// Which replica says so.
+        /// The replica that says so.
         node: NodeId,
     },
-    /// A command takes no effect at those who haven't passed it. [X-VOID]
+    /// Says that a command takes no effect on replicas that haven't passed it. [X-VOID]
     Void {
-        /// Where the command lies.
+        /// The place of the command.
         place: CommandPlace,
     },
 }
@@ -293,14 +295,14 @@ impl SessionOp {
         }
     }
 
-    /// The bytes of the command.
+    /// Returns the bytes of the command.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(4 + ReplyAddress::LEN);
         self.emit(&mut out);
         out
     }
 
-    /// Reads it; `None` = malformed.
+    /// Reads an operation; `None` = it is malformed.
     pub fn parse(command: &[u8]) -> Option<SessionOp> {
         let (op, rest) = command.split_first()?;
         match op {
@@ -400,7 +402,7 @@ mod tests {
         }
     }
 
-    /// Only what no replica executes, wherever a copy of it comes from, is called refused. [S-SAYS]
+    /// Only a request that no replica executes, wherever a copy of it comes from, is called refused. [S-SAYS]
     #[test]
     fn nothing_that_may_have_taken_effect_is_called_refused() {
         let all: Vec<Status> = (0..=u8::MAX).filter_map(Status::from_u8).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The replica's own records, as they lie beside the application's data.
+//! The replica's own records, stored beside the application's data.
 //!
 //! | record | key | value (big-endian) |
 //! |---|---|---|
@@ -20,7 +20,7 @@ use crate::protocol::{CommandPlace, ReplyAddress, Status};
 use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
-/// Of all records together. Another one stops the replica instead of being misread.
+/// The format of all records together. Records of another format stop the replica instead of being misread.
 const FORMAT: u8 = 5;
 
 const IDENTITY: u8 = b'i';
@@ -34,7 +34,7 @@ const PART: u8 = b'q';
 const VOIDED: u8 = b'v';
 const HEAD_LEN: usize = Head::FIXED_LEN + 8 + 8 + 8;
 
-/// How far the log is executed.
+/// The position of execution in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {
     /// The next instance.
@@ -61,10 +61,10 @@ impl Position {
     }
 }
 
-/// What is fixed or counted of a session, without its replies.
+/// A session's fixed properties and counters, without its replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
-    /// Names the OPEN that made it.
+    /// The random number that names the OPEN which made the session.
     pub nonce: u64,
     pub ordered: bool,
     pub window: u16,
@@ -76,7 +76,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Bytes of what OPEN fixes, but for the nonce.
+    /// The length of the fixed properties, except the nonce.
     pub const FIXED_LEN: usize = 1 + 2 + ReplyAddress::LEN;
 
     pub fn emit_fixed(&self, out: &mut Vec<u8>) {
@@ -85,7 +85,7 @@ impl Head {
         self.reply_to.emit(out);
     }
 
-    /// Whether it is ordered, its window, and its address.
+    /// Reads the fixed properties: if the session is ordered, its window, and its address.
     pub fn parse_fixed(bytes: &[u8; Self::FIXED_LEN]) -> Option<(bool, u16, ReplyAddress)> {
         let [ordered, high, low, address @ ..] = bytes;
         let window = u16::from_be_bytes([*high, *low]);
@@ -94,18 +94,18 @@ impl Head {
     }
 }
 
-/// A stored record, understood.
+/// A parsed record.
 pub(crate) enum Stored<'a> {
     Identity(Identity),
     Position(Position),
     Incarnation(NodeId, u64),
     Session(u64, Head),
-    /// Replies of a session, and which page of its slots they are.
+    /// Replies of a session, and the number of their page of slots.
     Replies(u64, u16, Page<'a>),
-    /// The record of a commit, and its place.
+    /// The place and the value of a commit's record.
     Commit(u16, &'a [u8]),
     Outcome(Instance, Outcome),
-    /// A part of a session's command, and which one it is.
+    /// A part of a session's command, and its index.
     Part(u64, u16, StoredPart<'a>),
     /// A command that took no effect.
     Voided(CommandPlace),
@@ -114,9 +114,9 @@ pub(crate) enum Stored<'a> {
 /// A part of a command that isn't whole yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StoredPart<'a> {
-    /// Whose command it is.
+    /// The request of the command.
     pub request: u64,
-    /// Bytes of the whole command.
+    /// The bytes of the whole command.
     pub len: u32,
     pub piece: &'a [u8],
 }
@@ -143,7 +143,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Why records that don't fit together aren't used.
+/// Returns the error for records that don't fit together.
 pub(crate) fn damaged(what: &str) -> Error {
     Error(format!("{what}; {MOVE_AWAY}"))
 }
@@ -154,7 +154,7 @@ fn parse_identity(value: &[u8]) -> Result<Identity, Error> {
     identity.ok_or_else(|| other_format(value.first().copied()))
 }
 
-/// Why records that another version wrote aren't read.
+/// Returns the error for records that another version wrote.
 pub(crate) fn other_format(found: Option<u8>) -> Error {
     let found = found.map_or("an earlier one".into(), |format| format!("format {format}"));
     Error(format!(
@@ -218,8 +218,8 @@ impl<'a> Page<'a> {
         self.0
     }
 
-    /// The next one. `None` if there are no more, or if they can't be understood: then
-    /// [`Page::is_empty`] is false.
+    /// Returns the next recorded request. It is `None` if there are no more, or if the rest can't be understood, in
+    /// which case [`Page::is_empty`] is false.
     pub fn next_reply(&mut self) -> Option<Recorded<'a>> {
         let (request, rest) = self.0.split_first_chunk()?;
         let (status, rest) = rest.split_first()?;
@@ -262,7 +262,7 @@ fn parse_outcome(inst: &[u8], value: &[u8]) -> Option<Stored<'static>> {
     Some(Stored::Outcome(inst, Outcome::parse(value)?))
 }
 
-/// Records, and bytes of all their values, that stay allocated between commits.
+/// The number of records, and the bytes of all their values, that stay allocated between commits.
 const KEEP_RECORDS: usize = 256;
 const KEEP_BYTES: usize = 4 << 20;
 
@@ -335,7 +335,7 @@ impl Records {
         }
     }
 
-    /// Begins the record of a commit; the caller appends it.
+    /// Begins the record of a commit; the caller appends its contents.
     pub fn put_commit(&mut self, place: u16) -> &mut Vec<u8> {
         let (key, value) = self.next_put();
         commit_key(place, key);

@@ -8,34 +8,34 @@ use crate::sibling::SiblingMessage;
 use paxos::{Header, Instance, NodeId, Outbox, PartitionId, Round};
 use std::net::SocketAddr;
 
-/// Where a reply goes.
+/// The receiver of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum ReplyTo {
-    /// To the front end beside this replica.
+    /// The front end beside this replica.
     Local,
-    /// To a client's socket, and the number of its key.
+    /// A client's socket, and the number of its key.
     Address(SocketAddr, u8),
-    /// To the front end beside another replica.
+    /// The front end beside another replica.
     Node(NodeId),
 }
 
-/// What an answer that isn't final yet was computed on: the log of a view, up to a slot.
+/// The log on which an answer was computed that isn't final yet: that of a view, up to a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Basis {
     /// The view.
     pub view: Round,
-    /// The command's own slot; of a READ, which has none, the last one that was executed.
+    /// The command's own slot. For a READ, which has none, it is the last slot that was executed.
     pub slot: Instance,
-    /// Whether it is a READ's. Its client counts acknowledgements of that very READ, so it shares no packet.
+    /// The answer is a READ's. Its client counts acknowledgements of that very READ, so the answer shares no packet.
     pub is_read: bool,
 }
 
-/// Takes what a worker sends: packets, and replies to clients. An implementation copies.
+/// Receives the packets and replies that a worker sends. An implementation copies them.
 pub trait Output: Outbox {
-    /// Answers (`client`, `request`) with `status` and `bytes`. Called only after the command has been
-    /// executed and, where answers wait for it, committed; `basis` is `None` where the answer is final.
-    /// Many replies to one address may share a packed REPLY: final ones, and those of commands of one view, which then
-    /// all name the last one's slot. The front end of this process gets only final ones, but for READs. [N-ANSWER]
+    /// Answers (`client`, `request`) with `status` and `bytes`, after the command was executed and, where answers wait
+    /// for it, committed; `basis` is `None` if the answer is final. Several replies to one address may share a packed
+    /// REPLY: final ones, and those to commands of one view, which then all name the last one's slot. The front end of
+    /// this process gets only final replies, except for READs. [N-ANSWER]
     fn reply(
         &mut self,
         to: &ReplyTo,
@@ -46,10 +46,12 @@ pub trait Output: Outbox {
         bytes: &[u8],
     );
 
-    /// Tells how far the log of this follower is filled: `header` is that of an ACK, which has no value. [N-ACK]
+    /// Tells a client how far the log of this follower is filled. `header` is that of an ACK, which has no value.
+    /// [N-ACK]
     fn ack(&mut self, to: &ReplyTo, header: &Header);
 
-    /// Answers [reads without the log](crate::AskedReads) of the front end beside this replica. It is told at once.
+    /// Answers [reads without the log](crate::AskedReads) of the front end beside this replica, which hears of them at
+    /// once.
     fn reads(&mut self, _answered: &AnsweredReads) {}
 
     /// Hands a message to the worker of another partition of this replica.
@@ -62,20 +64,20 @@ struct Entry {
     request: u64,
     status: Status,
     place: Place,
-    /// Whether it waits until it is final.
+    /// The reply waits until it is final.
     is_held: bool,
-    /// Where its bytes end; they begin where the previous entry's end.
+    /// The end of the reply's bytes, which begin at the end of the previous entry's.
     end: usize,
 }
 
-/// What an answer was computed on.
+/// The part of the log on which an answer depends.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// The log up to this slot, which it is of.
+    /// The log up to this slot, which is the command's own.
     Slot(Instance),
-    /// The log of a view up to this slot: a READ, which has no slot of its own.
+    /// The log of a view up to this slot, for a READ, which has no slot of its own.
     Read(Round, Instance),
-    /// What never changes.
+    /// Nothing that can still change.
     Final,
 }
 
@@ -83,14 +85,15 @@ pub(crate) enum Place {
 pub(crate) struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// Who answers what is executed now, and what it is computed on.
+    /// Who answers commands that are executed now, and the place on which their answers depend.
     pub answers: Answers,
     pub place: Place,
-    /// What lies below is held until it is final. [N-CROWD]
+    /// Replies to commands below this instance are held until they are final. [N-CROWD]
     pub held_below: Instance,
-    /// Whether there are some that wait until they are final.
+    /// Some replies wait until they are final.
     pub waits: bool,
-    /// Behind the last slot that another replica waits for: its front end, or its partitions that have a copy.
+    /// The instance after the last one for which another replica waits, with its front end or its partitions that have
+    /// a copy.
     pub awaited: Instance,
 }
 
@@ -109,7 +112,7 @@ impl Default for Replies {
 }
 
 impl Place {
-    /// Whether it isn't final, and may be.
+    /// Returns whether the answer may still change.
     fn may_change(self, stable: Instance, answers: Answers) -> bool {
         let slot = match self {
             Place::Slot(slot) => slot,
@@ -118,14 +121,15 @@ impl Place {
         answers != Answers::AtHome && slot >= stable
     }
 
-    /// With what an answer leaves, if it may, from who gives these answers: with nothing where it is final.
-    /// [N-ANSWER] [N-MUTE]
+    /// Returns the basis that an answer shows if it may be sent now by a replica that gives these `answers`; a final
+    /// answer shows none. [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
         let (view, slot, is_read) = match (self, answers) {
             (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => return Some(None),
             (Place::Slot(slot), _) if slot < stable => return Some(None),
             (Place::Slot(slot), Answers::Here(view)) => (view, slot, false),
-            // Also where all of it is stable: what makes a read the latest is that its view goes on.
+            // A read shows its basis even if all of it is stable, since it is the latest state only while its view goes
+            // on.
             (Place::Read(view, slot), Answers::Here(now)) if view == now => (view, slot, true),
             _ => return None,
         };
@@ -138,11 +142,11 @@ impl Place {
 }
 
 impl Replies {
-    /// Bytes that stay allocated between batches; more is given back.
+    /// The bytes that stay allocated between batches.
     const KEEP: usize = 1 << 20;
 
     pub fn push(&mut self, to: ReplyTo, client: u64, request: u64, status: Status, bytes: &[u8]) {
-        // That replica tells its front end itself, once this is stable. [N-RETRY]
+        // The other replica tells its front end itself, once this is stable. [N-RETRY]
         match (to, self.place) {
             (ReplyTo::Node(_), Place::Slot(slot)) => {
                 self.awaited = self.awaited.max(slot + 1);
@@ -164,12 +168,12 @@ impl Replies {
         });
     }
 
-    /// How many there are; of large ones each 32 KiB count as one more.
+    /// Returns the number of replies; a large reply counts once more for each 32 KiB.
     pub fn weight(&self) -> usize {
         self.entries.len() + (self.bytes.len() >> 15)
     }
 
-    /// Forgets them.
+    /// Removes all replies.
     pub fn clear(&mut self) {
         self.waits = false;
         self.awaited = 0;
@@ -177,7 +181,7 @@ impl Replies {
         self.bytes.clear();
     }
 
-    /// Whether they are for more addresses than `few`.
+    /// Returns whether the replies are for more than `few` addresses.
     pub fn are_for_more_than(&self, few: usize) -> bool {
         if self.entries.len() <= few {
             return false;
@@ -185,7 +189,7 @@ impl Replies {
         let mut seen: Vec<SocketAddr> = Vec::new();
         for entry in &self.entries {
             match entry.to {
-                // As a rule several are for one.
+                // Usually several replies in a row are for one address.
                 ReplyTo::Address(to, _) if seen.last() == Some(&to) => continue,
                 ReplyTo::Address(to, _) if !seen.contains(&to) => seen.push(to),
                 _ => continue,
@@ -197,8 +201,9 @@ impl Replies {
         false
     }
 
-    /// Everything below `stable` stays as it is, and `answers` says who this replica is now. What isn't stable waits
-    /// if it is for the front end of this process, which is told only what is final, or of a crowd. [N-CROWD]
+    /// Sends the replies. Those that aren't stable yet wait if they are for the front end of this process, which hears
+    /// only final ones, or for a crowd; the log below `stable` doesn't change any more, and `answers` says who answers
+    /// now. [N-CROWD]
     pub fn send(&mut self, stable: Instance, answers: Answers, out: &mut impl Output) {
         let mut waiting = Replies::default();
         let mut start = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker is told when it starts.
+//! The settings with which a worker starts.
 
 use crate::checkpoint::Rhythm;
 use crate::parts::MAX_COMMAND_LEN;
@@ -11,25 +11,25 @@ use paxos::{
 const MILLISECOND: Time = 1_000_000;
 const SECOND: Time = 1_000 * MILLISECOND;
 
-/// How much a session table may hold. Part of the replicated rules: **all replicas of a deployment
-/// must have the same limits**, or their tables drift apart.
+/// The limits of a session table. They are part of the replicated rules: **all replicas of a deployment must have the
+/// same limits**, or their tables drift apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Open sessions.
+    /// The most open sessions.
     pub sessions: usize,
-    /// Windows of all sessions together.
+    /// The largest sum of the windows of all sessions.
     pub slots: usize,
-    /// Bytes of a reply that is recorded in full and, where the session has an address, sent. A
-    /// larger one is recorded as "executed, reply too large".
+    /// The most bytes of a reply that is recorded in full and, where the session has an address, sent. A larger one is
+    /// recorded as "executed, reply too large".
     pub reply: usize,
-    /// Bytes of the last reply of an ordered session without an address (a connection of the front
-    /// end). It isn't sent by datagram, and is recorded only until the session's next command.
+    /// The most bytes of the last reply of an ordered session without an address (a connection of the front end). It
+    /// isn't sent by datagram, and is recorded only until the session's next command.
     pub last_reply: usize,
-    /// Bytes of all recorded replies together; what does not fit is recorded as too large.
+    /// The most bytes of all recorded replies together; a reply that doesn't fit is recorded as too large.
     pub recorded: usize,
-    /// Bytes of a command that comes in parts. [S-PARTS]
+    /// The most bytes of a command that comes in parts. [S-PARTS]
     pub command: usize,
-    /// Bytes of all commands together of which some parts are there and others aren't. One that doesn't fit waits.
+    /// The most bytes of all commands together that have come in part only. A command that doesn't fit waits.
     pub unfinished: usize,
 }
 
@@ -47,60 +47,62 @@ impl Default for Limits {
     }
 }
 
-/// What a worker is told when it starts. [`Settings::new`] has the defaults.
+/// The settings with which a worker starts. [`Settings::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Group, cluster, and this node.
     pub deployment: Deployment,
     /// The partition that this worker executes.
     pub pid: PartitionId,
-    /// Instances from the next one on for which votes and decided values are kept. What lies
-    /// beyond is dropped and repaired later.
+    /// The number of instances from the next one on for which votes and decided values are kept. Packets beyond are
+    /// dropped, and their values repaired later.
     pub buffer: usize,
-    /// Learner nodes whose DELIVER is a decision; usually none.
+    /// Learner nodes whose DELIVER counts as a decision; usually none.
     pub learners: Vec<NodeId>,
-    /// What is missing is asked for as soon as something behind it has been decided for so long: packets may overtake
-    /// each other.
+    /// How long a gap waits before it is asked for when a later instance has been decided. The wait is there because
+    /// packets may overtake each other.
     pub ask_after: Time,
-    /// A gap behind which nothing is known to be decided is asked for when it is this old. Each replica waits a little
-    /// longer than the one before it.
+    /// How long a gap waits before it is asked for when nothing behind it is known to be decided. Each replica waits a
+    /// little longer than the one before it.
     pub repair_after: Time,
-    /// Instances under repair at once.
+    /// The most instances under repair at once.
     pub repair_limit: usize,
-    /// Instances that a leader may have open: what one says that it has stamped is believed so far ahead.
+    /// The number of instances that a leader may have open. A leader's word about stamped instances is believed only so
+    /// far ahead.
     pub window: u64,
-    /// A read without the log that has waited for so long goes through the log. [B-LIMIT]
+    /// How long a read without the log waits before it goes through the log. [B-LIMIT]
     pub read_patience: Time,
-    /// While no decision comes by itself, acceptors are asked this often whether there is one.
+    /// How often acceptors are asked for decisions while none comes by itself.
     pub poll_interval: Time,
-    /// Instances between checkpoints; a quarter of the leader's window or less.
+    /// Instances between checkpoints; at most a quarter of the leader's window.
     pub checkpoint_every: u64,
-    /// Where a checkpoint is younger than this the next one waits, as long as half the window is left when it is written.
+    /// The next checkpoint waits until the last one is this old, as long as half the window will be left when it is
+    /// written.
     pub checkpoint_pause: Time,
     /// Time between checkpoints, if anything was executed.
     pub checkpoint_interval: Time,
-    /// TRIM is sent again this often.
+    /// How often TRIM is sent again.
     pub trim_interval: Time,
-    /// An idle session of this age is proposed for expiry.
+    /// The idle time after which a session is proposed for expiry.
     pub session_timeout: Time,
-    /// Answers wait until what they show is stored, and each batch ends with a commit. Otherwise they leave
-    /// when the batch is executed, and commits come as the next two say. [X-ANSWER]
+    /// Answers wait until the state that they show is stored, and each batch ends with a commit. Otherwise they are
+    /// sent when the batch is executed, and `commit_every` and `commit_after` say when commits come. [X-ANSWER]
     pub answers_wait: bool,
-    /// Commands, or instances, after which a commit is due.
+    /// The number of commands, or of instances, after which a commit is due.
     pub commit_every: u64,
-    /// How long what is executed may wait for its commit.
+    /// How long executed commands may wait for their commit.
     pub commit_after: Time,
     /// Bounds of the session table.
     pub limits: Limits,
-    /// Clients to which followers may acknowledge what the leader answers; where more wait at once they are a crowd.
-    /// [N-CROWD]
+    /// The most clients at once to which followers acknowledge what the leader answers; more clients than this are a
+    /// crowd. [N-CROWD]
     pub few: usize,
-    /// Seed of the jitter of repairs.
+    /// The seed of the jitter of repairs.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The defaults.
+    /// Returns the default settings.
     pub fn new(deployment: Deployment, pid: PartitionId) -> Settings {
         Settings {
             deployment,
@@ -127,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// How often checkpoints are made.
+    /// Returns how often checkpoints are made.
     pub(crate) fn rhythm(&self) -> Rhythm {
         Rhythm {
             every: self.checkpoint_every,
@@ -138,7 +140,7 @@ impl Settings {
         }
     }
 
-    /// A header of this partition's, from this node.
+    /// Returns a header of this partition from this node.
     pub(crate) fn header(&self, msgtype: MsgType) -> Header {
         let deployment = &self.deployment;
         Header {
@@ -151,12 +153,12 @@ impl Settings {
     }
 }
 
-/// A replica's place among the replicas of its group: spreads in time what one of them does for all, and what
-/// would stop all at once.
+/// A replica's place among the replicas of its group. It spreads in time the work that one of them does for all, and
+/// the work that would stop all of them at once.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
     pub index: usize,
-    /// How many there are, with one for those that aren't among them.
+    /// The number of places: one for each replica, and one for nodes that aren't among them.
     pub of: usize,
 }
 
@@ -170,30 +172,31 @@ impl Turn {
     }
 }
 
-/// What a worker needs to know of an epoch.
+/// A worker's knowledge of an epoch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EpochView {
-    /// What the epoch fixes.
+    /// The configuration that the epoch fixes.
     pub configuration: Configuration,
-    /// Whether it holds everything that earlier epochs may have chosen. Gaps may be repaired only
-    /// in an active epoch, and only while it is the last one.
+    /// The epoch holds everything that earlier epochs may have chosen. Gaps may be repaired only in an active epoch,
+    /// and only while it is the last one.
     pub active: bool,
 }
 
-/// What a worker needs from outside. Ask again after every batch and tick; a wish goes away when
-/// it has been granted or is no longer needed.
+/// A worker's wishes to the node. Ask again after every batch and tick; a wish goes away when it has been granted or is
+/// no longer needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
     /// A repair lane in this epoch ([`Worker::set_lane`](crate::Worker::set_lane)).
     pub lane_for: Option<Epoch>,
-    /// A number under which this process reports what its disk holds ([`Worker::set_incarnation`](crate::Worker::set_incarnation)).
+    /// A number under which this process reports the contents of its disk
+    /// ([`Worker::set_incarnation`](crate::Worker::set_incarnation)).
     pub incarnation: bool,
-    /// Another replica's checkpoint at this instance or a later one
-    /// ([`Worker::restore`](crate::Worker::restore)). What comes next here has been trimmed; or one
-    /// acceptor says so, the repair is stuck, and such a checkpoint would confirm it.
+    /// Another replica's checkpoint at this instance or a later one ([`Worker::restore`](crate::Worker::restore)). The
+    /// next instance here has been trimmed; or one acceptor says so, the repair is stuck, and such a checkpoint would
+    /// confirm it.
     pub checkpoint_at_least: Option<Instance>,
-    /// A new epoch: repair rounds of this one are used up.
+    /// A new epoch, since the repair rounds of this one are used up.
     pub new_epoch: bool,
-    /// All epochs up to this one, which a packet mentioned and which isn't known here.
+    /// All epochs up to this one, which a packet has mentioned and which isn't known here.
     pub view_with: Option<Epoch>,
 }

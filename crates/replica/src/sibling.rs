@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the workers of one replica tell one another about commands over several partitions.
+//! Messages about commands over several partitions between the workers of one replica.
 //!
-//! Messages between two workers are reliable and in order. All are lost together, with the process. A worker
-//! gives them to its [`Output`](crate::Output) with the replies, and takes those for it by
+//! Messages between two workers are reliable and in order, and all of them are lost together, with the process. A
+//! worker gives them to its [`Output`](crate::Output) with the replies, and takes those for it by
 //! [`Worker::sibling`](crate::Worker::sibling).
 
 use crate::agreement::Decided;
@@ -11,12 +11,12 @@ use paxos::wire::value::Vector;
 use paxos::{Flags, Instance, PartitionId, Round};
 use std::sync::Arc;
 
-/// One of the copies of a command over several partitions: what all of them hold.
+/// The contents that all copies of a command over several partitions share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copy {
-    /// The round that stamped it.
+    /// The round that stamped the command.
     pub(crate) round: Round,
-    /// Its vector: the partitions, ascending, with the place that it took in each.
+    /// The command's vector: its partitions, ascending, with its place in each.
     pub(crate) places: Vec<(PartitionId, Instance)>,
     pub(crate) client: u64,
     pub(crate) request: u64,
@@ -24,7 +24,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Reads a decided value; `None` if it isn't well formed, or names a partition that doesn't exist.
+    /// Reads a decided value; returns `None` if it isn't well formed, or names a partition that doesn't exist.
     pub(crate) fn parse(value: &Decided<'_>, partitions: u16) -> Option<Copy> {
         let vector = Vector::parse(value.value).ok()?;
         let exist = vector.iter().all(|(pid, _)| pid < partitions);
@@ -38,18 +38,18 @@ impl Copy {
         })
     }
 
-    /// Where it lies in a partition, if it names that one.
+    /// Returns the command's place in a partition, if it has one there.
     pub fn place_in(&self, pid: PartitionId) -> Option<Instance> {
         let mut places = self.places.iter();
         places.find(|(of, _)| *of == pid).map(|(_, inst)| *inst)
     }
 
-    /// The partition that decides.
+    /// Returns the lowest partition, which decides, and the command's place there.
     pub(crate) fn lowest(&self) -> (PartitionId, Instance) {
         self.places[0]
     }
 
-    /// The other partitions.
+    /// Returns the other partitions and the places there.
     pub(crate) fn siblings_of(
         &self,
         pid: PartitionId,
@@ -59,17 +59,17 @@ impl Copy {
     }
 }
 
-/// What one worker tells another one of the same replica.
+/// A message from one worker to another one of the same replica.
 #[derive(Clone, Debug)]
 pub enum SiblingMessage {
-    /// To the lowest partition: the sender stands at its copy, and has read this for it.
+    /// Tells the lowest partition that the sender stands at its copy, and what it has prepared.
     Stands {
         /// The copy.
         copy: Arc<Copy>,
-        /// What the application prepared there.
+        /// The data that the application prepared there.
         prepared: Vec<u8>,
     },
-    /// From the lowest partition, which stands at its copy: where does the receiver stand?
+    /// The lowest partition, which stands at its copy, asks where the receiver stands.
     Asks(Arc<Copy>),
     /// The sender has met a copy that names this place of the receiver.
     Met {
@@ -78,15 +78,15 @@ pub enum SiblingMessage {
         /// The receiver's place.
         inst: Instance,
     },
-    /// This came of a command.
+    /// The command is alive and has this outcome.
     Alive(Arc<Outcome>),
-    /// This command takes effect nowhere.
+    /// The command takes no effect anywhere.
     Dead(Arc<Copy>),
-    /// The sender can go on behind what was given up, or has done so. [G-LEAP]
+    /// The sender can go on behind the instances that were given up, or has done so. [G-LEAP]
     GoesOn {
-        /// Where that ends in the receiver's partition.
+        /// The end of the range that was given up in the receiver's partition.
         end: Instance,
-        /// What came of commands that the sender has passed and that have a place in it.
+        /// The outcomes of commands that the sender has passed and that have a place in that range.
         outcomes: Vec<Arc<Outcome>>,
     },
     /// Everything below this instance of the sender survives a power failure.
@@ -94,8 +94,8 @@ pub enum SiblingMessage {
 }
 
 impl SiblingMessage {
-    /// The receiver's place in the command that it is about, and the round that stamped that, if it shows that
-    /// the leader has stamped it.
+    /// Returns the receiver's place in the message's command, and the round that stamped it, if the message shows that
+    /// the leader has stamped the command.
     pub(crate) fn begun_in(&self, pid: PartitionId) -> Option<(Round, Instance)> {
         match self {
             SiblingMessage::Stands { copy, .. } | SiblingMessage::Asks(copy) => {

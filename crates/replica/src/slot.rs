@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which partition a key belongs to: that of its hash slot, as in Redis Cluster. Slots are spread
-//! evenly, each partition has a range of them.
+//! The partition of a key, which its hash slot determines as in Redis Cluster. Each partition has an equal range of
+//! slots.
 
 use paxos::PartitionId;
 
-/// How many hash slots there are.
+/// The number of hash slots.
 pub const SLOTS: u16 = 16_384;
 
-/// The hash slot of a key. If the key has a tag, a part in braces that isn't empty, the tag alone
-/// counts: `{user:7}.name` and `{user:7}.mail` are in one slot.
+/// Returns the hash slot of a key. If the key has a tag, a nonempty part in braces, only the tag counts:
+/// `{user:7}.name` and `{user:7}.mail` are in one slot.
 pub fn of_key(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS
 }
 
-/// The partition, of so many, that a key belongs to.
+/// Returns the partition, among `partitions`, that a key belongs to.
 pub fn partition_of(key: &[u8], partitions: u16) -> PartitionId {
     if partitions <= 1 {
         return 0;
@@ -22,14 +22,14 @@ pub fn partition_of(key: &[u8], partitions: u16) -> PartitionId {
     (ranges / u32::from(SLOTS)) as PartitionId
 }
 
-/// What is between the first `{` and the next `}`, if anything is.
+/// Returns the bytes between the first `{` and the next `}`, if there are any.
 fn tag(key: &[u8]) -> Option<&[u8]> {
     let start = key.iter().position(|b| *b == b'{')? + 1;
     let len = key[start..].iter().position(|b| *b == b'}')?;
     (len > 0).then(|| &key[start..start + len])
 }
 
-/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from 0, nothing reflected.
+/// Returns CRC16-CCITT in the XMODEM variant: polynomial 0x1021, from 0, nothing reflected.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]
@@ -59,7 +59,7 @@ const fn table() -> [u16; 256] {
 mod tests {
     use super::*;
 
-    /// The numbers are of Redis Cluster's own documents and of `CLUSTER KEYSLOT`.
+    /// The numbers come from Redis Cluster's documentation and from `CLUSTER KEYSLOT`.
     #[test]
     fn slots_are_those_of_redis_cluster() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
@@ -76,7 +76,7 @@ mod tests {
         assert!(same("foo{bar}{zap}", "bar"));
         // The first brace opens, and the next one closes.
         assert!(same("foo{{bar}}zap", "{bar"));
-        // Not these: nothing is in the braces, or they aren't closed.
+        // The whole key counts if nothing is in the braces, or they aren't closed.
         for whole in ["foo{}{bar}", "foo{bar", "foo}bar{"] {
             assert_eq!(of_key(whole.as_bytes()), crc16(whole.as_bytes()) % SLOTS);
         }

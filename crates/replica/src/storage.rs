@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where an [`InMemory`](crate::InMemory) application keeps its checkpoint.
+//! The storage of an [`InMemory`](crate::InMemory) application's checkpoint.
 
 mod directory;
 mod replaced;
@@ -13,22 +13,22 @@ pub use replaced::{replace_file, sync_directory_of};
 
 /// Holds one checkpoint. The simulator has a disk of its own.
 pub trait Storage: Send + 'static {
-    /// The last checkpoint that was stored completely; `None` at the first start.
+    /// Returns the last checkpoint that was stored completely; `None` at the first start.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Stores another one in its place, durably and atomically: whatever dies in between, the old
-    /// one is there or the new one.
+    /// Replaces the checkpoint durably and atomically: after a kill in the middle either the old one or the new one is
+    /// there.
     fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()>;
 }
 
-/// One file, replaced by rename.
+/// A checkpoint in one file, which is replaced by a rename.
 #[derive(Debug, Clone)]
 pub struct CheckpointFile {
     path: PathBuf,
 }
 
 impl CheckpointFile {
-    /// The checkpoint at `path`, whose directory must exist.
+    /// Returns the storage of the checkpoint at `path`, whose directory must exist.
     pub fn new(path: impl Into<PathBuf>) -> CheckpointFile {
         CheckpointFile { path: path.into() }
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Directories that survive a power failure. A directory is a name in the one above it, and such a name is on the
-//! disk only once that one has been synced: whatever is synced *in* a directory, its own name may be lost.
+//! Directories that survive a power failure. A directory is a name in the one above it, and that name is on the disk
+//! only once the upper directory has been synced; syncing what is *in* a directory doesn't save its own name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Makes a directory that only its owner may look into, and those above it that are missing, such that they
-/// survive a power failure. If it is there already, it is closed to others. All that nodes store lies in
-/// directories that were made here.
+/// Makes a directory that only its owner may read, and those above it that are missing, so that they survive a power
+/// failure. A directory that is there already is closed to others. All that nodes store lies in directories that were
+/// made here.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     make(&mut FileSystem, path)?;
     let mut permissions = fs::metadata(path)?.permissions();
@@ -20,18 +20,17 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What making a directory asks for. Tests have one whose power fails.
+/// The operations needed to make a directory. Tests have an implementation whose power fails.
 trait Directories {
     fn exists(&self, path: &Path) -> bool;
-    /// One whose parent is there.
+    /// Makes a directory whose parent is there.
     fn make(&mut self, path: &Path) -> io::Result<()>;
-    /// Makes the names in it survive.
+    /// Makes the names in the directory survive a power failure.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// A directory is made only once the name of the one above it is on the disk. So of those that are there, all but
-/// the lowest have their names there, however many processes were killed in here; and the lowest one's is synced
-/// again.
+/// Makes a directory once the name of the one above it is on the disk. So, however many processes were killed here, the
+/// names of all existing directories but the lowest are on the disk, and the lowest one's is synced again.
 fn make(on: &mut impl Directories, path: &Path) -> io::Result<()> {
     let Some(above) = path.parent() else {
         return Ok(());
@@ -42,7 +41,7 @@ fn make(on: &mut impl Directories, path: &Path) -> io::Result<()> {
     };
     if on.exists(path) {
         return match on.sync(above) {
-            // We may not look into it, so it is somebody else's, who has made what is in it.
+            // We may not read the upper directory, so it belongs to somebody else, who has made the names in it.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
         };
@@ -61,7 +60,7 @@ impl Directories for FileSystem {
 
     fn make(&mut self, path: &Path) -> io::Result<()> {
         match DirBuilder::new().mode(0o700).create(path) {
-            // Another process was quicker, or something else is in the way.
+            // Another process may have been quicker; anything but a directory is an error.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             made => made,
         }
@@ -78,7 +77,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
-    /// Forgets at a power failure what wasn't synced. Its process is killed after so many calls.
+    /// A disk that forgets at a power failure what wasn't synced. Its process is killed after so many calls.
     #[derive(Clone, Default)]
     struct Fake {
         there: BTreeSet<PathBuf>,

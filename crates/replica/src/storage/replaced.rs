@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Small files that are replaced as a whole: whatever dies in between, the old one is there or the new one.
+//! Small files that are replaced as a whole: after a kill in the middle either the old one or the new one is there.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(&mut FileSystem, path, bytes)
 }
 
-/// Makes what was created, renamed or removed beside a file survive a power failure.
+/// Makes the creation, renaming or removal of a file beside `path` survive a power failure.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     FileSystem.sync(directory_of(path))
 }
 
-/// What replacing a file asks for. Tests have one whose power fails.
+/// The operations needed to replace a file. Tests have an implementation whose power fails.
 trait Files {
-    /// A file of these bytes; whatever had the name before is empty first.
+    /// Writes a file of these bytes. A file that had the name before is emptied first.
     fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes the contents of a file survive, or the names in a directory.
+    /// Makes the contents of a file, or the names in a directory, survive a power failure.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     const SECTOR: usize = 512;
 
-    /// A file's contents: what was written, and what of it must be on the disk.
+    /// The contents of a file: the bytes that were written, and those that must be on the disk.
     #[derive(Clone, Default)]
     struct Contents {
         written: Vec<u8>,
@@ -84,8 +84,8 @@ mod tests {
             Ok(())
         }
 
-        /// What a file holds after a power failure: the names are those of before the last ones or of now, and each
-        /// sector that wasn't synced is on the disk or isn't.
+        /// Returns the contents of a file after a power failure. The names are those of before the last changes or of
+        /// now, and each sector that wasn't synced is either on the disk or not.
         fn after_power_failure(&self, path: &Path, newer: bool, sectors: u32) -> Option<Vec<u8>> {
             let names = match newer {
                 true => &self.names,
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Also where an earlier process has left a new file of its own.
+    /// This also holds where an earlier process has left a new file of its own.
     #[test]
     fn a_power_failure_leaves_the_old_file_or_the_new_one() {
         let path = Path::new("/data/install");
