@@ -317,8 +317,13 @@ fn messages_reach_subscribers_at_all_replicas() {
         assert_eq!(ask(subscriber, "PING"), array(&["pong", ""]));
     }
     let mut publisher = cluster.connect(0);
-    assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(2));
-    assert_eq!(ask(&mut publisher, "SPUBLISH news 2"), Reply::Int(1));
+    let counted = |count| Reply::Array(vec![bulk("news"), Reply::Int(count)]);
+    eventually("front ends that have just started know it", || {
+        let told = ask(&mut publisher, "PUBSUB NUMSUB news");
+        (told == counted(3)).then_some(())
+    });
+    assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(6));
+    assert_eq!(ask(&mut publisher, "SPUBLISH news 2"), Reply::Int(3));
     assert_eq!(ask(&mut publisher, "PUBLISH nothing 2"), Reply::Int(0));
     // By a transaction, and by a script.
     for words in ["MULTI", "PUBLISH news 3", "SPUBLISH news 4", "SET k v"] {
@@ -361,8 +366,8 @@ fn messages_reach_subscribers_at_all_replicas() {
         assert_eq!(got, expected, "replica {n}");
     }
     assert_eq!(info(&cluster, 0, "pubsub_channels"), 1);
-    let counted = Reply::Array(vec![bulk("news"), Reply::Int(1)]);
-    assert_eq!(ask(&mut publisher, "PUBSUB NUMSUB news"), counted);
+    assert_eq!(ask(&mut publisher, "PUBSUB NUMSUB news"), counted(3));
+    assert_eq!(ask(&mut publisher, "PUBSUB SHARDNUMSUB news"), counted(3));
     assert_eq!(ask(&mut publisher, "PUBSUB NUMPAT"), Reply::Int(1));
     assert_eq!(ask(&mut publisher, "PUBSUB CHANNELS"), array(&["news"]));
     expect_error(
@@ -370,6 +375,14 @@ fn messages_reach_subscribers_at_all_replicas() {
         "SUBSCRIBE __keyspace@0__:k",
         "keyspace notifications",
     );
+    // Front ends' own channel is nobody else's.
+    for words in ["SSUBSCRIBE", "SPUBLISH"] {
+        let words = format!(
+            "{words} wirepaxos:audience {}",
+            if words == "SPUBLISH" { "x" } else { "other" }
+        );
+        expect_error(&mut publisher, &words, "the front ends' own");
+    }
 
     let subscriber = &mut subscribers[0];
     send(subscriber, "UNSUBSCRIBE");
@@ -385,11 +398,38 @@ fn messages_reach_subscribers_at_all_replicas() {
         assert_eq!(subscriber.read().unwrap(), expected);
     }
     assert_eq!(ask(subscriber, "GET k"), bulk("v"));
+    assert_eq!(ask(&mut publisher, "PUBSUB NUMSUB news"), counted(2));
+    assert_eq!(ask(&mut publisher, "PUBLISH news 6"), Reply::Int(4));
     drop(subscribers);
+    eventually("nobody counts them", || {
+        let left = ask(&mut publisher, "PUBSUB NUMSUB news");
+        (left == counted(0)).then_some(())
+    });
+    assert_eq!(ask(&mut publisher, "PUBSUB CHANNELS"), array(&[]));
     eventually("nobody listens", || {
         (info(&cluster, 1, "pubsub_channels") == 0).then_some(())
     });
     cluster.assert_replicas_agree(3);
+}
+
+#[test]
+fn subscribers_of_a_front_end_that_is_gone_are_not_counted() {
+    let Some(mut cluster) = start(1) else { return };
+    let mut publisher = cluster.connect(0);
+    let subscribed = Reply::Array(vec![bulk("subscribe"), bulk("news"), Reply::Int(1)]);
+    let counted = |count| Reply::Array(vec![bulk("news"), Reply::Int(count)]);
+    let mut subscriber = cluster.connect(1);
+    assert_eq!(ask(&mut subscriber, "SUBSCRIBE news"), subscribed);
+    eventually("front ends that have just started know it", || {
+        let told = ask(&mut publisher, "PUBSUB NUMSUB news");
+        (told == counted(1)).then_some(())
+    });
+    cluster.processes.kill("replica-2");
+    eventually("it is forgotten", || {
+        let left = ask(&mut publisher, "PUBSUB NUMSUB news");
+        (left == counted(0)).then_some(())
+    });
+    assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(0));
 }
 
 /// As Redis tells them, whose clients wait within it.
@@ -504,7 +544,14 @@ fn who_waits_longest_for_a_key_is_served_first() {
 fn clients_that_want_no_answers_get_their_messages() {
     let Some(cluster) = start(1) else { return };
     let (mut one, mut other) = (cluster.connect(0), cluster.connect(1));
-    for words in ["CLIENT REPLY OFF", "SET k v", "NOSUCH", "SUBSCRIBE news"] {
+    for words in [
+        "CLIENT REPLY OFF",
+        "SET k v",
+        "NOSUCH",
+        "PUBSUB NUMPAT",
+        "PUBSUB NOSUCH",
+        "SUBSCRIBE news",
+    ] {
         send(&mut one, words);
     }
     let told = |kind: &str, last: Reply| Reply::Array(vec![bulk(kind), bulk("news"), last]);

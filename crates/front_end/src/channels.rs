@@ -4,15 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Instant;
 
-use apps::glob::{self, Search};
-use apps::redis::{Message, News};
+use apps::glob::Search;
+use apps::redis::{AUDIENCE, Message, News};
 
+use crate::audience::Audience;
 use crate::client::Client;
-use crate::commands::{self, Call, Outcome};
+use crate::commands::{Call, Outcome};
 use crate::names::Waiter;
 use crate::resp::Writer;
 use crate::subscriptions::Subscriptions;
+use crate::survey;
 use crate::tasks::{NameList, Task};
 use crate::turns::{LOOK_UP, Turn};
 
@@ -40,21 +43,23 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
 
 /// Redis's own channels, for what its server does.
 const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
+const OWN_NAME: &str =
+    "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
 const NO_NOTIFICATIONS: &str =
     "ERR keyspace notifications aren't available here: no server tells what it does with its keys";
 
 /// By name, and for each: its clients.
-type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
+pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Channels {
     news: News,
     by_kind: [ByName; KINDS],
+    audience: Audience,
 }
 
 /// Steps of a comparison with a pattern that are one of a turn.
-const COMPARED: usize = 32;
+pub(crate) const COMPARED: usize = 32;
 
 /// How far a message has come through the channels.
 #[derive(Default)]
@@ -84,20 +89,41 @@ impl<'a> Found<'a> {
         *self.told = *client;
         Some(*waiter)
     }
+}
 
-    /// Returns how many clients there are.
-    pub fn len(&self) -> usize {
-        self.members.len()
+impl Default for Channels {
+    /// Those of a front end that is alone.
+    fn default() -> Channels {
+        Channels::new(News::default(), (0, 0))
     }
 }
 
 impl Channels {
-    /// This one tells messages.
-    pub fn new(news: News) -> Channels {
+    /// This one tells messages, and other front ends who has subscribed here; `start` is a number of this start alone, or 0 if
+    /// there is nobody to tell.
+    pub fn new(news: News, (node, start): (u16, u64)) -> Channels {
         Channels {
             news,
-            ..Channels::default()
+            by_kind: Default::default(),
+            audience: Audience::new(node, start),
         }
+    }
+
+    /// The other front ends' subscribers.
+    pub fn audience(&mut self) -> &mut Audience {
+        &mut self.audience
+    }
+
+    /// Returns what this front end is to say to the others now, if it is to say anything.
+    pub fn say(&mut self, now: Instant, turn: &Turn) -> Option<Vec<u8>> {
+        self.deadline().filter(|at| *at <= now)?;
+        Some(self.audience.say(now, &self.by_kind, turn))
+    }
+
+    /// When [`say`](Self::say) is to be asked again.
+    pub fn deadline(&self) -> Option<Instant> {
+        let has_subscribers = self.by_kind.iter().any(|names| !names.is_empty());
+        self.audience.deadline(has_subscribers)
     }
 
     /// A client subscribes.
@@ -106,6 +132,8 @@ impl Channels {
             let members = self.by_kind[kind as usize].entry(name.to_vec());
             members.or_default().insert(client.id, client.waiter());
             self.news.listen(true);
+            self.audience.changed(kind, name);
+            client.changes = self.audience.changes();
         }
     }
 
@@ -113,6 +141,7 @@ impl Channels {
     pub fn remove(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
         if client.subscriptions.remove(kind, name) {
             self.forget(kind, name, client.id);
+            client.changes = self.audience.changes();
         }
     }
 
@@ -120,6 +149,7 @@ impl Channels {
     pub fn remove_first(&mut self, kind: Kind, client: &mut Client) -> Option<Vec<u8>> {
         let name = client.subscriptions.pop(kind)?;
         self.forget(kind, &name, client.id);
+        client.changes = self.audience.changes();
         Some(name)
     }
 
@@ -141,6 +171,7 @@ impl Channels {
         let of_kind = &mut self.by_kind[kind as usize];
         if let Some(members) = of_kind.get_mut(name) {
             members.remove(&client);
+            self.audience.changed(kind, name);
             if members.is_empty() {
                 of_kind.remove(name);
             }
@@ -220,19 +251,28 @@ impl Channels {
         true
     }
 
-    fn of(&self, kind: Kind) -> impl Iterator<Item = (&[u8], &BTreeMap<u64, Waiter>)> {
-        let all = self.by_kind[kind as usize].iter();
-        all.map(|(name, members)| (name.as_slice(), members))
-    }
-
-    /// How many names of a kind anybody has subscribed to.
+    /// How many names of a kind anybody has subscribed to at this front end.
     pub fn count(&self, kind: Kind) -> usize {
         self.by_kind[kind as usize].len()
     }
 
-    fn members(&self, kind: Kind, name: &[u8]) -> usize {
+    /// How many have subscribed to a name at all front ends.
+    pub fn members(&self, kind: Kind, name: &[u8]) -> usize {
         let members = self.by_kind[kind as usize].get(name);
-        members.map_or(0, BTreeMap::len)
+        members.map_or(0, BTreeMap::len) + self.audience.count(kind, name)
+    }
+
+    /// The first name of a kind from there on that has subscribers at any front end.
+    pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
+        let own = &self.by_kind[kind as usize];
+        let own = own.range::<[u8], _>((from, Bound::Unbounded)).next();
+        let own = own.map(|(name, _)| name.as_slice());
+        own.into_iter().chain(self.audience.first(kind, from)).min()
+    }
+
+    /// How many front ends [`members`](Self::members) and [`first`](Self::first) look at.
+    pub fn front_ends(&self) -> usize {
+        1 + self.audience.others()
     }
 }
 
@@ -262,7 +302,7 @@ pub(crate) type Run = fn(&mut Call<'_>) -> Outcome;
 pub(crate) fn find(name: &[u8]) -> Option<Run> {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     if is("pubsub") {
-        return Some(pubsub);
+        return Some(survey::pubsub);
     }
     let found = COMMANDS.iter().any(|(command, ..)| is(command));
     found.then_some(subscription as Run)
@@ -288,6 +328,10 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
         call.fail(NO_NOTIFICATIONS);
         return Outcome::Answered;
     }
+    if subscribes && kind == Kind::Shard && names.contains(&AUDIENCE) {
+        call.fail(OWN_NAME);
+        return Outcome::Answered;
+    }
     Outcome::Begun(match names {
         [] => Task::UnsubscribeAll {
             command: name,
@@ -301,6 +345,12 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
             names: NameList::of(names),
         },
     })
+}
+
+/// Why a client may not send a message, if it may not.
+pub(crate) fn refusal(name: &str, args: &[&[u8]]) -> Option<&'static str> {
+    let is_own = name == "spublish" && args.get(1) == Some(&AUDIENCE);
+    is_own.then_some(OWN_NAME)
 }
 
 /// Says what was subscribed to, or no longer is, and how much still is.
@@ -322,60 +372,6 @@ pub(crate) fn confirm(
         None => writer.null(),
     }
     writer.integer(count as i64);
-}
-
-fn pubsub(call: &mut Call<'_>) -> Outcome {
-    if commands::are_too_many(call.args.len()) {
-        return commands::refuse_many(call, "pubsub");
-    }
-    let args = call.args;
-    let sub = args.get(1).map(|sub| sub.to_ascii_lowercase());
-    let sub = sub.unwrap_or_default();
-    let channels = call.shared.channels.borrow();
-    let mut writer = Writer {
-        out: call.out,
-        resp3: call.client.resp3,
-    };
-    match (sub.as_slice(), args.len()) {
-        (b"channels" | b"shardchannels", 2 | 3) => {
-            let names = channels.of(kind_of(&sub)).map(|(name, _)| name);
-            let wanted = |name: &&[u8]| args.get(2).is_none_or(|of| glob::matches(of, name));
-            let names: Vec<&[u8]> = names.filter(wanted).collect();
-            writer.array(names.len());
-            names.iter().for_each(|name| writer.bulk(name));
-        }
-        (b"numsub" | b"shardnumsub", _) => {
-            writer.array(2 * (args.len() - 2));
-            for name in &args[2..] {
-                writer.bulk(name);
-                writer.integer(channels.members(kind_of(&sub), name) as i64);
-            }
-        }
-        (b"numpat", 2) => writer.integer(channels.count(Kind::Pattern) as i64),
-        (b"channels" | b"shardchannels" | b"numpat", _) => {
-            let sub = String::from_utf8_lossy(&sub);
-            writer.error(format!(
-                "ERR wrong number of arguments for 'pubsub|{sub}' command"
-            ));
-        }
-        _ => {
-            let shown = args
-                .get(1)
-                .map_or(&b""[..], |sub| &sub[..sub.len().min(128)]);
-            let shown = String::from_utf8_lossy(shown);
-            writer.error(format!(
-                "ERR unknown subcommand '{shown}'. Try PUBSUB HELP."
-            ));
-        }
-    }
-    Outcome::Answered
-}
-
-fn kind_of(sub: &[u8]) -> Kind {
-    match sub.starts_with(b"shard") {
-        true => Kind::Shard,
-        false => Kind::Channel,
-    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub(crate) struct Client {
     /// Keys that are watched.
     pub watched: WatchList,
     pub subscriptions: Subscriptions,
+    /// The changes of subscriptions that the others are to know before this client is answered.
+    pub changes: u64,
     pub name: Vec<u8>,
     /// What the name says of the next command.
     pub once: Option<Once>,
@@ -111,6 +113,7 @@ impl Client {
             transaction: None,
             watched: WatchList::default(),
             subscriptions: Subscriptions::default(),
+            changes: 0,
             name: Vec::new(),
             once: None,
             library_name: Vec::new(),

@@ -7,6 +7,7 @@ use crate::clients::{self, Ask};
 use crate::partitions::Partitions;
 use crate::resp::Writer;
 use crate::settings::Shared;
+use crate::survey::Question;
 use crate::tasks::Task;
 use crate::transaction::Transaction;
 use crate::waiting::Waiting;
@@ -50,6 +51,8 @@ pub(crate) enum Outcome {
     },
     /// It waits for something to appear.
     Waits(Box<Waiting>),
+    /// It is counted at all front ends, once these bytes are in the log of the first partition.
+    Surveys(Question, Vec<u8>),
     /// It is done in turns.
     Begun(Task),
     /// It is about clients, whom this connection doesn't know.

@@ -20,7 +20,6 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
-use crate::channels::{self, Round};
 use crate::client::{Client, Details};
 use crate::clients::{self, Ask};
 use crate::commands::{self, Call, Outcome};
@@ -34,6 +33,7 @@ use crate::partitions::Partitions;
 use crate::reading::Reading;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
+use crate::survey::{Question, Survey};
 use crate::tasks::Task;
 use crate::transaction::Transaction;
 use crate::turns::LOOK_UP;
@@ -66,6 +66,15 @@ const NUMBERED_FOR_ALL: &str =
 
 const NUMBERED_WAIT: &str =
     "ERR a command that waits has no number: send it without a name that begins with once:";
+
+/// A PUBSUB without an answer.
+struct PubSub {
+    /// The command's.
+    number: u64,
+    /// What it asks, until it is being counted, and the bytes of memory that this takes.
+    question: Option<Question>,
+    bytes: usize,
+}
 
 enum Slot {
     Ready(Vec<u8>),
@@ -135,6 +144,8 @@ pub(crate) struct Connection {
     waits: Option<Box<Waiting>>,
     /// What is done in turns, and whether its answer is shown.
     task: Option<(Task, bool)>,
+    /// What PUBSUB asks. What comes behind it waits.
+    survey: Option<PubSub>,
     /// What the front end is asked of its clients.
     asks: Option<(u64, Ask)>,
     /// The next command waits for the end of a pause.
@@ -169,6 +180,7 @@ impl Connection {
             walk: None,
             waits: None,
             task: None,
+            survey: None,
             asks: None,
             is_postponed: false,
             output: Vec::new(),
@@ -203,6 +215,7 @@ impl Connection {
         self.watch.is_some()
             || self.waits.is_some()
             || self.task.is_some()
+            || self.survey.is_some()
             || self.asks.is_some()
             || self.is_postponed
             || self.slots.len() >= MAX_SLOTS
@@ -219,7 +232,8 @@ impl Connection {
     pub fn memory(&self) -> usize {
         let waits = self.waits.as_ref().map_or(0, |waiting| waiting.memory());
         let task = self.task.as_ref().map_or(0, |(task, _)| task.memory());
-        let input = self.input.len() + self.parser.memory() + waits + task;
+        let survey = self.survey.as_ref().map_or(0, |survey| survey.bytes);
+        let input = self.input.len() + self.parser.memory() + waits + task + survey;
         let input = input + self.client.memory();
         input + self.logged_bytes + self.slot_bytes + self.output.len()
     }
@@ -348,7 +362,8 @@ impl Connection {
             Metrics::add(&shared.metrics.errors);
         }
         let is_shown = self.client.silence.answers();
-        if !is_shown && channels::find(args[0]).is_none() {
+        // What confirms subscriptions comes later.
+        if !is_shown {
             out.truncate(start);
         }
         self.parser.reuse(request.arguments);
@@ -404,6 +419,14 @@ impl Connection {
                 self.answer_error(NUMBERED_WAIT.to_owned());
             }
             Outcome::Waits(waiting) => self.begin_wait(waiting, shared),
+            Outcome::Surveys(question, bytes) => {
+                self.order(Shape::Served(Served::Survey), is_shown, bytes);
+                self.survey = Some(PubSub {
+                    number: self.number,
+                    bytes: question.memory(),
+                    question: Some(question),
+                });
+            }
             Outcome::Begun(task) => {
                 let is_shown = is_shown || !matches!(task, Task::Reset);
                 self.task = Some((task, is_shown));
@@ -555,6 +578,33 @@ impl Connection {
     }
 
     // ---- Messages
+
+    /// Puts a command into the log of the first partition, behind all before it.
+    fn order(&mut self, shape: Shape, is_shown: bool, bytes: Vec<u8>) {
+        self.number += 1;
+        self.slots.push_back(Slot::Waiting {
+            number: self.number,
+            shape,
+            resp3: self.client.resp3,
+            is_shown,
+        });
+        self.logged_bytes += bytes.len();
+        self.waiting.push_back(Logged {
+            number: self.number,
+            partitions: Partitions::one(0),
+            alone: false,
+            reads: false,
+            follows: !std::mem::take(&mut self.is_new),
+            once: None,
+            bytes,
+        });
+    }
+
+    /// Puts what the front end says to the others into the log. Nobody gets its answer.
+    pub fn say(&mut self, bytes: Vec<u8>) {
+        self.is_new = true;
+        self.order(Shape::Served(Served::Plain), false, bytes);
+    }
 
     /// A message, which keeps its place among the answers: one that waits for something lets it pass.
     pub fn push_message(&mut self, frame: Vec<u8>) {
@@ -861,6 +911,9 @@ impl Connection {
             } if is_ok && !bytes.starts_with(b"-") => {
                 return self.count_receivers(number, channel, is_sharded, shared);
             }
+            Served::Survey if is_ok && !bytes.starts_with(b"-") => {
+                return self.begin_survey(shared);
+            }
             other => other,
         };
         self.answer(number, shared, |writer| match (&served, is_ok) {
@@ -871,21 +924,38 @@ impl Connection {
 
     /// PUBLISH is answered when those who get its message are counted.
     fn count_receivers(&self, number: u64, channel: Vec<u8>, is_sharded: bool, shared: &Shared) {
-        let count = Job::Count {
-            publisher: self.client.waiter(),
-            number,
+        let question = Question::Receivers {
             channel,
             is_sharded,
-            round: Round::default(),
-            receivers: 0,
+        };
+        let count = Job::Count {
+            asker: self.client.waiter(),
+            number,
+            survey: Box::new(Survey::of(question)),
         };
         // It is no message, so it has room.
         let _ = shared.jobs.borrow_mut().push(count);
     }
 
-    /// So many clients get a message.
-    pub fn on_counted(&mut self, number: u64, receivers: usize, shared: &Shared) {
-        self.answer(number, shared, |writer| writer.integer(receivers as i64));
+    /// PUBSUB is answered when that is counted which it asks. As that takes long where names are very many, no message waits
+    /// for it.
+    fn begin_survey(&mut self, shared: &Shared) {
+        let asker = self.client.waiter();
+        let Some(asks) = &mut self.survey else {
+            return;
+        };
+        if let Some(question) = asks.question.take() {
+            shared.jobs.borrow_mut().push_aside(Job::Count {
+                asker,
+                number: asks.number,
+                survey: Box::new(Survey::of(question)),
+            });
+        }
+    }
+
+    /// What was asked is counted.
+    pub fn on_counted(&mut self, number: u64, survey: &Survey, shared: &Shared) {
+        self.answer(number, shared, |writer| survey.show(writer, &shared.turn));
     }
 
     /// From now on these keys are watched; one that was is watched since then.
@@ -969,6 +1039,13 @@ impl Connection {
         if self.watch == Some(number) {
             self.watch = None;
         }
+        if self
+            .survey
+            .as_ref()
+            .is_some_and(|asks| asks.number == number)
+        {
+            self.survey = None;
+        }
         let mut kept = Vec::new();
         let out = if index == 0 {
             &mut self.output
@@ -1033,6 +1110,7 @@ impl Connection {
         self.walk = None;
         self.waits = None;
         self.task = None;
+        self.survey = None;
         self.asks = None;
         self.lanes.clear();
         self.reading.clear();
@@ -1063,6 +1141,7 @@ impl Connection {
         self.walk = None;
         self.waits = None;
         self.task = None;
+        self.survey = None;
         self.asks = None;
         self.is_postponed = false;
         let waiting = self.waiting.drain(..).map(|logged| logged.bytes.len());

@@ -10,6 +10,7 @@ use apps::redis::Message;
 use crate::channels::Round;
 use crate::names::Waiter;
 use crate::subscriptions::Subscriptions;
+use crate::survey::Survey;
 
 /// Bytes of messages that wait to be handed out, at most.
 const MAX_BYTES: usize = 64 << 20;
@@ -20,15 +21,14 @@ const EACH: usize = 200;
 pub(crate) enum Job {
     /// A message goes to those who have subscribed to its channel.
     Deliver { message: Message, round: Round },
-    /// PUBLISH waits to be told how many get its message.
+    /// A front end has said something to the others, which is taken from `at` on.
+    Hear { text: Vec<u8>, at: usize },
+    /// PUBLISH or PUBSUB waits to be told what is counted.
     Count {
-        publisher: Waiter,
+        asker: Waiter,
         /// The command's number.
         number: u64,
-        channel: Vec<u8>,
-        is_sharded: bool,
-        round: Round,
-        receivers: usize,
+        survey: Box<Survey>,
     },
     /// A client is gone.
     Leave {
@@ -43,36 +43,62 @@ pub(crate) struct Jobs {
     all: VecDeque<Job>,
     /// Of messages.
     bytes: usize,
+    /// How many were added to `all`, and how many of them are done.
+    added: u64,
+    done: u64,
+    /// What others needn't wait for, each with how many are to be done before it.
+    aside: VecDeque<(u64, Job)>,
 }
 
 impl Jobs {
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.aside.is_empty()
     }
 
     /// Adds one. False if messages are so many that those who have subscribed can't be told all of them: none is left then.
     #[must_use]
     pub fn push(&mut self, job: Job) -> bool {
         self.bytes += job.bytes();
+        self.added += 1;
         self.all.push_back(job);
         let has_room = self.bytes <= MAX_BYTES;
         if !has_room {
             self.all.retain(|job| job.bytes() == 0);
             self.bytes = 0;
+            self.done = self.added - self.all.len() as u64;
         }
         has_room
+    }
+
+    /// Adds one that takes its turns beside the others, but begins when all that were added before are done.
+    pub fn push_aside(&mut self, job: Job) {
+        self.aside.push_back((self.added, job));
+    }
+
+    /// Takes the first one of those, if it may begin.
+    pub fn pop_aside(&mut self) -> Option<Job> {
+        let (after, _) = self.aside.front()?;
+        let may_begin = *after <= self.done;
+        may_begin.then(|| self.aside.pop_front().map(|(_, job)| job))?
+    }
+
+    /// Puts back the one of those that was taken last.
+    pub fn put_aside(&mut self, job: Job) {
+        self.aside.push_front((self.done, job));
     }
 
     /// Takes the first one.
     pub fn pop(&mut self) -> Option<Job> {
         let job = self.all.pop_front()?;
         self.bytes -= job.bytes();
+        self.done += 1;
         Some(job)
     }
 
     /// Puts back the one that was taken last: its turn is over.
     pub fn put_back(&mut self, job: Job) {
         self.bytes += job.bytes();
+        self.done -= 1;
         self.all.push_front(job);
     }
 }
@@ -81,6 +107,7 @@ impl Job {
     fn bytes(&self) -> usize {
         match self {
             Job::Deliver { message, .. } => EACH + message.channel.len() + message.text.len(),
+            Job::Hear { text, .. } => EACH + text.len(),
             Job::Count { .. } | Job::Leave { .. } => 0,
         }
     }
@@ -114,5 +141,35 @@ mod tests {
         assert!(!jobs.push(message(MAX_BYTES / 2)));
         assert!(matches!(jobs.pop(), Some(Job::Leave { .. })));
         assert!(jobs.is_empty() && jobs.push(message(MAX_BYTES / 2)));
+    }
+
+    #[test]
+    fn what_is_put_aside_begins_after_all_before_it_and_lets_later_ones_pass() {
+        let leave = |client| Job::Leave {
+            client,
+            subscriptions: Subscriptions::default(),
+        };
+        let mut jobs = Jobs::default();
+        assert!(jobs.push(leave(1)));
+        jobs.push_aside(leave(2));
+        assert!(jobs.push(leave(3)));
+        assert!(jobs.pop_aside().is_none());
+        let first = jobs.pop().unwrap();
+        jobs.put_back(first);
+        assert!(jobs.pop_aside().is_none(), "it isn't done");
+        assert!(jobs.pop().is_some());
+        let aside = jobs.pop_aside().unwrap();
+        jobs.put_aside(aside);
+        assert!(matches!(jobs.pop(), Some(Job::Leave { client: 3, .. })));
+        assert!(!jobs.is_empty());
+        assert!(matches!(
+            jobs.pop_aside(),
+            Some(Job::Leave { client: 2, .. })
+        ));
+        // Nor does it wait for messages that were let go.
+        assert!(jobs.push(message(1)));
+        jobs.push_aside(leave(4));
+        assert!(!jobs.push(message(MAX_BYTES)));
+        assert!(jobs.pop_aside().is_some() && jobs.is_empty());
     }
 }

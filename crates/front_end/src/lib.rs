@@ -8,6 +8,9 @@
 
 mod admin;
 mod answer;
+mod audience;
+#[cfg(test)]
+mod audience_tests;
 mod census;
 mod channels;
 mod client;
@@ -18,6 +21,7 @@ mod connection;
 mod cursor;
 mod handshakes;
 mod held;
+mod herald;
 mod info;
 mod jobs;
 mod keys;
@@ -35,6 +39,7 @@ mod settings;
 mod strangers;
 mod stream;
 mod subscriptions;
+mod survey;
 mod tasks;
 mod transaction;
 #[cfg(test)]

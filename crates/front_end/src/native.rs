@@ -181,6 +181,8 @@ pub(crate) enum Served {
     All(Spread, Gathered),
     /// PUBLISH or SPUBLISH to this channel: how many get it is counted here.
     Published { channel: Vec<u8>, is_sharded: bool },
+    /// PUBSUB: what is counted here, once the log has come that far.
+    Survey,
     /// A command that may wait: what is answered when it is tried.
     Tried,
 }
@@ -214,8 +216,8 @@ impl Served {
     pub fn show(&self, out: &mut Vec<u8>, answer: &[u8], (pid, partitions): (u16, u16)) {
         let other = match self {
             _ if answer.starts_with(b"-") => None,
-            // The latter two are shown by the connection.
-            Served::Plain | Served::Published { .. } | Served::Tried => None,
+            // All but the first are shown by the connection.
+            Served::Plain | Served::Published { .. } | Served::Survey | Served::Tried => None,
             Served::Watch(_) => Some(b"+OK\r\n".to_vec()),
             Served::Scan => scanned(answer, pid, partitions),
             Served::All(spread, so_far) => so_far.show(*spread),
@@ -376,6 +378,10 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
     call.client.last_command.be(&spec.name, &[]);
     if let Way::Scan = way {
         return scan(call, native);
+    }
+    if let Some(why) = channels::refusal(&spec.name, call.args) {
+        call.fail(why);
+        return Outcome::Answered;
     }
     if spec.is_message() {
         return publish(call, native, spec);

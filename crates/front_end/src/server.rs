@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use apps::redis::{Event, Message};
+use apps::redis::{Event, Message, put_call};
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -30,7 +30,8 @@ use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
 use crate::held::{Held, Hold};
-use crate::jobs::Job;
+use crate::herald::{Confirmation, Herald};
+use crate::jobs::{Job, Jobs};
 use crate::lane::{Logged, Session};
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
@@ -42,6 +43,7 @@ use crate::reading::ReadQueue;
 use crate::settings::{Reads, Settings, Shared};
 use crate::strangers::Strangers;
 use crate::stream::{self, Stream};
+use crate::survey;
 use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
 use crate::walk::{Found, Walk, Walker, Whose};
@@ -125,6 +127,8 @@ struct Peer {
     is_closing: bool,
     /// Of answers that wait for others.
     hold: Hold,
+    /// Of subscriptions that the other front ends are to know first.
+    confirmation: Confirmation,
     /// What the server has counted as its memory.
     memory: usize,
 }
@@ -168,6 +172,7 @@ struct Server<P> {
     names: Names,
     reads: ReadQueue,
     census: Census,
+    herald: Herald,
     held: Held,
     mailbox: Mailbox,
     shared: Shared,
@@ -217,6 +222,8 @@ impl<P: Plane> Server<P> {
         let mailbox = Mailbox::new(registry, MAILBOX)?;
         let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
         let news = settings.native.as_ref().map(Native::news);
+        let start = news.map_or(0, |_| settings.seed);
+        let own = (settings.deployment.node, start);
         let news = news.cloned().unwrap_or_default();
         Ok(Server {
             poll,
@@ -235,6 +242,7 @@ impl<P: Plane> Server<P> {
             names: Names::default(),
             reads: ReadQueue::new(partitions),
             census: Census::new(partitions),
+            herald: Herald::default(),
             held: Held::default(),
             mailbox,
             shared: Shared {
@@ -254,7 +262,7 @@ impl<P: Plane> Server<P> {
                 keys: (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect(),
                 started: Instant::now(),
                 waits: RefCell::new(Waits::new(news.clone())),
-                channels: RefCell::new(Channels::new(news)),
+                channels: RefCell::new(Channels::new(news, own)),
                 jobs: RefCell::default(),
                 turn: Turn::default(),
                 pause: RefCell::new(Pause::default()),
@@ -313,6 +321,7 @@ impl<P: Plane> Server<P> {
             self.end_late_handshakes();
             self.end_late_strangers();
             self.release_idle_sessions();
+            self.tell_others(now);
             self.reads.look(&self.mailbox);
             self.census.follow(&mut self.reads, &self.shared);
             self.reads.send(&self.mailbox);
@@ -321,7 +330,8 @@ impl<P: Plane> Server<P> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.again.is_empty() || !self.shared.jobs.borrow().is_empty() {
+        let is_untidy = self.shared.channels.borrow_mut().audience().is_untidy();
+        if !self.again.is_empty() || !self.shared.jobs.borrow().is_empty() || is_untidy {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
@@ -333,7 +343,11 @@ impl<P: Plane> Server<P> {
         let open = !self.routes.connections.is_empty();
         let idle = open.then(|| self.next_idle_check.saturating_duration_since(now));
         let stop = self.stop_at.map(|at| at.saturating_duration_since(now));
-        let connected = self.peers.len() > self.free.len();
+        let connected = self.clients() > 0;
+        let goes_on = self.stop_at.is_none();
+        let herald = goes_on.then(|| self.herald.next_deadline(&self.shared));
+        let herald = herald.flatten();
+        let herald = herald.map(|at| at.saturating_duration_since(now));
         let census = connected.then(|| self.census.due_in(now));
         let handshake = self.handshakes.next_deadline();
         let handshake = handshake.map(|at| at.saturating_duration_since(now));
@@ -346,12 +360,25 @@ impl<P: Plane> Server<P> {
         let held = self.held.next_deadline();
         let held = held.map(|at| at.saturating_duration_since(now));
         let all = [
-            retry, accept, idle, stop, census, handshake, stranger, waits, pause, held,
+            retry, accept, idle, stop, census, handshake, stranger, waits, pause, held, herald,
         ];
         all.into_iter().flatten().min()
     }
 
     // ---- Connections
+
+    /// How many there are, without the front end's own.
+    fn clients(&self) -> usize {
+        self.peers.len() - self.free.len() - usize::from(self.herald.is_there())
+    }
+
+    /// A place for one more.
+    fn place(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        })
+    }
 
     fn accept(&mut self) {
         self.accept_again = false;
@@ -370,7 +397,7 @@ impl<P: Plane> Server<P> {
 
     fn add(&mut self, mut stream: TcpStream, address: SocketAddr) {
         let metrics = self.shared.metrics.clone();
-        let is_full = self.peers.len() - self.free.len() >= self.shared.max_clients;
+        let is_full = self.clients() >= self.shared.max_clients;
         if is_full && !self.make_a_place() {
             Metrics::add(&metrics.connections_refused);
             if self.tls.is_none() {
@@ -386,10 +413,7 @@ impl<P: Plane> Server<P> {
             let trouble = tls.is_in_trouble().into();
             metrics.tls_trouble.store(trouble, Relaxed);
         }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.peers.push(None);
-            self.peers.len() - 1
-        });
+        let index = self.place();
         let token = Token(FIRST_CONNECTION + index);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = stream
@@ -407,14 +431,8 @@ impl<P: Plane> Server<P> {
             authenticated: self.shared.password.is_none(),
             ..Client::new(self.last_client, index, address, local_address)
         };
-        self.peers[index] = Some(Box::new(Peer {
-            connection: Connection::new(client),
-            stream: Some(Stream::new(stream, session)),
-            readable: true,
-            is_closing: false,
-            hold: Hold::default(),
-            memory: 0,
-        }));
+        let stream = Stream::new(stream, session);
+        self.peers[index] = Some(Box::new(Peer::new(client, Some(stream))));
         self.begin_handshake(index);
         self.meet(index);
         self.pump(index);
@@ -563,6 +581,10 @@ impl<P: Plane> Server<P> {
     /// Whether its answers wait for others.
     fn keeps_answers(&mut self, index: usize) -> bool {
         let peer = self.peers[index].as_mut().expect("a connection");
+        let of = &mut peer.confirmation;
+        if self.stop_at.is_none() && self.herald.keeps(&peer.connection.client, of, &self.shared) {
+            return true;
+        }
         let (connection, client) = (&peer.connection, peer.connection.client.id);
         let has_room = connection.answer_bytes() <= connection.output_limit(&self.shared);
         if !connection.has_followers() || !has_room {
@@ -589,7 +611,15 @@ impl<P: Plane> Server<P> {
         };
         self.free.push(index);
         self.memory -= peer.memory;
-        self.shared.metrics.connected.fetch_sub(1, Relaxed);
+        match self.herald.ends(peer.connection.client.waiter()) {
+            true => {
+                let now = Instant::now();
+                self.shared.channels.borrow_mut().audience().lost(now);
+            }
+            false => {
+                self.shared.metrics.connected.fetch_sub(1, Relaxed);
+            }
+        }
         self.drop_lanes(index, &mut peer.connection);
         self.handshakes.end(peer.whose(index));
         if let Some(mut stream) = peer.stream {
@@ -754,6 +784,7 @@ impl<P: Plane> Server<P> {
         for (pid, sessions) in &mail.sessions {
             self.take_sessions(*pid, sessions);
         }
+        self.hear(mail);
         let now = self.log.now();
         for answer in mail.answers() {
             self.shared.turn.begin();
@@ -871,6 +902,7 @@ impl<P: Plane> Server<P> {
         match event {
             Event::Changed(key) => self.shared.waits.borrow_mut().changed(key),
             Event::AnyChanged => self.shared.waits.borrow_mut().any_changed(pid, false),
+            Event::Message(message) if message.is_of_front_ends() => {}
             Event::Message(message) => self.deliver(message),
             Event::Leapt => {
                 self.shared.waits.borrow_mut().any_changed(pid, true);
@@ -884,21 +916,92 @@ impl<P: Plane> Server<P> {
             message: message.clone(),
             round: Round::default(),
         };
+        self.push_message(job);
+    }
+
+    fn push_message(&mut self, job: Job) {
         let has_room = self.shared.jobs.borrow_mut().push(job);
         if !has_room {
             self.end_subscribers();
+            self.shared.channels.borrow_mut().audience().leapt();
         }
     }
+
+    // ---- What front ends tell one another
+
+    /// What they have said comes before all answers: who asks for it counts on what was said before. [S-AUDIENCE]
+    fn hear(&mut self, mail: &Mail) {
+        for (pid, event) in &mail.news {
+            match event {
+                Event::Message(message) if message.is_of_front_ends() => {
+                    let text = message.text.clone();
+                    self.push_message(Job::Hear { text, at: 0 });
+                }
+                Event::Leapt if *pid == 0 => self.shared.channels.borrow_mut().audience().leapt(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Says to the others what they are to know, by a connection of its own.
+    fn tell_others(&mut self, now: Instant) {
+        let confirmed = self.herald.take_confirmed(&self.shared, now);
+        self.again.extend(confirmed);
+        let (Some(native), None) = (&self.shared.native, self.stop_at) else {
+            return;
+        };
+        self.shared.turn.begin();
+        let mut channels = self.shared.channels.borrow_mut();
+        let Some(text) = channels.say(now, &self.shared.turn) else {
+            return;
+        };
+        drop(channels);
+        let mut bytes = Vec::new();
+        let message = survey::message(&text);
+        put_call(&mut bytes, native.stamp(), false, &message);
+        let own = self.own_place();
+        let peer = peer_of(&mut self.peers, own).expect("it is told when it ends");
+        peer.connection.say(bytes);
+        self.pump(own.index);
+    }
+
+    /// The place of its own connection, which is made if there is none.
+    fn own_place(&mut self) -> Waiter {
+        if let Some(own) = self.herald.place() {
+            return own;
+        }
+        let index = self.place();
+        self.last_client += 1;
+        let client = self.last_client;
+        let here = self.shared.this.address;
+        let own = Waiter { index, client };
+        let client = Client::new(client, index, here, here);
+        self.peers[index] = Some(Box::new(Peer::new(client, None)));
+        self.herald.begin(own);
+        own
+    }
+
+    // ---- Jobs
 
     /// Goes on with what is to be done in nobody's turn.
     fn do_jobs(&mut self) {
         self.shared.turn.begin();
+        let mut channels = self.shared.channels.borrow_mut();
+        channels.audience().forget_silent(Instant::now());
+        channels.audience().tidy(&self.shared.turn);
+        drop(channels);
+        self.do_each(Jobs::pop, Jobs::put_back);
+        self.do_each(Jobs::pop_aside, Jobs::put_aside);
+    }
+
+    fn do_each(&mut self, pop: fn(&mut Jobs) -> Option<Job>, put_back: fn(&mut Jobs, Job)) {
+        self.shared.turn.begin();
         while !self.shared.turn.is_over() {
-            let Some(job) = self.shared.jobs.borrow_mut().pop() else {
+            let Some(job) = pop(&mut self.shared.jobs.borrow_mut()) else {
                 return;
             };
             if let Some(job) = self.go_on_with(job) {
-                self.shared.jobs.borrow_mut().put_back(job);
+                put_back(&mut self.shared.jobs.borrow_mut(), job);
             }
         }
     }
@@ -908,25 +1011,21 @@ impl<P: Plane> Server<P> {
         let turn = &self.shared.turn;
         let is_done = match &mut job {
             Job::Deliver { message, round } => self.hand_out(message, round),
+            Job::Hear { text, at } => {
+                let mut channels = self.shared.channels.borrow_mut();
+                channels.audience().hear(text, at, Instant::now(), turn)
+            }
             Job::Count {
-                publisher,
+                asker,
                 number,
-                channel,
-                is_sharded,
-                round,
-                receivers,
+                survey,
             } => {
-                let channels = self.shared.channels.borrow();
-                let is_done = channels.go_on(round, (channel, *is_sharded), turn, |found| {
-                    *receivers += found.len();
-                    true
-                });
-                drop(channels);
-                let peer = peer_of(&mut self.peers, *publisher);
-                if let (true, Some(peer)) = (is_done, peer) {
-                    let connection = &mut peer.connection;
-                    connection.on_counted(*number, *receivers, &self.shared);
-                    self.again.push(publisher.index);
+                let peer = peer_of(&mut self.peers, *asker)?;
+                let is_gone = peer.stream.is_none();
+                let is_done = is_gone || survey.go_on(&self.shared.channels.borrow(), turn);
+                if is_done {
+                    peer.connection.on_counted(*number, survey, &self.shared);
+                    self.again.push(asker.index);
                 }
                 is_done
             }
@@ -1207,6 +1306,18 @@ impl<P: Plane> Sink for ToLog<'_, P> {
 }
 
 impl Peer {
+    fn new(client: Client, stream: Option<Stream>) -> Peer {
+        Peer {
+            connection: Connection::new(client),
+            readable: stream.is_some(),
+            stream,
+            is_closing: false,
+            hold: Hold::default(),
+            confirmation: Confirmation::default(),
+            memory: 0,
+        }
+    }
+
     fn whose(&self, index: usize) -> handshakes::Whose {
         let client = self.connection.client.id;
         handshakes::Whose { index, client }

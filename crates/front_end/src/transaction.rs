@@ -255,9 +255,11 @@ fn run_all(
                 inner.fail("ERR what asks for clients isn't available in transactions");
                 items.push(Item::Answered(out));
             }
-            Outcome::Answered | Outcome::Begun(_) | Outcome::Waits(_) | Outcome::Close => {
-                items.push(Item::Answered(out))
-            }
+            Outcome::Answered
+            | Outcome::Begun(_)
+            | Outcome::Surveys(..)
+            | Outcome::Waits(_)
+            | Outcome::Close => items.push(Item::Answered(out)),
         }
     }
     (items, logged)

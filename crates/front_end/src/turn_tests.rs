@@ -17,7 +17,9 @@ use crate::connection::{Connection, Sink};
 use crate::lane::Logged;
 use crate::names::Once;
 use crate::native::Native;
+use crate::resp::Writer;
 use crate::settings::{Order, Shared};
+use crate::survey::{Question, Survey};
 use crate::transaction::MAX_WATCHED;
 use crate::turns::{MOST_STEPS, Turn};
 
@@ -230,6 +232,57 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
     }
     let longest = shared.turn.longest();
     assert!(longest < 2 * 60_000, "{longest} steps");
+}
+
+#[test]
+fn what_is_asked_of_very_many_names_is_counted_in_turns() {
+    let Some(shared) = native() else { return };
+    let names: Vec<String> = (0..60_000).map(|n| format!("channel-{n}")).collect();
+    for command in ["SUBSCRIBE", "PSUBSCRIBE"] {
+        let words = [command]
+            .into_iter()
+            .chain(names.iter().map(String::as_str));
+        send(
+            &mut connection(),
+            &shared,
+            &request(words.map(str::as_bytes)),
+        );
+    }
+    let answer = |question| {
+        let (mut survey, mut turns, mut shown) = (Survey::of(question), 1, Vec::new());
+        shared.turn.begin();
+        while !survey.go_on(&shared.channels.borrow(), &shared.turn) {
+            shared.turn.begin();
+            turns += 1;
+        }
+        let mut writer = Writer {
+            out: &mut shown,
+            resp3: false,
+        };
+        survey.show(&mut writer, &shared.turn);
+        (String::from_utf8(shown).unwrap(), turns)
+    };
+    let of = |pattern: &str| Question::Names {
+        kind: crate::channels::Kind::Channel,
+        pattern: Some(pattern.as_bytes().to_vec()),
+    };
+    let (shown, turns) = answer(of("channel-*9"));
+    assert!(
+        shown.starts_with("*6000\r\n") && shown.contains("$9\r\nchannel-9\r\n"),
+        "{turns}"
+    );
+    assert!(turns > 100, "{turns}");
+    let (shown, turns) = answer(of(&format!("{}b", "*a".repeat(100_000))));
+    assert!(shown == "*0\r\n" && turns > 100, "{turns}");
+    let receivers = Question::Receivers {
+        channel: b"channel-77".to_vec(),
+        is_sharded: false,
+    };
+    let (shown, turns) = answer(receivers);
+    assert!(shown == ":2\r\n" && turns > 100, "{shown} {turns}");
+    let (shown, turns) = answer(Question::Patterns);
+    assert!(shown == ":60000\r\n" && turns > 100, "{shown} {turns}");
+    assert!(shared.turn.longest() <= MOST_STEPS);
 }
 
 #[test]

@@ -12,6 +12,10 @@ use super::server::Home;
 /// Names of shards' channels begin so in the server, which has no patterns for them. No other channel's name does.
 pub(super) const SHARDED: &[u8] = b"wirepaxos:shard:";
 
+/// The channel in which front ends tell one another who has subscribed to what. Its messages are told always, and only those
+/// that a front end has put into the log by themselves.
+pub const AUDIENCE: &[u8] = b"wirepaxos:audience";
+
 /// One thing that is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
@@ -34,6 +38,13 @@ pub struct Message {
     pub is_sharded: bool,
     /// What was said.
     pub text: Vec<u8>,
+}
+
+impl Message {
+    /// Whether a front end says it to the others, and to no client.
+    pub fn is_of_front_ends(&self) -> bool {
+        self.is_sharded && self.channel == AUDIENCE
+    }
 }
 
 type Tell = Box<dyn Fn(u16, Event) + Send + Sync>;
@@ -124,7 +135,7 @@ impl Voice {
     }
 
     pub fn publish(&self, message: Message) {
-        if self.is_listened_to() {
+        if self.is_listened_to() || message.is_of_front_ends() {
             self.say(Event::Message(message));
         }
     }
@@ -140,11 +151,14 @@ impl Voice {
             (kind.text(), channel.text(), text.text())
         {
             let sharded = channel.strip_prefix(SHARDED);
-            self.publish(Message {
+            let message = Message {
                 channel: sharded.unwrap_or(channel).to_vec(),
                 is_sharded: sharded.is_some(),
                 text: text.to_vec(),
-            });
+            };
+            if !message.is_of_front_ends() {
+                self.publish(message);
+            }
         }
     }
 
@@ -196,6 +210,8 @@ mod tests {
         voice.heard(b"*2\r\n$4\r\npong\r\n$0\r\n\r\n");
         let shard = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$17\r\nwirepaxos:shard:c\r\n$0\r\n\r\n";
         voice.heard(shard);
+        let forged = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$34\r\nwirepaxos:shard:wirepaxos:audience\r\n$0\r\n\r\n";
+        voice.heard(forged);
         let message = |is_sharded, text: &[u8]| {
             Event::Message(Message {
                 channel: b"c".to_vec(),

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is counted of the subscribers at all front ends: for PUBLISH, which answers how many get its message, and for PUBSUB.
+//! There may be very many names, so it is done in turns.
+
+use std::ops::Bound;
+
+use apps::glob::Search;
+use apps::redis::{AUDIENCE, put_call};
+
+use crate::channels::{COMPARED, Channels, Kind};
+use crate::commands::{self, Call, Outcome};
+use crate::resp::Writer;
+use crate::tasks::NameList;
+use crate::turns::{LOOK_UP, Turn};
+
+/// Bytes that an answer of names may have.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// What is asked.
+pub(crate) enum Question {
+    /// How many get a message.
+    Receivers { channel: Vec<u8>, is_sharded: bool },
+    /// Which names have subscribers, of those that a pattern fits if there is one.
+    Names {
+        kind: Kind,
+        pattern: Option<Vec<u8>>,
+    },
+    /// How many subscribers these names have.
+    Counts { kind: Kind, names: NameList },
+    /// How many patterns have subscribers.
+    Patterns,
+}
+
+impl Question {
+    /// Returns the bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        match self {
+            Question::Receivers { channel, .. } => channel.len(),
+            Question::Names { pattern, .. } => pattern.as_ref().map_or(0, Vec::len),
+            Question::Counts { names, .. } => names.memory(),
+            Question::Patterns => 0,
+        }
+    }
+}
+
+/// How far a question is answered.
+pub(crate) struct Survey {
+    question: Question,
+    /// The name that is next, if the turn was over at one.
+    next: Option<Vec<u8>>,
+    /// How far that is compared.
+    search: Search,
+    count: usize,
+    /// Names, and what was counted of them.
+    shown: Vec<u8>,
+}
+
+impl Survey {
+    pub fn of(question: Question) -> Survey {
+        Survey {
+            question,
+            next: None,
+            search: Search::default(),
+            count: 0,
+            shown: Vec::new(),
+        }
+    }
+
+    /// Goes on with it. Returns whether it is done; if not, the turn is over.
+    pub fn go_on(&mut self, channels: &Channels, turn: &Turn) -> bool {
+        let Survey {
+            question,
+            next,
+            search,
+            count,
+            shown,
+        } = self;
+        let mut walk = Walk {
+            channels,
+            turn,
+            next,
+            search,
+        };
+        let mut writer = Writer {
+            out: shown,
+            resp3: false,
+        };
+        match question {
+            Question::Receivers {
+                channel,
+                is_sharded,
+            } => {
+                let kind = kind_of(*is_sharded);
+                if walk.next.is_none() {
+                    turn.spend(walk.look_up());
+                    *count = channels.members(kind, channel);
+                }
+                *is_sharded
+                    || walk.go_on(Kind::Pattern, Fits::Text(channel), |pattern| {
+                        *count += channels.members(Kind::Pattern, pattern);
+                        true
+                    })
+            }
+            Question::Names { kind, pattern } => {
+                let fits = pattern.as_ref().map_or(Fits::All, |p| Fits::Pattern(p));
+                walk.go_on(*kind, fits, |name| {
+                    turn.copy(name.len());
+                    *count += 1;
+                    writer.bulk(name);
+                    writer.out.len() <= MAX_ANSWER
+                })
+            }
+            Question::Counts { kind, names } => {
+                while !turn.is_over() {
+                    let Some(name) = names.take() else {
+                        return true;
+                    };
+                    turn.spend(walk.look_up());
+                    turn.copy(name.len());
+                    *count += 2;
+                    writer.bulk(name);
+                    writer.integer(channels.members(*kind, name) as i64);
+                }
+                false
+            }
+            Question::Patterns => walk.go_on(Kind::Pattern, Fits::All, |_| {
+                *count += 1;
+                true
+            }),
+        }
+    }
+
+    /// Writes the answer.
+    pub fn show(&self, writer: &mut Writer<'_>, turn: &Turn) {
+        turn.copy(self.shown.len());
+        match self.question {
+            Question::Receivers { .. } | Question::Patterns => writer.integer(self.count as i64),
+            _ if self.shown.len() > MAX_ANSWER => writer.error(format!(
+                "ERR more than {MAX_ANSWER} bytes of names fit, which is the limit and no setting changes: ask with another pattern"
+            )),
+            _ => {
+                writer.array(self.count);
+                writer.out.extend_from_slice(&self.shown);
+            }
+        }
+    }
+}
+
+/// Which names are wanted.
+#[derive(Clone, Copy)]
+enum Fits<'a> {
+    All,
+    /// Those that this pattern fits.
+    Pattern(&'a [u8]),
+    /// Those that are patterns which fit this.
+    Text(&'a [u8]),
+}
+
+/// A walk through all names of a kind, each once, at whatever front end they have subscribers.
+struct Walk<'a> {
+    channels: &'a Channels,
+    turn: &'a Turn,
+    next: &'a mut Option<Vec<u8>>,
+    search: &'a mut Search,
+}
+
+impl Walk<'_> {
+    /// The steps that it takes to find a name at all front ends.
+    fn look_up(&self) -> usize {
+        LOOK_UP * self.channels.front_ends()
+    }
+
+    /// Goes on, and shows what is wanted, until `take` has enough. Returns whether that is all; if not, the turn is over.
+    fn go_on(&mut self, kind: Kind, fits: Fits<'_>, mut take: impl FnMut(&[u8]) -> bool) -> bool {
+        let in_hand = self.next.take();
+        let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let mut name = self.channels.first(kind, from);
+        // The name in hand may be gone. Then the next one begins.
+        if name != in_hand.as_deref() {
+            *self.search = Search::default();
+        }
+        while let Some(this) = name {
+            self.turn.spend(self.look_up());
+            let is_wanted = self.compare(this, fits);
+            if is_wanted.is_none() {
+                self.pause(this);
+                return false;
+            }
+            *self.search = Search::default();
+            if is_wanted == Some(true) && !take(this) {
+                return true;
+            }
+            name = self.channels.first(kind, Bound::Excluded(this));
+            if let (Some(next), true) = (name, self.turn.is_over()) {
+                self.pause(next);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn pause(&mut self, at: &[u8]) {
+        self.turn.copy(at.len());
+        *self.next = Some(at.to_vec());
+    }
+
+    /// Returns whether a name is wanted, or nothing if the turn was over before that was known.
+    fn compare(&mut self, name: &[u8], fits: Fits<'_>) -> Option<bool> {
+        let (pattern, text) = match fits {
+            Fits::All => return Some(true),
+            Fits::Pattern(pattern) => (pattern, name),
+            Fits::Text(text) => (name, text),
+        };
+        let mut steps = self.turn.left() * COMPARED;
+        let before = steps;
+        let found = self.search.go_on(pattern, text, &mut steps);
+        self.turn.spend(1 + (before - steps) / COMPARED);
+        found
+    }
+}
+
+// ---- PUBSUB
+
+/// PUBSUB is answered once a message of no meaning, which it sends, is in the log: then this front end knows what the others
+/// have said before. [S-AUDIENCE]
+pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    if commands::are_too_many(args.len()) {
+        return commands::refuse_many(call, "pubsub");
+    }
+    let shown = args
+        .get(1)
+        .map_or(&b""[..], |sub| &sub[..sub.len().min(128)]);
+    let sub = shown.to_ascii_lowercase();
+    let kind = kind_of(sub.starts_with(b"shard"));
+    let question = match (sub.as_slice(), args.len()) {
+        (b"channels" | b"shardchannels", 2 | 3) => Question::Names {
+            kind,
+            pattern: args.get(2).map(|pattern| pattern.to_vec()),
+        },
+        (b"numsub" | b"shardnumsub", _) => Question::Counts {
+            kind,
+            names: NameList::of(&args[2..]),
+        },
+        (b"numpat", 2) => Question::Patterns,
+        (b"channels" | b"shardchannels" | b"numpat", _) => {
+            let sub = String::from_utf8_lossy(&sub);
+            call.fail(format!(
+                "ERR wrong number of arguments for 'pubsub|{sub}' command"
+            ));
+            return Outcome::Answered;
+        }
+        _ => {
+            let shown = String::from_utf8_lossy(shown);
+            call.fail(format!(
+                "ERR unknown subcommand '{shown}'. Try PUBSUB HELP."
+            ));
+            return Outcome::Answered;
+        }
+    };
+    call.shared.turn.copy(question.memory());
+    let mut bytes = Vec::new();
+    if let Some(native) = &call.shared.native {
+        put_call(&mut bytes, native.stamp(), false, &message(b""));
+    }
+    Outcome::Surveys(question, bytes)
+}
+
+fn kind_of(is_sharded: bool) -> Kind {
+    match is_sharded {
+        true => Kind::Shard,
+        false => Kind::Channel,
+    }
+}
+
+/// The command by which a front end says something to the others.
+pub(crate) fn message(text: &[u8]) -> [&[u8]; 3] {
+    [b"SPUBLISH", AUDIENCE, text]
+}
