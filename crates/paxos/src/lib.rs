@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+//! The agreement protocol, sans-I/O.
+//!
+//! Every role is a deterministic state machine: packets and the time go in, packets and a
+//! [`Verdict`] come out through an [`Outbox`]. There is no clock, no thread, no randomness and no
+//! map with random order here, so the simulator, the scripts in `testdata/` and the shipped node
+//! run the very same code.
+//!
 //! Leader, acceptor and learner have one file each, named like their XDP program. An acceptor's
 //! other parts (its image on disk, its starts) are in the folder `acceptor`. Candidate and recover
 //! have folders, too; they run in processes only.
+//!
+//! ```text
+//! client        leader         acceptors (2f+1)      learner / replica
+//!   | REQUEST     |                 |                       |
+//!   |------------>| PHASE2A         |                       |
+//!   |             |---------------->| PHASE2B               |
+//!   |             |                 |---------------------->| f+1 equal votes: decided
+//!   | REPLY       |                 |                       | executed in instance order
+//!   |<------------------------------------------------------|
+//! ```
 
 pub mod acceptor;
 mod answer;

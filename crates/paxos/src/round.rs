@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//! Epochs and rounds (docs/protocol/epochs.md).
+//!
 //! A round is `epoch << 12 | sub`. The base round of an epoch (`sub` = 0) belongs to its leader and
 //! its candidate. The other rounds belong to repair: `sub = attempt << 7 | lane`. Lane 0 is never
 //! issued, so no repair round is ever a base round, and no round has two proposers. [E-ROUND]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gaps: a request that the sequencer has stamped didn't come. Either somebody has it, or all agree that the slot
-//! stays empty (docs/protocol/nopaxos-replicas.md).
+//! Gaps: a request that the sequencer has stamped didn't come. Either another replica has it, or
+//! all agree that the slot stays empty (docs/protocol/nopaxos-replicas.md).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,9 +11,9 @@ use super::view;
 use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
 use crate::{Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Time, To, Verdict};
 
-/// Slots looked for at the same time, at most.
+/// The most slots that are looked for at the same time.
 const MAX_LACKS: usize = 1024;
-/// How often a waiting time doubles at most.
+/// The most times that a waiting time doubles.
 const MAX_DOUBLINGS: u32 = 4;
 
 /// Slots that are known to be stamped, and aren't here.
@@ -22,13 +22,13 @@ pub(super) struct Lacks(BTreeMap<Instance, Lack>);
 
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 struct Lack {
-    /// When it was first asked for.
+    /// The time at which the slot was first asked for.
     since: Time,
     ask_at: Time,
     tries: u32,
-    /// Who doesn't have it: a bit a member.
+    /// The members that don't have the slot: one bit a member.
     nos: u32,
-    /// What somebody had, until the slots before it are filled.
+    /// The entry that another replica had, until the slots before it are filled.
     found: Option<Slot>,
 }
 
@@ -43,7 +43,7 @@ impl Lacks {
         }
     }
 
-    /// What was found for `next`; forgets everything below.
+    /// Returns the entry that was found for `next`, and forgets everything below.
     pub(super) fn take(&mut self, next: Instance) -> Option<Slot> {
         while let Some(first) = self.0.first_entry() {
             if *first.key() >= next {
@@ -60,7 +60,7 @@ impl Lacks {
         self.0.clear();
     }
 
-    /// How many are still looked for.
+    /// Returns how many slots are still looked for.
     pub(super) fn count(&self) -> usize {
         self.open().count()
     }
@@ -69,12 +69,12 @@ impl Lacks {
         self.0.values().filter(|lack| lack.found.is_none())
     }
 
-    /// When one of them is to be asked for.
+    /// Returns when the next slot is to be asked for.
     pub(super) fn ask_deadline(&self) -> Option<Time> {
         self.open().map(|lack| lack.ask_at).min()
     }
 
-    /// The same, or when the leader gives one up.
+    /// Returns when the next slot is to be asked for, or when the leader gives one up.
     pub(super) fn deadline(&self, give_up_after: Time) -> Option<Time> {
         let due = |lack: &Lack| match lack.tries {
             0 => lack.ask_at,
@@ -83,8 +83,8 @@ impl Lacks {
         self.open().map(due).min()
     }
 
-    /// Takes up to [`GapRequest::MAX`] neighbours that are to be asked for in one question, and how often they
-    /// were before.
+    /// Takes up to [`GapRequest::MAX`] neighbours that one question asks for, and how often they
+    /// were asked for before.
     fn due(&mut self, now: Time, ask_after: Time) -> Option<(Range<Instance>, u32)> {
         let mut due: Option<(Range<Instance>, u32)> = None;
         for (&inst, lack) in &mut self.0 {
@@ -112,14 +112,14 @@ impl Lacks {
 }
 
 impl Replica {
-    /// The receiver says that this slot's packet didn't come, while a later one did.
+    /// Looks for a slot whose packet didn't come, according to the receiver, while a later one did.
     pub fn dropped(&mut self, now: Time, slot: Instance) {
         if self.status == Status::Normal && (self.log.next()..self.log.end()).contains(&slot) {
             self.lacks.add(slot, now);
         }
     }
 
-    /// Everything below `end` is stamped: what isn't here soon is asked for.
+    /// Looks for everything below `end`, which is stamped, if it doesn't come soon.
     pub(super) fn stamped_below(&mut self, end: Instance, now: Time) {
         let end = end.min(self.log.end());
         let ask_at = now + self.settings.ask_after;
@@ -130,7 +130,8 @@ impl Replica {
 
     // ---- Asking
 
-    /// A follower asks the leader, after another timeout anybody; the leader asks all. [H-ASK]
+    /// Asks for the slots that are due. A follower asks the leader first, and other members after
+    /// further timeouts; the leader asks all. [H-ASK]
     pub(super) fn ask(&mut self, now: Time, out: &mut impl Outbox) {
         while let Some((slots, tries)) = self.lacks.due(now, self.settings.ask_after) {
             if tries == 0 {
@@ -174,8 +175,8 @@ impl Replica {
         others.nth(turn).map(|m| m.node)
     }
 
-    /// Shows slots of its log: of the view, or, while the view is changing, what its VIEW_CHANGE told of.
-    /// [W-UNTOUCHED]
+    /// Answers with slots of this log: the view's, or, while the view is changing, the log that
+    /// this replica's VIEW_CHANGE told. [W-UNTOUCHED]
     pub(super) fn gap_request(
         &self,
         packet: &Packet<'_>,
@@ -234,8 +235,8 @@ impl Replica {
         }
     }
 
-    /// An entry from anybody in the same view is as good as the packet; a no-op is taken from the leader alone.
-    /// [H-ASK]
+    /// Takes an entry that another member has. Any member of the same view may show a request, but
+    /// only the leader a no-op. [H-ASK]
     fn found(
         &mut self,
         now: Time,
@@ -285,7 +286,7 @@ impl Replica {
         if self.leader().is_some_and(|leader| leader.node == h.swid)
             && h.inst < self.duty.told_stable
         {
-            // It is trimmed there.
+            // The slot is trimmed at the leader.
             self.short_of = Some(h.inst + 1);
             return Ok(Verdict::Answered);
         }
@@ -302,8 +303,8 @@ impl Replica {
 
     // ---- Agreeing on a no-op
 
-    /// The leader gives up what nobody has: it tells itself to put no-ops there. Only slots that are known to be
-    /// stamped: a follower's question isn't enough. [H-NOOP]
+    /// Gives up slots that no member has: the leader tells itself to put no-ops there. It gives up
+    /// only slots that are known to be stamped, since a follower's question isn't enough. [H-NOOP]
     pub(super) fn give_up(&mut self, now: Time, out: &mut impl Outbox) {
         let next = self.log.next();
         let run = next..self.hopeless(now);
@@ -311,7 +312,8 @@ impl Replica {
             return;
         }
         let mut noops = self.noops_below(next);
-        // A list must fit one datagram, also that of a view that begins before all are stable. [H-LIST]
+        // A list must fit one datagram, and so must the list of a view that begins before all are
+        // stable. [H-LIST]
         if noops.len() >= max_noop_ranges(self.settings.deployment.max_value) / 2 {
             return;
         }
@@ -323,7 +325,7 @@ impl Replica {
         self.send_to_self(header, &value, out);
     }
 
-    /// The end of the slots from `next` on that nobody has.
+    /// Returns the end of the slots from `next` on that no member has.
     fn hopeless(&self, now: Time) -> Instance {
         let others = self.duty.peers.len() as u32 - 1;
         let mut end = self.log.next();
@@ -366,8 +368,8 @@ impl Replica {
         }
     }
 
-    /// The leader's own order: no-ops from `next` on. It neither answers nor executes beyond the first of them
-    /// until f others have them. [H-NOOP]
+    /// Puts no-ops from `next` on, by the leader's own order. The leader neither answers nor
+    /// executes beyond the first of them until f others have them. [H-NOOP]
     fn put_noops(
         &mut self,
         now: Time,
@@ -404,9 +406,9 @@ impl Replica {
         Ok(Verdict::Changed)
     }
 
-    /// A follower puts the leader's no-ops also over requests that it has acknowledged, and answers only once
-    /// everything below the last slot named is filled: otherwise its VIEW_CHANGE wouldn't show what it answered
-    /// for. [H-OBEY]
+    /// Puts the leader's no-ops into a follower's log, even over requests that it has acknowledged.
+    /// It answers only once everything below the last slot named is filled, because otherwise its
+    /// VIEW_CHANGE wouldn't show what it answered for. [H-OBEY]
     fn obey(
         &mut self,
         now: Time,
@@ -417,7 +419,7 @@ impl Replica {
         self.duty.heard = now;
         let is_news = self.hear_stable(noops.stable, now);
         if noops.stable > self.stable {
-            // The list doesn't reach down to what it needs to know.
+            // The list doesn't reach down to the slots that this replica needs to know.
             return Ok(heard(is_news));
         }
         let changed = self.apply(noops)? || is_news;
@@ -434,7 +436,8 @@ impl Replica {
         Ok(heard(changed))
     }
 
-    /// Puts the leader's no-ops into the log, as far as it reaches; says whether that changed anything.
+    /// Puts the leader's no-ops into this log, as far as the log reaches. Returns true if that
+    /// changed anything.
     pub(super) fn apply(&mut self, noops: &Noops<'_>) -> Result<bool, Reason> {
         let noop = Entry::noop(view::stamp(self.view));
         let mut changed = false;
@@ -471,13 +474,13 @@ impl Replica {
         Ok(Verdict::Changed)
     }
 
-    /// f others have the no-ops.
+    /// Counts the no-ops that f others have as agreed.
     fn count_agreed(&mut self) {
         self.duty.agreed = self.duty.agreed.max(self.by_f(|peer| peer.confirmed));
         self.duty.open_gap = self.log.noop_from(self.duty.agreed);
     }
 
-    /// Tells open no-ops again.
+    /// Sends the open no-ops to the followers again.
     pub(super) fn repeat_gap_commit(&mut self, now: Time, out: &mut impl Outbox) {
         if self.gap_deadline().is_none_or(|due| now < due) {
             return;

@@ -7,23 +7,24 @@ use std::ops::Range;
 use crate::wire::value::Vector;
 use crate::{Flags, Instance, Round, mix};
 
-/// What lies in a slot.
+/// The contents of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// The base round of the session that stamped it; of a no-op, of the session in which it was put there.
+    /// The base round of the session that stamped the request; for a no-op, of the session in which
+    /// it was put there.
     pub stamp: Round,
-    /// Those of the value.
+    /// The flags of the value.
     pub flags: Flags,
-    /// The session of the client, unless it is packed or a no-op.
+    /// The client's session, unless the value is packed or a no-op.
     pub client: u64,
-    /// The number of the command there.
+    /// The number of the request in that session.
     pub request: u64,
     /// The value.
     pub value: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// A slot whose request is lost.
+    /// Returns the entry of a slot whose request is lost.
     pub const fn noop(stamp: Round) -> Entry<'static> {
         Entry {
             stamp,
@@ -34,7 +35,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Whether it is such a slot.
+    /// Returns true if the slot's request is lost.
     pub fn is_noop(&self) -> bool {
         self.flags.has(Flags::NOOP)
     }
@@ -50,7 +51,7 @@ pub(super) struct Slot {
     value: Vec<u8>,
 }
 
-/// What a slot of a replica's log takes in memory, beside its value.
+/// The memory in bytes that a slot of a replica's log takes, besides its value.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 
 impl Slot {
@@ -70,7 +71,7 @@ impl Slot {
         }
     }
 
-    /// Keeps the buffer of the value that was there.
+    /// Overwrites the entry, and keeps the buffer of the old value.
     fn fill(&mut self, entry: &Entry<'_>) {
         self.stamp = entry.stamp;
         self.flags = entry.flags;
@@ -81,25 +82,27 @@ impl Slot {
     }
 }
 
-/// See the module.
+/// The log of one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Log {
     slots: Vec<Slot>,
     floor: Instance,
-    /// Where its slot is: all others are found from there, as a division for each would cost more than all the rest.
+    /// The index of the slot of `floor`. Other slots are found from there, since a division for
+    /// each would cost more than the rest.
     floor_at: usize,
     next: Instance,
     written: Written,
 }
 
-/// Which slots were written since that was asked last. It is no state: logs that differ in nothing else are equal.
+/// The slots that were written since the last question. They are no part of the state: logs that
+/// differ only in them are equal.
 #[derive(Clone, Debug, Default)]
 struct Written {
-    /// Whether anybody wants to know.
+    /// True if writes are noted.
     is_noted: bool,
-    /// From here on all were, if any.
+    /// All slots from this one on were written, if any.
     from: Option<Instance>,
-    /// Those below that were.
+    /// Slots below that were written.
     again: Vec<Instance>,
 }
 
@@ -128,7 +131,7 @@ impl Hash for Written {
 }
 
 impl Log {
-    /// An empty log of at most `slots` entries, the first of which is that of `floor`.
+    /// Returns an empty log of at most `slots` entries, which begins at `floor`.
     pub(super) fn new(slots: usize, floor: Instance) -> Log {
         assert!(slots > 0, "a log needs slots");
         Log {
@@ -148,7 +151,7 @@ impl Log {
         };
     }
 
-    /// Those that were written since [`Log::note_written`] and are still there.
+    /// Returns the slots that were written since [`Log::note_written`] and are still there.
     pub(super) fn written(&self) -> impl Iterator<Item = Instance> + '_ {
         let kept = self.floor..self.next;
         let from = self.written.from.unwrap_or(self.next).max(self.floor);
@@ -158,17 +161,17 @@ impl Log {
             .chain(from..self.next)
     }
 
-    /// The oldest slot that is kept.
+    /// Returns the oldest slot that is kept.
     pub(super) fn floor(&self) -> Instance {
         self.floor
     }
 
-    /// Everything below is filled.
+    /// Returns the slot below which everything is filled.
     pub(super) fn next(&self) -> Instance {
         self.next
     }
 
-    /// Slots from here on have no room.
+    /// Returns the slot from which on there is no room.
     pub(super) fn end(&self) -> Instance {
         self.floor.saturating_add(self.slots.len() as u64)
     }
@@ -178,7 +181,7 @@ impl Log {
         is_here.then(|| self.slots[self.index(inst)].entry())
     }
 
-    /// Appends at `next`; false if there is no room.
+    /// Appends an entry at `next`. Returns false if there is no room.
     pub(super) fn push(&mut self, entry: &Entry<'_>) -> bool {
         if self.next >= self.end() {
             return false;
@@ -190,7 +193,7 @@ impl Log {
         true
     }
 
-    /// Puts something else into a slot that is filled.
+    /// Puts another entry into a filled slot.
     pub(super) fn replace(&mut self, inst: Instance, entry: &Entry<'_>) {
         debug_assert!((self.floor..self.next).contains(&inst));
         let at = self.index(inst);
@@ -210,7 +213,7 @@ impl Log {
         self.next = self.next.max(self.floor);
     }
 
-    /// The no-ops among `slots`, as ranges.
+    /// Returns the no-ops among `slots`, as ranges.
     pub(super) fn noops(&self, slots: Range<Instance>) -> Vec<Range<Instance>> {
         let mut ranges: Vec<Range<Instance>> = Vec::new();
         for inst in slots.start.max(self.floor)..slots.end.min(self.next) {
@@ -225,13 +228,13 @@ impl Log {
         ranges
     }
 
-    /// The first no-op from `inst` on.
+    /// Returns the first no-op from `inst` on.
     pub(super) fn noop_from(&self, inst: Instance) -> Option<Instance> {
         (inst.max(self.floor)..self.next)
             .find(|inst| self.slots[self.index(*inst)].entry().is_noop())
     }
 
-    /// Where an entry lies that is kept, or comes next.
+    /// Returns the index of an entry that is kept, or comes next.
     #[inline]
     fn index(&self, inst: Instance) -> usize {
         let at = self.floor_at + (inst - self.floor) as usize;
@@ -241,8 +244,8 @@ impl Log {
         }
     }
 
-    /// Tells logs apart: a digest over client, request, flags and length of each of these slots, and over a vector, which
-    /// the others don't tell.
+    /// Returns a digest over client, request, flags and length of each of these slots, which tells
+    /// logs apart. Vectors are in it, too, since the other fields don't tell them apart.
     pub(super) fn digest(&self, slots: Range<Instance>) -> u64 {
         let entries = slots.filter_map(|inst| self.get(inst));
         entries.fold(0, |digest, entry| {
@@ -268,7 +271,7 @@ fn with_vector(digest: u64, value: &[u8]) -> u64 {
     })
 }
 
-/// Whether a slot is in one of these ascending ranges.
+/// Returns true if a slot is in one of these ascending ranges.
 pub(super) fn contains(ranges: &[Range<Instance>], inst: Instance) -> bool {
     let at = ranges.partition_point(|range| range.end <= inst);
     ranges.get(at).is_some_and(|range| range.contains(&inst))

@@ -15,16 +15,16 @@
 //! | module | whose rules |
 //! |---|---|
 //! | [`sequencer`] | the sequencer, which gives requests their slots |
-//! | [`receiver`] | a receiver of what it has ordered (libOUM) |
+//! | [`receiver`] | a receiver of the sequencer's requests (libOUM) |
 //! | [`replica`] | a replica of one partition: state, normal operation |
 //! | `gap` | requests that were lost |
-//! | `sync` | what becomes stable |
+//! | `sync` | slots that become stable |
 //! | `view_change` | another leader, another session |
-//! | [`stored`] | what a durable replica stores, and how it comes back |
-//! | `counts` | what a replica counts |
-//! | [`quorum`] | the client: which answers are final |
-//! | [`session`] | sessions of the sequencer, and whom a view must ask |
-//! | [`session_change`] | the controller: how a session begins |
+//! | [`stored`] | the storage of a durable replica, and its restart |
+//! | `counts` | a replica's counts |
+//! | [`quorum`] | the client: the answers that are final |
+//! | [`session`] | sessions of the sequencer, and the members that a view must ask |
+//! | [`session_change`] | the controller: the beginning of a session |
 
 mod counts;
 mod gap;

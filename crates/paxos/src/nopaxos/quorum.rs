@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client's side: which answers are final (docs/protocol/nopaxos.md).
+//! The client's side: decides which answers are final (docs/protocol/nopaxos.md).
 //!
-//! A leader answers before its followers have shown that they have the request. The answer counts once f others
-//! have, in the same view: view and slot name the whole log below, since a slot of a session names one message.
+//! A leader answers before its followers have shown that they have the request. The answer counts
+//! once f others have it in the same view. View and slot name the whole log below, since a slot of
+//! a session names one message.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +11,32 @@ use super::session::{Session, Stage};
 use crate::configuration::MAX_REPLICAS;
 use crate::{Epoch, Header, Instance, MsgType, NodeId, PartitionId, Reason, Round};
 
-/// Answers that wait, at most.
+/// The most answers that wait.
 const MAX_WAITING: usize = 65_536;
 
-/// Counts answers of one partition. `T` is whatever its owner keeps of an answer.
+/// Counts answers of one partition. `T` is the part of an answer that the owner keeps.
 #[derive(Clone, Debug)]
 pub struct Quorum<T> {
     pid: PartitionId,
-    /// The newest last.
+    /// The known sessions, the newest last.
     sessions: Vec<Session>,
     /// The newest view in which a leader has answered.
     view: Round,
-    /// What members have said last: a view, and up to where their logs are filled in it.
+    /// For each member, its last word: a view, and the slot below which its log is filled in that
+    /// view.
     filled: BTreeMap<NodeId, (Round, Instance)>,
-    /// Up to where f of them have filled theirs in that view.
+    /// The slot below which f members have filled their logs in that view.
     reached: Instance,
-    /// Answers of that view by slot.
+    /// The answers of that view, by slot.
     waiting: BTreeMap<(Instance, u64), T>,
     answers: u64,
 }
 
-/// Sessions kept; answers of older ones come no more.
+/// How many sessions are kept; answers of older ones no longer come.
 const MAX_SESSIONS: usize = 4;
 
 impl<T> Quorum<T> {
-    /// Of a client that knows no session yet.
+    /// Returns the counts of a client that knows no session yet.
     pub fn new(pid: PartitionId) -> Quorum<T> {
         Quorum {
             pid,
@@ -47,9 +49,9 @@ impl<T> Quorum<T> {
         }
     }
 
-    /// Tells a session. One that was only issued has no views, and its number may be issued again, with other members.
-    /// `conflict`: there are two of this number, so two controllers work with copies of one store. The first one that
-    /// was told stays. [E-ONE]
+    /// Learns a session. A session that was only issued is ignored, since it has no views and its
+    /// number may be issued again; two sessions with one number are a `conflict`, since two
+    /// controllers work with copies of one store, and the first one stays. [E-ONE]
     pub fn learn(&mut self, session: &Session) -> Result<(), Reason> {
         if session.stage == Stage::Issued {
             return Ok(());
@@ -67,20 +69,21 @@ impl<T> Quorum<T> {
         Ok(())
     }
 
-    /// The newest session that it knows; 0 if none.
+    /// Returns the newest session that is known; 0 if none.
     pub fn newest(&self) -> Epoch {
         self.sessions.last().map_or(0, |session| session.number)
     }
 
-    /// A REPLY. Returns the answer if it is final by itself: its slot was stable. Otherwise it waits for
-    /// [`next`](Self::next). One of an unknown session is `unknown_epoch`: the client asks for the view of the
-    /// control plane. [K-STABLE]
+    /// Takes a REPLY. Returns its answer if the answer is final by itself, because its slot was
+    /// stable; otherwise the answer waits for [`next`](Self::next). An unknown session is refused
+    /// as `unknown_epoch`, and the client should ask for the control plane's view. [K-STABLE]
     pub fn reply(&mut self, h: &Header, answer: T) -> Result<Option<T>, Reason> {
         if h.rnd.is_none() {
             return Ok(Some(answer));
         }
         let session = self.session(h.rnd.epoch()).ok_or(Reason::UnknownEpoch)?;
-        // f+1 members without the leader prove nothing: they execute nothing above what is stable. [K-LEADER]
+        // f+1 members without the leader prove nothing, since they execute nothing above what is
+        // stable. [K-LEADER]
         if session.leader(h.rnd, self.pid).node != h.swid {
             return Err(Reason::UnknownSender);
         }
@@ -100,7 +103,7 @@ impl<T> Quorum<T> {
         Ok(None)
     }
 
-    /// An ACK of a follower: the newest of each member counts. [K-NEWEST]
+    /// Takes a follower's ACK. The newest ACK of each member counts. [K-NEWEST]
     pub fn ack(&mut self, h: &Header) -> Result<(), Reason> {
         debug_assert_eq!(h.msgtype, MsgType::Ack);
         let session = self.session(h.rnd.epoch()).ok_or(Reason::UnknownEpoch)?;
@@ -108,7 +111,8 @@ impl<T> Quorum<T> {
         if is_leader || !session.members.iter().any(|m| m.node == h.swid) {
             return Err(Reason::UnknownSender);
         }
-        // Members are memories: its sender has another session of this number in mind. [K-SAME]
+        // Members are memories. The sender of this ACK was told of another session with this
+        // number. [K-SAME]
         if h.vrnd != session.shown() {
             return Err(Reason::Conflict);
         }
@@ -117,13 +121,15 @@ impl<T> Quorum<T> {
             return Err(Reason::Stale);
         }
         *filled = (h.rnd, h.inst);
-        // Also if it is of another view: what this member has said of the one before counts no longer.
+        // The count changes even if the ACK is of another view: the member's word on the view
+        // before no longer counts.
         self.reached = self.filled_by_f();
         Ok(())
     }
 
-    /// Whether an answer is final that [`reply`](Self::reply) would keep: of the view's leader, and f others have shown
-    /// its slot before it came. [K-QUORUM] [K-LEADER]
+    /// Returns true if an answer that [`reply`](Self::reply) would keep is final at once: it is
+    /// from the view's leader, and f others have shown its slot before it came. [K-QUORUM]
+    /// [K-LEADER]
     pub fn is_final(&self, h: &Header) -> bool {
         let leads = |s: &Session| s.leader(h.rnd, self.pid).node == h.swid;
         h.rnd == self.view
@@ -131,8 +137,8 @@ impl<T> Quorum<T> {
             && self.session(h.rnd.epoch()).is_some_and(leads)
     }
 
-    /// The next answer that is final: f others than the leader have its slot filled, in the leader's view.
-    /// [K-QUORUM]
+    /// Returns the next final answer: f others than the leader have its slot filled in the leader's
+    /// view. [K-QUORUM]
     #[allow(clippy::should_implement_trait)] // there may be more later
     pub fn next(&mut self) -> Option<T> {
         let (slot, _) = *self.waiting.keys().next()?;
@@ -142,7 +148,7 @@ impl<T> Quorum<T> {
         }
     }
 
-    /// The f-th largest of what members of the view have filled.
+    /// Returns the f-th largest slot to which members have filled their logs in the view.
     fn filled_by_f(&self) -> Instance {
         let Some(session) = self.session(self.view.epoch()) else {
             return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receiver: what the sequencer has ordered, in that order, and what of it was lost (libOUM, section 3 of the
-//! paper; docs/protocol/nopaxos.md).
+//! The receiver: delivers the sequencer's requests in order, and says which of them were lost
+//! (libOUM, section 3 of the paper; docs/protocol/nopaxos.md).
 //!
 //! ```text
 //! listen(session, sequencer, slot)      take(packet) ...      next() -> Message    and so on, slot by slot
@@ -8,8 +8,9 @@
 //!                                       terminate(later)             -> Terminated until listen()
 //! ```
 //!
-//! The paper's receiver ends its session when it gets a packet of a later one. Anybody can send such a packet, so
-//! here it is no more than a hint ([`Receiver::later`]): whoever owns the receiver asks the control plane.
+//! The paper's receiver ends its session when it gets a packet of a later one. Anybody can send
+//! such a packet, so here it is only a hint ([`Receiver::later`]): the receiver's owner asks the
+//! control plane.
 
 use std::ops::Range;
 
@@ -21,43 +22,44 @@ use crate::{
 
 // ---- Types
 
-/// What a receiver is told when it is made.
+/// The settings of a receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct ReceiverSettings {
-    /// The deployment that it serves.
+    /// The deployment that the receiver serves.
     pub deployment: Deployment,
-    /// Its partition.
+    /// The receiver's partition.
     pub pid: PartitionId,
-    /// Slots that may wait for earlier ones.
+    /// How many slots may wait for earlier ones.
     pub slots: usize,
-    /// How long a slot is waited for after a later one has come: packets may overtake each other.
+    /// How long a missing slot is waited for after a later one has come, since packets may overtake
+    /// each other.
     pub reorder_wait: Time,
 }
 
-/// What comes next.
+/// The next thing that a receiver delivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery<'a> {
     /// The next slot's message.
     Message(Message<'a>),
-    /// The next slot's message was lost, as far as is known. Said again until it comes, or is passed over by
-    /// [`Receiver::skip`].
+    /// The next slot's message was lost, as far as is known. This is said again until the message
+    /// comes, or [`Receiver::skip`] passes over the slot.
     Dropped(Instance),
-    /// This later session has begun. Said again until [`Receiver::listen`].
+    /// This later session has begun. This is said again until [`Receiver::listen`].
     Terminated(Epoch),
 }
 
 /// One ordered message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
-    /// Its place.
+    /// The message's slot.
     pub slot: Instance,
-    /// Those that describe the value.
+    /// The flags that describe the value.
     pub flags: Flags,
-    /// As sent.
+    /// The session, as sent.
     pub client: u64,
-    /// As sent.
+    /// The request number, as sent.
     pub request: u64,
-    /// As sent.
+    /// The value, as sent.
     pub value: &'a [u8],
 }
 
@@ -72,9 +74,9 @@ pub struct Receiver {
     next: Instance,
     /// 1 + the largest slot that has come; `next` if none has.
     end: Instance,
-    /// The latest session that a packet was of.
+    /// The latest session of any packet that came.
     later: Epoch,
-    /// Whether a packet has come behind a later one.
+    /// True if a packet has come after a later one.
     overtaken: bool,
     ring: Ring,
     slots: Vec<Slot>,
@@ -82,19 +84,19 @@ pub struct Receiver {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 enum Listening {
-    /// To a session, whose sequencer this is.
+    /// The receiver listens to this session, which has this sequencer.
     To(Epoch, NodeId),
-    /// To none: that one has begun.
+    /// The receiver listens to no session, since this later one has begun.
     Terminated(Epoch),
-    /// To none yet.
+    /// The receiver hasn't listened to any session yet.
     Never,
 }
 
-/// Of a slot from `next` to `end`. What lies beyond means nothing.
+/// A slot. Only slots from `next` to `end` mean anything.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 struct Slot {
     has_come: bool,
-    /// When a later one came first.
+    /// The time at which a later slot came first.
     missed_at: Time,
     flags: Flags,
     client: u64,
@@ -102,11 +104,11 @@ struct Slot {
     value: Vec<u8>,
 }
 
-/// What a slot of a receiver takes in memory, beside its value.
+/// The memory in bytes that a slot of a receiver takes, besides its value.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 
 impl Receiver {
-    /// Listens to nothing yet.
+    /// Returns a receiver that listens to nothing yet.
     ///
     /// # Panics
     /// If there are no slots.
@@ -123,16 +125,17 @@ impl Receiver {
         }
     }
 
-    /// Listens to a session from a slot on, whatever it did before. `sequencer` is the session's.
+    /// Listens to a session from a slot on, whatever the receiver did before. `sequencer` is the
+    /// node that stamps in it.
     pub fn listen(&mut self, session: Epoch, sequencer: NodeId, slot: Instance) {
         self.listening = Listening::To(session, sequencer);
         self.next = slot;
         self.end = slot;
     }
 
-    /// A later session has begun, as the control plane says. What came of the present one and wasn't delivered
-    /// is forgotten: nobody knows what else that session stamped. An earlier session, or the present one, changes
-    /// nothing. [O-LATER]
+    /// Ends the present session, if a later one has begun according to the control plane. Packets
+    /// that weren't delivered are forgotten, since nobody knows what else that session stamped.
+    /// [O-LATER]
     pub fn terminate(&mut self, later: Epoch) {
         let known = match self.listening {
             Listening::To(session, _) | Listening::Terminated(session) => session,
@@ -144,12 +147,13 @@ impl Receiver {
         }
     }
 
-    /// The slot that is delivered next.
+    /// Returns the slot that is delivered next.
     pub fn position(&self) -> Instance {
         self.next
     }
 
-    /// A session that a packet was of, later than the one listened to: a reason to ask. [O-LATER]
+    /// Returns a later session of some packet, if there was one: a reason to ask the control plane.
+    /// [O-LATER]
     pub fn later(&self) -> Option<Epoch> {
         match self.listening {
             Listening::To(session, _) => (self.later > session).then_some(self.later),
@@ -159,7 +163,7 @@ impl Receiver {
 
     // ---- Handlers, named and ordered as in programs/xdp/receiver.bpf.c
 
-    /// Takes one packet.
+    /// Takes one packet, and returns what became of it.
     pub fn take(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         match self.handle(now, packet) {
             Ok(()) => Verdict::Changed,
@@ -167,7 +171,7 @@ impl Receiver {
         }
     }
 
-    /// [O-ONCE] [O-SENDER]
+    /// Checks a packet of the present session and keeps it, once. [O-ONCE] [O-SENDER]
     fn handle(&mut self, now: Time, packet: &Packet<'_>) -> Result<(), Reason> {
         let h = &packet.header;
         self.settings.deployment.check(packet)?;
@@ -185,7 +189,7 @@ impl Receiver {
         self.hold(now, packet)
     }
 
-    /// Whether it is of the session that is listened to, and of its sequencer.
+    /// Refuses a packet of another session than the present one, or of another sequencer.
     fn session(&mut self, h: &Header) -> Result<(), Reason> {
         let Listening::To(session, sequencer) = self.listening else {
             return Err(Reason::OldSession);
@@ -205,14 +209,14 @@ impl Receiver {
             self.overtaken = true;
             return Err(Reason::Stale);
         };
-        // The slot behind it must have a number, too.
+        // The slot behind this one must have a number, too.
         if ahead >= self.ring.slots() || inst == Instance::MAX {
             return Err(Reason::Window);
         }
         Ok(())
     }
 
-    /// Keeps it until it is told, once.
+    /// Keeps a packet until it is delivered, or refuses it if its slot has come before.
     fn hold(&mut self, now: Time, packet: &Packet<'_>) -> Result<(), Reason> {
         let h = &packet.header;
         if h.inst < self.end && self.slot(h.inst).has_come {
@@ -230,7 +234,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// What comes next, if anything does yet. A message is told once. [O-ONCE] [O-WAIT]
+    /// Returns the next delivery, or `None` if there is none yet. A message is delivered once.
+    /// [O-ONCE] [O-WAIT]
     pub fn next(&mut self, now: Time) -> Option<Delivery<'_>> {
         match self.listening {
             Listening::Never => return None,
@@ -256,20 +261,21 @@ impl Receiver {
         }))
     }
 
-    /// Passes over the next slot, if it is missing: what still comes for it is dropped.
+    /// Passes over the next slot, if it is missing. A packet that still comes for it is dropped.
     pub fn skip(&mut self) {
         if self.next < self.end && !self.slot(self.next).has_come {
             self.next += 1;
         }
     }
 
-    /// Passes over everything below `slot`: its owner has that from elsewhere. [O-ONCE]
+    /// Passes over everything below `slot`, which the owner has from elsewhere. [O-ONCE]
     pub fn skip_to(&mut self, slot: Instance) {
         self.next = self.next.max(slot);
         self.end = self.end.max(self.next);
     }
 
-    /// All slots that were waited for long enough, at most `most` of them: to be asked for at once. [O-WAIT]
+    /// Returns the missing slots that were waited for long enough, at most `most` of them, so that
+    /// all can be asked for at once. [O-WAIT]
     pub fn missing(&self, now: Time, most: usize) -> Vec<Range<Instance>> {
         let mut ranges: Vec<Range<Instance>> = Vec::new();
         let missing = |slot: &Instance| !self.slot(*slot).has_come && self.is_due(now, *slot);
@@ -282,14 +288,14 @@ impl Receiver {
         ranges
     }
 
-    /// When [`Receiver::next`] will say that a slot was lost, if it doesn't come.
+    /// Returns when [`Receiver::next`] will say that a slot was lost, if it doesn't come.
     pub fn next_deadline(&self) -> Option<Time> {
         let listens = matches!(self.listening, Listening::To(..));
         let waits = listens && self.next < self.end && !self.slot(self.next).has_come;
         waits.then(|| self.due_at(self.next))
     }
 
-    /// When the next of the missing slots is due that wasn't at `looked`.
+    /// Returns when the next missing slot is due that wasn't due at `looked`.
     pub fn missing_deadline(&self, looked: Time) -> Option<Time> {
         self.next_deadline()?;
         let missing = (self.next..self.end).filter(|slot| !self.slot(*slot).has_come);
@@ -297,19 +303,19 @@ impl Receiver {
         due.filter(|due| *due > looked).min()
     }
 
-    /// Whether a packet has come behind a later one, or once more, since this was asked.
+    /// Returns true if a packet has come after a later one, or twice, since the last call.
     pub fn take_overtaken(&mut self) -> bool {
         std::mem::take(&mut self.overtaken)
     }
 
-    /// How long a slot is waited for from now on.
+    /// Sets how long a missing slot is waited for from now on.
     pub fn set_reorder_wait(&mut self, time: Time) {
         self.settings.reorder_wait = time;
     }
 
     // ---- Helpers
 
-    /// A slot has come: those before it that haven't are missed since now.
+    /// Marks the slots before `inst` that haven't come as missing since now.
     fn miss_up_to(&mut self, now: Time, inst: Instance) {
         for missed in self.end..inst {
             let slot = self.slot_mut(missed);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A replica of one partition: its state, and normal operation (docs/protocol/nopaxos-replicas.md).
 //!
-//! The sequencer has put the requests in order; replicas agree on what was lost, and on who leads. The leader
-//! answers clients as soon as it has executed a request, and followers acknowledge how far their logs are filled. A
-//! client is done when both name one view. Gaps are in `gap.rs`, synchronisation in `sync.rs`, view changes in
+//! The sequencer puts the requests in order; replicas agree on which of them were lost, and on who
+//! leads. The leader answers clients as soon as it has executed a request, and followers
+//! acknowledge how far their logs are filled. A client is done when answer and acknowledgements
+//! name one view. Gaps are in `gap.rs`, synchronisation in `sync.rs`, view changes in
 //! `view_change.rs`.
 //!
-//! Nothing is executed here. Whoever executes reads the log: [`Replica::ready`], [`Replica::stable`],
-//! [`Replica::entry`], and [`Replica::take_rewind`] after it ran ahead of what is stable.
+//! Nothing is executed here. The caller executes the log: it reads [`Replica::ready`],
+//! [`Replica::stable`], [`Replica::entry`], and [`Replica::take_rewind`] after it ran ahead of what
+//! is stable.
 //!
-//! **Time changes nothing that must survive.** What a timer decides (a no-op, a synchronisation, another view)
-//! leaves [`Replica::tick`] as a packet to this very node, and takes effect when it comes back through
-//! [`Replica::step`]. [N-TIME] What a durable replica must have on disk before anything of it leaves,
-//! [`Replica::unstored`] says, whatever it was that changed it. [N-STORED]
+//! **Time changes nothing that must survive.** A decision of a timer (a no-op, a synchronisation,
+//! another view) leaves [`Replica::tick`] as a packet to this very node, and takes effect when it
+//! comes back through [`Replica::step`]. [N-TIME] [`Replica::unstored`] says what a durable replica
+//! must have on disk before any of its packets leaves, whatever changed it. [N-STORED]
 
 use super::counts::Counts;
 use super::gap::Lacks;
@@ -31,33 +33,33 @@ use std::ops::Range;
 
 // ---- Types
 
-/// How a replica behaves.
+/// The settings of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct ReplicaSettings {
-    /// The deployment that it serves.
+    /// The deployment that the replica serves.
     pub deployment: Deployment,
     /// The partition.
     pub pid: PartitionId,
-    /// Slots of the log.
+    /// The number of slots of the log.
     pub slots: usize,
-    /// Names this memory: drawn at random where it starts, never 0.
+    /// The name of this memory, drawn at random when it is created; never 0.
     pub nonce: u64,
-    /// How long an answer to GAP_REQUEST is waited for at first.
+    /// How long to wait for an answer to GAP_REQUEST at first.
     pub ask_after: Time,
-    /// How long the leader looks for a lost request before it puts a no-op there.
+    /// How long the leader looks for a lost request before it puts a no-op in its slot.
     pub give_up_after: Time,
-    /// Slots after which the leader synchronises.
+    /// The number of slots after which the leader synchronises.
     pub sync_slots: u64,
-    /// How long a slot waits for its synchronisation at most.
+    /// The longest time that a slot waits for its synchronisation.
     pub sync_after: Time,
-    /// How often an idle leader shows that it is alive.
+    /// The interval at which an idle leader shows that it is alive.
     pub heartbeat: Time,
-    /// After so much silence of the leader a follower asks for another view.
+    /// How long the leader may be silent before a follower asks for another view.
     pub silence: Time,
 }
 
 impl ReplicaSettings {
-    /// The usual times.
+    /// Returns settings with the usual times.
     pub fn new(deployment: Deployment, pid: PartitionId, slots: usize, nonce: u64) -> Self {
         ReplicaSettings {
             deployment,
@@ -74,119 +76,125 @@ impl ReplicaSettings {
     }
 }
 
-/// What a replica does.
+/// The activity of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Status {
-    /// It has all of its view's log, and takes part.
+    /// The replica has all of its view's log, and takes part.
     Normal,
-    /// It goes to its view; its log is still that of its last normal one.
+    /// The replica goes to its view; its log is still that of its last normal view.
     ViewChange,
-    /// It was never in a view, or only in some before a loss that was accepted.
+    /// The replica was never in a view, or only in views before a loss that an operator accepted.
     Stranger,
 }
 
-/// Says to clients how far this follower's log is filled.
+/// An acknowledgement, which tells clients how far this follower's log is filled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ack {
-    /// To be sent to each address that the values of these slots name; there is no value.
+    /// The header to send to each address that the values of these slots name. An ACK has no value.
     pub header: Header,
-    /// What is filled since the last one.
+    /// The slots that were filled since the last acknowledgement.
     pub slots: Range<Instance>,
 }
 
-/// A view that f+1 members have begun; for the controller.
+/// A view that f+1 members have begun, for the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Started {
-    /// The digest of its session, as these members know it.
+    /// The digest of the view's session, as these members know it.
     pub session: u64,
     /// The view.
     pub view: Round,
-    /// Where its log ended when it began: slots below are never stamped in its session.
+    /// The end of the view's log when it began. Slots below are never stamped in its session.
     pub end: Instance,
-    /// Who has that log.
+    /// The members that have that log.
     pub members: Vec<Member>,
 }
 
 // ---- State
 
-/// See the module.
+/// A replica of one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Replica {
     pub(super) settings: ReplicaSettings,
     pub(super) sessions: Sessions,
     pub(super) view: Round,
-    /// The last view in which it was normal.
+    /// The last view in which the replica was normal.
     pub(super) last_normal: Round,
     pub(super) status: Status,
     pub(super) log: Log,
-    /// Everything below is in every later view's log. It never falls.
+    /// Everything below is in every later view's log. This point never falls.
     pub(super) stable: Instance,
-    /// What it has told clients in this view.
+    /// Slots below this one are acknowledged to clients in this view.
     acked: Instance,
-    /// The first slot that changed above what was stable.
+    /// The first slot that changed after it may have been executed.
     rewind: Option<Instance>,
-    /// Two stamps for one slot: nothing more is executed in the session.
+    /// Two requests were stamped with one slot, so nothing more is executed in the session.
     pub(super) in_conflict: bool,
-    /// What it needs begins with a checkpoint that reaches at least here.
+    /// The replica needs a checkpoint that reaches at least this slot.
     pub(super) short_of: Option<Instance>,
     pub(super) lacks: Lacks,
     pub(super) duty: Duty,
     pub(super) change: Change,
-    /// The START_VIEW of the view that it leads.
+    /// The START_VIEW of the view that this replica leads.
     pub(super) begun: Option<Begun>,
     pub(super) counts: Counts,
-    /// Which start of a memory that is stored it is.
+    /// The current start of this memory, if it is stored.
     pub(super) start: Option<Start>,
-    /// Read from disk, and not yet let go on.
+    /// This memory was read from disk, and the controller hasn't let it go on yet.
     pub(super) mute: bool,
     pub(super) last_stored: LastStored,
 }
 
-/// What goes on in the view in which the replica is normal.
+/// The work in the view in which the replica is normal.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Duty {
-    /// Of a leader: what the members have said, in the order of the session.
+    /// For a leader, the progress of each member, in the order of the session.
     pub(super) peers: Vec<Peer>,
-    /// Of a leader: the last point that it asked to synchronise. Of a follower: its log below equals the leader's.
+    /// For a leader, the last point that it asked to synchronise. For a follower, the point below
+    /// which its log equals the leader's.
     pub(super) prepared: Instance,
-    /// The leader's `stable`, as it has told it last.
+    /// The leader's `stable`, as the leader last told it.
     pub(super) told_stable: Instance,
-    /// Of a follower: the newest SYNC_PREPARE for which it lacks requests.
+    /// For a follower, the newest SYNC_PREPARE for which it lacks requests.
     pub(super) early: Option<Early>,
-    /// Of a leader: f others have all no-ops below.
+    /// For a leader, the point below which f others have all no-ops.
     pub(super) agreed: Instance,
-    /// Of a leader: the first no-op that isn't agreed.
+    /// For a leader, the first no-op that isn't agreed.
     pub(super) open_gap: Option<Instance>,
-    /// Of a leader: whether many clients at once wait for it, and what others wait for. [N-CROWD]
+    /// For a leader, true if many clients at once wait for it, and the point below which other
+    /// replicas wait for what is stable. [N-CROWD]
     pub(super) is_crowded: bool,
     pub(super) others_wait_below: Instance,
-    /// Of a leader: what it executes below is answered once it is stable. There is no end while it says so. [N-CROWD]
+    /// For a leader, the point below which requests are answered only once they are stable. While
+    /// the leader says that many clients wait, there is no such point and all requests are held.
+    /// [N-CROWD]
     pub(super) held_below: Instance,
-    /// Of a follower that is to acknowledge nothing: from where on, and where the leader last said so. [N-CROWD]
+    /// For a follower, the slots that it must not acknowledge: from the first on, to the point at
+    /// which the leader last said so. [N-CROWD]
     pub(super) crowd: Option<Range<Instance>>,
-    /// When the leader was last heard.
+    /// The time at which the leader was last heard.
     pub(super) heard: Time,
-    /// When the leader last asked to synchronise, and last told its no-ops.
+    /// The times at which the leader last asked to synchronise, and last told its no-ops.
     pub(super) sync_at: Time,
     pub(super) gap_at: Time,
-    /// When, and up to where, the follower asks for what is stable.
+    /// The time at which the follower asks for stable slots, and the end of the slots that it asked
+    /// for.
     pub(super) catch_up_at: Time,
     pub(super) catch_up_end: Instance,
 }
 
-/// What a leader knows of a member in this view.
+/// A leader's knowledge of a member in this view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Peer {
-    /// It has all no-ops below.
+    /// The member has all no-ops below this point.
     pub(super) confirmed: Instance,
-    /// Its log below equals the leader's.
+    /// The member's log equals the leader's below this point.
     pub(super) synced: Instance,
-    /// It has the log that the view began with.
+    /// The member has the log that the view began with.
     pub(super) started: bool,
 }
 
 impl Replica {
-    /// A stranger whose application has executed everything below `position`, on disk.
+    /// Returns a stranger whose application has executed everything below `position`, on disk.
     ///
     /// # Panics
     /// If there are no slots, the nonce is 0, or the deployment's largest value fits no packet.
@@ -216,17 +224,18 @@ impl Replica {
         }
     }
 
-    /// Tells what the store holds of the sessions, in ascending order and without a gap; `by` of an active one is
-    /// that of this partition. An older view changes nothing. True if anything is new. What follows from it is done by
-    /// [`tick`](Self::tick).
+    /// Takes the store's sessions, in ascending order and without a gap; `by` of an active one is
+    /// that of this partition. Returns true if anything is new, which an older view of the store
+    /// never is; [`tick`](Self::tick) acts on it.
     pub fn configure(&mut self, told: &[Session]) -> Result<bool, &'static str> {
         let is_news = self.sessions.learn(told)?;
         self.give_up_below(self.sessions.begin());
         Ok(is_news)
     }
 
-    /// An operator has accepted a loss: whatever this log holds below `inst` is given up, and all logs begin there.
-    /// Until it is in a later view it takes part in none. What ran ahead of what was stable is taken back. [F-ANEW]
+    /// Gives up everything that this log holds below `inst`, since an operator has accepted a loss
+    /// and all logs begin there. The replica takes part in no view until it is in a later one, and
+    /// execution must take back what ran ahead of the stable slots. [F-ANEW]
     pub fn give_up_below(&mut self, inst: Instance) {
         if inst <= self.stable {
             return;
@@ -245,15 +254,15 @@ impl Replica {
         }
     }
 
-    /// A durable checkpoint covers everything below `inst`: the log forgets it.
+    /// Forgets everything below `inst`, since a durable checkpoint covers it.
     pub fn checkpointed(&mut self, now: Time, inst: Instance, out: &mut impl Outbox) {
         self.log.raise_floor(inst.min(self.stable));
         self.collect(now, out);
     }
 
-    /// Another replica's durable checkpoint has taken the place of the application's state, which stands at `inst`
-    /// now, whatever it had executed. A leader that doesn't know all of that to be stable leads no more.
-    /// [W-CHECKPOINT] [W-DEPOSED]
+    /// Notes that another replica's durable checkpoint has replaced the application's state, which
+    /// now stands at `inst` whatever it had executed. A leader that doesn't know all slots below to
+    /// be stable leads no more. [W-CHECKPOINT] [W-DEPOSED]
     pub fn restored(&mut self, now: Time, inst: Instance, out: &mut impl Outbox) {
         let is_deposed = self.is_deposed_by(inst);
         self.log.raise_floor(inst);
@@ -268,8 +277,9 @@ impl Replica {
         self.collect(now, out);
     }
 
-    /// The next slot that isn't known to be stable, as a replica has it whose log is stable further. False if it
-    /// is another slot, or there is no room. A leader leads no more. [W-CHECKPOINT] [W-DEPOSED]
+    /// Takes the next slot that isn't known to be stable from a replica whose log is stable
+    /// further. Returns false if this is another slot or there is no room; a leader that takes it
+    /// leads no more. [W-CHECKPOINT] [W-DEPOSED]
     pub fn learned(
         &mut self,
         now: Time,
@@ -291,7 +301,8 @@ impl Replica {
         true
     }
 
-    /// Everything below `end` was stamped in the view's session, as whoever says so knows for certain. [H-ASK]
+    /// Notes that everything below `end` was stamped in the view's session, which the caller knows
+    /// for certain. [H-ASK]
     pub fn stamped(&mut self, now: Time, end: Instance) {
         if self.status == Status::Normal {
             self.stamped_below(end, now);
@@ -300,12 +311,12 @@ impl Replica {
 
     // ---- What execution and the node look at
 
-    /// The deployment that it serves.
+    /// Returns the deployment that this replica serves.
     pub fn deployment(&self) -> &Deployment {
         &self.settings.deployment
     }
 
-    /// Node and boot nonce.
+    /// Returns this replica's node and boot nonce.
     pub fn member(&self) -> Member {
         Member {
             node: self.settings.deployment.node,
@@ -313,74 +324,77 @@ impl Replica {
         }
     }
 
-    /// Which start of its memory it is, if that is stored.
+    /// Returns the current start of this memory, if it is stored.
     pub fn start(&self) -> Option<Start> {
         self.start
     }
 
-    /// Whether it was read from disk and not yet let go on. [N-RESTART]
+    /// Returns true if this memory was read from disk and the controller hasn't let it go on yet.
+    /// [N-RESTART]
     pub fn is_mute(&self) -> bool {
         self.mute
     }
 
-    /// What it does.
+    /// Returns the replica's activity.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The view that it is in, or goes to.
+    /// Returns the view that the replica is in, or goes to.
     pub fn view(&self) -> Round {
         self.view
     }
 
-    /// The last view in which it was normal.
+    /// Returns the last view in which the replica was normal.
     pub fn last_normal(&self) -> Round {
         self.last_normal
     }
 
-    /// What the store has told of the sessions.
+    /// Returns the sessions that the store has told.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
-    /// What it has done.
+    /// Returns the counts for `status`.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Who leads the view that it is in, or goes to.
+    /// Returns the leader of the view that the replica is in, or goes to.
     pub fn led_by(&self) -> Option<Member> {
         self.leader()
     }
 
-    /// How many slots it knows to be stamped and lacks, or has given up and not all have agreed.
+    /// Returns how many gaps are open: slots that the replica lacks and knows to be stamped, and
+    /// one more for a leader's no-ops that aren't agreed.
     pub fn open_gaps(&self) -> usize {
         self.lacks.count() + usize::from(self.leads() && self.duty.open_gap.is_some())
     }
 
-    /// Whether another slot has room in the log. [N-FULL]
+    /// Returns true if the log has room for another slot. [N-FULL]
     pub fn has_room(&self) -> bool {
         self.log.next() < self.log.end()
     }
 
-    /// Everything below is filled.
+    /// Returns the slot below which everything is filled.
     pub fn next(&self) -> Instance {
         self.log.next()
     }
 
-    /// The oldest slot that it keeps.
+    /// Returns the oldest slot that the log keeps.
     pub fn floor(&self) -> Instance {
         self.log.floor()
     }
 
-    /// What lies in a slot that is filled and kept.
+    /// Returns the entry of a slot that is filled and kept.
     pub fn entry(&self, inst: Instance) -> Option<Entry<'_>> {
         self.log.get(inst)
     }
 
-    /// Everything below may be executed, by an application that can take it back: by a leader as far as all gaps
-    /// are agreed, by all others as far as the log is stable. It falls when a leader is deposed; what was executed
-    /// beyond stays until [`take_rewind`](Self::take_rewind) says otherwise. [N-ANSWER]
+    /// Returns the slot below which everything may be executed by an application that can take it
+    /// back: for a leader up to the first gap that isn't agreed, for others as far as the log is
+    /// stable. It falls when a leader is deposed; execution beyond stays until
+    /// [`take_rewind`](Self::take_rewind) says otherwise. [N-ANSWER]
     pub fn ready(&self) -> Instance {
         if !self.leads() || self.in_conflict {
             return self.stable;
@@ -388,50 +402,54 @@ impl Replica {
         self.duty.open_gap.unwrap_or(self.log.next())
     }
 
-    /// Everything below never changes.
+    /// Returns the slot below which nothing changes any more.
     pub fn stable(&self) -> Instance {
         self.stable
     }
 
-    /// The first slot above `stable` that isn't what it was, once: whoever executed it takes that back. [N-REWIND]
+    /// Returns, once, the first slot that changed after it may have been executed. Execution must
+    /// roll back to it. [N-REWIND]
     pub fn take_rewind(&mut self) -> Option<Instance> {
         self.rewind.take()
     }
 
-    /// What it needs isn't in anybody's log any more, or has no room in its own: it begins with another replica's
-    /// checkpoint, from here or later.
+    /// Returns the slot that another replica's checkpoint must reach, if this replica needs one: no
+    /// log has the missing slots any more, or its own has no room for them.
     pub fn wants_checkpoint(&self) -> Option<Instance> {
         self.short_of.filter(|inst| *inst > self.stable)
     }
 
-    /// Whether its log and the leader's differ where they can't: an alarm, which only a new session ends.
+    /// Returns true if this log and the leader's differ though they can't. This is an alarm, which
+    /// only a new session ends.
     pub fn in_conflict(&self) -> bool {
         self.in_conflict
     }
 
-    /// Whether it takes part in its view. [N-MUTE] [N-RESTART]
+    /// Returns true if the replica takes part in its view. [N-MUTE] [N-RESTART]
     fn is_normal(&self) -> bool {
         self.status == Status::Normal && !self.mute
     }
 
-    /// Whether it leads the view, and the view has begun.
+    /// Returns true if the replica leads the view, and the view has begun.
     pub fn leads(&self) -> bool {
         self.is_normal() && self.leader() == Some(self.member())
     }
 
-    /// Tells whether many clients at once wait for answers, and up to where other replicas wait for what is stable. A
-    /// leader goes by it from the next synchronisation on. [N-CROWD]
+    /// Sets whether many clients at once wait for answers, and the point below which other replicas
+    /// wait for stable slots. A leader acts on both from the next synchronisation on. [N-CROWD]
     pub fn set_crowded(&mut self, is_crowded: bool, others_wait_below: Instance) {
         self.duty.is_crowded = is_crowded;
         self.duty.others_wait_below = others_wait_below;
     }
 
-    /// What a leader executes below is answered once it is stable. Followers acknowledge it to nobody. [N-CROWD]
+    /// Returns the point below which a leader answers requests only once they are stable. Followers
+    /// acknowledge these requests to no client. [N-CROWD]
     pub fn held_below(&self) -> Instance {
         self.duty.held_below
     }
 
-    /// The ACK that is due after a batch of packets. A leader has none: it answers. [N-ACK]
+    /// Returns the ACK that is due after a batch of packets, or `None` for a leader, which answers
+    /// instead. [N-ACK]
     pub fn take_ack(&mut self) -> Option<Ack> {
         if self.mute {
             return None;
@@ -448,7 +466,8 @@ impl Replica {
         Some(Ack { header, slots })
     }
 
-    /// The ACK with which a follower answers a READ: the reader's name is put in. [N-READ]
+    /// Returns the ACK with which a follower answers a READ. The caller puts in the reader's name.
+    /// [N-READ]
     pub fn echo(&self) -> Result<Header, Reason> {
         match self.is_normal() && !self.leads() {
             true => Ok(self.ack()),
@@ -467,7 +486,7 @@ impl Replica {
 
     // ---- Handlers
 
-    /// Takes one packet.
+    /// Takes one packet, and returns what became of it.
     #[inline]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         match self.settings.deployment.check(packet) {
@@ -476,7 +495,7 @@ impl Replica {
         }
     }
 
-    /// The same with a packet that has passed [`Deployment::check`].
+    /// Takes one packet, as [`step`](Self::step) does, that has passed [`Deployment::check`].
     #[inline]
     pub fn step_checked(
         &mut self,
@@ -522,7 +541,8 @@ impl Replica {
         }
     }
 
-    /// The next request of the view's session; nothing else is ever appended this way. [N-APPEND]
+    /// Appends the next request of the view's session. Nothing else is ever appended by ORDERED.
+    /// [N-APPEND]
     #[inline]
     fn ordered(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
@@ -539,7 +559,7 @@ impl Replica {
             return Err(Reason::Stale);
         }
         if h.inst > self.log.next() {
-            // The receiver before it hands over one slot after the other.
+            // The receiver in front of this replica hands over one slot after the other.
             return Err(Reason::Window);
         }
         self.append(&Entry {
@@ -554,7 +574,8 @@ impl Replica {
 
     // ---- Time
 
-    /// Does what is due. Packets to this very node come back through [`step`](Self::step).
+    /// Does the work that is due. Packets to this very node must come back through
+    /// [`step`](Self::step).
     pub fn tick(&mut self, now: Time, out: &mut impl Outbox) {
         if self.mute {
             return;
@@ -577,7 +598,7 @@ impl Replica {
         }
     }
 
-    /// When [`tick`](Self::tick) is next due.
+    /// Returns when [`tick`](Self::tick) is next due.
     pub fn next_deadline(&self) -> Option<Time> {
         if self.mute {
             return None;
@@ -602,7 +623,7 @@ impl Replica {
 
     // ---- What all parts share
 
-    /// Appends, unless there is no room. [N-FULL]
+    /// Appends an entry, or refuses it if there is no room. [N-FULL]
     pub(super) fn append(&mut self, entry: &Entry<'_>) -> Result<(), Reason> {
         if !self.log.push(entry) {
             return Err(Reason::LogFull);
@@ -611,7 +632,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The log got longer: what was found for the slots that follow has its turn.
+    /// Appends the entries that were found for the following slots, since the log got longer.
     fn filled(&mut self) {
         while let Some(found) = self.lacks.take(self.log.next()) {
             if !self.log.push(&found.entry()) {
@@ -620,8 +641,9 @@ impl Replica {
         }
     }
 
-    /// Puts something else into a slot that is filled, unless it is there. Its name doesn't tell: a command over several
-    /// partitions that was sent again in a later session has the same one, and another vector. [W-VECTOR]
+    /// Puts another entry into a filled slot, and returns true if that changed the slot. It
+    /// compares values and not only names, since a command over several partitions that was sent
+    /// again in a later session has the same name and another vector. [W-VECTOR]
     pub(super) fn put(&mut self, inst: Instance, entry: &Entry<'_>) -> bool {
         fn what<'a>(e: &Entry<'a>) -> (u64, u64, Flags, &'a [u8]) {
             (e.client, e.request, e.flags, e.value)
@@ -637,29 +659,31 @@ impl Replica {
         !is_there
     }
 
-    /// Notes that what was there from `inst` on is gone.
+    /// Notes that the entries from `inst` on have changed or are gone.
     pub(super) fn changed_from(&mut self, inst: Instance) {
         self.rewind = Some(self.rewind.map_or(inst, |rewind| rewind.min(inst)));
     }
 
-    /// Clients of slots from here on are told of this view.
+    /// Makes acknowledgements begin at `inst`, so that clients of later slots are told of this
+    /// view.
     pub(super) fn acknowledge_from(&mut self, inst: Instance) {
         self.acked = inst;
     }
 
-    /// Nobody waits for an acknowledgement of these slots. What comes before them may still be owed one. [N-CROWD]
+    /// Skips the acknowledgement of these slots, for which no client waits. Slots before them may
+    /// still need one. [N-CROWD]
     pub(super) fn pass_crowd(&mut self, crowd: &Range<Instance>) {
         if self.acked >= crowd.start {
             self.acked = self.acked.max(crowd.end);
         }
     }
 
-    /// The no-ops that this log has below `end`, as a list of a message.
+    /// Returns the no-ops of this log from `stable` to `end`, as a list for a message.
     pub(super) fn noops_below(&self, end: Instance) -> Vec<Range<Instance>> {
         self.log.noops(self.stable..end)
     }
 
-    /// A message of this member about a view.
+    /// Returns the header of a message from this member about a view.
     pub(super) fn header(&self, msgtype: MsgType, view: Round) -> Header {
         let deployment = &self.settings.deployment;
         Header {
@@ -674,7 +698,7 @@ impl Replica {
         }
     }
 
-    /// To all other members of the view's session.
+    /// Sends a message to all other members of the view's session.
     pub(super) fn broadcast(&self, header: Header, value: &[u8], out: &mut impl Outbox) {
         let session = self.sessions.get(header.rnd.epoch());
         for member in session.iter().flat_map(|s| &s.members) {
@@ -684,24 +708,25 @@ impl Replica {
         }
     }
 
-    /// To this node.
+    /// Sends a message to this node.
     pub(super) fn send_to_self(&self, header: Header, value: &[u8], out: &mut impl Outbox) {
         send(To::Node(self.settings.deployment.node), header, value, out);
     }
 
-    /// Who leads the view.
+    /// Returns the leader of the view.
     pub(super) fn leader(&self) -> Option<Member> {
         let session = self.sessions.open(self.view)?;
         Some(session.leader(self.view, self.settings.pid))
     }
 
-    /// The session of the view.
+    /// Returns the session of the view.
     pub(super) fn session(&self) -> Option<&Session> {
         self.sessions.open(self.view)
     }
 
-    /// The sender of a message between members of the view in which this replica is normal: its place in the
-    /// session. Whoever isn't normal, or not in this view, takes no part. [N-MUTE]
+    /// Returns the sender's place in the session, for a message between members of the view in
+    /// which this replica is normal. A replica that isn't normal, or not in this view, takes no
+    /// part. [N-MUTE]
     pub(super) fn sent_by_member(&self, h: &Header) -> Result<usize, Reason> {
         let session = self.sessions.get(h.rnd.epoch());
         let session = session.ok_or(Reason::UnknownEpoch)?;
@@ -715,7 +740,7 @@ impl Replica {
         Ok(place)
     }
 
-    /// The same of a message that only the view's leader sends.
+    /// Checks a message that only the view's leader sends.
     pub(super) fn sent_by_leader(&self, h: &Header) -> Result<(), Reason> {
         self.sent_by_member(h)?;
         match self.leader() == Some(sender(h)) {
@@ -724,7 +749,8 @@ impl Replica {
         }
     }
 
-    /// The same of a message that only the view's leader takes, and only from others.
+    /// Returns the sender's place, for a message that only the view's leader takes, and only from
+    /// others.
     pub(super) fn sent_by_follower(&self, h: &Header) -> Result<usize, Reason> {
         let place = self.sent_by_member(h)?;
         if !self.leads() {
@@ -736,12 +762,12 @@ impl Replica {
         }
     }
 
-    /// How many others a leader needs.
+    /// Returns how many others a leader needs.
     pub(super) fn f(&self) -> usize {
         self.session().map_or(usize::MAX, |s| s.f as usize)
     }
 
-    /// f others of the leader have got there: the f-th largest.
+    /// Returns the point that f others have reached: the f-th largest.
     pub(super) fn by_f(&self, of: impl Fn(&Peer) -> Instance) -> Instance {
         let mut reached: Vec<Instance> = self.duty.peers.iter().map(of).collect();
         reached.sort_unstable_by(|a, b| b.cmp(a));
@@ -752,7 +778,7 @@ impl Replica {
     }
 }
 
-/// The memory that sent a message between replicas.
+/// Returns the memory that sent a message between replicas.
 pub(super) fn sender(h: &Header) -> Member {
     Member {
         node: h.swid,
@@ -772,7 +798,8 @@ pub(super) fn send(to: To, header: Header, value: &[u8], out: &mut impl Outbox) 
     );
 }
 
-/// Of a message whose sender was heard, whether or not it changed anything.
+/// Returns the verdict for a message from a sender that was heard, whether or not it changed
+/// anything.
 pub(super) fn heard(changed: bool) -> Verdict {
     match changed {
         true => Verdict::Changed,
@@ -787,7 +814,7 @@ pub(super) fn no_value(packet: &Packet<'_>) -> Result<(), Reason> {
     }
 }
 
-/// The entry that a GAP_REPLY carries; `None` if its sender doesn't have it.
+/// Returns the entry that a GAP_REPLY carries, or `None` if its sender doesn't have it.
 pub(super) fn entry_of<'a>(packet: &Packet<'a>) -> Result<Option<Entry<'a>>, Reason> {
     let h = &packet.header;
     if h.vrnd.is_none() {

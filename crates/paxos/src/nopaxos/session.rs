@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions of the sequencer, as the control plane's store shows them, and whose VIEW_CHANGEs a view needs.
+//! Sessions of the sequencer, as the control plane's store shows them, and the rule whose
+//! VIEW_CHANGEs a view needs.
 
 use super::view;
 use crate::configuration::MAX_REPLICAS;
 use crate::reader::Reader;
 use crate::{Epoch, Instance, Member, NodeId, PartitionId, Round, mix};
 
-/// Sessions kept, the newest ones.
+/// How many sessions are kept, the newest ones.
 const MAX_KNOWN: usize = 64;
 
-/// How far a session is on its way. Each move is a compare-and-swap that fails once a later session exists, so
-/// where a later one exists it is final.
+/// The progress of a session. Each step is a compare-and-swap that fails once a later session
+/// exists, so the stage of a session before the newest is final.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Stage {
-    /// Its number is given out.
+    /// The session's number is given out.
     Issued,
-    /// Replicas may go to its views.
+    /// Replicas may go to the session's views.
     Writing,
-    /// f+1 of its members had the log of this view, in the partition at hand, before anything was stamped.
+    /// f+1 of its members had the log of this view, in the partition at hand, before anything was
+    /// stamped.
     Active {
-        /// That view.
+        /// The view.
         by: Round,
     },
 }
@@ -34,41 +36,43 @@ impl Stage {
     }
 }
 
-/// What the store says of one session.
+/// The store's record of one session.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Session {
-    /// Its number, an epoch.
+    /// The session's number, which is an epoch.
     pub number: Epoch,
     /// The node that stamps.
     pub sequencer: NodeId,
-    /// Its boot nonce: no other memory of that node stamps in the same session.
+    /// The sequencer's boot nonce. No other memory of that node stamps in the same session.
     pub nonce: u64,
     /// The replicas, exactly 2f+1, in ascending order of node.
     pub members: Vec<Member>,
     /// How many of them may fail.
     pub f: u8,
-    /// Who leads partition 0 first: a place in `members`.
+    /// The member that leads partition 0 first, as an index of `members`.
     pub lead: u16,
-    /// How far it is.
+    /// The session's progress.
     pub stage: Stage,
-    /// An operator has accepted a loss in it: what lies below this slot is given up, and no session before it
-    /// counts. [F-ANEW]
+    /// The slot below which everything is given up, if an operator has accepted a loss in this
+    /// session. No session before it counts. [F-ANEW]
     pub anew: Option<Instance>,
 }
 
 impl Session {
-    /// The place of a member; a node with another nonce is another member. [E-MEMBERS]
+    /// Returns the index of a member. A node with another nonce is another member. [E-MEMBERS]
     pub fn place(&self, member: Member) -> Option<usize> {
         self.members.iter().position(|m| *m == member)
     }
 
-    /// Who leads `view` in partition `pid`. Partitions have different leaders, so that the load is spread.
+    /// Returns the leader of `view` in partition `pid`. Partitions have different leaders, so that
+    /// the load is spread.
     pub fn leader(&self, view: Round, pid: PartitionId) -> Member {
         let turn = u32::from(self.lead) + u32::from(pid) + view::number(view);
         self.members[turn as usize % self.members.len()]
     }
 
-    /// Tells apart what two controllers, with copies of one store, give the same number. [W-SAME]
+    /// Returns a digest that tells apart two sessions to which two controllers, with copies of one
+    /// store, gave the same number. [W-SAME]
     pub fn digest(&self) -> u64 {
         let sequencer = [u64::from(self.sequencer), self.nonce];
         let rest = [self.number, u32::from(self.f), u32::from(self.lead)].map(u64::from);
@@ -79,19 +83,19 @@ impl Session {
         parts.fold(0, |digest, part| mix(digest ^ part))
     }
 
-    /// What of that an ACK shows to clients. [K-SAME]
+    /// Returns the part of the digest that an ACK shows to clients. [K-SAME]
     pub fn shown(&self) -> Round {
         Round(self.digest() as u32)
     }
 
-    /// Says what is wrong with it, if anything. [E-MEMBERS]
+    /// Returns the reason why this session is impossible, or `None` if it is valid. [E-MEMBERS]
     pub(super) fn invalid(&self) -> Option<&'static str> {
         if self.number == 0 || self.number > crate::round::MAX_EPOCH {
             Some("the session's number is out of range")
         } else if self.members.len() > MAX_REPLICAS {
             Some("too many replicas")
         } else if self.members.len() != 2 * self.f as usize + 1 {
-            // With more of them two quorums of f+1 might not share a replica.
+            // With more replicas, two quorums of f+1 might not share one.
             Some("there are not exactly 2f+1 replicas")
         } else if !self.members.windows(2).all(|w| w[0].node < w[1].node) {
             Some("replicas repeat or are out of order")
@@ -159,7 +163,7 @@ impl Session {
         session.invalid().map_or(Ok(session), Err)
     }
 
-    /// From *writing* on that is final.
+    /// Returns true if a loss was accepted in this session. From *writing* on that is final.
     fn begins_anew(&self) -> bool {
         self.anew.is_some() && self.stage != Stage::Issued
     }
@@ -170,18 +174,19 @@ impl Session {
     }
 }
 
-/// The sessions that a replica has been told, without a gap in their numbers; none before the last one in which a loss
-/// was accepted.
+/// The sessions that a replica has been told, without a gap in their numbers, from the last one on
+/// in which a loss was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Sessions {
     known: Vec<Session>,
-    /// Where the last loss ends that was accepted, also if its session isn't known any more. [F-ANEW]
+    /// The end of the last loss that was accepted, even if its session isn't known any more.
+    /// [F-ANEW]
     begin: Instance,
 }
 
 impl Sessions {
-    /// Notes a view of the store: sessions with ascending numbers, none missing between. An older view changes
-    /// nothing. Says whether anything is new. [E-NEWER]
+    /// Notes the store's sessions, which have ascending numbers without a gap, and returns true if
+    /// anything is new. An older view of the store changes nothing. [E-NEWER]
     pub fn learn(&mut self, told: &[Session]) -> Result<bool, &'static str> {
         if let Some(why) = told.iter().find_map(Session::invalid) {
             return Err(why);
@@ -194,7 +199,7 @@ impl Sessions {
         };
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         if told[0].number != 1 && !told.iter().any(is_active) {
-            // What became of those before is unknown here.
+            // The outcome of the earlier sessions is unknown here.
             return Err("the last active session is missing");
         }
         if told.iter().any(|s| self.contradicts(s)) {
@@ -228,7 +233,8 @@ impl Sessions {
     pub(super) fn save(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.known.len() as u16).to_be_bytes());
         self.known.iter().for_each(|session| session.save(out));
-        // Where the sessions say it themselves, what is stored is what it was before this was.
+        // The begin is stored only if the sessions don't show it themselves, so that the format of
+        // other logs stays as it was.
         if self.begin != self.begin_of_known() {
             out.extend_from_slice(&self.begin.to_be_bytes());
         }
@@ -254,38 +260,39 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Whether a session was known with another configuration. One that was only issued has no views, and its number
-    /// may be issued again, by a store that was replaced by an older copy. [E-ONE]
+    /// Returns true if this session is known with another configuration. A session that was only
+    /// issued doesn't count: it has no views, and a store that was replaced by an older copy may
+    /// issue its number again. [E-ONE]
     fn contradicts(&self, told: &Session) -> bool {
         let known = self.open(view::first(told.number));
         told.stage != Stage::Issued && known.is_some_and(|known| !known.is_same(told))
     }
 
-    /// A session, if it is known.
+    /// Returns a session, if it is known.
     pub fn get(&self, number: Epoch) -> Option<&Session> {
         let first = self.known.first()?.number;
         self.known.get(number.checked_sub(first)? as usize)
     }
 
-    /// The session of a view, if replicas may go there.
+    /// Returns the session of a view, if replicas may go there.
     pub fn open(&self, view: Round) -> Option<&Session> {
         self.get(view.epoch())
             .filter(|session| session.stage != Stage::Issued)
     }
 
-    /// The number of the newest session.
+    /// Returns the number of the newest session.
     pub fn newest(&self) -> Option<Epoch> {
         Some(self.known.last()?.number)
     }
 
-    /// The newest session to whose views replicas may go.
+    /// Returns the newest session to whose views replicas may go.
     pub fn newest_open(&self) -> Option<&Session> {
         let mut newest_first = self.known.iter().rev();
         newest_first.find(|session| session.stage != Stage::Issued)
     }
 
-    /// The sessions of each of which f+1 members must have told their logs before `view` starts; `None` if nothing
-    /// may be concluded from what is known. [W-QUORUM]
+    /// Returns the sessions of which f+1 members each must have told their logs before `view`
+    /// starts, or `None` if the known sessions allow no conclusion. [W-QUORUM]
     pub fn needed(&self, view: Round) -> Option<Vec<&Session>> {
         let session = self.open(view)?;
         if matches!(session.stage, Stage::Active { by } if by < view) {
@@ -294,7 +301,8 @@ impl Sessions {
         let at = (session.number - self.known[0].number) as usize;
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         let Some(active) = self.known[..at].iter().rposition(is_active) else {
-            // Before the first active session nothing was ever stamped, and after an accepted loss nothing that counts.
+            // Before the first active session nothing was ever stamped, and before an accepted loss
+            // nothing that counts.
             let first = &self.known[0];
             return (first.number == 1 || first.begins_anew()).then(|| vec![session]);
         };
@@ -307,8 +315,8 @@ impl Sessions {
         Some(needed)
     }
 
-    /// The slot at which the logs of all these sessions begin at least: where the last loss ends that was accepted, as
-    /// far as it was told. [F-ANEW]
+    /// Returns the slot at which the logs of all these sessions begin at the earliest: the end of
+    /// the last accepted loss, as far as it was told. [F-ANEW]
     pub fn begin(&self) -> Instance {
         self.begin
     }
@@ -318,12 +326,13 @@ impl Sessions {
         first.and_then(|s| s.anew).unwrap_or(0)
     }
 
-    /// Whether a member has a say in `view`: it is one of the session's, or its VIEW_CHANGE counts.
+    /// Returns true if a member has a say in `view`: it is a member of the view's session, or its
+    /// VIEW_CHANGE counts.
     pub fn takes_part(&self, view: Round, member: Member) -> bool {
         self.part_takers(view).any(|m| m == member)
     }
 
-    /// All who have a say in `view`; some of them more than once.
+    /// Returns all members that have a say in `view`, some of them more than once.
     pub fn part_takers(&self, view: Round) -> impl Iterator<Item = Member> + '_ {
         let asked = self.needed(view).unwrap_or_default();
         let own = self.open(view).into_iter();

@@ -13,30 +13,32 @@
 //!     |--------------------------------------------------------------------------->| stamps
 //! ```
 //!
-//! Nothing is stamped before the session is active. So what its sequencer stamps lands in a view that f+1 members
-//! have begun, and in every later one. The paper reroutes first, and lets the first new packet cause the view change.
+//! Nothing is stamped before the session is active. So everything that its sequencer stamps lands
+//! in a view that f+1 members have begun, and in every later one. The paper reroutes first, and
+//! lets the first new packet cause the view change.
 //!
-//! What must be stored comes out of [`SessionChange::poll`] as an [`Effect`]. All that must survive is in the store:
-//! whoever finds a session there that isn't active resumes it, as often as it takes. [F-RESUME]
+//! [`SessionChange::poll`] returns everything that must be stored, as an [`Effect`]. Everything
+//! that must survive is in the store: a controller that finds a session there that isn't active
+//! resumes it, as often as it takes. [F-RESUME]
 
 use super::replica::Started;
 use super::session::{Session, Stage};
 use crate::stamping::check_next;
 use crate::{Epoch, Instance, Member, PartitionId, Reason, Round};
 
-/// What is to be done by whoever drives it.
+/// An action for the driver of the change.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Effect {
     /// Mark the session *writing*, then call [`SessionChange::marked_writing`]; give up if a later one exists.
     MarkWriting,
-    /// Mark it *active*, and store this in the same write; then call [`SessionChange::marked_active`]; give up if a
-    /// later one exists.
+    /// Mark the session *active*, and store these beginnings in the same write; then call
+    /// [`SessionChange::marked_active`]; give up if a later session exists.
     MarkActive(Begins),
-    /// Program the sequencer with what was stored.
+    /// Program the sequencer with the stored beginnings.
     HandOver,
 }
 
-/// Where a session begins, partition by partition.
+/// The beginning of a session in each partition.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct Begins {
     /// The first slot that its sequencer stamps: the end of the log that f+1 members have.
@@ -45,21 +47,21 @@ pub struct Begins {
     pub by: Vec<Round>,
 }
 
-/// How far it is.
+/// The progress of a session change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Waits to be marked *writing*.
+    /// It waits until the session is marked *writing*.
     MarkingWriting,
-    /// Waits for a view of each partition.
+    /// It waits for a view of each partition.
     Collecting,
-    /// Waits to be marked *active*.
+    /// It waits until the session is marked *active*.
     MarkingActive,
-    /// Handed over.
+    /// It has handed over.
     Done,
 }
 
 impl Phase {
-    /// The name in `status`.
+    /// Returns the phase's name in `status`.
     pub const fn name(self) -> &'static str {
         match self {
             Phase::MarkingWriting => "marking the session as writing",
@@ -70,18 +72,18 @@ impl Phase {
     }
 }
 
-/// See the module.
+/// The change of one session from issued to active.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub struct SessionChange {
     session: Session,
     phase: Phase,
-    /// Of each partition: a view that f+1 members have begun, and the end of its log.
+    /// For each partition, a view that f+1 members have begun, and the end of its log.
     begun: Vec<Option<(Round, Instance)>>,
     effects: Vec<Effect>,
 }
 
 impl SessionChange {
-    /// Goes on with a session from where the store has it. [F-RESUME]
+    /// Goes on with a session from the stage that the store shows. [F-RESUME]
     pub fn resume(session: Session, partitions: u16) -> Result<SessionChange, &'static str> {
         if let Some(why) = session.invalid() {
             return Err(why);
@@ -99,34 +101,35 @@ impl SessionChange {
         })
     }
 
-    /// Its number.
+    /// Returns the session's number.
     pub fn number(&self) -> Epoch {
         self.session.number
     }
 
-    /// How far it is.
+    /// Returns how far the change is.
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// In how many partitions a view has begun.
+    /// Returns in how many partitions a view has begun.
     pub fn begun(&self) -> usize {
         self.begun.iter().flatten().count()
     }
 
-    /// The next thing to be done for it, in order.
+    /// Returns the next action for the driver, in order.
     pub fn poll(&mut self) -> Option<Effect> {
         (!self.effects.is_empty()).then(|| self.effects.remove(0))
     }
 
-    /// The store has it as *writing*: replicas may go to its views. [F-WRITING]
+    /// Notes that the store shows the session as *writing*, so that replicas may go to its views.
+    /// [F-WRITING]
     pub fn marked_writing(&mut self) {
         if self.phase == Phase::MarkingWriting {
             self.phase = Phase::Collecting;
         }
     }
 
-    /// The store has it as *active*.
+    /// Notes that the store shows the session as *active*, and hands over.
     pub fn marked_active(&mut self) {
         if self.phase == Phase::MarkingActive {
             self.phase = Phase::Done;
@@ -134,9 +137,10 @@ impl SessionChange {
         }
     }
 
-    /// The leader of a view says that f+1 members have begun it. That stays true, so it may come late and more than
-    /// once. What isn't of a view of this very session, or not from its leader, or names somebody who isn't a member
-    /// by node and boot nonce, is no such word. [F-STARTED]
+    /// Takes the word of a view's leader that f+1 members have begun the view. It stays true, so it
+    /// may come late and more than once; it is refused if the view is of another session, the
+    /// sender doesn't lead it, or it names nodes that aren't members by node and boot nonce.
+    /// [F-STARTED]
     pub fn view_started(
         &mut self,
         pid: PartitionId,
@@ -174,7 +178,7 @@ impl SessionChange {
         }
     }
 
-    /// f+1 members of the session, its leader among them.
+    /// Checks that these are f+1 members of the session, its leader among them.
     fn check_members(&self, leader: Member, members: &[Member]) -> Result<(), Reason> {
         if members.iter().any(|m| self.session.place(*m).is_none()) {
             return Err(Reason::UnknownSender);
@@ -189,7 +193,7 @@ impl SessionChange {
         }
     }
 
-    /// Each partition has its view. [F-ACTIVE]
+    /// Asks to mark the session active, once each partition has its view. [F-ACTIVE]
     fn finish(&mut self) {
         let begun: Option<Vec<_>> = self.begun.iter().copied().collect();
         if let (Phase::Collecting, Some(begun)) = (self.phase, begun) {

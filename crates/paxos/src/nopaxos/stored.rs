@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a durable replica stores, and how it comes back (docs/protocol/nopaxos-replicas.md).
+//! The storage of a durable replica, and its restart (docs/protocol/nopaxos-replicas.md).
 //!
-//! Not the packets that changed something are stored, but what they changed: entries, and then how far the log
-//! reaches, or all but the entries where more than that has changed. So every part of what is stored can be written
-//! once more by itself, and the files that it was in before can go. [N-STORED]
+//! A replica stores its changes and not the packets that made them: first entries, and then how far
+//! the log reaches, or all but the entries if more than the reach has changed. So every part of the
+//! storage can be written again by itself, and the files that held it before can go. [N-STORED]
 //!
 //! ```text
 //! entry   inst u64, stamp u32, client u64, request u64, flags u16, len u16, value
@@ -18,11 +18,12 @@
 //!                        members u8 { node u16, nonce u64 } }
 //! ```
 //!
-//! Entries count together with the reach or the change behind them, which says how many they are: a view change that
-//! replaces many takes effect at once, however many pieces it is written in. [W-UNTOUCHED]
+//! Entries count only together with the reach or the change behind them, which says how many they
+//! are. A view change that replaces many entries therefore takes effect at once, however many
+//! pieces it is written in. [W-UNTOUCHED]
 //!
-//! What others have said in a view, and what was fetched for one, isn't stored: it is asked for again. Until then the
-//! replica knows less, and never more, than what it had shown.
+//! The words of other members in a view, and entries fetched for a view, aren't stored: the replica
+//! asks for them again. Until then it knows less, and never more, than it had shown.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -38,7 +39,7 @@ use crate::{Deployment, Flags, Instance, Outbox, PartitionId, Round, Time};
 const MAGIC: [u8; 4] = *b"WPNR";
 const VERSION: u16 = 1;
 
-/// How far a log reaches.
+/// The extent of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Reach {
     floor: Instance,
@@ -62,7 +63,8 @@ impl Reach {
     }
 }
 
-/// What was stored last, but for the entries. It is no state: replicas that differ in nothing else are equal.
+/// The last stored state without the entries. It is no part of the replica's state: replicas that
+/// differ only in it are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastStored {
     is_kept: bool,
@@ -85,25 +87,25 @@ impl Hash for LastStored {
 /// What has changed since something was stored last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unstored {
-    /// The entries in these slots, to be stored first.
+    /// The slots whose entries must be stored first.
     pub slots: Vec<Instance>,
     reach: Reach,
-    /// Where that isn't all.
+    /// All but the entries, if more than the reach has changed.
     rest: Option<Vec<u8>>,
 }
 
-/// How [`Unstored::save`] says it.
+/// The form in which [`Unstored::save`] wrote the changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saved {
-    /// As a reach.
+    /// A reach.
     Reach,
-    /// As a change.
+    /// A change.
     Change,
 }
 
 impl Replica {
-    /// This memory is stored, and it is this start of it. From now on it can tell what has changed, for
-    /// [`Replica::unstored`].
+    /// Begins to keep account of changes for [`Replica::unstored`], since this memory is stored as
+    /// this start of it.
     pub fn keep(&mut self, start: Start) {
         self.start = Some(start);
         self.log.note_written();
@@ -114,8 +116,8 @@ impl Replica {
         };
     }
 
-    /// What has changed since [`Replica::has_stored`]: to be on disk before anything leaves that shows it. Nothing,
-    /// of a replica that isn't [kept](Replica::keep). [N-STORED]
+    /// Returns the changes since [`Replica::has_stored`], which must be on disk before any packet
+    /// leaves that shows them. A replica that isn't [kept](Replica::keep) has none. [N-STORED]
     pub fn unstored(&self) -> Option<Unstored> {
         if !self.last_stored.is_kept {
             return None;
@@ -127,7 +129,7 @@ impl Replica {
         is_new.then_some(Unstored { slots, reach, rest })
     }
 
-    /// That is being stored, and will be before anything else is.
+    /// Notes that these changes are being stored, before any later ones.
     pub fn has_stored(&mut self, unstored: Unstored) {
         self.log.note_written();
         self.last_stored.reach = unstored.reach;
@@ -136,7 +138,7 @@ impl Replica {
         }
     }
 
-    /// Appends an entry of the log; nothing where there is none.
+    /// Appends an entry of the log, or nothing if there is none.
     pub fn save_entry(&self, inst: Instance, out: &mut Vec<u8>) {
         let Some(entry) = self.log.get(inst) else {
             return;
@@ -201,9 +203,9 @@ impl Replica {
         out
     }
 
-    /// The controller has compared what this start of this memory shows, and lets it go on. What it had told before
-    /// it tells again. Refused when it names another memory, or another start of it. True if that changed anything.
-    /// [N-RESTART]
+    /// Ends muteness, once the controller has compared what this start shows, and sends the
+    /// messages of a view change again. Returns true if that changed anything; refused if it names
+    /// another memory or another start of it. [N-RESTART]
     pub fn resume(
         &mut self,
         now: Time,
@@ -229,7 +231,8 @@ impl Replica {
 }
 
 impl Unstored {
-    /// Appends what is to be stored behind the entries of `replica`.
+    /// Appends the changes that are to be stored behind the entries of `replica`, and returns their
+    /// form.
     pub fn save(&self, replica: &Replica, out: &mut Vec<u8>) -> Saved {
         out.extend_from_slice(&(self.slots.len() as u32).to_be_bytes());
         match &self.rest {
@@ -247,7 +250,7 @@ impl Unstored {
 
 // ---- Reading
 
-/// What is read of a replica's memory, record by record.
+/// A replica's memory, as it is read record by record.
 pub struct Loaded {
     deployment: Deployment,
     pid: PartitionId,
@@ -266,7 +269,7 @@ struct Head {
 }
 
 impl Loaded {
-    /// Nothing yet, of a replica that is to have a log of so many slots.
+    /// Returns an empty memory of a replica whose log has this many slots.
     pub fn new(deployment: Deployment, pid: PartitionId, slots: usize) -> Loaded {
         Loaded {
             deployment,
@@ -278,7 +281,8 @@ impl Loaded {
         }
     }
 
-    /// What [`Replica::save_stored_head`] wrote: the first that is known, or what is known already.
+    /// Takes what [`Replica::save_stored_head`] wrote: the first known head, or one that equals the
+    /// known one.
     pub fn head(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         let head = self.parse_head(bytes)?;
         let Some(known) = &self.head else {
@@ -292,21 +296,22 @@ impl Loaded {
         }
     }
 
-    /// What [`Replica::save_entry`] wrote to be stored for the first time: it counts from the next reach or change on.
+    /// Takes an entry that [`Replica::save_entry`] wrote when it was new. It counts from the next
+    /// reach or change on.
     pub fn entry(&mut self, bytes: &[u8]) -> Result<Instance, &'static str> {
         let (inst, slot) = self.parse_entry(bytes)?;
         self.pending.push((inst, slot));
         Ok(inst)
     }
 
-    /// The same, of an entry that counts already and was stored once more.
+    /// Takes an entry that [`Replica::save_entry`] wrote again although it counted already.
     pub fn entry_again(&mut self, bytes: &[u8]) -> Result<Instance, &'static str> {
         let (inst, slot) = self.parse_entry(bytes)?;
         self.entries.insert(inst, slot);
         Ok(inst)
     }
 
-    /// What [`Unstored::save`] wrote.
+    /// Takes what [`Unstored::save`] wrote.
     pub fn commit(&mut self, saved: Saved, bytes: &[u8]) -> Result<(), &'static str> {
         let mut r = Reader(bytes);
         let entries = r.u32()? as usize;
@@ -325,7 +330,7 @@ impl Loaded {
                 self.head.as_mut().ok_or("it has no beginning")?.reach = reach;
             }
         }
-        // What is before these was left by a process that didn't get to the end.
+        // Earlier pending entries were left by a process that ended before it wrote the rest.
         let left = self.pending.len().saturating_sub(entries);
         self.entries.extend(self.pending.drain(..).skip(left));
         let reach = self
@@ -351,14 +356,14 @@ impl Loaded {
         Ok(())
     }
 
-    /// The boot nonce of the memory; nothing where there is none.
+    /// Returns the boot nonce of the memory, or `None` if there is none.
     pub fn nonce(&self) -> Option<u64> {
         self.head.as_ref().map(|head| head.nonce)
     }
 
-    /// The replica that it was, [kept](Replica::keep) as it was stored, at another `start`; none where nothing was
-    /// stored. It is mute until it may [go on](Replica::resume). Refused if no replica can have stored that.
-    /// [N-RESTART]
+    /// Returns the stored replica, [kept](Replica::keep) at another `start` and mute until it may
+    /// [go on](Replica::resume), or `None` if nothing was stored. Refused if no replica can have
+    /// stored these records. [N-RESTART]
     pub fn into_replica(
         self,
         settings: ReplicaSettings,
@@ -477,7 +482,8 @@ impl Replica {
         Ok(())
     }
 
-    /// What others have is asked for anew; clients are told again of what isn't stable.
+    /// Asks other members anew for what they have, and tells clients again of slots that aren't
+    /// stable.
     fn go_on_from(&mut self, stable: Instance) {
         self.acknowledge_from(stable);
         let members = self.session().map_or(0, |s| s.members.len());

@@ -7,7 +7,7 @@ use super::replica::{Replica, heard, no_value, send};
 use crate::wire::nopaxos::{GapRequest, SyncPrepare, max_noop_ranges};
 use crate::{Header, Instance, MsgType, Outbox, Packet, Reason, Round, Time, To, Verdict};
 
-/// A SYNC_PREPARE that came before requests that it speaks of.
+/// A SYNC_PREPARE that came before some of the requests that it covers.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Early {
     header: Header,
@@ -34,14 +34,15 @@ impl Early {
 impl Replica {
     // ---- The leader
 
-    /// Execution waits until all that is ready is stable: the leader asks for that, once.
+    /// Asks the followers, as a leader, to make all ready slots stable, unless that was asked
+    /// before. Execution calls this when it waits for them.
     pub fn hurry(&self, out: &mut impl Outbox) {
         if self.ready() > self.duty.prepared {
             self.synchronise(out);
         }
     }
 
-    /// Asks the followers at once to make all that is ready stable.
+    /// Asks the followers, as a leader, to make all ready slots stable at once.
     pub fn synchronise(&self, out: &mut impl Outbox) {
         if !self.leads() {
             return;
@@ -82,7 +83,7 @@ impl Replica {
         Some(self.duty.sync_at + pause)
     }
 
-    /// The leader's own order. No gap is open below. [Y-POINT]
+    /// Handles the leader's own order to synchronise. No gap may be open below its point. [Y-POINT]
     fn prepare(
         &mut self,
         now: Time,
@@ -111,9 +112,10 @@ impl Replica {
         Ok(Verdict::Changed)
     }
 
-    /// What it executes while it says that many clients wait is answered once it is stable, and so is what it has then
-    /// below the point at which it first says that they don't. A word about an earlier point than the last one is old.
-    /// [N-CROWD]
+    /// Notes whether the leader says at this point that many clients wait. Requests that it
+    /// executes while it says so are answered once they are stable, and so are those below the
+    /// point at which it first says the opposite; a word about an earlier point than the last one
+    /// is old. [N-CROWD]
     fn say_crowd(&mut self, inst: Instance, is_crowd: bool) {
         if inst < self.duty.prepared {
             return;
@@ -126,8 +128,10 @@ impl Replica {
         self.counts.crowds += u64::from(self.duty.held_below > before);
     }
 
-    /// Whoever hears of the next crowd before it hears that the last one is over acknowledges nothing between them. So that
-    /// one begins once f others have answered a word about a point behind the end, since none of these was of a crowd. [N-CROWD]
+    /// Returns true if the leader may say that many clients wait. A follower that hears of the next
+    /// crowd before the end of the last one acknowledges nothing between them; so another crowd
+    /// begins only once f others have answered a word about a point behind the end, since none of
+    /// these words was of a crowd. [N-CROWD]
     fn may_say_crowd(&self) -> bool {
         let held_below = self.duty.held_below;
         let is_first = held_below == 0;
@@ -146,12 +150,12 @@ impl Replica {
         if h.inst > self.duty.prepared {
             return Err(Reason::Unexpected);
         }
-        // It has the tail of a burst that the leader lacks. [Y-TAIL]
+        // The follower has the tail of a burst that the leader lacks. [Y-TAIL]
         self.stamped_below(h.request, now);
         Ok(self.synced(place, h.inst, out))
     }
 
-    /// A member's log equals the leader's below `inst`.
+    /// Notes that a member's log equals the leader's below `inst`.
     pub(super) fn synced(
         &mut self,
         place: usize,
@@ -170,7 +174,7 @@ impl Replica {
         heard(is_news)
     }
 
-    /// What f others have is stable. [Y-POINT] [W-STABLE]
+    /// Makes the slots stable that f others have. [Y-POINT] [W-STABLE]
     fn count_synced(&mut self, out: &mut impl Outbox) {
         let stable = self.by_f(|peer| peer.synced).min(self.duty.prepared);
         if stable <= self.stable {
@@ -179,7 +183,7 @@ impl Replica {
         let is_awaited = self.duty.others_wait_below > self.stable;
         self.stable = stable;
         self.counts.synchronisations += 1;
-        // The next SYNC_PREPARE tells it, too. [N-CROWD]
+        // The next SYNC_PREPARE tells the new `stable`, too. [N-CROWD]
         if self.duty.is_crowded && !is_awaited {
             return;
         }
@@ -203,7 +207,7 @@ impl Replica {
         let max_value = self.settings.deployment.max_value;
         let prepare = SyncPrepare::parse(packet.value, h.inst, max_value)?;
         if h.rnd > self.view {
-            // A view that it has missed.
+            // This replica has missed a view.
             return self.hear_of_view(now, h, out);
         }
         self.sent_by_leader(h)?;
@@ -214,7 +218,7 @@ impl Replica {
         self.follow(now, packet, &prepare, out)
     }
 
-    /// Applies the no-ops, and answers once it has all that the leader has. [Y-APPLY]
+    /// Applies the no-ops, and answers once this log has all that the leader's has. [Y-APPLY]
     fn follow(
         &mut self,
         now: Time,
@@ -250,9 +254,10 @@ impl Replica {
         Ok(heard(changed || is_news || stable_rose))
     }
 
-    /// While the leader says that slots are of a crowd this replica acknowledges none of them. Then it makes up for those
-    /// behind the last point at which it heard so: that the crowd was over may have been said before, and lost. A word
-    /// about an earlier point than the last one comes late. [N-CROWD]
+    /// Notes whether the leader says that many clients wait. While it says so this replica
+    /// acknowledges nothing, and then makes up for the slots behind the last point at which it
+    /// heard so, since an earlier word on the end of the crowd may be lost. A word about an earlier
+    /// point than the last one comes late. [N-CROWD]
     fn hear_of_crowd(&mut self, h: &Header) {
         if h.inst < self.duty.prepared {
             return;
@@ -265,7 +270,7 @@ impl Replica {
         }
     }
 
-    /// Of several the newest, since it speaks for all.
+    /// Keeps the newest SYNC_PREPARE that came early, since it speaks for all earlier ones.
     fn keep_early(&mut self, packet: &Packet<'_>) {
         let kept = self.duty.early.as_ref();
         if kept.is_none_or(|early| early.header.inst <= packet.header.inst) {
@@ -273,14 +278,14 @@ impl Replica {
         }
     }
 
-    /// The SYNC_PREPARE that has overtaken requests, once these have come. True if there was one: it may be answered, and
-    /// is gone, whatever else it changes. [Y-APPLY]
+    /// Follows the SYNC_PREPARE that has overtaken requests, once these have come. Returns true if
+    /// there was one, since it may be answered, and is gone in any case. [Y-APPLY]
     #[inline]
     pub(super) fn follow_early(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let next = self.log.next();
         let early = self.duty.early.take_if(|early| early.header.inst <= next);
         if let Some(early) = &early {
-            // Whoever sent it may lead no more, or have sent a newer one since.
+            // Its sender may lead no more, or have sent a newer one since.
             let _ = self.follow_kept(now, early, out);
         }
         early.is_some()
@@ -299,7 +304,8 @@ impl Replica {
         self.follow(now, &packet, &prepare, out)
     }
 
-    /// Two logs that differ although all rules hold: some slot was stamped twice. [Y-ALARM]
+    /// Returns false if the two logs differ although all rules hold, because some slot was stamped
+    /// twice. [Y-ALARM]
     fn is_equal(&self, end: Instance, prepare: &SyncPrepare<'_>) -> bool {
         let begin = prepare.noops.stable;
         begin < self.log.floor() || self.log.digest(begin..end) == prepare.digest
@@ -320,7 +326,7 @@ impl Replica {
         Ok(heard(self.hear_stable(h.inst, now)))
     }
 
-    /// The leader's `stable`; says whether that is news.
+    /// Notes the leader's `stable`, and returns true if that is news.
     pub(super) fn hear_stable(&mut self, stable: Instance, now: Time) -> bool {
         let was_behind = self.is_behind();
         let is_news = stable > self.duty.told_stable;
@@ -332,7 +338,8 @@ impl Replica {
         is_news || rises
     }
 
-    /// `stable` rises only over what is known to equal the leader's log of this view. [Y-APPLY]
+    /// Raises `stable`, but only over slots that are known to equal the leader's log of this view.
+    /// Returns true if it rises. [Y-APPLY]
     fn settle(&mut self) -> bool {
         let stable = self.duty.told_stable.min(self.duty.prepared);
         let rises = stable > self.stable && !self.in_conflict;
@@ -345,13 +352,14 @@ impl Replica {
 
     // ---- Catching up
 
-    /// Whether the leader's log is stable further than this one's. Its lists of no-ops don't reach down to
-    /// there, and there may be requests here over no-ops of which this replica never heard.
+    /// Returns true if the leader's log is stable further than this one's. The leader's lists of
+    /// no-ops don't reach down to this log's `stable`, so this log may have requests in place of
+    /// no-ops that it never heard of.
     pub(super) fn is_behind(&self) -> bool {
         self.stable < self.duty.told_stable && !self.leads() && !self.in_conflict
     }
 
-    /// Takes everything in between from the leader. [Y-BEHIND]
+    /// Asks the leader for all slots in between. [Y-BEHIND]
     pub(super) fn catch_up(&mut self, now: Time, out: &mut impl Outbox) {
         if self.is_behind() && now >= self.duty.catch_up_at {
             self.ask_for_stable(now, out);
@@ -370,7 +378,7 @@ impl Replica {
         self.ask_for(leader, begin..end, out);
     }
 
-    /// The leader's entry at `stable`.
+    /// Takes the leader's entry at `stable`.
     pub(super) fn caught_up(
         &mut self,
         now: Time,
@@ -393,7 +401,8 @@ impl Replica {
     }
 }
 
-/// Whether a SYNC_PREPARE says that what comes behind it is answered once it is stable. [N-CROWD]
+/// Returns true if a SYNC_PREPARE says that requests behind its point are answered once they are
+/// stable. [N-CROWD]
 fn is_of_crowd(h: &Header) -> bool {
     !h.vrnd.is_none()
 }

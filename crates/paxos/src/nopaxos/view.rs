@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Views: `session << 12 | number of the leader`, a [`Round`] in a header's `rnd`.
 //!
-//! They are ordered as integers, so each view of a session is above all views of earlier ones. The number of a
-//! session is its epoch in the control plane's store.
+//! Views are ordered as integers, so each view of a session is above all views of earlier ones. The
+//! number of a session is its epoch in the control plane's store.
 
 use crate::{Epoch, Round};
 
-/// Leaders of one session are numbered from 0 to this. Then a new session is needed.
+/// The largest number of a leader in one session; the first is 0. After it a new session is needed.
 pub const MAX_LEADER: u32 = (1 << LEADER_BITS) - 1;
 
 const LEADER_BITS: u32 = 12;
 const _: () = assert!(Round::base(1).0 == 1 << LEADER_BITS);
 
-/// The first view of a session, which is also the round that its sequencer stamps with.
+/// Returns the first view of a session, which is also the round that its sequencer stamps with.
 pub fn first(session: Epoch) -> Round {
     Round::base(session)
 }
 
-/// The last view that a session can have.
+/// Returns the last view that a session can have.
 pub fn last(session: Epoch) -> Round {
     Round(first(session).0 | MAX_LEADER)
 }
 
-/// The number of a view's leader.
+/// Returns the number of a view's leader.
 pub fn number(view: Round) -> u32 {
     view.0 & MAX_LEADER
 }
 
-/// The round that the sequencer of a view's session stamps with.
+/// Returns the round that the sequencer of a view's session stamps with.
 pub fn stamp(view: Round) -> Round {
     Round(view.0 & !MAX_LEADER)
 }
 
-/// The view of the same session's next leader, if numbers aren't used up.
+/// Returns the view of the same session's next leader, or `None` if the numbers are used up.
 pub fn next(view: Round) -> Option<Round> {
     (number(view) < MAX_LEADER).then_some(Round(view.0 + 1))
 }

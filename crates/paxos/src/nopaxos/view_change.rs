@@ -15,8 +15,9 @@
 //!     |                           |<---------------------------------- START_VIEW_REP  |
 //! ```
 //!
-//! The log stays as it is until that of the new view is complete: a [`Plan`] says what that consists of, and what
-//! is fetched lies beside the log until one exchange puts it in. [W-UNTOUCHED]
+//! The log stays as it is until the log of the new view is complete. A [`Plan`] says what the new
+//! log consists of, and fetched entries lie beside the old log until one exchange puts them in.
+//! [W-UNTOUCHED]
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,20 +34,20 @@ use crate::{
 
 // ---- Types
 
-/// What is known of the view that the replica goes to.
+/// The progress towards the view that the replica goes to.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Change {
-    /// When it began, or got on last.
+    /// The time at which the change began, or last made progress.
     since: Time,
-    /// When VIEW_CHANGE was sent last.
+    /// The time at which VIEW_CHANGE was sent last.
     told_at: Time,
-    /// Of the view's leader: the VIEW_CHANGEs.
+    /// For the view's leader, the VIEW_CHANGEs that came.
     told: Vec<Told>,
-    /// What the log is to be, once that is known.
+    /// The plan of the new log, once it is known.
     pub(super) plan: Option<Plan>,
 }
 
-/// A VIEW_CHANGE.
+/// A member's VIEW_CHANGE.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 struct Told {
     member: Member,
@@ -59,17 +60,17 @@ struct Told {
 /// The log of the new view, in terms of the old one and of what others have.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Plan {
-    /// The last view in which those were normal whose logs count above `stable`.
+    /// The last view in which the members were normal whose logs count above `stable`.
     origin: Round,
     stable: Instance,
     end: Instance,
-    /// From `stable` on.
+    /// The no-ops of the new log, from `stable` on.
     noops: Vec<Range<Instance>>,
-    /// Who has what lies below `stable`.
+    /// The node that has the slots below `stable`.
     below: NodeId,
-    /// Who has what lies from `stable` on, and how far.
+    /// The nodes that have the slots from `stable` on, and the end of each one's log.
     above: Vec<(NodeId, Instance)>,
-    /// What they have sent.
+    /// The entries that these nodes have sent.
     fetched: BTreeMap<Instance, Slot>,
     /// Everything below is here.
     cursor: Instance,
@@ -78,7 +79,7 @@ pub(super) struct Plan {
     tries: usize,
 }
 
-/// A START_VIEW. A view has one. [W-ONCE]
+/// The content of a START_VIEW. A view has only one. [W-ONCE]
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Begun {
     origin: Round,
@@ -109,7 +110,8 @@ impl Begun {
 }
 
 impl Replica {
-    /// The view that it has begun as its leader, once f+1 members have its log; for the controller.
+    /// Returns the view that this replica has begun as its leader, once f+1 members have its log,
+    /// for the controller.
     pub fn started(&self) -> Option<Started> {
         let (begun, session) = (self.begun.as_ref()?, self.session()?);
         if !self.leads() {
@@ -129,8 +131,8 @@ impl Replica {
         })
     }
 
-    /// The same, as long as the store doesn't show that the session is *active*: the controller is told again and
-    /// again until then. [F-REPORT]
+    /// Returns the same view as [`started`](Self::started), as long as the store doesn't show that
+    /// its session is *active*. The controller is told again and again until then. [F-REPORT]
     pub fn unreported(&self) -> Option<Started> {
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         self.started()
@@ -139,7 +141,7 @@ impl Replica {
 
     // ---- When
 
-    /// The store shows a later session that is *writing*: there. [W-WHEN]
+    /// Goes to a later session, if the store shows one that is *writing*. [W-WHEN]
     pub(super) fn follow_store(&mut self, out: &mut impl Outbox) {
         let Some(newest) = self.sessions.newest_open() else {
             return;
@@ -149,7 +151,7 @@ impl Replica {
         }
     }
 
-    /// The leader is silent: the next one. [W-WHEN]
+    /// Asks for the next leader, if the present one has been silent for too long. [W-WHEN]
     pub(super) fn suspect(&mut self, now: Time, out: &mut impl Outbox) {
         if now >= self.duty.heard + self.settings.silence {
             self.want_next(out);
@@ -184,7 +186,7 @@ impl Replica {
         self.hear_of_view(now, h, out)
     }
 
-    /// Somebody who has a say in it is in a view, or goes there. If it is a later one, so does this replica.
+    /// Goes to a later view, since a replica that has a say in it is there or goes there.
     pub(super) fn hear_of_view(
         &mut self,
         now: Time,
@@ -199,7 +201,7 @@ impl Replica {
         Ok(Verdict::Changed)
     }
 
-    /// Both the sender and this replica have a say in the view. [W-WHO]
+    /// Checks that both the sender and this replica have a say in the view. [W-WHO]
     fn may_change_to(&self, h: &Header) -> Result<(), Reason> {
         if self.sessions.open(h.rnd).is_none() {
             return Err(Reason::UnknownEpoch);
@@ -213,7 +215,8 @@ impl Replica {
         Ok(())
     }
 
-    /// What messages of a view change carry in `request`. [W-SAME]
+    /// Returns the session's digest, which messages of a view change carry in `request`, or 0 for
+    /// other messages. [W-SAME]
     pub(super) fn named_session(&self, msgtype: MsgType, view: Round) -> u64 {
         let names_it = matches!(
             msgtype,
@@ -226,8 +229,9 @@ impl Replica {
         session.map_or(0, Session::digest)
     }
 
-    /// The sender knows the session by the same sequencer, members, f and first leader: no view begins among replicas
-    /// that two controllers have told two sessions of one number. [W-SAME]
+    /// Refuses a sender that knows the session by another sequencer, other members, another f or
+    /// another first leader. So no view begins among replicas that two controllers have told two
+    /// sessions with one number. [W-SAME]
     fn is_of_same_session(&self, h: &Header) -> Result<(), Reason> {
         match self.named_session(h.msgtype, h.rnd) == h.request {
             true => Ok(()),
@@ -240,7 +244,7 @@ impl Replica {
         self.begin_again(now, out);
     }
 
-    /// It tells, as if it had told nobody yet.
+    /// Tells others of the view and of this log, as if nobody had been told yet.
     pub(super) fn begin_again(&mut self, now: Time, out: &mut impl Outbox) {
         if self.mute {
             return;
@@ -252,21 +256,23 @@ impl Replica {
         }
     }
 
-    /// It leads its view, or is about to, and everything below `stable` is stable elsewhere, which it didn't know.
+    /// Returns true if this replica leads its view, or is about to, and everything below `stable`
+    /// is stable elsewhere without its knowledge.
     pub(super) fn is_deposed_by(&self, stable: Instance) -> bool {
         let planned = self.change.plan.as_ref().map_or(0, |plan| plan.stable);
         self.leader() == Some(self.member()) && stable > self.stable.max(planned)
     }
 
-    /// The leader knows something to be stable that it hasn't made stable: a later view may have done that, with another
-    /// log. What followers have prepared in this view they would take for it, as soon as they hear of it. So it leads
-    /// no more. Where no number is left for the next leader it waits for another session. [W-DEPOSED]
+    /// Goes to the next view, because slots are stable that this leader hasn't made stable: a later
+    /// view may have done that with another log, and followers would take what they prepared in
+    /// this view for it. If no number is left for the next leader, it waits for another session.
+    /// [W-DEPOSED]
     pub(super) fn step_down(&mut self, now: Time, out: &mut impl Outbox) {
         let next = view::next(self.view).unwrap_or(self.view);
         self.change_to(next, now, out);
     }
 
-    /// The log stays as it is. [W-UNTOUCHED]
+    /// Goes to a view, and leaves the log as it is. [W-UNTOUCHED]
     fn go_to(&mut self, wanted: Round, now: Time) {
         self.view = wanted;
         self.status = Status::ViewChange;
@@ -282,7 +288,7 @@ impl Replica {
 
     // ---- Telling
 
-    /// Asks all who have a say, and tells the leader its log: the same as often as it is told.
+    /// Asks all members that have a say, and tells the leader this log. Repetitions tell the same.
     fn tell(&mut self, now: Time, out: &mut impl Outbox) {
         self.change.told_at = now;
         let request = self.header(MsgType::ViewChangeReq, self.view);
@@ -311,7 +317,8 @@ impl Replica {
         send(To::Node(leader.node), header, &value, out);
     }
 
-    /// Of a member that was in no view yet there is nothing to tell. [W-TELL]
+    /// Returns this log for a VIEW_CHANGE. A member that was in no view yet has nothing to tell.
+    /// [W-TELL]
     fn own_log(&self) -> Told {
         let is_new = self.last_normal.is_none();
         Told {
@@ -342,7 +349,7 @@ impl Replica {
             return Err(Reason::WrongView);
         }
         if h.rnd == self.view && self.status == Status::Normal {
-            // It has missed the START_VIEW: the same once more. [W-ONCE]
+            // The member has missed the START_VIEW, so it gets the same one again. [W-ONCE]
             self.send_start_view(To::Sender, out);
             return Ok(Verdict::Answered);
         }
@@ -357,15 +364,15 @@ impl Replica {
         if changes {
             self.change_to(h.rnd, now, out);
         }
-        // Going there it has told itself.
+        // A change to a later view already told this replica's own log.
         match self.note(told, now, out) || changes {
             true => Ok(Verdict::Changed),
             false => Err(Reason::Duplicate),
         }
     }
 
-    /// Notes a VIEW_CHANGE, unless it is known. Says whether that, or what the store shows meanwhile, changed
-    /// anything. A view that it has led already starts no more. [W-ONCE]
+    /// Notes a VIEW_CHANGE, unless it is known, and starts the view if it can. Returns true if
+    /// either changed anything; a view that this replica has led before starts no more. [W-ONCE]
     fn note(&mut self, told: Told, now: Time, out: &mut impl Outbox) -> bool {
         let is_new = !self.change.told.iter().any(|t| t.member == told.member);
         if is_new {
@@ -376,7 +383,8 @@ impl Replica {
         if starts {
             let plan = self.merged();
             if plan.end < self.stable {
-                // Its application holds more than any view can have: it is of another history.
+                // The application holds more than any view can have, so it belongs to another
+                // history.
                 self.in_conflict = true;
                 return is_new;
             }
@@ -388,7 +396,8 @@ impl Replica {
 
     // ---- The new leader
 
-    /// f+1 members of each session that must be asked. [W-QUORUM]
+    /// Returns true if f+1 members of each session that must be asked have told their logs.
+    /// [W-QUORUM]
     fn has_quorum(&self) -> bool {
         let Some(needed) = self.sessions.needed(self.view) else {
             return false;
@@ -400,9 +409,10 @@ impl Replica {
         })
     }
 
-    /// The log of the new view, from the VIEW_CHANGEs of a quorum. Below the largest `stable` it is the log of who
-    /// told that, alone: lists of no-ops begin there. From there on it is what those have who were normal in the
-    /// latest view, and a no-op where any of them has one. [W-MERGE]
+    /// Returns the log of the new view, from the VIEW_CHANGEs of a quorum. Below the largest
+    /// `stable` only the log of a member that told this point counts, since lists of no-ops begin
+    /// there; from there on the logs of the members that were normal in the latest view count, and
+    /// a slot is a no-op if any of them has one. [W-MERGE]
     fn merged(&self) -> Plan {
         let told = &self.change.told;
         let origin = told.iter().map(|t| t.last_normal).max();
@@ -422,7 +432,7 @@ impl Replica {
         }
     }
 
-    /// Complete: the view begins. [W-START]
+    /// Begins the view, whose log is complete. [W-START]
     fn begin(&mut self, plan: Plan, now: Time, out: &mut impl Outbox) {
         let mut value = Vec::new();
         Noops::append(&mut value, plan.stable, plan.noops.iter().cloned());
@@ -467,8 +477,8 @@ impl Replica {
 
     // ---- A member
 
-    /// Counts for a later view, or for this one unless it has begun here already: a repeated one would cut off
-    /// what was acknowledged since. [W-REPEATED]
+    /// Handles START_VIEW of a later view, or of this one unless it has begun here already: a
+    /// repeated one would cut off what was acknowledged since. [W-REPEATED]
     pub(super) fn start_view(
         &mut self,
         now: Time,
@@ -526,7 +536,8 @@ impl Replica {
 
     // ---- Collecting the new log beside the old one
 
-    /// Moves on over what is here; asks for what isn't, or puts the new log in the old one's place. [W-START]
+    /// Moves on over the entries that are here, and then asks for the next missing ones, or puts
+    /// the complete new log in the old one's place. [W-START]
     pub(super) fn collect(&mut self, now: Time, out: &mut impl Outbox) {
         let Some(mut plan) = self.change.plan.take() else {
             return;
@@ -554,7 +565,7 @@ impl Replica {
         self.change.plan = Some(plan);
     }
 
-    /// Whether the new log has something at `inst` that isn't here.
+    /// Returns true if the new log has an entry at `inst` that isn't here.
     fn lacks_of(&self, plan: &Plan, inst: Instance) -> bool {
         if inst < self.stable || plan.fetched.contains_key(&inst) {
             return false;
@@ -565,7 +576,7 @@ impl Replica {
         !contains(&plan.noops, inst) && !self.has_request_of(plan, inst)
     }
 
-    /// Whether its own log counts at `inst`, and has a request there.
+    /// Returns true if this replica's own log counts at `inst`, and has a request there.
     fn has_request_of(&self, plan: &Plan, inst: Instance) -> bool {
         self.last_normal == plan.origin && self.log.get(inst).is_some_and(|e| !e.is_noop())
     }
@@ -591,8 +602,8 @@ impl Replica {
         }
     }
 
-    /// An answer to a question about the new log. Below `stable` only its source counts, and its no-ops do; from
-    /// there on a no-op would have been listed.
+    /// Handles an answer to a question about the new log. Below `stable` only its source counts,
+    /// and so do the source's no-ops; from there on a no-op would have been listed.
     pub(super) fn fetched(
         &mut self,
         now: Time,
@@ -617,7 +628,7 @@ impl Replica {
             return Err(Reason::Unexpected);
         }
         let Some(entry) = entry else {
-            // It is trimmed there.
+            // The slot is trimmed at its source.
             if is_below {
                 self.short_of = Some(h.inst + 1);
             }
@@ -631,7 +642,8 @@ impl Replica {
         Ok(Verdict::Changed)
     }
 
-    /// Puts the new log in the old one's place, all at once, and is normal in the new view. [W-START]
+    /// Puts the new log in the old one's place, all at once, and makes the replica normal in the
+    /// new view. [W-START]
     fn exchange(&mut self, plan: Plan, now: Time) {
         let noop = Entry::noop(view::stamp(self.view));
         for inst in self.stable..plan.end {
@@ -647,7 +659,7 @@ impl Replica {
                 let _has_room = self.log.push(&new);
             }
         }
-        // A state that it took over meanwhile may reach further. [W-CHECKPOINT]
+        // A state that the replica took over meanwhile may reach further. [W-CHECKPOINT]
         let end = plan.end.max(self.stable);
         if self.log.next() > end {
             self.log.truncate(end);
@@ -697,7 +709,8 @@ impl Replica {
         self.change.plan = Some(plan);
     }
 
-    /// It was asked for what an earlier session has left, and is no member of the one that goes on.
+    /// Returns true if this replica was only asked for the log of an earlier session, and is no
+    /// member of the active one.
     fn is_over(&self) -> bool {
         let is_other = |s: &Session| s.place(self.member()).is_none();
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
@@ -714,7 +727,8 @@ impl Replica {
         Some(told.min(asked).min(self.change.since + self.patience()))
     }
 
-    /// A source may have died: after so long the next leader tries. Later ones are given more time.
+    /// Returns how long to wait before the next leader tries, since a source may have died. Later
+    /// leaders are given more time.
     fn patience(&self) -> Time {
         self.settings.silence * Time::from(1 + view::number(self.view).min(8))
     }
@@ -725,7 +739,7 @@ impl Replica {
 }
 
 impl Plan {
-    /// From the first slot that `replica` doesn't know to be stable.
+    /// Returns a plan that begins at the first slot that `replica` doesn't know to be stable.
     fn new(
         replica: &Replica,
         origin: Round,
@@ -748,7 +762,7 @@ impl Plan {
     }
 }
 
-/// All slots of these ranges that lie within `bounds`, in order.
+/// Returns all slots of these ranges that lie within `bounds`, in order.
 fn union(
     ranges: impl Iterator<Item = Range<Instance>>,
     bounds: Range<Instance>,
