@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A whole cluster in this process: every node a thread. For tests and first use.
+//! A whole cluster in this process, with a thread for each node, for tests and first use.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,8 +8,8 @@ use crate::{ClusterFile, Error, Program, Stop};
 
 /// All nodes of a cluster, each as a thread of this process. Dropping it stops them in good order.
 ///
-/// It survives no crash of the process that all nodes share, so it replaces no cluster.
-/// See [the first example](crate).
+/// All nodes share the fate of this process, so this doesn't replace a real cluster. [The first example](crate) shows
+/// its use.
 pub struct Embedded {
     nodes: Vec<Running>,
 }
@@ -20,12 +20,12 @@ struct Running {
 }
 
 impl Embedded {
-    /// Starts all nodes of the cluster file; its replicas execute `program`.
-    /// [`Client::open`](crate::Client::open) waits until they serve.
+    /// Starts all nodes of the cluster file; its replicas execute `program`. [`Client::open`](crate::Client::open)
+    /// waits until they serve.
     ///
     /// # Errors
-    /// [`Error::System`] if there are no more threads. A node that can't start says so in the log at
-    /// once, and again when they are [stopped](Self::stop).
+    /// [`Error::System`] if the system has no more threads. A node that can't start reports its error in the log at
+    /// once, and again when the nodes are [stopped](Self::stop).
     pub fn start(cluster: &ClusterFile, program: &Program) -> Result<Embedded, Error> {
         let mut embedded = Embedded { nodes: Vec::new() };
         for node in &cluster.nodes {
@@ -47,10 +47,10 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Stops all nodes in good order: a start with the same cluster file finds everything again.
+    /// Stops all nodes in good order, so that a start with the same cluster file finds their state again.
     ///
     /// # Errors
-    /// The first one that ended a node, now or earlier.
+    /// The first error that ended a node, now or earlier.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
@@ -70,7 +70,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // In the log already.
+        // The log already has the error.
         let _ = self.end();
     }
 }

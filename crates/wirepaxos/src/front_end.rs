@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Redis-protocol front end beside a replica: its sockets, and its ties to the replica.
+//! The Redis-protocol front end beside a replica: its sockets, and its connection to the replica.
 
 use std::fmt::Write as _;
 use std::io;
@@ -19,15 +19,15 @@ use paxos::{Packet, PartitionId};
 
 use crate::Error;
 
-/// Commands whose leader has gone may never be answered: a stop doesn't wait for them for long.
+/// The time that a stop waits for open commands; those whose leader has gone may never be answered.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections that wait to be accepted, as in Redis: many clients come at once.
+/// The number of connections that may wait to be accepted. It is that of Redis, as many clients come at once.
 const BACKLOG: i32 = 511;
-/// Files that the replica itself may have open: those of its store (512), sockets, checkpoints.
+/// The files that the replica itself may have open: those of its store (512), sockets, checkpoints.
 const FILES_OF_THE_REPLICA: u64 = 600;
 
-/// Binds the node's redis address, starts the front end and ties it into `services`: it stops when
-/// the replica is about to.
+/// Binds the node's redis address, starts the front end and connects it to `services`. The front end stops when the
+/// replica is about to stop.
 pub fn start(
     cluster: &ClusterFile,
     node: &Node,
@@ -78,8 +78,8 @@ pub fn start(
     Ok(())
 }
 
-/// The other front ends of the group, as clients are told of them. One that listens at all its addresses is found at that of its
-/// packets.
+/// Returns the other front ends of the group, as clients are told of them. One that listens at all addresses of its
+/// node is shown at the address of the node's packets.
 fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     let replicas = cluster.replicas(group).into_iter();
     let others = replicas.filter(|other| other.id != node.id);
@@ -97,7 +97,7 @@ fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     shown.collect()
 }
 
-/// A port of DPDK has its address for itself.
+/// Returns the node's address in the kernel, which is another one than that of its packets if it is at a port of DPDK.
 fn ip_in_the_kernel(node: &Node) -> IpAddr {
     match node.plane {
         Plane::Dpdk => node.control.ip(),
@@ -115,13 +115,13 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Connections that the replicas' session table has room for, with an eighth left to other clients.
+/// Returns how many connections the replicas' session table has room for, with an eighth left to other clients.
 fn sessions_for_front_ends() -> usize {
     replica::Limits::default().slots / usize::from(front_end::SESSION_WINDOW) / 8 * 7
 }
 
-/// A client for whom there is no file would wait for ever to be accepted: it is told that there are too
-/// many instead.
+/// Limits the number of clients to the files that this process may open. A client for whom there is no file would wait
+/// forever to be accepted; now it hears that there are too many clients.
 fn limit_to_files(max_clients: &mut usize) -> io::Result<()> {
     let files = node::host::raise_file_limit()?;
     let most = files.saturating_sub(FILES_OF_THE_REPLICA) as usize;
@@ -135,7 +135,7 @@ fn limit_to_files(max_clients: &mut usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers and news for the front end.
+/// Connects the replica's answers and news with the front end.
 fn tie(
     cluster: &ClusterFile,
     services: &mut Services,
@@ -177,7 +177,7 @@ fn tie(
     });
 }
 
-/// How many instances have been executed, by partition.
+/// The next instance of each partition.
 #[derive(Clone)]
 struct Positions(Arc<[AtomicU64]>);
 
@@ -190,7 +190,7 @@ impl Positions {
         self.0[usize::from(pid)].store(next, Ordering::Relaxed);
     }
 
-    /// In the order of the partitions.
+    /// Returns the positions as text, in the order of the partitions.
     fn shown(&self) -> String {
         let shown = self
             .0
@@ -200,7 +200,7 @@ impl Positions {
     }
 }
 
-/// Who leads, as far as this replica knows.
+/// The leader's address and epoch, as far as this replica knows.
 #[derive(Clone, Default)]
 struct Leader(Arc<Mutex<Option<(SocketAddr, u32)>>>);
 
@@ -218,7 +218,7 @@ impl Leader {
     }
 }
 
-/// INFO's section on replication.
+/// Returns a function that writes INFO's section on replication.
 fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> front_end::Describe {
     let name = node.name.clone();
     Box::new(move |out| {
@@ -237,9 +237,9 @@ fn describe(node: &Node, group: u16, leader: Leader, positions: Positions) -> fr
     })
 }
 
-/// How datagrams reach the leader, and come back.
+/// The way of datagrams to the leader and back.
 enum Way {
-    /// A socket of its own. What leaves in one turn of the front end leaves together.
+    /// A socket of the front end's own. Datagrams of one turn of the front end are sent together.
     Socket {
         socket: UdpSocket,
         out: UdpPlane,
@@ -272,14 +272,14 @@ impl Way {
         }
     }
 
-    /// What is lost is sent again.
+    /// Sends the datagrams that were collected. Lost ones are sent again later.
     fn flush(&mut self) {
         if let Way::Socket { out, batch, .. } = self {
             out.send(batch);
         }
     }
 
-    /// The next datagram that has come: its length, and its sender.
+    /// Returns the next datagram that has come: its length, and its sender.
     fn receive(&self, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
         match self {
             Way::Socket { socket, .. } => socket.recv_from(buffer).ok(),
@@ -293,7 +293,7 @@ impl Way {
     }
 }
 
-/// Towards the leader.
+/// The front end's connection to the leader.
 struct LeaderPlane {
     way: Way,
     leader: Leader,
@@ -344,8 +344,8 @@ impl front_end::Plane for LeaderPlane {
         }
     }
 
-    /// Nothing to do: the controller tells the replica of a new leader at every change and twice a
-    /// second, and that comes here as `leader_changed`.
+    /// Does nothing: the controller tells the replica of a new leader at every change and twice a second, and the front
+    /// end hears of it through `leader_changed`.
     fn ask_for_leader(&mut self) {}
 }
 
@@ -359,7 +359,7 @@ mod tests {
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let patience = Duration::from_secs(30);
-        // Nobody accepts them.
+        // Nobody accepts the connections.
         let connect = |_| TcpStream::connect_timeout(&address, patience).unwrap();
         let clients: Vec<_> = (0..BACKLOG).map(connect).collect();
         assert_eq!(clients.len(), 511);

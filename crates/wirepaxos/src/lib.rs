@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Consensus as a network service, as a library: replicate a program of yours, and call it.
+//! Consensus as a network service, as a library: it replicates a program of yours and lets you call it.
 //!
-//! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the
-//! role of one of its nodes; a replica executes a [`Program`]: a [`StateMachine`] or an
-//! [`Application`] of yours, or the store that the file names. A [`Client`] has commands executed, each
-//! once, in one order that all replicas agree on. [`Embedded`] runs a whole cluster in this process,
-//! for tests and first use; it needs no privileges:
+//! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the role of one of its
+//! nodes. A replica executes a [`Program`]: your own [`StateMachine`] or [`Application`], or the store that the file
+//! names. A [`Client`] has commands executed, each once, in one order on which all replicas agree. [`Embedded`] runs a
+//! whole cluster in this process, for tests and first use, and needs no privileges:
 //!
 //! ```
 //! use std::io::{self, Read, Write};
@@ -44,13 +43,13 @@
 //! # }
 //! ```
 //!
-//! `examples/counter.rs` is the same with a process for each node, `examples/bank.rs` a program over several
-//! partitions. [`oum`] is the ordering alone, without replicas.
+//! `examples/counter.rs` is this program with a process for each node, and `examples/bank.rs` is a program over several
+//! partitions. The module [`oum`] offers the ordering alone, without replicas.
 //!
 //! # Features
 //!
-//! `stores`, on by default: RocksDB and LevelDB, the system's own libraries, and the front end for
-//! Redis clients. A program that brings its own state machine needs neither.
+//! The feature `stores`, on by default, adds RocksDB and LevelDB (the system's own libraries) and the front end for
+//! Redis clients. A program that brings its own state machine doesn't need it.
 
 pub mod admin;
 mod embedded;
@@ -63,8 +62,8 @@ mod stores;
 
 use std::sync::Arc;
 
-/// Many commands may be under way at once: [`submit`](Client::submit) them, and
-/// [`poll`](Client::poll) for what became of them.
+/// Many commands may be under way at once: [`submit`](Client::submit) them, and call [`poll`](Client::poll) for their
+/// outcomes.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -136,7 +135,7 @@ pub use client::{ClientOptions, Completion, Doubt, Freshness, Home, Outcome, Ref
 /// assert!(errors.to_string().starts_with("no/such/file.toml: can't be read"));
 /// ```
 ///
-/// [`cluster_file`] says how one is written.
+/// The module [`cluster_file`] shows how to write one.
 #[doc(inline)]
 pub use node::ClusterFile;
 /// ```
@@ -172,7 +171,7 @@ pub use replica::{Application, StateMachine};
 pub use embedded::Embedded;
 pub use program::Program;
 
-/// The cluster file in its parts, and a [`Draft`](cluster_file::Draft) to write one.
+/// The parts of the cluster file, and a [`Draft`](cluster_file::Draft) to write one.
 ///
 /// ```
 /// use wirepaxos::ClusterFile;
@@ -204,7 +203,7 @@ pub mod cluster_file {
     };
 }
 
-/// For programs that store their state themselves: what an [`Application`] deals with.
+/// The types of an [`Application`], for programs that store their state themselves.
 pub mod application {
     #[doc(inline)]
     pub use replica::application::{
@@ -216,7 +215,8 @@ pub mod application {
     pub use replica::storage::CheckpointFile;
 }
 
-/// `recover` of the papers: what an instance decided, and closing it if it decided nothing.
+/// The `recover` operation of the papers: it returns the value that an instance decided, and closes the instance with a
+/// value of yours if it decided nothing.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -249,13 +249,13 @@ pub mod recovery {
     pub use client::{Decided, Recovery};
 }
 
-/// Plays the role of the node `name` in the calling thread until `stop` is requested, or somebody
-/// runs `wirepaxos stop`. Then it ends in good order: what it knows is stored first. `program` is what
-/// it executes if it is a replica; other roles take no notice of it.
+/// Plays the role of the node `name` in the calling thread until `stop` is requested, or until somebody runs `wirepaxos
+/// stop`; the node then stores its state before it ends. `program` is executed if the node is a replica; other roles
+/// ignore it.
 ///
 /// # Errors
-/// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if what is stored can't be
-/// read or written; [`Error::System`] if its sockets are taken, say.
+/// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if stored state can't be read or written;
+/// [`Error::System`] if, for example, its sockets are taken.
 ///
 /// ```no_run
 /// # struct Nothing;
@@ -283,11 +283,11 @@ pub fn run(
     run_together(cluster, &[name], program, stop)
 }
 
-/// Plays the roles of several nodes in the calling thread, as [`run`] does of one. All of them are at ports of DPDK
-/// (`plane = "dpdk"`), which they may share: then what one sends to another one doesn't leave the process.
+/// Plays the roles of several nodes in the calling thread, as [`run`] does for one. All of them must be at ports of
+/// DPDK (`plane = "dpdk"`), which they may share; packets between nodes at one port then don't leave the process.
 ///
 /// # Errors
-/// As there, and if one isn't at such a port. One that fails ends all.
+/// The errors of [`run`], and one if a node isn't at such a port. A node that fails ends all of them.
 pub fn run_together(
     cluster: &ClusterFile,
     names: &[&str],
@@ -301,12 +301,11 @@ pub fn run_together(
     Ok(node::run_together(cluster, &nodes, stop)?)
 }
 
-/// From now on what nodes of this process say are lines on its standard error; the environment's
-/// `WIREPAXOS_LOG` chooses the level (`error`, `warn`, `info`, `debug`). A program with a subscriber of
-/// its own for the events of crate `tracing` keeps that.
+/// Prints the log of this process's nodes on its standard error. The environment's `WIREPAXOS_LOG` chooses the level
+/// (`error`, `warn`, `info`, `debug`); a program with its own subscriber for the events of crate `tracing` keeps that.
 ///
 /// # Errors
-/// [`Error::System`] if the variable is no level.
+/// [`Error::System`] if the variable isn't a level.
 ///
 /// ```
 /// wirepaxos::log_to_stderr()?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ordered unreliable multicast, on its own: all receivers see one order, and are told what they missed.
+//! Ordered unreliable multicast, on its own: all receivers see one order, and learn which messages they missed.
 //!
-//! Nothing is sent twice and nobody waits for anybody: a message may be lost on its way to some receivers or to all.
-//! But those who get it get it at the same place, and the others learn that they lack it. That is enough for a
-//! price feed, and it is what NOPaxos replicates on. The words are the paper's (section 3.2): [`Sender::send`],
-//! [`Receiver::listen`], [`Receiver::get_message`].
+//! Nothing is sent twice, and nobody waits for anybody: a message may be lost on its way to some receivers or to all of
+//! them. But all receivers that get a message get it at the same place, and the others learn that they lack it. That is
+//! enough for a price feed, and NOPaxos replicates on it. The names are those of the paper (section 3.2):
+//! [`Sender::send`], [`Receiver::listen`], [`Receiver::get_message`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! Whoever begins sessions must number them upwards, each with a slot to begin at that no receiver has passed, as the
-//! controller does for NOPaxos. `examples/ticker.rs` is a feed with a bad link.
+//! The program that begins sessions must number them upwards, and begin each at a slot that no receiver has passed, as
+//! the controller does for NOPaxos. `examples/ticker.rs` is a feed with a bad link.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -41,21 +41,21 @@ use paxos::round::MAX_EPOCH;
 use paxos::wire::MAX_VALUE_LEN;
 use paxos::{Deployment, Header, MsgType, NodeId, Outbox, Packet, Program, Time, To};
 
-/// The sequencer's node id, and nobody else's.
+/// The node id of the sequencer; no other node has it.
 const SEQUENCER: NodeId = 1;
-/// Messages that wait for earlier ones.
+/// The most messages that wait for earlier ones.
 const SLOTS: usize = 4096;
-/// How long an earlier message is waited for.
+/// How long a receiver waits for an earlier message.
 const REORDER_WAIT: Duration = Duration::from_micros(50);
-/// More than any datagram.
+/// The size of a receive buffer, which is larger than any datagram.
 const BUFFER: usize = 65_536;
 
-/// What sender, sequencer and receivers must agree on.
+/// The settings on which sender, sequencer and receivers must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Tells the packets of one installation from another's.
+    /// The number of the installation, which keeps its packets apart from those of another one.
     pub cluster: u32,
-    /// Which of its groups.
+    /// The number of the group within the installation.
     pub group: u16,
     /// The longest message, in bytes; at most 1,400.
     pub max_message: u16,
@@ -89,7 +89,8 @@ impl Sequencer {
     /// Opens the socket. Nothing is passed on before [`begin`](Sequencer::begin).
     ///
     /// # Errors
-    /// Where the address can't be taken, or the group's messages are too long for a datagram.
+    /// An error of the socket if the address can't be taken, or one if the group's messages are too long for a
+    /// datagram.
     pub fn bind(address: impl ToSocketAddrs, group: Group) -> io::Result<Sequencer> {
         let deployment = group.deployment(SEQUENCER)?;
         Ok(Sequencer {
@@ -100,22 +101,22 @@ impl Sequencer {
         })
     }
 
-    /// Where senders send to.
+    /// Returns the address to which senders send.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Begins a session, whose first message gets `slot`. Its receivers are these.
+    /// Begins a session, whose first message gets `slot`, for these receivers.
     ///
     /// # Errors
-    /// If it isn't later than the one before.
+    /// An error if the session isn't later than the one before.
     pub fn begin(&mut self, session: u32, slot: u64, receivers: Vec<SocketAddr>) -> io::Result<()> {
         let program = Program {
             epoch: session,
             nonce: self.role.nonce(),
             next: vec![slot],
             trimmed: vec![slot],
-            // Nothing is kept anywhere, so there is nothing to wait for.
+            // No messages are kept anywhere, so nothing limits how far the sequencer may go.
             window: u64::MAX,
             acceptors: vec![SEQUENCER],
             f: 0,
@@ -127,11 +128,11 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Waits for a message and passes it on, with all others that have come; returns how many. 0 = none came in
-    /// time.
+    /// Waits for a message and passes it on, with all others that have come. Returns how many they are; 0 = none came
+    /// in time.
     ///
     /// # Errors
-    /// Those of the socket. What can't be sent to a receiver is lost to it, like any other loss.
+    /// The errors of the socket. A message that can't be sent to a receiver is lost to it, like any other loss.
     pub fn serve(&mut self, patience: Duration) -> io::Result<usize> {
         let mut passed = 0;
         let mut patience = Some(patience);
@@ -139,7 +140,7 @@ impl Sequencer {
             let Ok(packet) = Packet::parse(&self.buffer[..len]) else {
                 continue;
             };
-            // Nobody reports or refuses anything here.
+            // Other messages don't belong here, as there are no reports or refusals.
             if !matches!(packet.header.msgtype, MsgType::Request | MsgType::Probe) {
                 continue;
             }
@@ -169,7 +170,7 @@ impl Outbox for Sending<'_> {
             _ => std::slice::from_ref(&self.asker),
         };
         for to in receivers {
-            // What isn't sent is lost, as every packet may be.
+            // A datagram that can't be sent is lost, as every packet may be.
             let _ = self.socket.send_to(&datagram, to);
         }
     }
@@ -183,10 +184,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender to this sequencer.
+    /// Returns a sender to this sequencer.
     ///
     /// # Errors
-    /// Those of the socket, or if the group's messages are too long for a datagram.
+    /// The errors of the socket, or one if the group's messages are too long for a datagram.
     pub fn new(sequencer: SocketAddr, group: Group) -> io::Result<Sender> {
         let deployment = group.deployment(0)?;
         let any = if sequencer.is_ipv4() {
@@ -209,10 +210,10 @@ impl Sender {
         })
     }
 
-    /// Sends a message, once. It may be lost, and this sender isn't told.
+    /// Sends a message once. The message may be lost, and the sender doesn't learn of that.
     ///
     /// # Errors
-    /// If it is longer than the group's messages may be, or the socket refuses it.
+    /// An error if the message is longer than the group's messages may be, or if the socket refuses it.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         if message.len() > self.max_message {
             let most = format!(
@@ -227,30 +228,30 @@ impl Sender {
     }
 }
 
-/// What a receiver gets, slot by slot.
+/// The events that a receiver gets, slot by slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A message at its place.
     Message {
-        /// Its place.
+        /// The place of the message.
         slot: u64,
-        /// As it was sent.
+        /// The message as it was sent.
         message: Vec<u8>,
     },
     /// The message of this slot was lost on its way here. Others may have it.
     Dropped {
-        /// Its place.
+        /// The place of the lost message.
         slot: u64,
     },
-    /// A later session has begun, and nobody knows what else was stamped in the one before. Said again until
-    /// [`Receiver::listen`].
+    /// A later session has begun, and nobody knows which other messages were stamped in the one before. The event is
+    /// repeated until [`Receiver::listen`].
     Terminated {
-        /// The later one.
+        /// The later session.
         session: u32,
     },
 }
 
-/// Receives what the sequencer has put in order.
+/// Receives messages in the sequencer's order.
 pub struct Receiver {
     socket: UdpSocket,
     role: nopaxos::Receiver,
@@ -263,7 +264,8 @@ impl Receiver {
     /// Opens the socket. Nothing is received before [`listen`](Receiver::listen).
     ///
     /// # Errors
-    /// Where the address can't be taken, or the group's messages are too long for a datagram.
+    /// An error of the socket if the address can't be taken, or one if the group's messages are too long for a
+    /// datagram.
     pub fn bind(address: impl ToSocketAddrs, group: Group) -> io::Result<Receiver> {
         let settings = ReceiverSettings {
             deployment: group.deployment(0)?,
@@ -280,15 +282,15 @@ impl Receiver {
         })
     }
 
-    /// Where the sequencer sends to.
+    /// Returns the address to which the sequencer sends.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Listens to a session from a slot on, as this sequencer sends it.
+    /// Listens to a session of this sequencer from a slot on.
     ///
     /// # Errors
-    /// If there is no such session.
+    /// An error if the number can't be that of a session.
     pub fn listen(&mut self, session: u32, slot: u64, sequencer: SocketAddr) -> io::Result<()> {
         if session == 0 || session > MAX_EPOCH {
             return Err(invalid(&format!("sessions are 1 to {MAX_EPOCH}")));
@@ -298,22 +300,23 @@ impl Receiver {
         Ok(())
     }
 
-    /// A later session has begun, as whoever begins sessions says. A packet of a later one is no proof of that, but
-    /// [`later_session`](Receiver::later_session) shows it.
+    /// Notes that a later session has begun, on the word of the program that begins sessions. A packet of a later
+    /// session is no proof of that, but [`later_session`](Receiver::later_session) shows it.
     pub fn terminate(&mut self, session: u32) {
         self.role.terminate(session);
     }
 
-    /// The latest session of which a packet has come, if it is later than the one listened to: a reason to ask.
+    /// Returns the latest session of which a packet has come, if it is later than the one listened to. This is a reason
+    /// to ask for the present session.
     pub fn later_session(&self) -> Option<u32> {
         self.role.later()
     }
 
-    /// The next event, or `None` if nothing happens in time. That a message is missing shows only when a later
-    /// one has come.
+    /// Returns the next event, or `None` if nothing happens in time. A missing message shows only when a later one has
+    /// come.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// The errors of the socket.
     pub fn get_message(&mut self, patience: Duration) -> io::Result<Option<Event>> {
         let end = Instant::now() + patience;
         loop {
@@ -338,7 +341,7 @@ impl Receiver {
     }
 
     fn take_all(&mut self) -> io::Result<()> {
-        // As many as fit the ring: more would be dropped there.
+        // It takes no more datagrams than fit the ring, which would drop the rest.
         for _ in 0..SLOTS {
             let arrived = receive(&self.socket, &mut self.buffer, None)?;
             if arrived.is_none() {
@@ -351,7 +354,7 @@ impl Receiver {
 
     fn take(&mut self, arrived: Option<(usize, SocketAddr)>) {
         let Some((len, from)) = arrived else { return };
-        // Nobody else sends in the sequencer's name.
+        // Only the sequencer's own packets count.
         if self.sequencer != Some(from) {
             return;
         }
@@ -379,7 +382,8 @@ fn owned(delivery: Delivery<'_>) -> Event {
     }
 }
 
-/// One datagram, its length and its sender; `None` = none came in time, or there is none now if nobody waits.
+/// Receives one datagram, and returns its length and its sender. `None` = none came in time, or none is there now if
+/// `patience` is `None`.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],
@@ -387,7 +391,7 @@ fn receive(
 ) -> io::Result<Option<(usize, SocketAddr)>> {
     socket.set_nonblocking(patience.is_none())?;
     if let Some(patience) = patience {
-        // No time at all would be for ever.
+        // A timeout of zero would mean to wait forever.
         socket.set_read_timeout(Some(patience.max(Duration::from_micros(1))))?;
     }
     match socket.recv_from(buffer) {
@@ -396,14 +400,14 @@ fn receive(
             io::ErrorKind::WouldBlock
             | io::ErrorKind::TimedOut
             | io::ErrorKind::Interrupted
-            // Somebody's earlier datagram found no socket.
+            // An earlier datagram of this socket was sent to a port that nobody has open.
             | io::ErrorKind::ConnectionRefused => Ok(None),
             _ => Err(error),
         },
     }
 }
 
-/// Never 0.
+/// Returns a random number that is never 0.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }

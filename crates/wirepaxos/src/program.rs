@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica executes.
+//! The program that replicas execute.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use replica::{Application, InMemory, StateMachine};
 
 use crate::Error;
 
-/// What replicas execute, and how each of its partitions is opened in a directory of its own.
+/// A program that replicas execute. It knows how to open each partition in a directory of its own.
 #[derive(Clone)]
 pub struct Program(Kind);
 
@@ -22,14 +22,14 @@ enum Kind {
     Configured,
 }
 
-/// The file of a program in memory, in the directory of its partition.
+/// The name of the checkpoint of a program in memory, in its partition's directory.
 const CHECKPOINT: &str = "state";
 
 impl Program {
-    /// A program in memory. `initial` is each partition's state at its very first start; later it
-    /// begins with its last checkpoint, and the commands since then come again.
+    /// Returns a program in memory. `initial` makes each partition's state at its very first start; later a partition
+    /// begins with its last checkpoint, and the commands since then are executed again.
     ///
-    /// See [the first example](crate).
+    /// [The first example](crate) shows one.
     pub fn in_memory<S: StateMachine + 'static>(
         initial: impl Fn() -> S + Send + Sync + 'static,
     ) -> Program {
@@ -39,8 +39,8 @@ impl Program {
         })
     }
 
-    /// A program that stores its state itself. `open` gets the number of a partition, from 0, and a
-    /// directory of its own, which exists.
+    /// Returns a program that stores its state itself. `open` gets the number of a partition, from 0, and an existing
+    /// directory of its own.
     ///
     /// ```
     /// use wirepaxos::Program;
@@ -67,8 +67,8 @@ impl Program {
         Program(Kind::Own(Arc::new(open)))
     }
 
-    /// What the cluster file names for the replica's group: RocksDB, LevelDB or echo; with the front
-    /// end for Redis clients where the node has a `redis` address. Only with the feature `stores`.
+    /// Returns the program that the cluster file names for the replica's group: RocksDB, LevelDB or echo, with the
+    /// front end for Redis clients if the node has a `redis` address. It needs the feature `stores`.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -92,7 +92,8 @@ impl Program {
         Program(Kind::Configured)
     }
 
-    /// What the node needs of it, if it is a replica; its front end, if any, is running then.
+    /// Returns the services that a replica's node needs from the program; `None` for another role. The front end, if
+    /// there is one, is running afterwards.
     pub(crate) fn services_of(
         &self,
         cluster: &ClusterFile,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica gets that executes what the cluster file names: the application and, where it has
-//! a redis address, a front end.
+//! The services of a replica that executes the application in the cluster file: that application and, if the node has a
+//! redis address, a front end.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use node::{ClusterFile, Services};
 
 use crate::{Error, front_end};
 
-/// The services of `node`; its front end, if any, is running.
+/// Returns the services of `node`. Its front end, if it has one, is running afterwards.
 pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     let group = known_group(cluster, node.group.unwrap_or_default())?;
     let kind = group.application;
@@ -39,7 +39,8 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     Ok(services)
 }
 
-/// Redis itself: the front end is told what the servers can do, and sees their clocks and processes.
+/// Returns the services of a replica of Redis itself. The front end gets the servers' list of commands, and sees their
+/// clocks and processes.
 fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<Services, Error> {
     let seen = Seen::new(partitions);
     let (shown, told) = (seen.clone(), News::default());

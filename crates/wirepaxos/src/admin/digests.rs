@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Digests of the replicas' contents. Making one takes as long as reading all of them, so a replica
-//! is waited for as long as it gives signs of life, and no longer.
+//! Digests of the replicas' contents. A replica must read all its contents to make one, so the caller waits for it as
+//! long as it gives signs of life, and no longer.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use paxos::GroupId;
 
 use crate::Error;
 
-/// Who is silent for so long isn't waited for.
+/// A replica that is silent for this long isn't waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
 const ASK_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const ASK_DIGEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the replicas answered.
+/// The answers of the replicas.
 #[derive(Default)]
 pub struct Digests {
-    /// Where each one stands, and the digest of its contents there: (name, next instance, hex),
-    /// partitions one after the other.
+    /// The position of each replica and the digest of its contents there: (name, next instance, hex), partitions one
+    /// after the other.
     pub found: Vec<(String, u64, String)>,
-    /// Those that didn't answer.
+    /// The names of the replicas that didn't answer.
     pub silent: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ struct Asked<'a> {
     heard: Instant,
 }
 
-/// Asks all replicas at once. Takes as long as they need to read their contents.
+/// Asks all replicas at the same time. This takes as long as they need to read their contents.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -54,7 +54,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     }
     let mut result = Digests::default();
     let mut next_digest = start;
-    // Any answer will do.
+    // Any answer to this shows that the replica is alive.
     let alive = Message::StatusRequest {
         id: random_nonce()?,
         part: 0,
@@ -93,7 +93,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     Ok(result)
 }
 
-/// Takes what comes until then, or until nobody is left.
+/// Takes the answers that come until `until`, or until every replica has answered.
 fn receive(
     socket: &mut ControlClient,
     open: &mut BTreeMap<SocketAddr, Asked<'_>>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of the leader.
+//! Changes the leader.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::Error;
 const VIEW_TIMEOUT: Duration = Duration::from_secs(3);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Changes the leader of a group (the first one if `None`) to a node by its id (the next one alive if
-/// `None`), and returns the epoch that is active then. `accept_data_loss` overrides what protects a
-/// cluster in which more than f acceptors lost their memory: what only those knew is lost.
+/// Changes the leader of a group (the first one if `None`) to a node by its id (the next one alive if `None`), and
+/// returns the epoch that is active afterwards. `accept_data_loss` overrides the protection of a cluster in which more
+/// than f acceptors lost their memory: values that only those acceptors knew are lost.
 ///
 /// # Errors
-/// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with its words, if the
-/// change isn't possible now.
+/// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with the controller's reason, if the change
+/// isn't possible now.
 pub fn change_leader(
     cluster: &ClusterFile,
     group: Option<GroupId>,

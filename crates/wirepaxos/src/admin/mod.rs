@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator asks of a running cluster.
+//! An operator's requests to a running cluster.
 //!
 //! ```no_run
 //! use wirepaxos::{ClusterFile, Error, admin};

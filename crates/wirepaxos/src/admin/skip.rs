@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An operator's order that a command takes no effect of which programs die.
+//! An operator's order that a command on which programs die takes no effect.
 
 use std::time::{Duration, Instant};
 
@@ -12,27 +12,27 @@ use serde_json::Value;
 use super::status::ask_all;
 use crate::Error;
 
-/// How long its effect is waited for.
+/// How long the order's effect is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ASK_INTERVAL: Duration = Duration::from_millis(300);
 
-/// What came of it.
+/// The result of the order.
 #[derive(Debug)]
 pub struct Skipped {
-    /// Which command it was, as the application calls it.
+    /// A description of the command, by the application.
     pub command: String,
-    /// Names of the replicas that were told.
+    /// The names of the replicas that got the order.
     pub told: Vec<String>,
-    /// Names of the replicas that were silent when the order was given.
+    /// The names of the replicas that were silent when the order was given.
     pub silent: Vec<String>,
 }
 
-/// Orders that the command takes no effect in front of which replicas wait, in this instance of the group's partition, and
-/// waits until they have passed it. A replica that is silent may have executed it and answered its client: the order counts
-/// nevertheless, so that replica's state differs from then on.
+/// Orders that the command before which replicas wait takes no effect, in this instance of the group's partition, and
+/// waits until the replicas have passed it. A silent replica may have executed the command and answered its client; the
+/// order counts nevertheless, so that replica's state differs from then on.
 ///
 /// # Errors
-/// [`Error::Denied`] if no replica waits there, or if one has passed it: the others fetch its state.
+/// [`Error::Denied`] if no replica waits there, or if one has passed the instance, whose state the others then fetch.
 /// [`Error::TimedOut`] if the order isn't carried out in time.
 pub fn skip(
     cluster: &ClusterFile,
@@ -81,7 +81,7 @@ pub fn skip(
             instance,
         };
         tell.iter().for_each(|&to| socket.send(to, &order));
-        // An answer may be a challenge, which is met here.
+        // An answer may be a challenge, which `receive` answers.
         let until = Instant::now() + ASK_INTERVAL;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             let _ = socket.receive(left);

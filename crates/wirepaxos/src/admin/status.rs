@@ -14,7 +14,7 @@ use crate::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Each node's status document, by name; a node that is silent for a second is missing.
+/// Returns each node's status document, by the node's name. A node that is silent for a second is missing.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -22,7 +22,7 @@ pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> 
     ask_these(cluster, &cluster.nodes)
 }
 
-/// The status document of one node, unless it is silent for a second.
+/// Returns the status document of one node; `None` if it is silent for a second.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -39,7 +39,7 @@ fn ask_these(cluster: &ClusterFile, nodes: &[Node]) -> Result<BTreeMap<String, V
     Ok(nodes.iter().filter_map(named).collect())
 }
 
-/// The name of the leader of a group, or of its sequencer, as far as the controller knows.
+/// Returns the name of the leader of a group, or of its sequencer, as far as the controller knows.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -48,8 +48,8 @@ pub fn leader(cluster: &ClusterFile, group: GroupId) -> Result<Option<String>, E
     Ok(found.and_then(|g| named(cluster, g.leader?)))
 }
 
-/// Of a group with NOPaxos: the name of the replica that leads a partition, as far as the controller knows. It leads until
-/// the others have heard nothing of it for a moment, so this may be over when it is read.
+/// Returns the name of the replica that leads a partition of a group with NOPaxos, as far as the controller knows. It
+/// leads only until the others hear nothing of it for a moment, so this may be out of date when it is read.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
