@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One epoch on its way from issued to active.
+//! An attempt to make one epoch active, after it was issued.
 
 use crate::status::AttemptStatus;
 use paxos::nopaxos::session_change::{self, Begins, SessionChange};
 use paxos::{Candidate, Effect, Epoch, HandOver, Instance, Outbox, Stage, Time};
 
-/// The doublings of an attempt's patience after attempts that failed.
+/// How often an attempt's patience is doubled after failed attempts.
 const MAX_DOUBLINGS: u32 = 3;
 
-/// What carries an epoch on.
+/// The procedure that carries an epoch on.
 pub(crate) enum Change {
-    /// Of Paxos: it reads what acceptors may have chosen.
+    /// With Paxos a candidate reads the values that acceptors may have chosen.
     Candidate(Box<Candidate>),
-    /// Of NOPaxos: it waits for the views of a session.
+    /// With NOPaxos the controller waits for the views of a session.
     Session(SessionChange),
 }
 
-/// What is to be done for it.
+/// The next step of an attempt, which the group carries out.
 pub(crate) enum Wish {
     MarkWriting,
     EnableFresh {
@@ -25,7 +25,7 @@ pub(crate) enum Wish {
     },
     MarkActive(HandOver),
     MarkSessionActive(Begins),
-    /// What is handed over was stored with the epoch's last step. [C-HANDOVER] [F-ACTIVE]
+    /// Everything to hand over was stored with the epoch's last step, so the attempt ends. [C-HANDOVER] [F-ACTIVE]
     Finish,
 }
 
@@ -34,11 +34,11 @@ pub(crate) struct Attempt {
     pub epoch: Epoch,
     pub reason: String,
     pub started: Time,
-    /// T and E for the members, once the candidate allows them to be enabled.
+    /// T and E for the members, once the candidate allows the members to be enabled.
     pub enable: Option<(Vec<Instance>, Vec<Instance>)>,
     progress: u64,
     progressed: Time,
-    /// Since when a member answers from another memory than the one the epoch counts on.
+    /// The time since when a member answers from another memory than the epoch names.
     changed: Option<Time>,
 }
 
@@ -80,7 +80,7 @@ impl Attempt {
         }
     }
 
-    /// The next thing to be done for it, in order.
+    /// Returns the next step of the attempt, in order.
     pub fn poll(&mut self) -> Option<Wish> {
         Some(match &mut self.change {
             Change::Candidate(candidate) => match candidate.poll()? {
@@ -116,8 +116,8 @@ impl Attempt {
             .is_some_and(|candidate| candidate.stage() == Stage::Superseded)
     }
 
-    /// Whether it stood still for longer than `patience`, doubled with each failure before it.
-    /// [E-PACE]
+    /// Returns whether the attempt made no progress for longer than `patience`, which is doubled for each failure
+    /// before it. [E-PACE]
     pub fn is_stuck(&mut self, now: Time, patience: Time, failures: u32) -> bool {
         let progress = match &self.change {
             Change::Candidate(candidate) => candidate.progress(),
@@ -130,7 +130,7 @@ impl Attempt {
         now - self.progressed > patience << failures.min(MAX_DOUBLINGS)
     }
 
-    /// Whether its members have changed for longer than `delay`.
+    /// Returns whether the members have been changed for at least `delay`.
     pub fn is_outdated(&mut self, now: Time, changed: bool, delay: Time) -> bool {
         self.changed = changed.then(|| self.changed.unwrap_or(now));
         self.changed.is_some_and(|since| now - since >= delay)

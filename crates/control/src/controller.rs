@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the group that an input belongs to; groups have nothing in common but the store.
+//! Finds the group that an input belongs to. Groups share nothing but the store.
 
 use crate::group::Group;
 use crate::status::Status;
 use crate::{ControlOutbox, GroupState, Message, Peer, Settings, Store, StoreError};
 use paxos::{GroupId, Packet, Reason, Time, Verdict};
 
-/// The controller. See the crate's documentation.
+/// The controller of a cluster; the crate's documentation describes it.
 pub struct Controller<S> {
     store: S,
     groups: Vec<Group>,
 }
 
 impl<S: Store> Controller<S> {
-    /// A controller that goes on from what `store` remembers. `seed` must differ at every process
-    /// start: the nonces of its questions are derived from it.
+    /// Returns a controller that continues from the state in `store`. `seed` must differ at every process start, since
+    /// the nonces of its questions are derived from it.
     pub fn new(
         settings: Settings,
         mut store: S,
@@ -67,33 +67,33 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// Probes, repeats what isn't answered, and decides whether a new epoch is needed.
+    /// Sends probes, repeats unanswered orders, and issues a new epoch if one is needed.
     pub fn tick(&mut self, now: Time, out: &mut impl ControlOutbox) {
         for group in &mut self.groups {
             group.tick(now, &mut self.store, out);
         }
     }
 
-    /// The process is about to end in good order: what acceptors have shown is stored, as far as it goes.
+    /// Prepares for an orderly end of the process: stores what acceptors have shown, as far as possible.
     pub fn stop(&mut self) {
         for group in &mut self.groups {
             group.stop(&mut self.store);
         }
     }
 
-    /// Why this controller must not go on: its process ends with this message, and nothing is sent
-    /// any more.
+    /// Returns the reason why this controller must not continue, if there is one. Its process ends with this message,
+    /// and nothing is sent any more.
     pub fn alarm(&self) -> Option<&str> {
         self.groups.iter().find_map(Group::alarm)
     }
 
-    /// When the next [`tick`](Self::tick) is due.
+    /// Returns when the next [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Time {
         let deadlines = self.groups.iter().map(Group::next_deadline);
         deadlines.min().unwrap_or(Time::MAX)
     }
 
-    /// What is remembered of a group.
+    /// Returns the stored state of a group.
     pub fn state(&self, group: GroupId) -> Option<&GroupState> {
         self.groups
             .iter()
@@ -101,7 +101,7 @@ impl<S: Store> Controller<S> {
             .map(Group::state)
     }
 
-    /// For people and scripts.
+    /// Returns the status for people and scripts.
     pub fn status(&self, now: Time) -> Status {
         Status {
             groups: self.groups.iter().map(|g| g.status(now)).collect(),

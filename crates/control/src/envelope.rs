@@ -1,69 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every control message travels in, and who may send which.
+//! The envelope of every control message, and the rules of who may send which message.
 //!
-//! Addresses are used again: by the next cluster, by a node in another's place. So an envelope says
-//! which cluster it belongs to and which node it is for, and what only the controller may say counts
-//! from the controller's address alone. [E-VIEW]
+//! Addresses are reused, for example by the next cluster or by a node that replaces another one. So an envelope names
+//! its cluster and the node that it is for, and messages that only the controller may send count only from the
+//! controller's address. [E-VIEW]
 
 use crate::Message;
 use paxos::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// `to` of what goes to a client or a command line.
+/// The value of `to` for messages to a client or a command line.
 pub const OUTSIDE: NodeId = 0;
 
-/// A message on its way: one JSON object a datagram.
+/// A message with its addresses, as one JSON object in a datagram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Envelope<M = Message> {
-    /// The cluster's random number: 8 hex digits, as in the cluster file.
+    /// The cluster's random number as 8 hex digits, as in the cluster file.
     #[serde(with = "hex")]
     pub cluster: u32,
-    /// The node that says it; [`OUTSIDE`] for who is no node. It counts only where it is signed. [E-SIGNED]
+    /// The node that sends the message; [`OUTSIDE`] for a sender that is no node. It counts only if the message is
+    /// signed. [E-SIGNED]
     #[serde(default, skip_serializing_if = "is_outside")]
     pub from: NodeId,
-    /// The node that it is for; [`OUTSIDE`] for an asker that is no node.
+    /// The node that the message is for; [`OUTSIDE`] for an asker that is no node.
     pub to: NodeId,
-    /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 for none. [E-CHALLENGE]
+    /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 if there is none.
+    /// [E-CHALLENGE]
     #[serde(default, skip_serializing_if = "is_zero")]
     pub challenge: u64,
-    /// What is said.
+    /// The message itself.
     pub message: M,
 }
 
-/// Where a message came from, as far as its address tells.
+/// The sender of a message, as far as its address tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     /// The controller of the cluster file.
     Controller,
     /// Another node of the cluster file.
     Node(NodeId),
-    /// Somebody else: a command line, another cluster; without keys also a client.
+    /// Another sender: a command line, another cluster, or, without keys, a client.
     Outside,
-    /// Somebody who has a client's key. [E-SIGNED]
+    /// A holder of a client's key. [E-SIGNED]
     Client,
 }
 
-/// Why a message is passed over. Each is counted under its name in `status`.
+/// The reason why a message is ignored. Each is counted under its name in `status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub enum Turned {
-    /// No envelope with a message in it.
+    /// The bytes are no envelope with a message.
     Malformed,
-    /// Another cluster's.
+    /// The message is of another cluster.
     WrongCluster,
-    /// For another node.
+    /// The message is for another node.
     Misdirected,
-    /// From somebody who may not say it.
+    /// The sender may not send this message.
     UnknownSender,
-    /// Without a signature.
+    /// The message has no signature.
     Unsigned,
-    /// Its signature isn't one of this key.
+    /// The signature doesn't match the key that it names.
     BadMac,
-    /// Signed with a key that isn't here, of another generation say.
+    /// The message is signed with a key that this node doesn't have, for example of another generation.
     OtherKey,
 }
 
 impl Turned {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Turned; 7] = [
         Turned::Malformed,
         Turned::WrongCluster,
@@ -74,7 +76,7 @@ impl Turned {
         Turned::OtherKey,
     ];
 
-    /// The name in `status`.
+    /// Returns the name in `status`.
     pub const fn name(self) -> &'static str {
         match self {
             Turned::Malformed => "malformed",
@@ -89,8 +91,8 @@ impl Turned {
 }
 
 impl Envelope {
-    /// Whether its sender must have shown that it gets what is sent to its address: if nobody has to be at it, as
-    /// somebody outside may be anywhere, and where an old or forged message would do harm. [E-CHALLENGE]
+    /// Returns whether the sender must prove that it receives packets at its address. This is so for senders that may
+    /// be anywhere, and for messages of which an old or forged one would do harm. [E-CHALLENGE]
     pub fn needs_challenge(&self, sender: Sender) -> bool {
         let harmful = match &self.message {
             Message::Stop | Message::Skip { .. } | Message::DigestRequest { .. } => true,
@@ -103,7 +105,7 @@ impl Envelope {
         self.to != OUTSIDE && (harmful || anywhere)
     }
 
-    /// The message, if it is for `node` ([`OUTSIDE`]: a client) of `cluster` and its sender may say
+    /// Returns the message if it is for `node` ([`OUTSIDE`] stands for a client) of `cluster` and its sender may send
     /// it. [E-VIEW]
     pub fn open(self, cluster: u32, node: NodeId, sender: Sender) -> Result<Message, Turned> {
         if self.cluster != cluster {
@@ -125,7 +127,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         return is_for_clients(message);
     }
     match message {
-        // A client that only looks for the leader may ask a replica while the controller is away.
+        // A client that looks for the leader may ask a replica while the controller is down.
         Message::View(_) if to == OUTSIDE => sender != Sender::Outside,
         Message::View(_)
         | Message::Lane { .. }
@@ -137,7 +139,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::DiscardMemory { .. }
         | Message::StopExecution { .. }
         | Message::FailoverReply { .. } => sender == Sender::Controller,
-        // A node asks in its own name; a command line (`wirepaxos recover`) in nobody's.
+        // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no node.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
         Message::IncarnationRequest { node, .. }
         | Message::EarlierStart { node, .. }
@@ -157,7 +159,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
     }
 }
 
-/// Commands go over the data plane; beside that a client asks who leads, and how the nodes are.
+/// Returns whether a client may send this message. Clients send commands over the data plane; here they only ask who
+/// leads and how the nodes are.
 fn is_for_clients(message: &Message) -> bool {
     match message {
         Message::ViewRequest { .. } | Message::StatusRequest { .. } => true,
@@ -211,7 +214,7 @@ mod tests {
         Message::View(View::nothing(0))
     }
 
-    /// [E-VIEW]
+    /// Messages of another cluster and messages for another node are ignored. [E-VIEW]
     #[test]
     fn another_clusters_message_and_one_for_another_node_are_passed_over() {
         for (cluster, node, why) in [
@@ -232,7 +235,7 @@ mod tests {
         assert_eq!(open(Message::Stop, Sender::Outside), Ok(Message::Stop));
     }
 
-    /// [E-VIEW]
+    /// Messages that only the controller may send count only from its address. [E-VIEW]
     #[test]
     fn what_only_the_controller_may_say_counts_from_its_address_alone() {
         let lane = Message::Lane {
@@ -271,7 +274,7 @@ mod tests {
         }
     }
 
-    /// [G-STOP]
+    /// A replica can report only its own positions. [G-STOP]
     #[test]
     fn a_replica_shows_its_own_positions_alone() {
         let stopped = |node| Message::ExecutionStopped {
@@ -287,7 +290,7 @@ mod tests {
         }
     }
 
-    /// [F-REPORT]
+    /// A replica can report only its own views. [F-REPORT]
     #[test]
     fn a_replica_reports_its_own_views_alone() {
         let started = |node| Message::ViewStarted {
@@ -314,7 +317,7 @@ mod tests {
         }
     }
 
-    /// [E-LANE]
+    /// A node draws lanes only in its own name. [E-LANE]
     #[test]
     fn a_node_draws_lanes_in_its_own_name() {
         let request = |node| Message::LaneRequest {
@@ -344,7 +347,7 @@ mod tests {
         assert_eq!(refused, Err(Turned::UnknownSender));
     }
 
-    /// [E-CHALLENGE]
+    /// Senders that may be anywhere are challenged, and so are senders of harmful messages. [E-CHALLENGE]
     #[test]
     fn who_may_be_anywhere_is_challenged_and_who_does_harm() {
         let needs = |message, sender| {
@@ -387,7 +390,7 @@ mod tests {
         assert!(answer.open(7, OUTSIDE, Sender::Node(6)).is_ok());
     }
 
-    /// [E-SIGNED]
+    /// A client's key allows only questions. [E-SIGNED]
     #[test]
     fn a_clients_key_is_good_for_questions_alone() {
         let failover = |forced| Message::Failover {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One group: runs the epoch that is on its way, and repeats the orders of the one in force.
+//! One group: runs the attempt for the newest epoch, and repeats the orders of the epoch in force.
 //!
-//! When a new epoch is needed, and who is in it, is decided in [`plan`].
+//! [`plan`] decides when a new epoch is needed, and who is in it.
 
 mod asked;
 mod belief;
@@ -46,59 +46,58 @@ pub(crate) struct Group {
     attempt: Option<Attempt>,
     pace: Pace,
     random: SplitMix,
-    /// The operator's wish, and who waits for the next epoch in force.
+    /// The operator's order, and the askers who wait for the next epoch in force.
     order: Option<Order>,
     waiting: Vec<Peer>,
     asked: Asked,
-    /// Replicas are being stopped, since that wish accepts a loss.
+    /// Replicas are being stopped, since that order accepts a loss.
     stopping: Option<Stopping>,
-    /// The last epoch would have leapt in a part of its partitions.
+    /// The last epoch would have leapt in only some of its partitions.
     torn: bool,
-    /// Since when a configuration other than the one in force is wanted.
+    /// The time since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
-    /// The last epoch in which a process start asked for a lane or an incarnation, and there was none
-    /// for it.
+    /// The last epoch in which a process start asked for a lane or an incarnation and none was left.
     used_up: Epoch,
-    /// What command lines have drawn.
+    /// The lanes that command lines have drawn.
     outside_lanes: OutsideLanes,
-    /// The last epoch that this process issued; 0 = none yet. Lanes and incarnations of other epochs
-    /// are not this process's to give.
+    /// The last epoch that this process issued, or 0. This process may not give out lanes and incarnations of other
+    /// epochs.
     issued: Epoch,
-    /// A session that an earlier process left *writing*, and of which no replica tells anything; 0 = none.
+    /// A session that an earlier process left *writing* and that no replica reports; 0 if there is none.
     silent_session: Epoch,
-    /// A change failed, and nobody knows whether it was stored: nothing of it counts until it has been
-    /// written again.
+    /// A change failed, and it may or may not have been stored. It doesn't count until the state has been written
+    /// again.
     doubtful: bool,
-    /// What acceptors say of their memories and no replica confirms.
+    /// Claims of acceptors about their memories that no replica confirms.
     claims: Vec<Claim>,
     /// Replicas whose logs or stores contradict a session.
     complaints: Vec<Complaint>,
-    /// The store ends before what the cluster shows.
+    /// The reason why the store is known to be older than the cluster's state.
     stale: Option<String>,
-    /// Why this controller must not go on.
+    /// The reason why this controller must not continue.
     alarm: Option<String>,
-    /// The last epoch whose leader was seen to be programmed. Its order is never repeated.
+    /// The last epoch whose leader was seen to be programmed; its order is never repeated.
     programmed: Epoch,
-    /// Since when the epoch in force has been so, or this process has run.
+    /// The time since when the epoch in force has been active, or this process has run.
     in_force_since: Time,
-    /// Since when the leader in force has been asked in vain to take its round.
+    /// The time since when the leader in force has been asked in vain to take its round.
     ordered: Option<Time>,
-    /// Since when it has stamped below what acceptors have trimmed.
+    /// The time since when that leader has stamped below the trim points of acceptors.
     below_trim: Option<Time>,
-    /// Why no epoch can be issued although one is needed.
+    /// The reason why no epoch can be issued although one is needed.
     blocked: Option<String>,
-    /// What the store complained about last.
+    /// The last error of the store.
     store_trouble: Option<String>,
-    /// Since when a new epoch has been needed.
+    /// The time since when a new epoch has been needed.
     needed_since: Option<Time>,
-    /// Since when and why the epoch in force was needed, until its leader shows its round.
+    /// The time since when the epoch in force was needed, and the reason, until its leader shows its round.
     timed: Option<(Time, String)>,
     last_failover: Option<FailoverStatus>,
     loss: Option<String>,
     views_at: Time,
-    /// What acceptors have shown; as much of it as matters is in the store.
+    /// What acceptors' memories have shown; the part that matters is in the store.
     memories: Vec<MemoryRecord>,
-    /// When positions are stored next.
+    /// The time when positions are stored next.
     memories_at: Time,
 }
 
@@ -169,7 +168,7 @@ impl Group {
         &self.state
     }
 
-    /// Why this controller must not go on.
+    /// Returns the reason why this controller must not continue.
     pub fn alarm(&self) -> Option<&str> {
         self.alarm.as_deref()
     }
@@ -343,8 +342,8 @@ impl Group {
                     };
                     self.take_order(now, from, order, out);
                 } else {
-                    // Everybody is probed all the time: a client's suspicion adds nothing but the
-                    // chance to tell it what it missed.
+                    // All nodes are probed all the time, so a client's suspicion adds nothing. It is only answered with
+                    // the view that the client may have missed.
                     out.control(from, Message::View(self.state.view(self.id())));
                 }
             }
@@ -401,8 +400,8 @@ impl Group {
         }
     }
 
-    /// Draws a number that nobody else gets, from the epoch in force. It is stored before anybody is told.
-    /// [E-OWN]
+    /// Draws a number that nobody else gets, from the epoch in force. The number is stored before it is told to the
+    /// asker. [E-OWN]
     fn draw<T>(
         &mut self,
         store: &mut impl Store,
@@ -410,8 +409,8 @@ impl Group {
     ) -> Option<T> {
         let epoch = self.state.in_force()?.epoch;
         if self.issued != epoch {
-            // Nobody knows for sure which of its numbers an earlier process gave out: the store may be
-            // an older copy of what that process had.
+            // An earlier process may have given out any number of this epoch, and the store may be an older copy of its
+            // state.
             self.used_up = epoch;
             return None;
         }
@@ -432,7 +431,7 @@ impl Group {
         self.attempt.as_mut()?.candidate_mut()
     }
 
-    /// Carries out what the attempt wants done.
+    /// Carries out the steps of the attempt.
     fn drive(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
         while let Some(wish) = self.attempt.as_mut().and_then(Attempt::poll) {
             let done = match wish {
@@ -542,7 +541,7 @@ impl Group {
         }
     }
 
-    /// Whether a member answers from another memory than the one named.
+    /// Returns whether a member answers from another memory than the one in the configuration.
     fn has_changed_memories(&self, configuration: &Configuration) -> bool {
         let (role, _) = self.settings.voters();
         configuration.acceptors.iter().any(|a| {
@@ -572,13 +571,13 @@ impl Group {
         }
     }
 
-    /// Stores `state`; nothing that follows from it may be done if this fails.
+    /// Stores `state`. If this fails, nothing that depends on it may be done.
     fn save(&mut self, mut state: GroupState, store: &mut impl Store) -> Result<(), ()> {
         if state.version == self.state.version {
             return Ok(());
         }
         if self.doubtful {
-            // It was made from what is known; what is stored may be something else.
+            // The new state was made from the known one, but another one may be stored.
             self.reload(store);
             return Err(());
         }
@@ -598,9 +597,9 @@ impl Group {
         }
     }
 
-    /// After a failed change the old state may or may not have been replaced, and what is there may
-    /// yet be lost (a rename that isn't synced): it counts once it has been stored as a change of its
-    /// own. Until then what was known before stays true, and nothing new is. [E-DOUBT]
+    /// Loads the state again after a failed change, and stores it as a change of its own. The loaded state may still
+    /// get lost (a rename that isn't synced), so it counts only once that has succeeded; until then the known state
+    /// stays valid. [E-DOUBT]
     fn reload(&mut self, store: &mut impl Store) {
         self.doubtful = true;
         let id = self.settings.id;
@@ -618,7 +617,7 @@ impl Group {
             }
             Err(why) => self.store_trouble = Some(why.to_string()),
         }
-        // A session goes on from what the store has now, whoever wrote that. [F-RESUME]
+        // A session continues from the state that is now in the store, whoever wrote it. [F-RESUME]
         let last = self.state.last_epoch();
         let goes_on = |a: &Attempt| a.epoch == last && a.candidate().is_some();
         if self.doubtful || !self.attempt.as_ref().is_some_and(goes_on) {
@@ -659,7 +658,7 @@ impl Group {
         }
     }
 
-    /// A candidate for an epoch that was just issued.
+    /// Returns a candidate for an epoch that was just issued.
     fn candidate(
         &mut self,
         configuration: Configuration,
@@ -676,9 +675,9 @@ impl Group {
     }
 }
 
-/// Why this controller must stop, if somebody else proposes in its epoch: an acceptor refused the
-/// round as a conflict, since another candidate has raised the floor to it or proposed another value
-/// in it. [C-ALONE]
+/// Returns why this controller must stop, if another one proposes in its epoch. An acceptor shows this by refusing the
+/// round as a conflict: another candidate has raised the floor to that round, or has proposed another value in it.
+/// [C-ALONE]
 fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String> {
     let header = &packet.header;
     let refused = header.msgtype == MsgType::Reject && header.rnd == Round::base(ours.epoch);
@@ -693,7 +692,7 @@ fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String>
     })
 }
 
-/// Why this controller must stop, if votes contradict one another: they don't tell what was chosen.
+/// Returns why this controller must stop when votes contradict one another, so that the chosen value is unknown.
 /// [C-CONFLICT]
 fn votes_differ(packet: &Packet<'_>) -> String {
     let header = &packet.header;
@@ -706,7 +705,7 @@ fn votes_differ(packet: &Packet<'_>) -> String {
     )
 }
 
-/// Never 0.
+/// Returns a random number other than 0.
 fn nonce(random: &mut SplitMix) -> u64 {
     random.draw().max(1)
 }

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the memory of an acceptor, or of a replica with NOPaxos, has shown, to notice one that went backwards.
+//! Remembers what the memory of an acceptor, or of a replica with NOPaxos, has shown, to notice one that went
+//! backwards.
 //!
-//! If an old copy of a memory's files is put back, it knows fewer votes than others count on, and
-//! nothing in it says so. But the controller has seen the memory go further: each start is counted, and
-//! positions only grow. So one that is read from disk is mute until what it shows was compared with
-//! what it had shown before; what went backwards has forgotten, and is as lost as an empty one.
+//! If an old copy of a memory's files is put back, it lacks votes that others rely on, and nothing in it says so. But
+//! the controller has seen the memory go further: each start is counted, and positions only grow. So a memory that is
+//! read from disk is mute until its state was compared with what it had shown before. If it went backwards, it has
+//! forgotten votes, and counts as lost like an empty one.
 //!
-//! Starts and positions of a copy that starts more often than its original are no smaller. So the
-//! memory is asked whether it was at the last start that is known: each later one was.
+//! A copy may be started more often than its original, so that its start and positions are no smaller. So the memory is
+//! asked whether it was at the last known start, which every later start of the original was.
 
 use paxos::acceptor::Start;
 use paxos::{Instance, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
 
-/// What one memory, (node, boot nonce), has shown at most.
+/// The latest state that one memory, (node, boot nonce), has shown.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryRecord {
     /// The node.
     pub node: NodeId,
     /// The boot nonce.
     pub nonce: u64,
-    /// Its last start of which it is known that it was at all before, as a number ([`Start::number`]).
+    /// The number ([`Start::number`]) of its last start that is known to follow all earlier known ones.
     pub start: u64,
-    /// By partition.
+    /// The positions of each partition.
     pub shown: Vec<Positions>,
-    /// How it went backwards. It is never counted on again.
+    /// How the memory went backwards, if it did. It is never relied on again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgot: Option<String>,
 }
 
-/// Where a memory stands in a partition.
+/// The positions of a memory in one partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Positions {
-    /// The round promised for all instances; a replica's view.
+    /// The round promised for all instances; for a replica its view.
     pub floor: u32,
-    /// 1 + the largest instance voted; what a replica knows to be stable.
+    /// 1 + the largest instance with a vote; for a replica the part that it knows to be stable.
     pub end: Instance,
-    /// Everything below is forgotten; what a replica has in a checkpoint.
+    /// All instances below are forgotten; for a replica those in its checkpoint.
     pub trim: Instance,
 }
 
 impl MemoryRecord {
-    /// What a memory has shown that nobody knows of yet.
+    /// Returns the record of a memory that isn't known yet.
     pub fn of_unknown(shown: MemoryRecord, mute: bool) -> MemoryRecord {
         let start = match mute {
             true => Start::FIRST.number(),
@@ -50,9 +51,9 @@ impl MemoryRecord {
         MemoryRecord { start, ..shown }
     }
 
-    /// Takes what the same memory shows now. False = it went backwards, now or earlier. `mute`: it was
-    /// read from disk and shows all that it has, and may be a copy. Otherwise an answer may be older than
-    /// what is known.
+    /// Updates the record with what the memory shows now, and returns false if the memory went backwards, now or
+    /// earlier. With `mute` the memory was read from disk, shows its whole state, and may be a copy; otherwise the
+    /// answer may be older than the record.
     pub fn take(&mut self, shown: &MemoryRecord, mute: bool) -> bool {
         if self.forgot.is_none() {
             self.forgot = self.went_backwards(shown, mute);
@@ -71,8 +72,8 @@ impl MemoryRecord {
         true
     }
 
-    /// The same memory, now at `start`, says whether it was at the last one that is known. False = it
-    /// wasn't, or has forgotten anyway. [A-COMPARE]
+    /// Updates the record when the memory, now at `start`, says whether it was at the last known start. Returns false
+    /// if it wasn't, or has gone backwards before. [A-COMPARE]
     pub fn follow(&mut self, start: u64, knows_last: bool) -> bool {
         if self.forgot.is_none() && !knows_last {
             let last = count(self.start);
@@ -84,7 +85,7 @@ impl MemoryRecord {
         self.forgot.is_none()
     }
 
-    /// [A-COMPARE]
+    /// Returns how the memory went backwards, if it did. [A-COMPARE]
     fn went_backwards(&self, shown: &MemoryRecord, mute: bool) -> Option<String> {
         let (known, new) = (count(self.start), count(shown.start));
         if shown.start != self.start && new <= known {
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// [A-COMPARE]
+    /// A later start that shows as much as before may continue. [A-COMPARE]
     #[test]
     fn a_later_start_that_shows_as_much_goes_on() {
         let first = Start::FIRST;
@@ -170,7 +171,7 @@ mod tests {
         assert_eq!(known, record(Start::FIRST, 2, 9, 4));
     }
 
-    /// [A-COMPARE]
+    /// A memory that shows less than before is never relied on again. [A-COMPARE]
     #[test]
     fn less_than_was_shown_is_forgotten_for_good() {
         let later = Start::FIRST.next(5);

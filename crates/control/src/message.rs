@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What controller, nodes, clients and the command line tell one another outside the data plane.
+//! The messages of controller, nodes, clients and command lines outside the data plane.
 //!
-//! Each travels in an [`Envelope`](crate::Envelope) (node `control` addresses). They may be lost,
-//! repeated and reordered: each is idempotent and is sent again until its effect shows. Whether a
-//! leader has been programmed or an acceptor enabled shows in its PROBE_ACK, so devices that answer
-//! PROBE need no agent for that.
+//! Each message travels in an [`Envelope`](crate::Envelope) between `control` addresses. Messages may be lost, repeated
+//! and reordered: each is idempotent, and is repeated until its effect shows. PROBE_ACK shows whether a leader was
+//! programmed or an acceptor enabled, so devices that answer PROBE need no agent for that.
 
 use crate::GivenUp;
 use paxos::acceptor::Start;
@@ -13,7 +12,7 @@ use paxos::nopaxos::{self, Session, Started, view};
 use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
 
-/// Where an epoch stands in the store. Moves forward only, and only while no later epoch exists.
+/// The state of an epoch in the store. It moves only forward, and only while no later epoch exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, PartialOrd, Ord, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum EpochState {
@@ -21,54 +20,55 @@ pub enum EpochState {
     Issued,
     /// Its candidate may be writing in its base round.
     Writing,
-    /// It holds everything that earlier epochs may have chosen; its leader stamps.
+    /// The epoch has everything that earlier epochs may have chosen; its leader stamps.
     Active,
 }
 
-/// (node, boot nonce).
+/// A member as (node, boot nonce).
 pub type MemberRecord = (NodeId, u64);
 
-/// One epoch as stored and as told to the nodes.
+/// One epoch as it is stored and told to the nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EpochRecord {
     /// The epoch.
     pub epoch: Epoch,
-    /// How far it got.
+    /// The state of the epoch.
     pub state: EpochState,
     /// The stamping device.
     pub leader: MemberRecord,
     /// The acceptors, ascending.
     pub acceptors: Vec<MemberRecord>,
-    /// Acceptors that may fail.
+    /// How many acceptors may fail.
     pub f: u8,
-    /// The replicas, ascending.
+    /// The replicas in ascending order.
     pub replicas: Vec<NodeId>,
-    /// Replicas that may fail without stopping TRIM.
+    /// How many replicas may fail without stopping TRIM.
     pub g: u8,
-    /// Only of a session: who leads partition 0 first, a place in `acceptors`. `leader` is its sequencer, `acceptors`
-    /// are its replicas as memories, `replicas` the same nodes, and g = f.
+    /// In a session only: the index in `acceptors` of the replica that leads partition 0 first. `leader` is the
+    /// session's sequencer, `acceptors` are its replicas as memories, `replicas` are the same nodes, and g = f.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<u16>,
-    /// Only of the last active session: the view of each partition by which it became so.
+    /// In the last active session only: the view of each partition with which the session became active.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<u32>,
-    /// Only of a session in which an operator has accepted a loss: where the log of each partition begins. No session
-    /// before it counts. [F-ANEW]
+    /// In a session in which an operator has accepted a loss only: where the log of each partition begins. No earlier
+    /// session counts. [F-ANEW]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anew: Option<Vec<Instance>>,
-    /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the
-    /// number of acceptors u8, each u16, u64; `g` u8; the number of replicas u8, each u16; of a session also `lead`
-    /// u16, and `anew`, each u64; all of it big-endian. Whoever remembers only this still knows when an epoch is told otherwise.
+    /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the number of acceptors
+    /// u8, each u16, u64; `g` u8; the number of replicas u8, each u16; for a session also `lead` u16, and `anew`, each
+    /// u64; all big-endian. A node that remembers only this hash still notices when an epoch is told with another
+    /// configuration.
     pub hash: u64,
 }
 
 impl EpochRecord {
-    /// The record of an epoch with this configuration.
+    /// Returns the record of an epoch with this configuration.
     pub fn new(configuration: &Configuration, state: EpochState) -> EpochRecord {
         EpochRecord::of(configuration, None, state)
     }
 
-    /// The record of a session of a sequencer, or of another epoch if nobody leads first.
+    /// Returns the record of a sequencer's session, or of another epoch if `lead` is `None`.
     pub fn of(configuration: &Configuration, lead: Option<u16>, state: EpochState) -> EpochRecord {
         EpochRecord {
             epoch: configuration.epoch,
@@ -85,7 +85,7 @@ impl EpochRecord {
         }
     }
 
-    /// The record of a session in which a loss is accepted.
+    /// Returns the record of a session in which a loss is accepted.
     pub fn begun_anew(self, at: Vec<Instance>) -> EpochRecord {
         EpochRecord {
             hash: hash(&self.configuration(), self.lead, Some(&at)),
@@ -94,14 +94,14 @@ impl EpochRecord {
         }
     }
 
-    /// Whether its hash is that of its configuration.
+    /// Returns whether the hash matches the configuration.
     pub fn is_whole(&self) -> bool {
         self.hash == hash(&self.configuration(), self.lead, self.anew.as_deref())
     }
 
-    /// The session that it is in a partition, if it is one. Of a session before the last active one the store has
-    /// forgotten by which view it became active: then none of its views is above that, and all ask the sessions before,
-    /// too, which is never too few. [F-TOLD]
+    /// Returns the record as a session in a partition, if it is one. For a session before the last active one the store
+    /// has forgotten the view by which it became active. Then none of its views is above that one, and replicas ask
+    /// earlier sessions, too, which never are too few. [F-TOLD]
     pub fn session(&self, pid: PartitionId) -> Option<Session> {
         let configuration = self.configuration();
         let by = self.by.get(usize::from(pid)).copied().map(Round);
@@ -126,7 +126,7 @@ impl EpochRecord {
         })
     }
 
-    /// The configuration that this epoch fixes.
+    /// Returns the configuration that this epoch fixes.
     pub fn configuration(&self) -> Configuration {
         Configuration {
             epoch: self.epoch,
@@ -166,36 +166,36 @@ fn hash(configuration: &Configuration, lead: Option<u16>, anew: Option<&[Instanc
     fnv(&bytes)
 }
 
-/// FNV-1a, 64 bits.
+/// Returns the FNV-1a hash with 64 bits.
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// What a node or a client needs to know of a group: its epochs, oldest first, at most
-/// [`View::MAX_EPOCHS`] of them, always with the last active one and everything after it.
+/// The part of a group's state that nodes and clients need: its epochs, oldest first, at most [`View::MAX_EPOCHS`] of
+/// them, always including the last active one and, as far as they fit, all later ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct View {
     /// The group.
     pub group: GroupId,
-    /// Grows with every change in the store. Tells which of two views is newer where their last epochs
-    /// are the same ([`View::age`]).
+    /// Grows with every change in the store. It tells which of two views is newer if their last epochs are the same
+    /// ([`View::age`]).
     pub version: u64,
     /// The epochs.
     pub epochs: Vec<EpochRecord>,
-    /// What the operator gave up last; with NOPaxos from *writing* on.
+    /// The instances that the operator gave up last; with NOPaxos as soon as the session is *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
-    /// E of each partition in the last active epoch, where its marker is; none before the first.
+    /// E of each partition in the last active epoch, which is the position of its marker; `None` before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins: Option<Vec<Instance>>,
 }
 
 impl View {
-    /// How many epochs a view shows at most.
+    /// The largest number of epochs in a view.
     pub const MAX_EPOCHS: usize = 32;
 
-    /// Older than every view.
+    /// Returns a view that is older than every other one.
     pub fn nothing(group: GroupId) -> View {
         View {
             group,
@@ -206,37 +206,36 @@ impl View {
         }
     }
 
-    /// Larger in a newer view. Epochs are issued once; versions count anew in a store that was replaced
-    /// by an older copy. [E-NEWER]
+    /// Returns a value that is larger in a newer view. Epochs are issued once, but versions start again in a store that
+    /// was replaced by an older copy. [E-NEWER]
     pub fn age(&self) -> (Epoch, Option<EpochState>, u64) {
         let last = self.epochs.last();
         let epoch = last.map_or(0, |e| e.epoch);
         (epoch, last.map(|e| e.state), self.version)
     }
 
-    /// The epochs that may have votes. In one that was only issued there is nothing to count yet.
-    /// [E-ONE]
+    /// Returns the epochs that may have votes, which leaves out those that were only issued. [E-ONE]
     pub fn begun_epochs(&self) -> impl DoubleEndedIterator<Item = &EpochRecord> {
         let begun = |e: &&EpochRecord| e.state >= EpochState::Writing;
         self.epochs.iter().filter(begun)
     }
 
-    /// Whether its epochs ascend, each as it was issued.
+    /// Returns whether the epochs ascend and each has the hash of its configuration.
     pub fn is_sound(&self) -> bool {
         are_sound(&self.epochs)
     }
 
-    /// Its sessions in a partition, for a replica there; none if an epoch of it isn't a session.
+    /// Returns the sessions in a partition, for a replica there, or `None` if an epoch isn't a session.
     pub fn sessions(&self, pid: PartitionId) -> Option<Vec<Session>> {
         self.epochs.iter().map(|e| e.session(pid)).collect()
     }
 
-    /// The last epoch if it is active: the one in which recover and reads are allowed.
+    /// Returns the last epoch if it is active. Recovery and reads are allowed in it only.
     pub fn active(&self) -> Option<&EpochRecord> {
         self.epochs.last().filter(|e| e.state == EpochState::Active)
     }
 
-    /// The last epoch that became active, and where it begins in a partition.
+    /// Returns the last epoch that became active, and where it begins in a partition.
     pub fn begins(&self, pid: PartitionId) -> Option<(Epoch, Instance)> {
         let mut newest_first = self.epochs.iter().rev();
         let active = newest_first.find(|e| e.state == EpochState::Active)?;
@@ -244,35 +243,35 @@ impl View {
         Some((active.epoch, *at))
     }
 
-    /// The last epoch that may be writing: it has the promises of a quorum, so a leader of an
-    /// earlier one can decide nothing more, and its clients should look for the next one. One that
-    /// gets no further than issued stops nobody. [L-RETIRE]
+    /// Returns the last epoch that may be writing. It has the promises of a quorum, so a leader of an earlier epoch can
+    /// decide nothing more and its clients should look for the next leader; an epoch that was only issued stops no
+    /// leader. [L-RETIRE]
     pub fn begun(&self) -> Option<Epoch> {
         self.begun_epochs().next_back().map(|e| e.epoch)
     }
 }
 
-/// Whether epochs ascend, each with the hash of its configuration.
+/// Returns whether the epochs ascend, each with the hash of its configuration.
 pub(crate) fn are_sound(epochs: &[EpochRecord]) -> bool {
     let ascend = epochs.windows(2).all(|w| w[0].epoch < w[1].epoch);
     ascend && epochs.iter().all(EpochRecord::is_whole)
 }
 
-/// A [`Message::EarlierStartRequest`], read.
+/// The contents of a [`Message::EarlierStartRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EarlierStartRequest {
     /// The group.
     pub group: GroupId,
-    /// Boot nonce of the memory meant.
+    /// The boot nonce of the memory meant.
     pub nonce: u64,
     /// The start meant.
     pub start: Start,
-    /// The one asked for.
+    /// The earlier start that is asked about.
     pub earlier: Start,
 }
 
 impl EarlierStartRequest {
-    /// What `node` answers.
+    /// Returns the answer of `node`.
     pub fn answer(&self, node: NodeId, known: bool) -> Message {
         Message::EarlierStart {
             group: self.group,
@@ -289,15 +288,15 @@ impl EarlierStartRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Message {
-    /// Controller → node, on change and periodically; any node → whoever asked.
+    /// Controller → node, on change and periodically; any node → asker.
     View(View),
-    /// Anyone → controller or node: answer with the newest [`View`] you have.
+    /// Anyone → controller or node: answer with the newest [`View`] that you have.
     ViewRequest {
         /// The group.
         group: GroupId,
     },
-    /// Controller → leader: stamp in the base round of `epoch`. Accepted once, only for a larger
-    /// round, and only by the memory named.
+    /// Controller → leader: stamp in the base round of `epoch`. It is accepted once, only for a larger round, and only
+    /// by the memory that it names.
     ProgramLeader {
         /// The group.
         group: GroupId,
@@ -320,7 +319,7 @@ pub enum Message {
         /// g: TRIM needs g+1 of them.
         g: u8,
     },
-    /// Controller → acceptor: be a member. Never erases; a repeated one changes nothing.
+    /// Controller → acceptor: be a member. This never erases anything, and a repeated one changes nothing.
     EnableAcceptor {
         /// The group.
         group: GroupId,
@@ -348,23 +347,23 @@ pub enum Message {
         /// The last start of this memory that the controller knows of.
         earlier: u64,
     },
-    /// Acceptor → controller. It stays true, however late it comes.
+    /// Acceptor → controller: the answer, which stays true however late it comes.
     EarlierStart {
         /// The group.
         group: GroupId,
-        /// Who answers.
+        /// The acceptor that answers.
         node: NodeId,
-        /// Of the request.
+        /// The nonce of the request.
         nonce: u64,
-        /// Of the request.
+        /// The start of the request.
         start: u64,
-        /// Of the request.
+        /// The earlier start of the request.
         earlier: u64,
-        /// Whether the memory was at that start, as all newer ones than an old copy were.
+        /// True if the memory was at that start; an old copy wasn't at a newer one.
         known: bool,
     },
-    /// Controller → acceptor whose memory was read from disk: what this start of it shows was compared
-    /// with what it had shown before; go on.
+    /// Controller → acceptor whose memory was read from disk: this start was compared with what the memory had shown
+    /// before; continue.
     ResumeAcceptor {
         /// The group.
         group: GroupId,
@@ -373,8 +372,8 @@ pub enum Message {
         /// The start meant ([`Start::number`]).
         start: u64,
     },
-    /// Controller → acceptor whose memory was read from disk: it went backwards. Put it aside, and
-    /// begin with an empty one.
+    /// Controller → acceptor whose memory was read from disk: it went backwards. Set it aside, and begin with an empty
+    /// one.
     DiscardMemory {
         /// The group.
         group: GroupId,
@@ -383,7 +382,7 @@ pub enum Message {
         /// The start meant ([`Start::number`]).
         start: u64,
     },
-    /// Repairing host → controller: a lane for this process start in `epoch`.
+    /// Repairing host → controller: give this process start a lane in `epoch`.
     LaneRequest {
         /// The group.
         group: GroupId,
@@ -391,10 +390,10 @@ pub enum Message {
         epoch: Epoch,
         /// The node that asks.
         node: NodeId,
-        /// Drawn at random at this process start: the same (epoch, nonce) gets the same lane.
+        /// Drawn at random at this process start. The same (epoch, nonce) always gets the same lane.
         nonce: u64,
     },
-    /// Controller → repairing host.
+    /// Controller → repairing host: the lane.
     Lane {
         /// The group.
         group: GroupId,
@@ -405,51 +404,51 @@ pub enum Message {
         /// The lane.
         lane: u8,
     },
-    /// Replica → controller: a number for its disk, at each start of its process.
+    /// Replica → controller: give my disk a number, at each start of the process.
     IncarnationRequest {
         /// The group.
         group: GroupId,
         /// The node that asks.
         node: NodeId,
-        /// Drawn at random at this process start: the same one gets the same number.
+        /// Drawn at random at this process start. The same nonce always gets the same number.
         nonce: u64,
     },
-    /// Controller → replica.
+    /// Controller → replica: the number.
     Incarnation {
         /// The group.
         group: GroupId,
         /// The nonce of the request.
         nonce: u64,
-        /// Larger than all that this replica's disks had before.
+        /// A number that is larger than those of all earlier disks of this replica.
         incarnation: u64,
     },
-    /// Controller → replica, after more than f memories were lost: execute nothing more, in any partition, until
-    /// this epoch or a later one is active. Answered once all that was executed is durable. [G-STOP]
+    /// Controller → replica, after more than f memories were lost: stop execution in all partitions until this epoch or
+    /// a later one is active. The replica answers once everything executed is durable. [G-STOP]
     StopExecution {
         /// The group.
         group: GroupId,
-        /// The epoch, which was issued for this and stays without votes.
+        /// The epoch, which was issued only for this order and gets no votes.
         epoch: Epoch,
     },
-    /// Replica → controller: it executes nothing, and stands there.
+    /// Replica → controller: execution is stopped at these positions.
     ExecutionStopped {
         /// The group.
         group: GroupId,
-        /// Who answers.
+        /// The replica that answers.
         node: NodeId,
-        /// Of this process, as in its PROBE_ACK.
+        /// The boot nonce of this process, as in its PROBE_ACK.
         nonce: u64,
-        /// Of the order.
+        /// The epoch of the order.
         epoch: Epoch,
         /// The next instance of each partition.
         next: Vec<Instance>,
     },
-    /// Leader of a view → controller: f+1 members have the log with which it began. Said again until the view of the
-    /// store shows the session as active; it stays true, however late it comes. [F-REPORT]
+    /// Leader of a view → controller: f+1 members have the log with which the view began. It is repeated until a view
+    /// of the store shows the session as active, and stays true however late it comes. [F-REPORT]
     ViewStarted {
         /// The group.
         group: GroupId,
-        /// Who says so: the view's leader.
+        /// The node that reports, which is the view's leader.
         node: NodeId,
         /// Its boot nonce.
         nonce: u64,
@@ -459,17 +458,17 @@ pub enum Message {
         session: u64,
         /// The view.
         view: u32,
-        /// Where its log ended when it began.
+        /// The end of its log when the view began.
         end: Instance,
-        /// Who has that log, the leader included.
+        /// The members that have that log, including the leader.
         members: Vec<MemberRecord>,
     },
-    /// Replica → controller: what it has contradicts the log of a session, which a later one may settle. Said again
-    /// until a later session is there. [F-NEED]
+    /// Replica → controller: my state contradicts the log of a session, which a later session may settle. It is
+    /// repeated until a later session exists. [F-NEED]
     SessionWanted {
         /// The group.
         group: GroupId,
-        /// Who says so.
+        /// The node that reports.
         node: NodeId,
         /// Its boot nonce.
         nonce: u64,
@@ -480,83 +479,83 @@ pub enum Message {
     Failover {
         /// The group.
         group: GroupId,
-        /// The epoch whose leader is to go; another one in force makes this a no-op.
+        /// The epoch whose leader must go; if another epoch is in force, nothing is done.
         epoch: Epoch,
-        /// The node that is to lead, or the next one alive.
+        /// The node that must lead; `None` means the next one that is alive.
         to: Option<NodeId>,
-        /// An operator's order is obeyed at once; a client's suspicion is checked by PROBE first.
+        /// True for an operator's order, which is obeyed at once; a client's suspicion is checked by PROBE first.
         forced: bool,
-        /// The operator's override when more than f acceptors lost their memory: go on from what
-        /// the replicas executed, and lose what only the acceptors knew.
+        /// The operator's override when more than f acceptors have lost their memory: continue from what the replicas
+        /// executed, and lose what only the acceptors knew.
         accept_data_loss: bool,
     },
-    /// Controller → the sender of a [`Message::Failover`] with `forced`: what came of it.
+    /// Controller → sender of a [`Message::Failover`] with `forced`: the result.
     FailoverReply {
         /// The group.
         group: GroupId,
         /// The new epoch, or why there is none.
         result: Result<Epoch, String>,
     },
-    /// Command line → any node: a part of your status document.
+    /// Command line → any node: send a part of your status document.
     StatusRequest {
-        /// Drawn at random by the asker. The node keeps the document under it for a while, so that all
-        /// parts are of one document.
+        /// Drawn at random by the asker. The node keeps the document under this id for a while, so that all parts are
+        /// of one document.
         id: u64,
-        /// Which part, from 0.
+        /// The number of the part, from 0.
         part: u32,
     },
     /// Node → command line: a part of a JSON document (schema in docs/operations.md).
     Status {
         /// The id of the request.
         id: u64,
-        /// Which part: the last one where a later one was asked for.
+        /// The number of the part; the last one if a later one was asked for.
         part: u32,
-        /// How many there are.
+        /// The number of parts.
         parts: u32,
         /// FNV-1a, 64 bits, over the whole document.
         sum: u64,
         /// The part, at most 16 KiB.
         json: String,
     },
-    /// Command line → replica: where do you stand, and what is the digest of your contents there?
+    /// Command line → replica: send your positions, and the digest of your contents there.
     DigestRequest {
         /// The group.
         group: GroupId,
     },
-    /// Replica → command line: one (next instance, SHA-256 in hex) a partition.
+    /// Replica → command line: the next instance and the SHA-256 in hex of each partition.
     Digest {
         /// The group.
         group: GroupId,
-        /// By partition.
+        /// The entries of the partitions in order.
         partitions: Vec<(Instance, String)>,
     },
-    /// Command line → replica that waits in front of a command of which its program has died: it is to take no effect,
-    /// though a silent replica may have executed it. Repeated until its effect shows. [X-VOID]
+    /// Command line → replica that waits before a command on which its program has crashed: treat the command as having
+    /// no effect, although a silent replica may have executed it. It is repeated until its effect shows. [X-VOID]
     Skip {
         /// The group.
         group: GroupId,
         /// The partition.
         pid: PartitionId,
-        /// In which instance the command lies.
+        /// The instance of the command.
         instance: Instance,
     },
-    /// Command line → any node: store what you have and end.
+    /// Command line → any node: store your state and end.
     Stop,
-    /// Node → command line: stored; ending.
+    /// Node → command line: the state is stored, and the process ends.
     Stopping {
-        /// Who.
+        /// The node that ends.
         node: NodeId,
     },
-    /// Node → asker: say it again with this number, which shows that you get what is sent to your address.
+    /// Node → asker: repeat your message with this number, which proves that you receive packets at your address.
     /// [E-CHALLENGE]
     Challenge {
-        /// Drawn by the node for this address; it counts for a minute or two.
+        /// Drawn by the node for this address; it is valid for a minute or two.
         number: u64,
     },
 }
 
 impl Message {
-    /// What a [`Message::ProgramLeader`] tells a leader, and the group.
+    /// Returns the contents of a [`Message::ProgramLeader`], with the group.
     pub fn program(&self) -> Option<(GroupId, Program)> {
         let Message::ProgramLeader {
             group,
@@ -587,7 +586,7 @@ impl Message {
         Some((*group, program))
     }
 
-    /// What a replica tells of a view that it has begun as its leader ([`nopaxos::Replica::unreported`]).
+    /// Returns the report of a replica that has begun a view as its leader ([`nopaxos::Replica::unreported`]).
     pub fn view_started(
         group: GroupId,
         from: Member,
@@ -606,7 +605,7 @@ impl Message {
         }
     }
 
-    /// What a [`Message::ViewStarted`] says: partition, leader, and view.
+    /// Returns the contents of a [`Message::ViewStarted`]: partition, leader, and view.
     pub fn started(&self) -> Option<(PartitionId, Member, Started)> {
         let Message::ViewStarted {
             node,
@@ -630,7 +629,7 @@ impl Message {
         Some((*pid, member_of(&(*node, *nonce)), started))
     }
 
-    /// What a [`Message::EarlierStartRequest`] asks.
+    /// Returns the contents of a [`Message::EarlierStartRequest`].
     pub fn earlier_start_request(&self) -> Option<EarlierStartRequest> {
         match *self {
             Message::EarlierStartRequest {
@@ -648,7 +647,7 @@ impl Message {
         }
     }
 
-    /// Which start of which memory a [`Message::ResumeAcceptor`] lets go on, and the group.
+    /// Returns the contents of a [`Message::ResumeAcceptor`]: the group, and the memory and start that may continue.
     pub fn resume(&self) -> Option<(GroupId, u64, Start)> {
         match *self {
             Message::ResumeAcceptor {
@@ -660,7 +659,7 @@ impl Message {
         }
     }
 
-    /// Which start of which memory a [`Message::DiscardMemory`] gives up, and the group.
+    /// Returns the contents of a [`Message::DiscardMemory`]: the group, and the memory and start to discard.
     pub fn discard(&self) -> Option<(GroupId, u64, Start)> {
         match *self {
             Message::DiscardMemory {
@@ -672,7 +671,7 @@ impl Message {
         }
     }
 
-    /// What a [`Message::EnableAcceptor`] tells an acceptor, and the group.
+    /// Returns the contents of a [`Message::EnableAcceptor`], with the group.
     pub fn enable(&self) -> Option<(GroupId, Enable)> {
         let Message::EnableAcceptor {
             group,
@@ -737,7 +736,7 @@ mod tests {
         assert!(!other.is_whole());
     }
 
-    /// [F-TOLD]
+    /// The record of a session tells each partition its view. [F-TOLD]
     #[test]
     fn a_record_of_a_session_tells_each_partition_its_view() {
         let configuration = Configuration {
@@ -766,7 +765,7 @@ mod tests {
         assert_eq!(session.members, configuration.acceptors);
     }
 
-    /// [F-REPORT]
+    /// A leader's report is read exactly as it was sent. [F-REPORT]
     #[test]
     fn what_a_leader_reports_is_read_as_it_was_said() {
         let started = Started {

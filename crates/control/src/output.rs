@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a controller's output goes.
+//! The destinations of a controller's output.
 
 use crate::Message;
 use paxos::{NodeId, Outbox};

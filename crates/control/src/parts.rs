@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A status document in parts: it may be larger than a datagram.
+//! Sends a status document in parts, since it may be larger than a datagram.
 //!
-//! The asker draws a random id and asks for one part after the other. The node keeps the document
-//! under that id for a while, so that all parts are of one document. If it has forgotten the document
-//! it makes a new one, and the asker sees by `parts` and `sum` that it has to begin anew.
+//! The asker draws a random id and asks for one part after the other. The node keeps the document under that id for a
+//! while, so that all parts are of one document. If it has forgotten the document it makes a new one, and the asker
+//! notices by `parts` and `sum` that it must begin again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Message;
 use crate::message::fnv;
 
-/// Bytes of a part, at most. As a string in a message it takes up to twice as many: a document's
-/// control characters are escaped already, and every `"` and `\` gets another `\`.
+/// The largest size of a part in bytes. As a string in a message a part takes up to twice as many, since every `"` and
+/// `\` gets another `\`; a document's control characters are escaped already.
 const PART_LEN: usize = 16 << 10;
 
-/// Parts of a document that anybody puts together, at most: 16 MiB.
+/// The largest number of parts that an asker accepts, which is 16 MiB.
 const MAX_PARTS: u32 = 1024;
 
-/// Documents that a node keeps.
+/// How many documents a node keeps.
 const KEPT: usize = 8;
 
-/// What a node has answered lately.
+/// The documents with which a node has answered lately.
 #[derive(Default)]
 pub struct Documents {
     kept: VecDeque<Document>,
@@ -33,12 +33,12 @@ struct Document {
 }
 
 impl Documents {
-    /// Whether there is one under this id.
+    /// Returns whether there is a document under this id.
     pub fn has(&self, id: u64) -> bool {
         self.kept.iter().any(|document| document.id == id)
     }
 
-    /// Keeps one, and forgets the oldest.
+    /// Keeps a document, and drops the oldest if there are too many.
     pub fn keep(&mut self, id: u64, document: &str) {
         if self.kept.len() == KEPT {
             self.kept.pop_front();
@@ -50,8 +50,8 @@ impl Documents {
         });
     }
 
-    /// A part of the one under this id. Beyond its end the last one, which tells an asker of a longer
-    /// one that it is another document.
+    /// Returns a part of the document under this id. Beyond its end this is the last part, which shows an asker for a
+    /// longer document that it is another one.
     pub fn part(&self, id: u64, part: u32) -> Option<Message> {
         let document = self.kept.iter().find(|document| document.id == id)?;
         let parts = document.parts.len() as u32;
@@ -66,7 +66,7 @@ impl Documents {
     }
 }
 
-/// At least one part, none longer than [`PART_LEN`].
+/// Cuts a document into at least one part, each at most [`PART_LEN`] bytes long.
 fn cut(document: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut rest = document;
@@ -83,27 +83,27 @@ fn cut(document: &str) -> Vec<String> {
     parts
 }
 
-/// What a message was to an [`Assembler`].
+/// The effect of a message on an [`Assembler`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// Nothing new: what is on its way still comes, or is lost.
+    /// The message brought nothing new. The missing part may still come, or is lost.
     None,
-    /// A part that was missing: [`Assembler::request`] asks for the next one.
+    /// A missing part came; [`Assembler::request`] asks for the next one.
     Part,
-    /// The last one: the document.
+    /// The last part came, and this is the document.
     Whole(String),
 }
 
-/// The parts of one node's document.
+/// The parts of one node's document, while it is assembled.
 pub struct Assembler {
     id: u64,
-    /// Which document they are of: how many there are, and its sum.
+    /// The number of parts and the sum, which identify the document.
     of: (u32, u64),
     parts: BTreeMap<u32, String>,
 }
 
 impl Assembler {
-    /// Asks under this id, which nobody else uses.
+    /// Returns an assembler that asks under this id, which nobody else uses.
     pub fn new(id: u64) -> Assembler {
         Assembler {
             id,
@@ -112,7 +112,7 @@ impl Assembler {
         }
     }
 
-    /// What to send, at first, after each [`Progress::Part`], and after a while in which nothing came.
+    /// Returns the request to send at first, after each [`Progress::Part`], and after a while without an answer.
     pub fn request(&self) -> Message {
         let missing = |part: &u32| !self.parts.contains_key(part);
         Message::StatusRequest {
@@ -121,7 +121,7 @@ impl Assembler {
         }
     }
 
-    /// Takes what the node says.
+    /// Takes a message of the node.
     pub fn take(&mut self, message: Message) -> Progress {
         let Message::Status {
             id,
@@ -159,7 +159,7 @@ impl Assembler {
 mod tests {
     use super::*;
 
-    /// Longer than two parts, a letter of two bytes across the first cut.
+    /// Returns a document longer than two parts, with a letter of two bytes across the first cut.
     fn long(letter: char) -> String {
         let begin = "x".repeat(PART_LEN - 1);
         begin + &letter.to_string().repeat(PART_LEN)
@@ -243,7 +243,7 @@ mod tests {
             status(7, 0, MAX_PARTS + 1, "{}"),
             status(7, u32::MAX - 1, u32::MAX, "{}"),
             status(7, 0, 1, &"x".repeat(PART_LEN + 1)),
-            // Not what its sum says.
+            // The document doesn't match its sum.
             status(7, 0, 1, "{ }"),
         ] {
             assert_eq!(assembler.take(message), Progress::None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the cluster file tells a controller.
+//! The controller's settings from the cluster file.
 
 use paxos::wire::value::Probe;
 use paxos::{Deployment, GroupId, NodeId, Time};
@@ -13,28 +13,26 @@ pub struct Settings {
     pub cluster: u32,
     /// The controller's own node id.
     pub node: NodeId,
-    /// The groups it looks after.
+    /// The groups that the controller manages.
     pub groups: Vec<GroupSettings>,
-    /// Between two PROBEs of a node.
+    /// The time between two PROBEs of a node.
     pub probe_interval: Time,
-    /// So many unanswered PROBEs in a row make a suspect.
+    /// How many unanswered PROBEs in a row make a node suspected.
     pub suspect_after: u32,
-    /// Between two rounds of views and re-sent orders.
+    /// The time between two rounds of views and repeated orders.
     pub view_interval: Time,
-    /// Between two times that acceptors' positions are stored while they move on.
+    /// The time between two times that acceptors' positions are stored while they advance.
     pub memory_interval: Time,
-    /// How long a restarted acceptor waits for others that restarted with it before an epoch is
-    /// spent on it.
+    /// How long a restarted acceptor waits for others that restarted with it before an epoch is issued for it.
     pub rejoin_delay: Time,
-    /// How long an epoch may stand still on its way before another one supersedes it; doubles with
-    /// each that fails.
+    /// How long an attempt may make no progress before another epoch supersedes it; this doubles with each failure.
     pub attempt_timeout: Time,
-    /// On average no more than one epoch in this time.
+    /// The average time between two epochs is at least this long.
     pub epoch_interval: Time,
 }
 
 impl Settings {
-    /// The usual intervals.
+    /// Returns settings with the usual intervals.
     pub fn new(cluster: u32, node: NodeId, groups: Vec<GroupSettings>) -> Settings {
         Settings {
             cluster,
@@ -51,20 +49,20 @@ impl Settings {
     }
 }
 
-/// How a group agrees.
+/// The agreement protocol of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A leader puts commands in order, acceptors vote.
+    /// A leader orders commands, and acceptors vote on them.
     Paxos,
-    /// A sequencer puts commands in order, replicas agree on lost ones.
+    /// A sequencer orders commands, and replicas agree on lost ones.
     NoPaxos,
 }
 
 impl Protocol {
-    /// Both.
+    /// Both protocols.
     pub const ALL: [Protocol; 2] = [Self::Paxos, Self::NoPaxos];
 
-    /// The name in the cluster file.
+    /// Returns the name in the cluster file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Paxos => "paxos",
@@ -78,34 +76,34 @@ impl Protocol {
 pub struct GroupSettings {
     /// The group.
     pub id: GroupId,
-    /// How it agrees. That never changes.
+    /// The agreement protocol, which never changes.
     pub protocol: Protocol,
-    /// Its partitions.
+    /// The number of partitions.
     pub partitions: u16,
     /// The largest value in bytes.
     pub max_value: u16,
-    /// Instances that an acceptor remembers, a partition.
+    /// How many instances an acceptor remembers for each partition.
     pub slots: u64,
-    /// Instances that the leader may have open. Leave some of the acceptors' slots free above it:
-    /// every new epoch takes one for its marker, also while nothing can be trimmed.
+    /// How many instances the leader may have open. This must leave some of the acceptors' slots free, since every new
+    /// epoch takes one for its marker even while nothing can be trimmed.
     pub window: u64,
-    /// The leaders, in order of preference; with NOPaxos the sequencers.
+    /// The leaders in order of preference; with NOPaxos the sequencers.
     pub leaders: Vec<NodeId>,
-    /// The acceptors; none with NOPaxos.
+    /// The acceptors; with NOPaxos there are none.
     pub acceptors: Vec<NodeId>,
     /// How many acceptors may fail; with NOPaxos how many replicas.
     pub f: u8,
     /// The replicas.
     pub replicas: Vec<NodeId>,
-    /// How many replicas may fail without stopping TRIM; with NOPaxos f.
+    /// How many replicas may fail without stopping TRIM; with NOPaxos the same as `f`.
     pub g: u8,
-    /// Nodes that count votes for the replicas, if there are any. They are told the views; no epoch
-    /// depends on them, so they aren't probed.
+    /// Nodes that count votes for the replicas, if there are any. They are sent the views, but no epoch depends on
+    /// them, so they aren't probed.
     pub learners: Vec<NodeId>,
 }
 
 impl GroupSettings {
-    /// With acceptors and replicas in the order that configurations want.
+    /// Returns the settings with acceptors and replicas in the order that configurations require.
     pub(crate) fn sorted(mut self) -> GroupSettings {
         for nodes in [&mut self.acceptors, &mut self.replicas] {
             nodes.sort_unstable();
@@ -114,7 +112,7 @@ impl GroupSettings {
         self
     }
 
-    /// The role that stamps.
+    /// Returns the role that stamps requests.
     pub(crate) fn stamper(&self) -> Probe {
         match self.protocol {
             Protocol::Paxos => Probe::Leader,
@@ -122,7 +120,7 @@ impl GroupSettings {
         }
     }
 
-    /// The role whose memories are the system's, and the nodes that have it.
+    /// Returns the role whose memories hold the votes, and its nodes.
     pub(crate) fn voters(&self) -> (Probe, &[NodeId]) {
         match self.protocol {
             Protocol::Paxos => (Probe::Acceptor, &self.acceptors),

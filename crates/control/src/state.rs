@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is remembered of a group, and the only changes that are allowed.
+//! The stored state of a group, and the only changes that are allowed.
 
 use crate::memory::MemoryRecord;
 use crate::message::are_sound;
@@ -14,34 +14,35 @@ use std::ops::Range;
 /// How many epochs before the active one are kept, for votes that are still on their way.
 const OLDER_EPOCHS: usize = 4;
 
-/// How many sessions may follow the last active one: replicas must be told of all of them.
+/// How many sessions may follow the last active one, since replicas must be told of all of them.
 const MAX_UNFINISHED: usize = View::MAX_EPOCHS - 1;
 
-/// What is remembered of a group. Every change is one of the methods here, made on a copy that then
-/// replaces the stored one by compare-and-swap ([`crate::Store::swap`]).
+/// The stored state of a group. Every change is one of the methods here, made on a copy that then replaces the stored
+/// state by compare-and-swap ([`crate::Store::swap`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct GroupState {
     /// Grows by one with every change.
     pub version: u64,
-    /// The epochs, oldest first: at least the last active one, every later one that is marked
-    /// writing, and the last one.
+    /// The epochs, oldest first. They include at least the last active one, every later one that is marked writing, and
+    /// the last one.
     pub epochs: Vec<EpochRecord>,
-    /// The repair lanes of the last epoch, in the order of their numbers from 1: the nonces of the
-    /// process starts that drew them.
+    /// The repair lanes of the last epoch, in the order of their numbers from 1, each as the nonce of the process start
+    /// that drew it.
     pub lanes: Vec<u64>,
     /// The disk of each replica, as its last process found it.
     #[serde(default)]
     pub disks: Vec<Disk>,
-    /// What the last active epoch hands over.
+    /// The values that the last active epoch hands over.
     pub handed: Option<Handed>,
-    /// What the operator gives up in an epoch that was issued since the last active one; with NOPaxos in the last one, as
-    /// long as it isn't *writing*.
+    /// The instances that the operator gives up in an epoch that was issued since the last active one; with NOPaxos in
+    /// the last one, until it is *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<GivenUp>,
-    /// What was given up last: an epoch that goes on behind it has become active, or a session *writing*.
+    /// The instances that were given up last: an epoch that continues after them has become active, or a session
+    /// *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
-    /// What acceptors' memories have shown.
+    /// The records of what acceptors' memories have shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<MemoryRecord>,
 }
@@ -57,22 +58,22 @@ pub struct Disk {
     pub incarnation: u64,
 }
 
-/// How far an epoch that accepts data loss leaps: over everything that may have been decided and can't
-/// be asked for any more, as that lies at most the acceptors' slots above what was trimmed.
+/// How far an epoch that accepts data loss leaps. This is beyond every decided value that can't be asked for any more,
+/// since such a value lies at most the acceptors' slots above the trim point.
 pub const LEAP: u64 = 1 << 32;
 
-/// Instances that hold nothing, whatever was decided there: what an epoch that the operator opened
-/// after a loss of more than f memories left behind.
+/// Instances that count as empty, whatever was decided there: an epoch that the operator opened after the loss of more
+/// than f memories left them behind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// The first of them in each partition: where one replica stood, with execution stopped.
+    /// The first of these instances in each partition, which is where one replica stood with execution stopped.
     pub from: Vec<Instance>,
-    /// Behind the last of them in each partition: the epoch's T and E.
+    /// The instance after the last of them in each partition, which is the epoch's T and E.
     pub to: Vec<Instance>,
 }
 
 impl GivenUp {
-    /// Those of a partition; none of one that didn't exist then.
+    /// Returns the instances that were given up in a partition; none if the partition didn't exist then.
     pub fn of(&self, pid: PartitionId) -> Range<Instance> {
         let at = usize::from(pid);
         match (self.from.get(at), self.to.get(at)) {
@@ -81,25 +82,25 @@ impl GivenUp {
         }
     }
 
-    /// Those of all partitions.
+    /// Returns the instances that were given up in all partitions.
     pub fn ranges(&self) -> Vec<Range<Instance>> {
         (0..self.from.len() as PartitionId)
             .map(|pid| self.of(pid))
             .collect()
     }
 
-    /// By partition, whether T has leapt there.
+    /// Returns for each partition whether T has leapt there.
     fn leaps(&self, trim: &[Instance]) -> impl Iterator<Item = bool> {
         let both = self.from.iter().zip(trim);
         both.map(|(from, trim)| trim.saturating_sub(*from) >= LEAP / 2)
     }
 }
 
-/// What an active epoch hands over, so that a controller that restarts can repeat the orders: they
+/// The values that an active epoch hands over. A restarted controller can repeat the orders with them, since the orders
 /// are accepted once and name the memory meant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handed {
-    /// Where the leader goes on in each partition.
+    /// The next instance of the leader in each partition.
     pub next: Vec<Instance>,
     /// T of each partition, as told to leader and acceptors.
     pub trim: Vec<Instance>,
@@ -117,20 +118,20 @@ impl From<HandOver> for Handed {
     }
 }
 
-/// Why a change isn't allowed.
+/// The reason why a change isn't allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// A later epoch exists.
     Superseded,
-    /// Epochs move from issued to writing to active, one step at a time.
+    /// An epoch moves from issued to writing to active, one step at a time.
     OutOfOrder,
-    /// The last epoch has been used: they never wrap.
+    /// The last epoch number has been used, and numbers never wrap.
     EpochsExhausted,
-    /// All lanes of the epoch are drawn: only a new epoch goes on.
+    /// All lanes of the epoch are drawn, so only a new epoch helps.
     LanesExhausted,
-    /// Lanes are drawn in the active epoch only.
+    /// Lanes are drawn only in the active epoch.
     NotActive,
-    /// No view shows any more sessions that aren't active.
+    /// A view has no room for another session that isn't active.
     TooManyUnfinished,
 }
 
@@ -151,7 +152,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Returns the epochs, of ascending ones, whose members' memories the next epoch counts on.
+/// Returns the epochs whose members' memories the next epoch relies on. The epochs must ascend.
 pub fn needed_epochs(epochs: &[EpochRecord]) -> impl Iterator<Item = &EpochRecord> {
     let active = epochs.iter().rfind(|e| e.state == EpochState::Active);
     let first = active.map_or(0, |e| e.epoch).max(last_begun_anew(epochs));
@@ -165,54 +166,53 @@ fn last_begun_anew(epochs: &[EpochRecord]) -> Epoch {
 }
 
 impl GroupState {
-    /// Whether its epochs ascend, each as it was issued.
+    /// Returns whether the epochs ascend, each as it was issued.
     pub fn is_sound(&self) -> bool {
         are_sound(&self.epochs)
     }
 
-    /// The last epoch issued; 0 before the first.
+    /// Returns the last epoch issued, or 0 before the first.
     pub fn last_epoch(&self) -> Epoch {
         self.epochs.last().map_or(0, |e| e.epoch)
     }
 
-    /// The last epoch that became active, even if later ones were issued.
+    /// Returns the last epoch that became active, even if later ones were issued.
     pub fn last_active(&self) -> Option<&EpochRecord> {
         let active = |e: &&EpochRecord| e.state == EpochState::Active;
         self.epochs.iter().rev().find(active)
     }
 
-    /// The epoch in force: the last one, if it is active.
+    /// Returns the epoch in force, which is the last one if it is active.
     pub fn in_force(&self) -> Option<&EpochRecord> {
         self.epochs.last().filter(|e| e.state == EpochState::Active)
     }
 
-    /// The configurations that a new epoch needs promises from: the last active one and every later
-    /// one that is marked writing. [C-PROMISE] [C-FENCE]
+    /// Returns the configurations whose promises a new epoch needs: the last active one and every later one that is
+    /// marked writing. [C-PROMISE] [C-FENCE]
     pub fn needed(&self) -> Vec<Configuration> {
         let needed = needed_epochs(&self.epochs);
         needed.map(EpochRecord::configuration).collect()
     }
 
-    /// The last session in which a loss was accepted for good; 0 = none. [F-ANEW]
+    /// Returns the last session in which a loss was accepted for good, or 0. [F-ANEW]
     fn begun_anew(&self) -> Epoch {
         last_begun_anew(&self.epochs)
     }
 
-    /// Whether nothing that counts was stamped in any session: none was active since the first, or since a loss was
-    /// accepted.
+    /// Returns whether nothing that counts was stamped in any session, since none was active from the beginning or
+    /// since a loss was accepted.
     pub fn has_stamped_nothing(&self) -> bool {
         let active = self.last_active().map_or(0, |e| e.epoch);
         active == 0 || active < self.begun_anew()
     }
 
-    /// What the nodes are told: the last active epoch and all after it, and older ones where there
-    /// is room.
+    /// Returns the view for the nodes: the last active epoch and all later ones, and older ones if there is room.
     pub fn view(&self, group: GroupId) -> View {
         let mut epochs = self.epochs.clone();
         if epochs.len() > View::MAX_EPOCHS {
             let active = self.last_active().map_or(0, |e| e.epoch);
             let excess = epochs.len() - View::MAX_EPOCHS;
-            // The active one stays; of those after it the newest matter most.
+            // The active epoch must stay; of the later ones the newest matter most.
             let at = epochs.iter().position(|e| e.epoch == active);
             let active = at.map(|at| epochs.remove(at));
             epochs.drain(..excess);
@@ -227,15 +227,14 @@ impl GroupState {
         }
     }
 
-    /// Takes the next epoch's number, if there is one: it makes an epoch that isn't active yet, and
-    /// stops all earlier ones from moving on. [E-ISSUE]
+    /// Adds an epoch with the next number that isn't active yet, and stops all earlier ones from moving on. [E-ISSUE]
     pub fn issue(&mut self, configuration: &Configuration) -> Result<Epoch, Refused> {
-        // An epoch that never wrote can't have chosen anything: nobody needs its configuration.
+        // An epoch that never wrote can't have chosen anything, so its configuration isn't needed.
         self.add(configuration, None, |e| e.state != EpochState::Issued)
     }
 
-    /// The same for a session of a sequencer. Replicas conclude nothing from sessions with one missing in between, so
-    /// those that never wrote are kept, too. [F-TOLD]
+    /// Adds a sequencer's session like [`issue`](Self::issue). Sessions that never wrote are kept, too, since replicas
+    /// conclude nothing from sessions with a gap between them. [F-TOLD]
     pub fn issue_session(
         &mut self,
         configuration: &Configuration,
@@ -249,7 +248,7 @@ impl GroupState {
         Ok(epoch)
     }
 
-    /// The same of one in which this is given up, once it is *writing*. [F-ANEW]
+    /// Adds a session in which these instances are given up once it is *writing*. [F-ANEW]
     pub fn issue_session_anew(
         &mut self,
         configuration: &Configuration,
@@ -264,7 +263,7 @@ impl GroupState {
         Ok(epoch)
     }
 
-    /// Whether no more sessions fit behind the last active one.
+    /// Returns whether no more sessions fit after the last active one.
     pub fn is_full(&self) -> bool {
         let mut newest_first = self.epochs.iter().rev();
         let active = newest_first.position(|e| e.state == EpochState::Active);
@@ -292,8 +291,8 @@ impl GroupState {
         Ok(self.last_epoch())
     }
 
-    /// Issued to writing. From then on a loss that was accepted in a session is final: replicas are told of it.
-    /// [F-ANEW]
+    /// Moves an epoch from issued to writing. A loss that was accepted in a session is final from then on, since
+    /// replicas are told of it. [F-ANEW]
     pub fn mark_writing(&mut self, epoch: Epoch) -> Result<(), Refused> {
         self.advance(epoch, EpochState::Issued, EpochState::Writing)?;
         if self.epochs.last().is_some_and(|last| last.anew.is_some()) {
@@ -302,7 +301,7 @@ impl GroupState {
         Ok(())
     }
 
-    /// Writing to active.
+    /// Moves an epoch from writing to active.
     pub fn mark_active(&mut self, epoch: Epoch, handed: Handed) -> Result<(), Refused> {
         self.advance(epoch, EpochState::Writing, EpochState::Active)?;
         self.give_up(&handed.trim);
@@ -312,8 +311,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// The same of a session: where each partition begins, and the view that did, in one write with it. `trim`: what
-    /// of each partition f+1 members have on disk. [F-ACTIVE]
+    /// Moves a session from writing to active, and stores in the same write where each partition begins and by which
+    /// view. `trim` is the part of each partition that f+1 members have on disk. [F-ACTIVE]
     pub fn mark_session_active(
         &mut self,
         epoch: Epoch,
@@ -326,7 +325,7 @@ impl GroupState {
             trim,
         };
         self.mark_active(epoch, handed)?;
-        // Views name every partition, and a datagram ends somewhere.
+        // Older sessions lose their views, since a view must fit a datagram.
         self.epochs.iter_mut().for_each(|e| e.by.clear());
         if let Some(last) = self.epochs.last_mut() {
             last.by = begins.by.iter().map(|view| view.0).collect();
@@ -334,9 +333,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// Where T has leapt, what lies below it is gone for good, in the epoch for which that was accepted
-    /// as in one after it. Otherwise nothing of that epoch is left, and nothing was given up.
-    /// [G-TOLD]
+    /// Makes an accepted loss final if T has leapt in all partitions: what lies below T is gone in this epoch and all
+    /// later ones. Otherwise nothing of that epoch is left, and nothing was given up. [G-TOLD]
     fn give_up(&mut self, trim: &[Instance]) {
         let Some(accepted) = self.accepted.take() else {
             return;
@@ -349,8 +347,8 @@ impl GroupState {
         }
     }
 
-    /// Whether an epoch with this T would give something up in some partitions and not in others, where it
-    /// knows of all: an epoch for which a loss had been accepted has told acceptors of a part. [G-WHOLE]
+    /// Returns whether an epoch with this T would give up instances in some partitions only. This happens if an epoch
+    /// with an accepted loss has reached only some acceptors. [G-WHOLE]
     pub fn leaps_in_a_part(&self, trim: &[Instance]) -> bool {
         let Some(accepted) = &self.accepted else {
             return false;
@@ -358,7 +356,7 @@ impl GroupState {
         accepted.leaps(trim).any(|leaps| leaps) && !accepted.leaps(trim).all(|leaps| leaps)
     }
 
-    /// [E-ISSUE]
+    /// Moves the last epoch from one state to the next. [E-ISSUE]
     fn advance(&mut self, epoch: Epoch, from: EpochState, to: EpochState) -> Result<(), Refused> {
         match self.epochs.last_mut() {
             Some(last) if last.epoch == epoch && last.state == from => last.state = to,
@@ -369,8 +367,7 @@ impl GroupState {
         Ok(())
     }
 
-    /// The repair lane of the process start with this nonce: the same one when it asks again.
-    /// [E-LANE]
+    /// Returns the repair lane of the process start with this nonce, and the same lane when it asks again. [E-LANE]
     pub fn draw_lane(&mut self, epoch: Epoch, nonce: u64) -> Result<u8, Refused> {
         if self.in_force().is_none_or(|e| e.epoch != epoch) {
             return Err(Refused::NotActive);
@@ -387,10 +384,9 @@ impl GroupState {
         Ok(drawn as u8 + 1)
     }
 
-    /// The number of the disk that a replica's process with this nonce has found: larger than all
-    /// before, and the same one when the process asks again. It begins with the epoch. So a store that
-    /// doesn't know the last numbers draws none of them again once it has issued an epoch; and before
-    /// that the controller gives out none. [T-DISK]
+    /// Returns the number of the disk that a replica's process with this nonce has found. It is larger than all earlier
+    /// ones, and begins with the epoch, so that a store that lacks the last numbers can't draw them again once it has
+    /// issued an epoch; before that the controller gives out none. [T-DISK]
     pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
         let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
         let known = self.disks.iter().position(|d| d.node == node);
@@ -446,7 +442,7 @@ mod tests {
         epoch
     }
 
-    /// [E-ISSUE]
+    /// Epochs move forward one step at a time. [E-ISSUE]
     #[test]
     fn epochs_move_forward_one_step_at_a_time() {
         let mut state = GroupState::default();
@@ -465,7 +461,7 @@ mod tests {
         assert_eq!(state.mark_writing(2), Err(Refused::OutOfOrder));
     }
 
-    /// [E-ISSUE]
+    /// No epoch moves once a later one exists. [E-ISSUE]
     #[test]
     fn no_epoch_moves_once_a_later_one_exists() {
         let mut state = GroupState::default();
@@ -478,7 +474,7 @@ mod tests {
         assert_eq!(state.mark_writing(3), Err(Refused::Superseded));
     }
 
-    /// [C-PROMISE] [C-FENCE]
+    /// A new epoch needs promises of the last active epoch and of all that wrote since. [C-PROMISE] [C-FENCE]
     #[test]
     fn promises_are_needed_from_the_last_active_epoch_and_all_that_wrote_since() {
         let mut state = GroupState::default();
@@ -510,7 +506,7 @@ mod tests {
         }
     }
 
-    /// [E-ISSUE]
+    /// No epoch follows the last number. [E-ISSUE]
     #[test]
     fn the_last_epoch_is_never_followed_by_another() {
         let mut state = GroupState::default();
@@ -521,7 +517,7 @@ mod tests {
         assert_eq!(state, before);
     }
 
-    /// [E-LANE]
+    /// A lane belongs to one process start in one epoch. [E-LANE]
     #[test]
     fn a_lane_belongs_to_one_process_start_of_one_epoch() {
         let mut state = GroupState::default();
@@ -539,7 +535,7 @@ mod tests {
         assert_eq!(state.draw_lane(2, 5), Err(Refused::NotActive));
     }
 
-    /// [T-DISK]
+    /// A disk gets a larger number than all before. [T-DISK]
     #[test]
     fn a_disk_has_a_larger_number_than_all_before() {
         let mut state = GroupState::default();
@@ -553,7 +549,7 @@ mod tests {
         let second = state.draw_incarnation(6, 71).unwrap();
         assert!(first < other && other < second);
         assert_eq!(state.disks.len(), 2, "one of each replica");
-        // An old copy of the store issues the next epoch before it draws any.
+        // An old copy of the store issues the next epoch before it draws a number.
         activate(&mut state);
         let later = state.draw_incarnation(6, 72).unwrap();
         assert!(later > second && later >> 32 == 2);
@@ -594,7 +590,7 @@ mod tests {
         }
     }
 
-    /// [F-ACTIVE] [F-TOLD]
+    /// A view of a session has its beginning and all sessions in between. [F-ACTIVE] [F-TOLD]
     #[test]
     fn a_session_is_told_with_where_it_begins_and_all_that_came_between() {
         let mut state = GroupState::default();
@@ -612,7 +608,7 @@ mod tests {
                 .mark_session_active(epoch, begins(epoch), trim)
                 .unwrap();
         }
-        // One that never wrote, and one that did.
+        // One session never wrote, and one did.
         assert_eq!(state.issue_session(&configuration(), 1), Ok(3));
         assert_eq!(state.issue_session(&configuration(), 1), Ok(4));
         state.mark_writing(4).unwrap();
@@ -635,7 +631,7 @@ mod tests {
         assert_eq!((handed.next, handed.trim), (vec![7], vec![3]));
     }
 
-    /// [F-TOLD]
+    /// No more sessions stay unfinished than a view can show. [F-TOLD]
     #[test]
     fn no_more_sessions_are_left_unfinished_than_a_view_shows() {
         let mut state = GroupState::default();
@@ -658,7 +654,7 @@ mod tests {
         let last = state.last_epoch();
         let needed = replica.needed(view::first(last)).expect("none is missing");
         assert_eq!(needed.len(), told.len() - 1, "all that wrote are asked");
-        // The last one becomes active, and there is room again.
+        // When the last session becomes active, there is room again.
         state
             .mark_session_active(last, begins(last), vec![0])
             .unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `wirepaxos status` shows of a controller.
+//! The status of a controller, which `wirepaxos status` prints.
 
 use crate::EpochRecord;
 use paxos::{Epoch, GroupId, Instance, NodeId, PartitionId, Round};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A controller's status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Its groups.
+    /// The status of each group.
     pub groups: Vec<GroupStatus>,
 }
 
@@ -17,32 +17,32 @@ pub struct Status {
 pub struct GroupStatus {
     /// The group.
     pub group: GroupId,
-    /// The epoch in force; `None` while there is none.
+    /// The epoch in force, or `None` while there is none.
     pub active: Option<Epoch>,
     /// The epochs that matter, oldest first.
     pub epochs: Vec<EpochRecord>,
-    /// Leader of the epoch in force.
+    /// The leader of the epoch in force.
     pub leader: Option<NodeId>,
-    /// Everybody who is probed.
+    /// All nodes that are probed.
     pub members: Vec<MemberStatus>,
-    /// Replicas that must catch up: what comes next for them is trimmed. Another replica's disk is not to
-    /// be given up meanwhile.
+    /// Replicas that must catch up because their next instance is trimmed. No other replica's disk may be given up
+    /// meanwhile.
     pub behind: Vec<NodeId>,
     /// Nodes that don't answer.
     pub suspects: Vec<NodeId>,
-    /// The epoch on its way, if there is one.
+    /// The attempt for a new epoch, if there is one.
     pub attempt: Option<AttemptStatus>,
-    /// The last change of epoch that this controller brought about.
+    /// The last change of epoch that this controller has made.
     pub last_failover: Option<FailoverStatus>,
-    /// Repair lanes that command lines were refused, since they have had their share of the epoch's.
+    /// How many repair lanes command lines were refused because they had used up their share.
     #[serde(default)]
     pub refused_lanes: u64,
-    /// What an operator should know, in words.
+    /// Warnings for the operator, in words.
     pub warnings: Vec<String>,
 }
 
 impl GroupStatus {
-    /// With NOPaxos: the replica that leads the latest view that one has shown of a partition.
+    /// Returns the replica that leads the latest view of a partition that any replica has shown, with NOPaxos.
     pub fn leading_replica(&self, pid: PartitionId) -> Option<NodeId> {
         let replicas = self.members.iter().filter(|m| m.role == "replica");
         let shown = replicas.filter_map(|m| m.partitions.get(usize::from(pid)));
@@ -59,41 +59,41 @@ pub struct MemberStatus {
     pub node: NodeId,
     /// `leader`, `sequencer`, `acceptor` or `replica`.
     pub role: String,
-    /// Whether it answers.
+    /// The node answers.
     pub alive: bool,
-    /// Boot nonce of its memory, once it answered.
+    /// The boot nonce of its memory, once it has answered.
     pub nonce: Option<u64>,
-    /// An acceptor's: how many starts of this memory there were.
+    /// For an acceptor: how often this memory has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
-    /// An acceptor's memory was read from disk and isn't compared yet, or has forgotten.
+    /// An acceptor's memory was read from disk and hasn't been compared yet, or has gone backwards.
     #[serde(default)]
     pub mute: bool,
-    /// By partition, as far as it answered.
+    /// The state of each partition, as far as the node has answered.
     pub partitions: Vec<PartitionStatus>,
 }
 
 /// A probed node's answer for one partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PartitionStatus {
-    /// The leader's round, the acceptor's floor; 0 = none.
+    /// The leader's round, or the acceptor's floor; 0 if there is none.
     pub round: u32,
     /// The leader's next, the acceptor's end, the replica's next instance.
     pub inst: Instance,
-    /// Its trim point; a replica's durable checkpoint.
+    /// The trim point; for a replica its durable checkpoint.
     pub trim: Instance,
 }
 
-/// An epoch on its way.
+/// An attempt to make an epoch active.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AttemptStatus {
     /// The epoch.
     pub epoch: Epoch,
-    /// Why it was issued.
+    /// The reason why it was issued.
     pub reason: String,
-    /// What its candidate is doing.
+    /// The step that its candidate is at.
     pub stage: String,
-    /// Since when.
+    /// How long the attempt has lasted.
     pub for_ms: u64,
 }
 
@@ -102,8 +102,8 @@ pub struct AttemptStatus {
 pub struct FailoverStatus {
     /// The new epoch.
     pub epoch: Epoch,
-    /// Why.
+    /// The reason for the change.
     pub reason: String,
-    /// From the moment the need was known until the new leader showed its round.
+    /// The time from when the need was known until the new leader showed its round.
     pub duration_us: u64,
 }

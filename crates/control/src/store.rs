@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a controller remembers.
+//! The store in which a controller keeps its state.
 
 use crate::GroupState;
 use paxos::GroupId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why the store didn't take a change.
+/// The reason why the store didn't accept a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreError {
-    /// Somebody else changed the group meanwhile: load it again.
+    /// Another controller changed the group meanwhile, so it must be loaded again.
     Conflict,
-    /// The store can't be read or written; says why, and what to do.
+    /// The store can't be read or written; the text has the reason and the remedy.
     Failed(String),
 }
 
@@ -26,15 +26,15 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// Remembers each group's [`GroupState`]. Which changes are allowed is decided there; a store only
-/// makes each of them one durable compare-and-swap, so a file serves as well as etcd.
+/// Stores each group's [`GroupState`]. That type decides which changes are allowed; a store only makes each of them one
+/// durable compare-and-swap, so a file serves as well as etcd.
 pub trait Store {
-    /// The newest state of a group; the empty one where nothing was ever stored.
+    /// Returns the newest state of a group, or an empty one if nothing was ever stored.
     fn load(&mut self, group: GroupId) -> Result<GroupState, StoreError>;
 
-    /// Replaces the state whose version is `expected` by `state`, durably before it returns. After
-    /// an error the old state may or may not have been replaced, and what [`load`](Self::load) shows may
-    /// still get lost: it must be stored again before it counts. [E-ISSUE] [E-DOUBT]
+    /// Replaces the state whose version is `expected` by `state`, durably before it returns. After an error the old
+    /// state may or may not have been replaced, and the state that [`load`](Self::load) returns may still get lost, so
+    /// it must be stored again before it counts. [E-ISSUE] [E-DOUBT]
     fn swap(&mut self, group: GroupId, expected: u64, state: &GroupState)
     -> Result<(), StoreError>;
 }
@@ -43,7 +43,7 @@ pub trait Store {
 #[derive(Clone, Default, Debug)]
 pub struct MemoryStore {
     groups: BTreeMap<GroupId, GroupState>,
-    /// When set, every change fails with this.
+    /// If set, every change fails with this text.
     pub failing: Option<String>,
 }
 

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is alive, and in which memory: PROBE goes to every leader, acceptor and replica through the
-//! data plane, PROBE_ACK shows boot nonce, round, position and trim point.
+//! Finds out which nodes are alive, and with which memory. PROBE goes to every leader, acceptor and replica through the
+//! data plane, and PROBE_ACK shows boot nonce, round, position and trim point.
 
 use crate::status::PartitionStatus;
 use paxos::acceptor::Start;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{Deployment, Header, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To};
 
-/// What is known of one role of one node.
+/// The knowledge about one role of one node.
 pub struct Watched {
     /// The node.
     pub node: NodeId,
     /// The role.
     pub role: Probe,
-    /// Boot nonce of the memory that answered last.
+    /// The boot nonce of the memory that answered last.
     pub memory: Option<u64>,
-    /// Which start of it, of one that is stored.
+    /// The start of that memory, if it is stored.
     pub start: Option<Start>,
-    /// It was read from disk and not yet let go on.
+    /// The memory was read from disk and may not continue yet.
     pub mute: bool,
-    /// It has forgotten: nobody counts on it.
+    /// The memory went backwards, so it isn't relied on.
     pub lost: bool,
-    /// What it answered last, by partition.
+    /// The last answer of each partition.
     pub partitions: Vec<Option<PartitionStatus>>,
-    /// The PROBE that each partition answered last ([`Suspicion::sequence`]); 0 = none.
+    /// The PROBE that each partition answered last ([`Suspicion::sequence`]); 0 if there is none.
     pub asked: Vec<u64>,
     missed: u32,
     answered: u64,
@@ -32,23 +32,23 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Whether any partition showed a round: a leader is programmed, an acceptor no stranger.
+    /// Returns whether any partition showed a round: then a leader is programmed, and an acceptor is no stranger.
     pub fn has_round(&self) -> bool {
         self.partitions.iter().flatten().any(|p| p.round != 0)
     }
 
-    /// The largest round shown.
+    /// Returns the largest round shown.
     pub fn round(&self) -> Round {
         let rounds = self.partitions.iter().flatten().map(|p| p.round);
         Round(rounds.max().unwrap_or(0))
     }
 }
 
-/// Probes, and counts what isn't answered. Counting instead of measuring time keeps a controller
-/// that was held up itself from suspecting everybody. [E-SUSPECT]
+/// Sends PROBEs and counts those that aren't answered. Counting instead of measuring time keeps a controller that was
+/// itself delayed from suspecting all nodes. [E-SUSPECT]
 pub struct Suspicion {
     deployment: Deployment,
-    /// Whose memories are the system's.
+    /// The role whose memories hold the votes.
     voters: Probe,
     nonce: u64,
     suspect_after: u32,
@@ -63,7 +63,8 @@ const ROLE_BITS: u32 = 3;
 const _: () = assert!((Probe::Sequencer as u64) < 1 << ROLE_BITS);
 
 impl Suspicion {
-    /// Watches nobody yet. `nonce` marks this process start's questions; `voters` have memories that may be stored.
+    /// Returns an instance that watches no node yet. `nonce` marks the questions of this process start; `voters` is the
+    /// role whose memories may be stored.
     pub fn new(
         deployment: Deployment,
         voters: Probe,
@@ -102,30 +103,30 @@ impl Suspicion {
         }
     }
 
-    /// What is known of a role of a node.
+    /// Returns the knowledge about a role of a node.
     pub fn get(&self, role: Probe, node: NodeId) -> Option<&Watched> {
         self.iter().find(|w| w.role == role && w.node == node)
     }
 
-    /// All that are watched.
+    /// Returns all roles that are watched.
     pub fn iter(&self) -> impl Iterator<Item = &Watched> {
         self.watched.iter()
     }
 
-    /// Whether it has answered lately.
+    /// Returns whether the node has answered lately.
     pub fn is_alive(&self, role: Probe, node: NodeId) -> bool {
         self.memory(role, node).is_some()
     }
 
-    /// The memory that answers, while it is alive. A memory that is mute or has forgotten is there, but
-    /// nobody may count on it.
+    /// Returns the memory that answers, while the node is alive. A memory that is mute or has gone backwards isn't
+    /// returned, since it isn't relied on.
     pub fn memory(&self, role: Probe, node: NodeId) -> Option<u64> {
         let watched = self.get(role, node)?;
         let counts = !self.is_suspect(watched) && !watched.mute && !watched.lost;
         watched.memory.filter(|_| counts)
     }
 
-    /// Whether a voter's memory has forgotten.
+    /// Sets whether a voter's memory went backwards.
     pub fn set_lost(&mut self, node: NodeId, lost: bool) {
         let voters = self.voters;
         let is_meant = |w: &&mut Watched| w.role == voters && w.node == node;
@@ -134,22 +135,22 @@ impl Suspicion {
         }
     }
 
-    /// Whether too many PROBEs in a row stayed unanswered.
+    /// Returns whether too many PROBEs in a row were unanswered.
     pub fn is_suspect(&self, watched: &Watched) -> bool {
         watched.missed >= self.suspect_after
     }
 
-    /// The number of the last PROBE: an answer to a later one was given after this moment.
+    /// Returns the number of the last PROBE; an answer to a later one was given after this moment.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// When [`probe`](Self::probe) is due.
+    /// Returns when [`probe`](Self::probe) is due.
     pub fn next_deadline(&self) -> Time {
         self.next_probe
     }
 
-    /// Sends a PROBE to all if it is time; says whether it was. Each goes to one partition, in turn.
+    /// Sends a PROBE to all nodes if it is time, and returns whether it was. Each PROBE goes to one partition, in turn.
     pub fn probe(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         if now < self.next_probe {
             return false;
@@ -177,11 +178,9 @@ impl Suspicion {
         true
     }
 
-    /// Notes a PROBE_ACK. It says nothing about the present if it is older than what is known, or older
-    /// than the PROBEs that would have made a suspect. Nor does it if it shows another memory, or another
-    /// start, than the one known, unless it answers a PROBE that was sent after that one had been seen:
-    /// the network may deliver a PROBE late, to the process after the one that answered the next PROBE.
-    /// [E-SUSPECT]
+    /// Notes a PROBE_ACK, unless it is older than what is known or than the PROBEs that make a suspect. If it shows
+    /// another memory or start, it counts only as the answer to a PROBE that was sent after the known one had been
+    /// seen, since the network may deliver a PROBE late, to a later process. [E-SUSPECT]
     pub fn answer(&mut self, packet: &Packet<'_>) -> Result<Probe, Reason> {
         let header = &packet.header;
         let report = ProbeReport::parse(packet.value)?;
@@ -206,7 +205,7 @@ impl Suspicion {
             return Err(Reason::Stale);
         }
         let (start, mute) = match (watched.role, report.start) {
-            // With logs in memory there is nothing that it could start with again.
+            // A replica whose log is in memory can't start with an old one.
             (Probe::Replica, 0) => (None, false),
             (role, shown) if role == voters => {
                 let (start, mute) = Start::from_shown(shown).ok_or(Reason::BadValue)?;
@@ -223,7 +222,7 @@ impl Suspicion {
         }
         watched.answered = sequence;
         watched.missed = 0;
-        // Once it was let go on, it is.
+        // A memory that was allowed to continue stays so.
         watched.mute = mute && (!same || watched.mute);
         if !same {
             watched.memory = Some(report.nonce);

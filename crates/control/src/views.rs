@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a process was told of the epochs: the newest view of each group, and whether it fits those
-//! before.
+//! Keeps the newest view of each group that a process was told, and checks it against earlier ones.
 //!
-//! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older
-//! copy. So epochs, which are issued once, say which of two views is newer, and versions only where
-//! the epochs are equal. One controller with one store never tells one epoch with two configurations:
-//! if a process is told so, it must stop if it counts votes by them. [E-NEWER] [E-ONE]
+//! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older copy. So the
+//! epochs, which are issued once, tell which of two views is newer, and the versions only if the epochs are equal. One
+//! controller with one store never tells an epoch with two configurations; a process that is told so must stop if it
+//! counts votes by them. [E-NEWER] [E-ONE]
 
 use crate::View;
 use paxos::{Epoch, GroupId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// So many epochs' configurations are remembered: far more than any view shows.
+/// How many epochs' configurations are remembered, which is far more than any view has.
 const MAX_REMEMBERED: usize = 1024;
 
 /// The newest view of each group that this process was told.
@@ -22,20 +21,20 @@ pub struct Views(BTreeMap<GroupId, Told>);
 #[derive(Clone, Debug)]
 struct Told {
     newest: View,
-    /// The hash of each epoch's configuration, of those that may have votes.
+    /// The hash of the configuration of each epoch that may have votes.
     configurations: BTreeMap<Epoch, u64>,
 }
 
-/// One epoch was told with two configurations.
+/// The error that one epoch was told with two configurations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contradiction {
     /// The group.
     pub group: GroupId,
     /// The epoch.
     pub epoch: Epoch,
-    /// The hash of its configuration as told before.
+    /// The hash of its configuration in an earlier view.
     pub before: u64,
-    /// As told now.
+    /// The hash in this view.
     pub now: u64,
 }
 
@@ -53,8 +52,8 @@ impl fmt::Display for Contradiction {
 }
 
 impl Views {
-    /// Keeps a view if it is newer than the one known; returns it then. A contradiction to what was
-    /// told before changes nothing. [E-NEWER]
+    /// Keeps a view and returns it if it is newer than the known one. A view that contradicts an earlier one changes
+    /// nothing. [E-NEWER]
     pub fn offer(&mut self, view: &View) -> Result<Option<&View>, Contradiction> {
         let told = self.0.entry(view.group).or_insert_with(|| Told {
             newest: View::nothing(view.group),
@@ -69,14 +68,14 @@ impl Views {
         Ok(Some(&told.newest))
     }
 
-    /// The newest view of a group.
+    /// Returns the newest view of a group.
     pub fn get(&self, group: GroupId) -> Option<&View> {
         self.0.get(&group).map(|told| &told.newest)
     }
 }
 
 impl Told {
-    /// [E-ONE]
+    /// Returns an error if an epoch has another configuration than before. [E-ONE]
     fn check(&self, view: &View) -> Result<(), Contradiction> {
         for record in view.begun_epochs() {
             let before = self.configurations.get(&record.epoch);
@@ -130,7 +129,7 @@ mod tests {
 
     use EpochState::{Active, Issued, Writing};
 
-    /// [E-NEWER]
+    /// An older view never replaces a newer one. [E-NEWER]
     #[test]
     fn an_older_view_never_replaces_a_newer_one() {
         let mut views = Views::default();
@@ -139,7 +138,7 @@ mod tests {
         for older in [
             view(5, &newest.epochs),
             view(4, &newest.epochs),
-            // What counts is the epoch: a store that was replaced by an old copy counts versions anew.
+            // The epoch decides, since a store that was replaced by an old copy starts its versions again.
             view(9, &[record(1, Active, 1)]),
             view(9, &[record(1, Active, 1), record(2, Issued, 1)]),
         ] {
@@ -156,7 +155,7 @@ mod tests {
         assert_eq!(views.get(8), None);
     }
 
-    /// [E-ONE]
+    /// One epoch with two configurations is an error. [E-ONE]
     #[test]
     fn one_epoch_with_two_configurations_is_an_alarm() {
         let mut views = Views::default();
@@ -165,7 +164,7 @@ mod tests {
         for other in [
             view(9, &[record(2, Active, 2)]),
             view(9, &[record(1, Active, 2), record(2, Active, 1)]),
-            // Also in a view that comes late.
+            // A late view counts, too.
             view(1, &[record(1, Active, 2)]),
         ] {
             let alarm = views.offer(&other).unwrap_err();
@@ -174,7 +173,7 @@ mod tests {
         }
     }
 
-    /// [E-ONE]
+    /// An epoch that never wrote may be issued again. [E-ONE]
     #[test]
     fn an_epoch_that_never_wrote_may_be_issued_again() {
         let mut views = Views::default();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who asked for the view lately, and is told the next one without asking again. [E-ASKED]
+//! Remembers who has lately asked for the view, and tells them the next one without being asked again. [E-ASKED]
 
 use super::Group;
 use crate::{ControlOutbox, Message, Peer};
 use paxos::Time;
 use std::collections::VecDeque;
 
-/// So many are remembered; the one who asked longest ago is forgotten first.
+/// How many askers are remembered; the one who asked longest ago is forgotten first.
 const MAX_ASKED: usize = 256;
 const REMEMBERED_FOR: Time = 1_000_000_000;
 
-/// In the order in which they asked last.
+/// The askers, in the order in which they asked last.
 #[derive(Default)]
 pub(super) struct Asked(VecDeque<(Time, Peer)>);
 
 impl Asked {
-    /// Nodes are told every view as it is.
+    /// Notes an asker, unless it is a node, since nodes are told every view anyway.
     pub fn note(&mut self, now: Time, peer: Peer) {
         if let Peer::Node(_) = peer {
             return;
@@ -34,7 +34,7 @@ impl Asked {
 }
 
 impl Group {
-    /// What they were told when they asked was that who had died leads.
+    /// Tells the new view to those who asked lately, since the view that they got may have named a dead leader.
     pub(super) fn tell_who_asked(&self, now: Time, out: &mut impl ControlOutbox) {
         let view = self.state.view(self.id());
         for peer in self.asked.lately(now) {
@@ -51,7 +51,7 @@ mod tests {
         asked.lately(now).collect()
     }
 
-    /// [E-ASKED]
+    /// An asker is remembered once, and for a second. [E-ASKED]
     #[test]
     fn who_asks_is_remembered_once_and_for_a_second() {
         let mut asked = Asked::default();

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an acceptor says of its memory is believed only as far as it can be true.
+//! Checks whether an acceptor's claims about its memory can be true.
 //!
-//! T, the largest trim point, and E, the largest `end`, decide what a new epoch takes for forgotten and
-//! where it goes on: a single acceptor with a wrong `trim` would take everybody there. An acceptor trims
-//! to what g+1 replicas have in durable checkpoints, and votes less than 2^22 instances above that. So
-//! an acceptor that claims a trim point above every position that the replicas show, or votes further
-//! above it, has a spoilt memory and counts as lost. If it claims more than any checkpoint shows so far,
-//! its answers wait until a checkpoint confirms them. [C-BELIEF]
+//! T, the largest trim point, and E, the largest `end`, decide which instances a new epoch takes for forgotten and
+//! where it continues, so a single acceptor with a wrong `trim` would mislead all nodes. An acceptor trims to what g+1
+//! replicas have in durable checkpoints, and votes less than 2^22 instances above that. So an acceptor that claims a
+//! trim point above every position that the replicas show, or votes further above it, has a damaged memory and counts
+//! as lost. If it claims more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
+//! [C-BELIEF]
 
 use super::Group;
 use crate::status::PartitionStatus;
 use paxos::wire::value::{Probe, RangeReport, Rejection};
 use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason};
 
-/// Acceptors have fewer slots than that.
+/// The limit of open instances; acceptors have fewer slots than this.
 const MAX_OPEN: u64 = 1 << 22;
 
 /// A claim that the replicas don't confirm.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
     pub node: NodeId,
-    /// The memory that claims it.
+    /// The memory that makes the claim.
     pub nonce: u64,
     pid: PartitionId,
     trim: Instance,
     end: Instance,
-    /// The last PROBE before the claim came: answers to it and to older ones say nothing about it.
+    /// The last PROBE before the claim came. Answers to it and to older ones don't concern the claim.
     since: u64,
-    /// Whether it can't be true.
+    /// The claim can't be true.
     pub refuted: bool,
 }
 
 impl Group {
-    /// Whether a packet of an acceptor may go to the candidate.
+    /// Returns an error if a packet of an acceptor must not go to the candidate yet.
     pub(super) fn believe(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
         let header = &packet.header;
         let memory = self.suspicion.get(Probe::Acceptor, header.swid);
@@ -64,13 +64,13 @@ impl Group {
         }
     }
 
-    /// Whether what this memory says can't be true: it counts as lost.
+    /// Returns whether this memory has made a claim that can't be true, so that it counts as lost.
     pub(super) fn is_disbelieved(&self, node: NodeId, nonce: u64) -> bool {
         let of = |c: &Claim| c.refuted && (c.node, c.nonce) == (node, nonce);
         self.claims.iter().any(of)
     }
 
-    /// Looks at what acceptors show by PROBE, and again at what was claimed.
+    /// Checks the positions that acceptors show by PROBE, and checks earlier claims again.
     pub(super) fn review_claims(&mut self) {
         let mut shown = Vec::new();
         for watched in self.suspicion.iter().filter(|w| w.role == Probe::Acceptor) {
@@ -85,7 +85,7 @@ impl Group {
         }
         let claims = std::mem::take(&mut self.claims);
         for claim in claims {
-            // A memory that is gone claims nothing any more.
+            // The claims of a memory that is gone no longer count.
             let watched = self.suspicion.get(Probe::Acceptor, claim.node);
             if watched.is_some_and(|w| w.memory == Some(claim.nonce)) {
                 self.claims.extend(self.judged(claim));
@@ -105,7 +105,7 @@ impl Group {
         let known = self.claims.iter().position(of);
         let known = known.map(|at| self.claims.swap_remove(at));
         let claim = match known {
-            // An older packet may say less.
+            // An older packet may claim less.
             Some(known) if trim <= known.trim => known,
             _ => Claim {
                 node,
@@ -120,7 +120,7 @@ impl Group {
         self.claims.extend(self.judged(claim));
     }
 
-    /// The claim as it stands now; none if there is nothing to say against it.
+    /// Returns the claim with its current judgement, or `None` if nothing contradicts it.
     fn judged(&self, claim: Claim) -> Option<Claim> {
         let beyond = claim.end.saturating_sub(claim.trim) > MAX_OPEN;
         if !beyond && claim.trim <= self.confirmed_trim(claim.pid) {
@@ -137,8 +137,8 @@ impl Group {
         })
     }
 
-    /// The largest trim point of a partition that somebody has answered for: a replica by a checkpoint,
-    /// or an epoch that began there.
+    /// Returns the largest confirmed trim point of a partition: one that a replica's checkpoint has reached, or where
+    /// an epoch began.
     fn confirmed_trim(&self, pid: PartitionId) -> Instance {
         let handed = self.state.handed.as_ref();
         let handed = handed.and_then(|h| h.trim.get(usize::from(pid)).copied());
@@ -148,7 +148,7 @@ impl Group {
         shown.max(handed.unwrap_or(0)).max(leapt.unwrap_or(0))
     }
 
-    /// The largest that any replica has shown, also one that doesn't answer now.
+    /// Returns the largest position that any replica has shown, including those that don't answer now.
     fn shown_by_replicas(
         &self,
         pid: PartitionId,
@@ -159,8 +159,8 @@ impl Group {
         shown.map(of).max().unwrap_or(0)
     }
 
-    /// Everything below a replica's position was decided, so at least one of any f+1 memories knows of
-    /// a vote there. A candidate that hears of less waits for the other acceptors. [C-ENDS]
+    /// Tells the candidate the replicas' positions. Everything below them was decided, so at least one of any f+1
+    /// memories knows a vote there, and a candidate that hears of less waits for other acceptors. [C-ENDS]
     pub(super) fn tell_positions(&mut self) {
         let pids = 0..self.settings.partitions;
         let positions: Vec<_> = pids
@@ -171,7 +171,7 @@ impl Group {
         }
     }
 
-    /// For `status` and the log.
+    /// Returns warnings for `status` and the log.
     pub(super) fn doubts(&self) -> Vec<String> {
         let refuted = self.claims.iter().filter(|c| c.refuted).map(|c| {
             format!(

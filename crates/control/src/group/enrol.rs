@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Orders of the epoch in force, or on its way: ProgramLeader and EnableAcceptor.
+//! The orders of an epoch in force or being prepared: ProgramLeader and EnableAcceptor.
 
 use super::Group;
 use crate::status::FailoverStatus;
@@ -9,9 +9,9 @@ use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, Member, Round, Time};
 
 impl Group {
-    /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers until
-    /// they show one; with `all`, to the other members too, since a floor doesn't tell whether they
-    /// know the replicas whose TRIM counts.
+    /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers until they show one.
+    /// With `all` it also goes to the other members, since a floor doesn't show whether they know the replicas whose
+    /// TRIM counts.
     pub(super) fn repeat_orders(&mut self, out: &mut impl ControlOutbox, all: bool) {
         self.program_leader(out);
         let Some((configuration, trim, end)) = self.enabling() else {
@@ -50,8 +50,8 @@ impl Group {
         }
     }
 
-    /// The members of the last active epoch; if a later one was issued, those that are strangers
-    /// still: it became active without them, but the next one may need their promise. [C-LATE]
+    /// Returns the members of the last active epoch to enable. If a later one was issued, these are only the members
+    /// that still are strangers, since the next epoch may need their promise. [C-LATE]
     fn enabling_active(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
         let handed = self.state.handed.as_ref()?;
         let mut configuration = self.state.last_active()?.configuration();
@@ -61,9 +61,9 @@ impl Group {
         Some((configuration, handed.trim.clone(), handed.end.clone()))
     }
 
-    /// Where a first epoch was left unfinished, its members may still be strangers, who can't
-    /// promise anything to the next one. Enabling them is that promise: a stranger has truly never
-    /// voted, and with the new floor it never will in the unfinished epoch. [C-FIRST]
+    /// Returns the members of an unfinished first epoch to enable, who may still be strangers and so can't promise
+    /// anything to the next epoch. Enabling them is such a promise: a stranger has never voted, and with the new floor
+    /// it never will in the unfinished epoch. [C-FIRST]
     fn enabling_first(
         &self,
         mut configuration: Configuration,
@@ -85,7 +85,7 @@ impl Group {
         watched.is_some_and(|w| !w.has_round())
     }
 
-    /// [C-HANDOVER] [F-PROGRAM]
+    /// Repeats ProgramLeader until the leader shows its round. [C-HANDOVER] [F-PROGRAM]
     pub(super) fn program_leader(&self, out: &mut impl ControlOutbox) {
         let (Some(record), Some(handed)) = (self.state.in_force(), &self.state.handed) else {
             return;
@@ -126,7 +126,7 @@ impl Group {
                 reason,
                 duration_us: (now - started) / 1_000,
             });
-            // Whoever was quicker than the order to the leader was refused by it. [E-ASKED]
+            // Clients that reached the new leader before its order were refused; tell them the view. [E-ASKED]
             self.tell_who_asked(now, out);
         }
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many repair lanes go to command lines. An epoch has few lanes, and one whose lanes are used up is superseded:
-//! who is no node must not be able to use up epochs that way. [E-LANE]
+//! Limits the repair lanes that go to command lines. An epoch has few lanes and is superseded once they are used up, so
+//! an asker that is no node must not be able to use them up. [E-LANE]
 
 use paxos::Epoch;
 
-/// So many lanes of an epoch, of 127.
+/// How many of an epoch's 127 lanes command lines may have.
 const SHARE: u8 = 16;
 
-/// The lanes of an epoch that have gone to command lines. Lanes come from the process that issued the epoch alone, so
-/// nobody else has to remember this. [E-OWN]
+/// The lanes of an epoch that command lines have taken. Only the process that issued the epoch gives out lanes, so this
+/// needn't be stored. [E-OWN]
 #[derive(Default)]
 pub(super) struct OutsideLanes {
     epoch: Epoch,
@@ -17,7 +17,7 @@ pub(super) struct OutsideLanes {
 }
 
 impl OutsideLanes {
-    /// Whether another one is left for a command line; takes it.
+    /// Takes a lane for a command line, and returns false if its share is used up.
     pub fn takes(&mut self, epoch: Epoch) -> bool {
         if self.epoch != epoch {
             (self.epoch, self.taken) = (epoch, 0);
@@ -30,7 +30,7 @@ impl OutsideLanes {
         true
     }
 
-    /// How many requests there was no lane for.
+    /// Returns how many requests were refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }

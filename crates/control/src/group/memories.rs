@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memories of acceptors, or of NOPaxos's replicas, that were read from disk: compared, and let go on or emptied
-//! ([`crate::memory`]).
+//! Compares memories of acceptors, or of replicas with NOPaxos, that were read from disk ([`crate::memory`]), and lets
+//! them continue or has them emptied.
 
 use super::Group;
 use crate::memory::{MemoryRecord, Positions};
@@ -11,9 +11,9 @@ use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
 
 impl Group {
-    /// An acceptor, or such a replica, has shown its memory. A start of it is stored before it may go on, so that no later
-    /// controller takes an older copy for it; and before that the memory is asked whether it was at the
-    /// last one that is known, since a copy that starts often enough shows a later one. [A-COMPARE]
+    /// Handles the memory that an acceptor or such a replica has shown. Before the memory may continue, it must say
+    /// that it was at the last known start, since a copy that starts often enough shows a later one; then its start is
+    /// stored, so that no later controller takes an older copy for it. [A-COMPARE]
     pub(super) fn note_memory(
         &mut self,
         node: NodeId,
@@ -45,7 +45,7 @@ impl Group {
         self.settings.voters().0
     }
 
-    /// It says whether it was at the start that it was asked for.
+    /// Handles the answer whether a memory was at the start that it was asked about.
     pub(super) fn take_earlier_start(
         &mut self,
         told: &EarlierStart,
@@ -65,14 +65,14 @@ impl Group {
         };
         let kept = known.follow(told.start, told.known);
         self.suspicion.set_lost(told.node, !kept);
-        // What isn't stored waits for the next PROBE_ACK. Asked at once, the memory would answer at once,
-        // for as long as the store fails.
+        // If it can't be stored, this waits for the next PROBE_ACK. Asking again at once would repeat without a pause
+        // as long as the store fails.
         if self.store_memory(key, store).is_ok() {
             self.order_restarted(told.node, out);
         }
     }
 
-    /// Stores what is known of a memory's starts, unless it is.
+    /// Stores the starts of a memory, unless they are stored already.
     fn store_memory(&mut self, key: (NodeId, u64), store: &mut impl Store) -> Result<(), ()> {
         let starts = |m: &MemoryRecord| (m.start, m.forgot.is_some());
         let known = record(&self.memories, key).map(starts);
@@ -82,7 +82,7 @@ impl Group {
         self.store_memories(store)
     }
 
-    /// Repeats what restarted memories are told, until they show it.
+    /// Repeats the orders to restarted memories until they take effect.
     pub(super) fn order_all_restarted(&self, out: &mut impl ControlOutbox) {
         for acceptor in self.suspicion.iter().filter(|w| w.mute) {
             self.order_restarted(acceptor.node, out);
@@ -127,13 +127,13 @@ impl Group {
         out.control(Peer::Node(node), message);
     }
 
-    /// Whether a memory that has forgotten may go: an operator who has nothing else may still need it.
+    /// Returns whether a memory that went backwards may be emptied: an operator who has nothing else may still need it.
     /// [A-DISCARD]
     fn may_be_emptied(&self) -> bool {
         self.needed_quorums().is_ok() || self.order.is_some_and(|o| o.accept_data_loss)
     }
 
-    /// Positions are stored with every change of the store, and now and then while they move on.
+    /// Stores positions from time to time while they advance; they are also stored with every other change.
     pub(super) fn store_positions(&mut self, now: Time, store: &mut impl Store) {
         if now < self.memories_at {
             return;
@@ -142,7 +142,7 @@ impl Group {
         self.store_moved_positions(store);
     }
 
-    /// Positions, if any has moved on since they were stored.
+    /// Stores positions if any has advanced since they were stored.
     pub(super) fn store_moved_positions(&mut self, store: &mut impl Store) {
         if self.memories_to_keep(&self.state) != self.state.memories {
             let _ = self.store_memories(store);
@@ -156,7 +156,7 @@ impl Group {
         })
     }
 
-    /// The memories that an epoch of the store names, or that answer now: nobody counts on others.
+    /// Returns the memories to store: those that an epoch of the store names, and those that answer now.
     pub(super) fn memories_to_keep(&self, state: &GroupState) -> Vec<MemoryRecord> {
         let named = |m: &&MemoryRecord| {
             let mut epochs = state.epochs.iter();
@@ -170,7 +170,7 @@ impl Group {
         kept.cloned().collect()
     }
 
-    /// What an operator must know of memories that went backwards and are still there.
+    /// Returns warnings about memories that went backwards and are still there.
     pub(super) fn forgotten(&self) -> impl Iterator<Item = String> + '_ {
         let lost = self.suspicion.iter().filter(|w| w.lost);
         lost.filter_map(|w| {
@@ -206,7 +206,7 @@ impl Group {
     }
 }
 
-/// What is answered to [`Message::EarlierStartRequest`].
+/// The answer to a [`Message::EarlierStartRequest`].
 pub(super) struct EarlierStart {
     pub node: NodeId,
     pub nonce: u64,
@@ -223,8 +223,8 @@ fn record_mut(memories: &mut [MemoryRecord], key: (NodeId, u64)) -> Option<&mut 
     memories.iter_mut().find(|m| (m.node, m.nonce) == key)
 }
 
-/// What a memory shows. Of a mute one all is needed, so there is nothing until each partition has
-/// answered.
+/// Returns what a memory shows. For a mute memory this is `None` until each partition has answered, since its whole
+/// state is needed.
 fn shown(watched: &Watched) -> Option<MemoryRecord> {
     let position = |p: &Option<PartitionStatus>| match p {
         Some(p) => Some(Positions {

@@ -6,16 +6,16 @@ use super::report::role_name;
 use crate::{ControlOutbox, Message, Peer};
 use paxos::{Epoch, NodeId, Time};
 
-/// So many askers are answered at most.
+/// How many askers are answered at most.
 const MAX_WAITING: usize = 64;
 
 #[derive(Clone, Copy)]
 pub(super) struct Order {
-    /// The epoch whose leader is to go.
+    /// The epoch whose leader must go.
     pub epoch: Epoch,
     pub to: Option<NodeId>,
     pub accept_data_loss: bool,
-    /// When it came.
+    /// The time when the order came.
     pub since: Time,
 }
 
@@ -33,7 +33,7 @@ impl Group {
         }
         if let Some(record) = self.state.in_force() {
             if record.epoch > order.epoch {
-                // It was carried out already, or overtaken.
+                // The order was carried out or overtaken already.
                 self.reply(from, Ok(record.epoch), out);
                 return;
             }
@@ -41,7 +41,7 @@ impl Group {
         if !self.waiting.contains(&from) && self.waiting.len() < MAX_WAITING {
             self.waiting.push(from);
         }
-        // An epoch on its way replaces the leader's epoch as well.
+        // An attempt for a new epoch replaces the leader's epoch as well.
         let known = self.order.as_ref();
         let more = order.accept_data_loss && known.is_some_and(|known| !known.accept_data_loss);
         if self.attempt.is_none() && (known.is_none() || more) {
@@ -81,7 +81,7 @@ impl Group {
         }
     }
 
-    /// Tells who waits what the store complained about.
+    /// Tells those who wait about the store's error.
     pub(super) fn answer_trouble(&mut self, out: &mut impl ControlOutbox) {
         let why = self.store_trouble.clone().unwrap_or_default();
         self.answer_waiting(Err(format!("no epoch can be stored: {why}")), out);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast epochs may follow one another: their numbers are finite. [E-PACE]
+//! Limits how fast epochs follow one another, since their numbers are finite. [E-PACE]
 
 use paxos::Time;
 
-/// Epochs that may follow at once after a quiet time.
+/// How many epochs may follow at once after a quiet time.
 const BURST: Time = 8;
-/// The doublings of the pause after attempts that failed in a row.
+/// How often the pause is doubled after attempts that failed in a row.
 const MAX_DOUBLINGS: u32 = 3;
 
 pub(super) struct Pace {
     interval: Time,
     pause: Time,
-    /// When the next epoch would be due if they came at exactly the allowed rate.
+    /// The time when the next epoch would be due at exactly the allowed rate.
     due: Time,
     failures: u32,
     paused_until: Time,
@@ -40,7 +40,7 @@ impl Pace {
         self.failures = 0;
     }
 
-    /// The first failure costs no pause: often a restarted member is back already.
+    /// Notes a failed attempt. The first failure causes no pause, since a restarted member is often back already.
     pub fn failed(&mut self, now: Time) {
         if self.failures > 0 {
             let doublings = (self.failures - 1).min(MAX_DOUBLINGS);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When a new epoch is needed, and who is in it.
+//! Decides when a new epoch is needed, and who is in it.
 //!
-//! At the very first start *all* configured acceptors must have answered: a configuration names
-//! each one's boot nonce. Later an acceptor that is down stays a member under its old nonce and
-//! triggers nothing; one that answers from another memory joins by a new epoch.
+//! At the very first start *all* configured acceptors must have answered, since a configuration names each one's boot
+//! nonce. Later an acceptor that is down stays a member under its old nonce and triggers nothing; one that answers from
+//! another memory joins by a new epoch.
 
 use super::Group;
 use super::report::role_name;
@@ -20,20 +20,20 @@ use paxos::round::MAX_EPOCH;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
 
-/// How many times an attempt's patience a leader has for taking its round.
+/// How long a leader may need to take its round, as a multiple of an attempt's patience.
 const PROGRAM_PATIENCE: Time = 5;
-/// The same for replicas, until they have stopped.
+/// How long replicas may need to stop, as a multiple of an attempt's patience.
 const STOP_PATIENCE: Time = 10;
 
-/// What a new epoch gives up.
+/// The instances that a new epoch gives up.
 enum Loss {
     None,
-    /// Something: where replicas stand must be asked first.
+    /// Some instances, but the replicas' positions must be asked for first.
     Unknown,
     Known(GivenUp),
 }
 
-/// Why a new epoch is needed, and which leader it may keep.
+/// The reason why a new epoch is needed, and which leader it may keep.
 struct Need {
     reason: String,
     /// The leader that should stay if it can.
@@ -64,8 +64,8 @@ impl Group {
         let (configuration, loss) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
-                // The next probes show what has just been started, enabled or emptied. After that whoever asked
-                // is told why; the need itself stays, and is looked at again.
+                // The next probes show what has just been started, enabled or emptied. After that those who asked are
+                // told the reason; the need itself stays and is checked again.
                 let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
                 let (since, patience) = match &self.stopping {
                     Some(stopping) => (stopping.since, self.timing.attempt_timeout * STOP_PATIENCE),
@@ -87,8 +87,8 @@ impl Group {
         self.issue(now, since, need.reason, configuration, given_up, store, out);
     }
 
-    /// Takes the number of a new epoch, with what it gives up, for good. If there is none, whoever asked is told
-    /// why.
+    /// Takes the number of a new epoch for good, with the instances that it gives up. If there is none, those who asked
+    /// are told the reason.
     pub(super) fn take_epoch(
         &mut self,
         now: Time,
@@ -116,7 +116,7 @@ impl Group {
         Some(epoch)
     }
 
-    #[allow(clippy::too_many_arguments)] // one call, from right above
+    #[allow(clippy::too_many_arguments)] // It has one caller, right above.
     fn issue(
         &mut self,
         now: Time,
@@ -171,7 +171,7 @@ impl Group {
         }
     }
 
-    /// What carries on the epoch that was just issued.
+    /// Returns the procedure that carries on the epoch that was just issued.
     fn change_to(
         &mut self,
         earlier: Vec<Configuration>,
@@ -205,9 +205,9 @@ impl Group {
         self.drive(now, store, out);
     }
 
-    // ---- Whether ---------------------------------------------------------------------------
+    // ---- Is an epoch needed? ---------------------------------------------------------------
 
-    /// [E-NEED]
+    /// Returns why a new epoch is needed, if it is. [E-NEED]
     fn need(&mut self, now: Time) -> Option<Need> {
         let need = |reason: String, keep, avoid| {
             Some(Need {
@@ -278,8 +278,8 @@ impl Group {
         }
     }
 
-    /// Whether the leader answers but hasn't shown its round for long: it was made to retire, say,
-    /// and takes a round only once.
+    /// Returns whether the leader answers but hasn't shown its round for long. It may have been made to retire, and it
+    /// takes a round only once.
     fn is_refusing(&mut self, now: Time, last: &EpochRecord) -> bool {
         let taken = self.programmed == last.epoch;
         let alive = self
@@ -290,8 +290,9 @@ impl Group {
         self.ordered.is_some_and(|since| now - since > patience)
     }
 
-    /// Returns whether the leader has been below the trim point of f+1 acceptors for as long as suspicion takes. No acceptor votes
-    /// there, so nothing is decided: that is so where acceptors and replicas were restored, and the store of epochs is older.
+    /// Returns whether the leader has stamped below the trim point of f+1 acceptors for as long as suspicion takes. No
+    /// acceptor votes there, so nothing is decided; this happens if acceptors and replicas were restored and the store
+    /// of epochs is older.
     fn stamps_below_trim(&mut self, now: Time, last: &EpochRecord) -> bool {
         let is_below = self.programmed == last.epoch
             && (0..self.settings.partitions).any(|pid| self.is_below_trim(pid, last));
@@ -311,7 +312,7 @@ impl Group {
         above.count() > usize::from(last.f)
     }
 
-    /// What the next epoch would change in the configuration in force, besides the leader.
+    /// Returns what the next epoch would change in the configuration in force, besides the leader.
     fn change_wanted(&self, last: &EpochRecord) -> Option<String> {
         let (voters, f) = self.next_voters(last);
         let role = role_name(self.settings.voters().0);
@@ -332,9 +333,9 @@ impl Group {
         (!same).then(|| "the cluster file names other replicas, f or g".into())
     }
 
-    /// Acceptors (with NOPaxos replicas) of the next epoch, and f: those configured, in the memory that answers now, or as
-    /// they were if they don't. While one that is new in the cluster file has never answered, the set
-    /// stays as it was, and so does f.
+    /// Returns the acceptors (with NOPaxos the replicas) of the next epoch, and f. These are the configured nodes, in
+    /// the memory that answers now, or as they were if they don't answer; while a new one in the cluster file has never
+    /// answered, the set and f stay unchanged.
     pub(super) fn next_voters(&self, last: &EpochRecord) -> (Vec<MemberRecord>, u8) {
         let (role, nodes) = self.settings.voters();
         let known = |&node: &NodeId| {
@@ -352,7 +353,7 @@ impl Group {
         }
     }
 
-    /// Who executes in an epoch with these acceptors: with NOPaxos the same.
+    /// Returns the replicas of an epoch with these voters, and g. With NOPaxos they are the voters themselves.
     fn next_replicas(&self, voters: &[MemberRecord], f: u8) -> (Vec<NodeId>, u8) {
         match self.settings.protocol {
             Protocol::Paxos => (self.settings.replicas.clone(), self.settings.g),
@@ -360,9 +361,9 @@ impl Group {
         }
     }
 
-    // ---- Who -------------------------------------------------------------------------------
+    // ---- Who is in it? ---------------------------------------------------------------------
 
-    /// The configuration of the next epoch, with what it gives up where data loss was accepted.
+    /// Returns the configuration of the next epoch, and the instances that it gives up if data loss was accepted.
     fn next_epoch(&self, now: Time, need: &Need) -> Result<(Configuration, Loss), String> {
         if let Some(why) = &self.stale {
             return Err(why.clone());
@@ -406,9 +407,9 @@ impl Group {
         Ok((configuration, loss))
     }
 
-    /// A node shows a round that this store never issued (a replica that of the last marker that it has
-    /// executed): the store is an old copy, and must not issue the numbers in between a second time.
-    /// [E-NEWEST]
+    /// Returns an error if a node shows a round that this store never issued (for a replica, the round of the last
+    /// marker that it has executed). Then the store is an old copy, and must not issue the numbers in between a second
+    /// time. [E-NEWEST]
     pub(super) fn store_is_newest(&self) -> Result<(), String> {
         let last = self.state.last_epoch();
         let mut all = self.suspicion.iter();
@@ -430,7 +431,7 @@ impl Group {
         ))
     }
 
-    /// [E-FIRST]
+    /// Returns the voters of the first epoch, or an error if one hasn't answered. [E-FIRST]
     fn first_voters(&self) -> Result<Vec<MemberRecord>, String> {
         let (role, nodes) = self.settings.voters();
         let answered = |&node: &NodeId| {
@@ -446,7 +447,7 @@ impl Group {
         })
     }
 
-    /// Waits for replicas until they have answered, or for long in vain: one that has met an epoch shows that
+    /// Returns an error until the replicas have answered or are suspected. A replica that has met an epoch shows that
     /// this is no first start. [E-FIRST]
     fn replicas_remember_nothing(&self) -> Result<(), String> {
         let silent = |w: &&Watched| {
@@ -460,7 +461,7 @@ impl Group {
         }
     }
 
-    /// In order of preference; one that was never asked long enough is waited for.
+    /// Returns the first live leader in order of preference, and waits for one that hasn't been asked long enough.
     fn pick_leader(&self, need: &Need) -> Result<MemberRecord, String> {
         let role = self.settings.stamper();
         let name = role_name(role);
@@ -488,12 +489,12 @@ impl Group {
         spare.ok_or_else(|| format!("no {name} answers: start one"))
     }
 
-    /// Whether f+1 of every configuration that must promise can do so. [G-ORDER]
+    /// Returns an error unless f+1 members of every configuration that must promise can do so. [G-ORDER]
     pub(super) fn needed_quorums(&self) -> Result<(), String> {
-        // Members of a first epoch that was left unfinished are enabled by the next one.
+        // Members of an unfinished first epoch are enabled by the next one.
         let first = self.state.last_active().is_none();
         if self.settings.protocol == Protocol::NoPaxos {
-            // Then nobody has anything to tell.
+            // In this case no replica has anything to tell.
             return match self.state.has_stamped_nothing() {
                 true => Ok(()),
                 false => self.needed_logs(),
@@ -521,7 +522,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether f+1 of the new configuration can vote once they are enabled.
+    /// Returns an error unless f+1 members of the new configuration can vote once they are enabled.
     pub(super) fn has_quorum(&self, configuration: &Configuration) -> Result<(), String> {
         let (role, _) = self.settings.voters();
         let able = |node: NodeId, nonce: u64| {
@@ -539,7 +540,7 @@ impl Group {
         ))
     }
 
-    /// What to give up when what the acceptors knew is lost: everything that no replica has executed.
+    /// Returns the instances to give up when the acceptors' knowledge is lost: everything that no replica has executed.
     /// All acceptors (with NOPaxos replicas) must be there, each in the memory that the new epoch names, so that no old
     /// vote comes back later. [G-RANGE] [G-ALL]
     fn what_is_lost(&self, now: Time) -> Result<Loss, String> {
@@ -553,7 +554,7 @@ impl Group {
         }
         let pids = 0..self.settings.partitions;
         if self.stopping.is_none() {
-            // Whoever got furthest is down, say: then nobody has to stop.
+            // If the most advanced replica is down, for example, no replica has to stop.
             for pid in pids {
                 let shown = self.shown(Probe::Replica, pid).map(|p| p.inst).max();
                 let shown = shown.ok_or_else(|| nobody_answers(pid))?;
@@ -570,7 +571,7 @@ impl Group {
         Ok(Loss::Known(GivenUp { from, to }))
     }
 
-    /// An instance so far ahead that nobody has reached it. [G-ALL]
+    /// Returns an instance so far ahead that no node has reached it. [G-ALL]
     fn beyond_all(&self, pid: PartitionId) -> Result<Instance, String> {
         let reached = self.reached(pid);
         reached.checked_add(LEAP).ok_or_else(|| {
@@ -581,20 +582,20 @@ impl Group {
         })
     }
 
-    /// Whether acceptors have forgotten nothing that a replica at this position needs. [G-ALL]
+    /// Returns an error if acceptors have forgotten an instance that a replica at this position needs. [G-ALL]
     fn is_not_trimmed(
         &self,
         now: Time,
         pid: PartitionId,
         executed: Instance,
     ) -> Result<(), String> {
-        // The acceptors' trim point is no replica's if it is where an epoch was to leap to.
+        // An acceptor's trim point isn't a replica's if an epoch was to leap there.
         let leaps = match self.settings.protocol {
             Protocol::Paxos => self.state.accepted.is_some(),
             Protocol::NoPaxos => self.state.given_up.is_some(),
         };
         let leapt = |trim| leaps && trim - executed >= LEAP / 2;
-        // With NOPaxos f+1 members had as much on disk as their sequencer shows.
+        // With NOPaxos f+1 members have on disk what their sequencer shows as trimmed.
         let who = match self.settings.protocol {
             Protocol::Paxos => Probe::Acceptor,
             Protocol::NoPaxos => Probe::Sequencer,
@@ -610,7 +611,7 @@ impl Group {
         }
     }
 
-    /// The largest instance of a partition that anybody alive has shown, or an epoch began at.
+    /// Returns the largest instance of a partition that any live node has shown, or at which an epoch began.
     fn reached(&self, pid: PartitionId) -> Instance {
         let roles = [
             Probe::Leader,
@@ -638,13 +639,13 @@ impl Group {
             .filter_map(move |w| w.partitions[usize::from(pid)].as_ref())
     }
 
-    /// Whether nobody can go on behind what was given up last: all replicas answer, and each one had
-    /// executed some of it before it was told, or has lost what comes before. [G-AGAIN]
+    /// Returns whether no replica can continue after the instances that were given up last: all replicas answer, and
+    /// each one had executed some of those instances before it was told, or has lost what comes before. [G-AGAIN]
     fn is_stranded(&self, now: Time) -> bool {
         let Some(given_up) = &self.state.given_up else {
             return false;
         };
-        // Whoever can has leapt by then, and shown it.
+        // Every replica that can leap has done so by then, and has shown it.
         let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
         if now - self.in_force_since < patience {
             return false;
@@ -659,7 +660,7 @@ impl Group {
     }
 }
 
-/// [G-WHOLE]
+/// Returns the reason why an epoch with an accepted loss can't continue. [G-WHOLE]
 fn torn() -> String {
     "an epoch for which a loss was accepted has told acceptors to forget in some partitions and not in others: \
      `wirepaxos failover --accept-data-loss` once more goes on behind it in all of them"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A group's status.
+//! The status of a group.
 
 use super::Group;
 use crate::Protocol;
@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// Replicas whose next instance lies below what an acceptor has trimmed.
+    /// Returns the replicas whose next instance is below an acceptor's trim point.
     fn behind(&self) -> Vec<NodeId> {
         let trimmed = |pid: u16| self.shown(Probe::Acceptor, pid).map(|p| p.trim).max();
         let pids = || (0..self.settings.partitions).map(|pid| (usize::from(pid), trimmed(pid)));
@@ -118,7 +118,7 @@ impl Group {
         warnings
     }
 
-    /// Says so when three quarters of the leader's window are taken.
+    /// Returns a warning when three quarters of the leader's window are used.
     fn trim_held_back(&self, pid: u16) -> Option<String> {
         let leader = self.state.in_force()?.leader.0;
         let leader = self.suspicion.get(self.settings.stamper(), leader)?;
@@ -134,7 +134,7 @@ impl Group {
     }
 }
 
-/// As in `status`.
+/// Returns the name of a role as in `status`.
 pub(super) const fn role_name(role: Probe) -> &'static str {
     match role {
         Probe::Leader => "leader",

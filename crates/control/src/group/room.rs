@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the acceptors' rings have room for the marker of another epoch.
+//! Checks whether the acceptors' rings have room for the marker of another epoch.
 //!
-//! Each epoch takes a slot of every partition for its marker, and slots become free only as replicas
-//! trim. While too few replicas run for that, one epoch after the other would fill the rings. Then no
-//! epoch could become active, even with the replicas back, and without an active one they can't be
-//! repaired.
+//! Each epoch takes a slot of every partition for its marker, and slots become free only as replicas trim. While too
+//! few replicas run for that, one epoch after the other would fill the rings. Then no epoch could become active, even
+//! with the replicas back, and without an active one the replicas can't be repaired.
 
 use super::Group;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, PartitionId};
 
 impl Group {
-    /// The last half of the slots beyond the window is kept until enough replicas answer. An operator who would accept a
-    /// loss gets a slot of it, so that nothing need be lost. [E-ROOM]
+    /// Returns an error if another epoch would take too much room. The last half of the slots beyond the window is kept
+    /// until enough replicas answer; an operator who would accept a loss may use one of those slots, so that nothing
+    /// need be lost. [E-ROOM]
     pub(super) fn has_room(
         &self,
         next: &Configuration,
@@ -45,7 +45,7 @@ impl Group {
         Ok(())
     }
 
-    /// The slots of a partition that are free, as acceptors show; none if no acceptor has shown it.
+    /// Returns the number of free slots of a partition as acceptors show it, or `None` if no acceptor has shown it.
     fn free(&self, pid: PartitionId) -> Option<u64> {
         let shown = || self.shown(Probe::Acceptor, pid);
         let end = shown().map(|at| at.inst).max()?;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions of a sequencer: carrying one on, and what needs another one (docs/protocol/nopaxos-views.md).
+//! Carries on the sessions of a sequencer, and decides when another one is needed (docs/protocol/nopaxos-views.md).
 //!
-//! Nothing but the store remembers a session that isn't active yet. So it is carried on by whoever finds it there, as
-//! long as its sequencer and its replicas are there in the memories that it names; another session would get no
-//! further. [F-RESUME]
+//! Only the store remembers a session that isn't active yet. So whoever finds it there carries it on, as long as its
+//! sequencer and its replicas have the memories that it names; another session would get no further. [F-RESUME]
 
 use super::Group;
 use super::plan::{lacking, listed};
@@ -15,23 +14,23 @@ use paxos::nopaxos::{SessionChange, Started, view};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Reason, Round, Time};
 
-/// How many times an attempt's patience replicas have for reporting a view of a session that the store has as
-/// *writing*.
+/// How long replicas may need to report a view of a session that the store has as *writing*, as a multiple of an
+/// attempt's patience.
 const SILENT_PATIENCE: Time = 10;
 
 /// A replica whose log or store contradicts a session.
 pub(super) struct Complaint {
     member: MemberRecord,
-    /// The first session that it complained of.
+    /// The first session that the replica complained about.
     first: Epoch,
-    /// The last one.
+    /// The last session that the replica complained about.
     last: Epoch,
 }
 
 impl Group {
     // ---- Carrying on -----------------------------------------------------------------------
 
-    /// Goes on with the session that the store has as unfinished, if it can be finished. [F-RESUME]
+    /// Continues the unfinished session in the store, and returns whether it can be finished. [F-RESUME]
     pub(super) fn resume_session(
         &mut self,
         now: Time,
@@ -45,7 +44,7 @@ impl Group {
         if !is_wanted || self.doubtful || self.stale.is_some() || self.quorums(&last).is_err() {
             return false;
         }
-        // A loss isn't accepted for a second time by itself: what was lost may have been found. [F-ANEW]
+        // A loss isn't accepted a second time without an order, since the lost memory may have been found. [F-ANEW]
         if last.anew.is_some() && last.state == EpochState::Issued {
             return false;
         }
@@ -69,7 +68,8 @@ impl Group {
         (is_ours && last.state != EpochState::Active).then_some(last)
     }
 
-    /// Whether its sequencer is there, in the memory that it names, and the next session would have the same members.
+    /// Returns whether the session's sequencer has the memory that the session names, and the next session would have
+    /// the same members.
     fn is_as_wanted(&self, last: &EpochRecord) -> bool {
         let (node, nonce) = last.leader;
         let is_configured = self.settings.leaders.contains(&node);
@@ -82,8 +82,9 @@ impl Group {
             && self.silent_session != last.epoch
     }
 
-    /// Whether its sequencer shows its round: nobody is programmed before the store has the session as *active*, so this
-    /// store is a copy of before that. Replicas know that it is, and report no view of it any more. [F-PROGRAM] [F-RESUME]
+    /// Returns whether the session's sequencer shows its round. No sequencer is programmed before the store has its
+    /// session as *active*, so then this store is an earlier copy; replicas know that the session is active, and report
+    /// no view of it any more. [F-PROGRAM] [F-RESUME]
     fn was_active(&self, last: &EpochRecord) -> bool {
         let (node, nonce) = last.leader;
         let sequencer = self.suspicion.get(Probe::Sequencer, node);
@@ -96,9 +97,9 @@ impl Group {
         self.needed_quorums()
     }
 
-    /// Gives up a session that can't be finished as it is, or that nobody can help now. It isn't given up for being
-    /// slow: another one with the same members would be no faster. But one of which this process found the store
-    /// *writing*, and no replica tells anything, may have become active meanwhile: then nobody ever will. [F-RESUME]
+    /// Gives up a session that can't be finished. A slow session stays, since another one with the same members would
+    /// be no faster; but one that this process found *writing* and that no replica reports may already have become
+    /// active, and then no replica ever will report it. [F-RESUME]
     pub(super) fn abandon_session(&mut self, now: Time) {
         let Some(last) = self.unfinished_session().cloned() else {
             return;
@@ -128,15 +129,15 @@ impl Group {
         }
     }
 
-    /// Its replicas are told of a session on its way as often as they are probed: until they know of it nobody is
-    /// served.
+    /// Tells replicas of an unfinished session as often as they are probed, since no request is served until they know
+    /// of it.
     pub(super) fn tell_session(&self, out: &mut impl ControlOutbox) {
         if self.attempt.is_some() && self.unfinished_session().is_some() {
             self.send_views(out);
         }
     }
 
-    /// The leader of a view reports that it has begun. [F-STARTED]
+    /// Notes the report of a leader that its view has begun. [F-STARTED]
     pub(super) fn note_started(
         &mut self,
         now: Time,
@@ -171,8 +172,9 @@ impl Group {
         )
     }
 
-    /// What of each partition f+1 members of the session have on disk: as far as that they may forget what the
-    /// sequencer stamps, from the first slot on. Less is harmless, and grows by their TRIMs. [Q-WINDOW]
+    /// Returns the part of each partition that f+1 members of the session have on disk. They may forget what the
+    /// sequencer stamps up to there, from the first slot on; too small a value is harmless, and grows by their TRIMs.
+    /// [Q-WINDOW]
     pub(super) fn on_disk_at_members(&self, next: &[Instance]) -> Vec<Instance> {
         let Some(last) = self.state.epochs.last() else {
             return vec![0; next.len()];
@@ -188,7 +190,7 @@ impl Group {
             let mut shown: Vec<Instance> = members.map(|m| on_disk(m, pid)).collect();
             shown.sort_unstable_by(|a, b| b.cmp(a));
             let covered = shown.get(usize::from(last.f)).copied().unwrap_or(0);
-            // What is given up nobody needs.
+            // Nobody needs the instances that were given up.
             let given_up = self.state.given_up.as_ref();
             let given_up = given_up.map_or(0, |given_up| given_up.of(pid as PartitionId).end);
             covered.max(given_up).min(*next)
@@ -196,9 +198,9 @@ impl Group {
         next.iter().enumerate().map(covered).collect()
     }
 
-    // ---- What needs another one ------------------------------------------------------------
+    // ---- When another session is needed ----------------------------------------------------
 
-    /// [F-NEED]
+    /// Returns why the replicas need another session, if they do. [F-NEED]
     pub(super) fn replica_trouble(&self, last: &EpochRecord) -> Option<String> {
         last.lead?;
         if self.are_leaders_used_up(last.epoch) {
@@ -215,7 +217,8 @@ impl Group {
         ))
     }
 
-    /// Long before they are, so that the last leaders have a successor.
+    /// Returns whether half of the session's possible leaders are used. This is early enough that the last leaders have
+    /// a successor.
     fn are_leaders_used_up(&self, session: Epoch) -> bool {
         let is_late = |shown: u32| {
             let shown = Round(shown);
@@ -225,8 +228,8 @@ impl Group {
             .any(|pid| self.shown(Probe::Replica, pid).any(|p| is_late(p.round)))
     }
 
-    /// A replica found a contradiction. Another session settles it once: if it is still there then, its store is of
-    /// another history.
+    /// Notes that a replica found a contradiction. Another session settles it once; if it is still there then, the
+    /// replica's store is of another history.
     pub(super) fn take_complaint(&mut self, member: MemberRecord, session: Epoch) {
         let in_force = self.state.in_force().filter(|e| e.epoch == session);
         let Some(record) = in_force.filter(|e| e.acceptors.contains(&member)) else {
@@ -244,7 +247,7 @@ impl Group {
         }
     }
 
-    /// For `status`.
+    /// Returns warnings for `status` about replicas whose store is of another history.
     pub(super) fn of_another_history(&self) -> impl Iterator<Item = String> + '_ {
         let last = self.state.last_epoch();
         let still = move |c: &&Complaint| c.first < c.last && c.last == last;
@@ -257,8 +260,8 @@ impl Group {
         })
     }
 
-    /// Whether f+1 logs are there of the last active session, and of each one since to whose views replicas could
-    /// go. [W-QUORUM] [F-LOST]
+    /// Returns an error unless f+1 logs are there of the last active session, and of each later one to whose views
+    /// replicas could go. [W-QUORUM] [F-LOST]
     pub(super) fn needed_logs(&self) -> Result<(), String> {
         let able = |node, nonce| self.suspicion.memory(Probe::Replica, node) == Some(nonce);
         for configuration in self.state.needed() {
@@ -266,7 +269,7 @@ impl Group {
             if configuration.acceptors.len() - lacking.len() >= configuration.quorum() {
                 continue;
             }
-            // One that is mute will be let go on, or be lost.
+            // A mute replica will be allowed to continue, or be lost.
             let gone = |node: &NodeId| {
                 let watched = self.suspicion.get(Probe::Replica, *node);
                 watched.is_some_and(|w| {
@@ -279,7 +282,7 @@ impl Group {
         Ok(())
     }
 
-    /// Who leads first: who leads partition 0 now, else somebody who has the log and is there.
+    /// Returns who leads first: the current leader of partition 0, or else a replica that is there and has the log.
     pub(super) fn next_lead(&self, next: &Configuration) -> u16 {
         let is_there = |m: &Member| self.suspicion.memory(Probe::Replica, m.node) == Some(m.nonce);
         let last = self.state.last_active();
@@ -294,7 +297,7 @@ impl Group {
         place.unwrap_or(0) as u16
     }
 
-    /// Who leads partition 0 in the latest view that a replica shows.
+    /// Returns who leads partition 0 in the latest view that a replica shows.
     fn leader_now(&self) -> Option<Member> {
         let shown = self.shown(Probe::Replica, 0).map(|p| Round(p.round));
         let latest = shown.max().filter(|shown| !shown.is_none())?;
@@ -303,7 +306,8 @@ impl Group {
         Some(session.leader(latest, 0))
     }
 
-    /// Epochs of a group are all sessions, or none is.
+    /// Returns an error if a stored epoch is of the other protocol, since all epochs of a group are sessions, or none
+    /// is.
     pub(super) fn protocol_is_the_same(&self) -> Result<(), String> {
         let of = |e: &EpochRecord| match e.lead {
             None => Protocol::Paxos,

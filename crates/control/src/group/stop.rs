@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where replicas stand when a loss is accepted: with execution stopped, all partitions of one replica at one
+//! Finds where replicas stand when a loss is accepted: with execution stopped, all partitions of one replica at one
 //! moment.
 //!
-//! Positions of different moments, or of different replicas, are nobody's state: a command over several
-//! partitions may lie before one of them and behind another one. So an epoch is issued for nothing but to
-//! stop execution until it, or a later one, is active. As it stays unfinished, another epoch follows in any
-//! case, also if this process ends: no replica stands still for good. [G-STOP]
+//! Positions of different moments, or of different replicas, make up no replica's state: a command over several
+//! partitions may lie before one of them and after another one. So an epoch is issued only to stop execution until it,
+//! or a later one, is active. As it stays unfinished, another epoch follows in any case, even if this process ends, so
+//! no replica stays stopped for good. [G-STOP]
 
 use super::Group;
 use crate::suspicion::Watched;
@@ -14,11 +14,11 @@ use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, NodeId, Time};
 use std::collections::BTreeMap;
 
-/// Replicas are being stopped.
+/// The state while replicas are being stopped.
 pub(super) struct Stopping {
     pub since: Time,
     epoch: Epoch,
-    /// Where they stand: of each the process that answered, and the positions of its partitions.
+    /// For each replica the process that answered, and the positions of its partitions.
     stopped: BTreeMap<NodeId, (u64, Vec<Instance>)>,
 }
 
@@ -42,7 +42,7 @@ impl Group {
         self.stop_replicas(out);
     }
 
-    /// Repeats the order to those that haven't answered it.
+    /// Repeats the order to replicas that haven't answered it.
     pub(super) fn stop_replicas(&self, out: &mut impl ControlOutbox) {
         let Some(stopping) = &self.stopping else {
             return;
@@ -57,7 +57,7 @@ impl Group {
         }
     }
 
-    /// A replica shows where it stands.
+    /// Notes the positions at which a replica has stopped.
     pub(super) fn take_stopped(
         &mut self,
         node: NodeId,
@@ -73,8 +73,8 @@ impl Group {
         }
     }
 
-    /// The positions of the replica from which the next epoch goes on: of those that are alive, all of which
-    /// must have stopped, the one that has executed most. `fits` says what speaks against positions.
+    /// Returns the positions of the replica from which the next epoch continues: the one that has executed most among
+    /// those that are alive, all of which must have stopped. `fits` returns an error for positions that can't be used.
     /// [G-ONE]
     pub(super) fn where_to_go_on(
         &self,
@@ -82,7 +82,7 @@ impl Group {
     ) -> Result<Vec<Instance>, String> {
         let mut best: Result<Vec<Instance>, String> =
             Err("no replica answers: there is nothing to go on from".into());
-        // Former members are watched, too, but nobody could take their state.
+        // Former members are watched, too, but their state can't be fetched.
         let is_configured = |w: &&Watched| self.settings.replicas.contains(&w.node);
         let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
         let alive = replicas.filter(|w| !self.suspicion.is_suspect(w));
@@ -108,8 +108,9 @@ impl Group {
         best
     }
 
-    /// Whether a replica stands with all its partitions before what was given up last, or with all of them
-    /// where that begins, or behind it. Otherwise it needs another one's state, and has nothing to go on from.
+    /// Returns an error unless a replica stands with all its partitions before the end of what was given up last, or
+    /// with all of them at its beginning or after its end. Otherwise it would need another replica's state, and can't
+    /// be continued from.
     fn is_of_one_line(&self, node: NodeId, positions: &[Instance]) -> Result<(), String> {
         let Some(given_up) = &self.state.given_up else {
             return Ok(());
@@ -128,14 +129,14 @@ impl Group {
 }
 
 impl Stopping {
-    /// Where a replica stands, if the process that answers now has stopped.
+    /// Returns where a replica stands, if the process that answers now has stopped.
     fn of(&self, replica: &Watched) -> Option<&Vec<Instance>> {
         let (nonce, positions) = self.stopped.get(&replica.node)?;
         (replica.memory == Some(*nonce)).then_some(positions)
     }
 }
 
-/// What has executed more in all partitions has a larger one.
+/// Returns the sum of the positions. A replica that has executed more in all partitions has a larger sum.
 fn sum(positions: &[Instance]) -> u128 {
     positions.iter().map(|next| u128::from(*next)).sum()
 }
