@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The acceptor: remembers promises and votes (Algorithm 2 of both papers; docs/protocol/acceptor.md).
+/* The acceptor: remembers promises and votes (Algorithm 2 of both papers;
+ * docs/protocol/acceptor.md).
  *
- * The same rules, step by step, as crates/paxos/src/acceptor.rs. Membership lies in the same memory
- * as the votes; a partition that has promised nothing is a stranger's, which answers PROBE and nothing else.
- * PROBE shows a stranger until all partitions are a member's.
+ * It follows crates/paxos/src/acceptor.rs step by step. Membership lies in the same memory as the
+ * votes. A partition that has promised nothing is a stranger's, which answers PROBE and nothing
+ * else; PROBE shows a stranger until all partitions are a member's.
  *
- * Several CPUs: slots are shared out to stripes. Who touches a slot holds its stripe's lock, and looks
- * at `floor` and raises the stripe's `end` under that. A range promise first raises `floor`, then waits
- * for each lock, then reads all of `end`: so a vote either lies below the `end` that the promise shows, or
- * has found the floor raised. The other order loses votes. */
+ * Several CPUs: each slot belongs to a stripe. A CPU that touches a slot holds its stripe's lock,
+ * and looks at `floor` and raises the stripe's `end` under that lock. A range promise first raises
+ * `floor`, then waits for each lock, then reads every `end`: so a vote either lies below the `end`
+ * that the promise shows, or has found the floor raised. The other order loses votes. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/reports.h"
@@ -17,8 +18,9 @@
 
 /* ---- Types */
 
-/* All zero is an unused slot: no round, so nothing promised and no vote. Short values lie in the slot
- * itself: one place a kilobyte apart for each vote would cost a miss of cache and page table. */
+/* A slot of zeros is unused: it has no round, so it holds neither a promise nor a vote. Short
+ * values lie in the slot itself, since another place a kilobyte apart for each vote would miss the
+ * cache and the page table. */
 struct slot {
 	__u64 inst;
 	__u64 client;
@@ -28,7 +30,7 @@ struct slot {
 	__u16 flags;
 	__u16 len;
 	__u8 short_value[SHORT_VALUE];
-	/* The bytes that csum_bytes may read behind the value. */
+	/* These bytes may be read by csum_bytes behind the value. */
 	__u32 padding;
 };
 _Static_assert(sizeof(struct slot) == 128, "a slot is two cache lines");
@@ -38,9 +40,9 @@ struct long_value {
 	__u64 padding;
 };
 
-/* A cache line each, as neighbours are in use at other CPUs. */
+/* Each stripe has a cache line of its own, since other CPUs use its neighbours. */
 struct stripe {
-	/* 1 + the largest instance of this stripe voted; 0 = none. */
+	/* 1 + the largest instance of this stripe voted for; 0 = none. */
 	__u64 end;
 	__u32 lock;
 	__u32 unused[13];
@@ -48,25 +50,26 @@ struct stripe {
 _Static_assert(sizeof(struct stripe) == 64, "a stripe is a cache line");
 
 #define STRIPES 16
-/* Starts that are remembered to have been told. */
+/* How many starts are remembered at which the memory was asked for an earlier one. */
 #define TOLD_STARTS 128
 struct partition {
-	/* Promised for all instances: at least the base round of the epoch that has enabled this memory
-	 * last, and written last of all that it says of this partition. So 0 = a stranger. */
+	/* The round promised for all instances: at least the base round of the epoch that has
+	 * enabled this memory last. It is written after all other fields of the partition. 0 = a
+	 * stranger. */
 	__u32 floor;
-	/* What `floor` will be of a memory that was read from disk and is mute until the controller lets it
-	 * go on: meanwhile it is as silent as a stranger's. Else 0. */
+	/* The future `floor` of a memory that was read from disk and is mute until the controller
+	 * lets it go on; until then it is as silent as a stranger's memory. Otherwise 0. */
 	__u32 held;
-	/* Everything below is forgotten. */
+	/* The instance below which everything is forgotten. */
 	__u64 trim;
-	/* Earlier epochs may have voted below. `end` of the partition is the largest of this, `trim` and
-	 * that of each stripe. */
+	/* The instance below which earlier epochs may have voted. The partition's `end` is the
+	 * largest of this, `trim` and the `end` of each stripe. */
 	__u64 earlier;
-	/* The nonce of the candidate that has the promise of the round `raised`. Who has none of `floor` is the
-	 * first to ask for it, where an epoch that enabled this memory set it. */
+	/* The nonce of the candidate that has the promise of the round `raised`. If enabling set
+	 * `floor`, no candidate has its promise, and the first that asks gets it. */
 	__u64 raiser;
 	__u32 raised;
-	/* A lock, also of the two before. */
+	/* The lock of `reports` and of the two fields before. */
 	__u32 reporting;
 	__u64 padding[3];
 	struct stripe stripes[STRIPES];
@@ -74,16 +77,17 @@ struct partition {
 };
 
 struct membership {
-	/* Of this memory; drawn when it starts empty, never 0. */
+	/* The boot nonce of this memory, drawn when it starts empty; never 0. */
 	__u64 nonce;
-	/* Which start of it this is, as PROBE shows it. */
+	/* The current start of this memory, as PROBE shows it. */
 	__u64 start;
-	/* That enabled it last; written when all partitions are. */
+	/* The epoch that enabled this memory last; written after all partitions. */
 	__u32 epoch;
-	/* Which replicas and reports are in use. */
+	/* The index of the replicas and reports in use. */
 	__u32 bank;
 	struct replicas replicas[2];
-	/* The last starts that somebody was told of, in turn, and how many there were: for user space alone. */
+	/* The last starts at which this memory was asked for an earlier one, in turn, and their
+	 * number. Only user space uses them. */
 	__u64 told[TOLD_STARTS];
 	__u64 told_count;
 };
@@ -95,11 +99,11 @@ SHARED_ARRAY(partitions, 1, struct partition);
 SHARED_ARRAY(slots, 65536, struct slot);
 SHARED_ARRAY(long_values, 65536, struct long_value);
 
-/* What a handler works on. */
+/* The data that a handler works on. */
 struct step {
 	struct common common;
 	struct partition *partition;
-	/* Of the instance, if that is in the window, and the stripe of that slot. */
+	/* The slot of the instance, if that is in the window, and the slot's stripe. */
 	struct slot *slot;
 	struct stripe *stripe;
 	__u32 index;
@@ -159,7 +163,7 @@ static __always_inline __u32 valid_noop(const struct message *m);
 
 /* ---- Handlers */
 
-/* Takes one packet. */
+/* Takes one packet, and returns the program's action. */
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
@@ -170,10 +174,10 @@ static __always_inline int step(struct xdp_md *ctx)
 		return s.common.action;
 	if (!find(&m, &s))
 		return XDP_ABORTED;
-	/* Long before it is needed, as it comes from far away. */
+	/* The slot comes from far away, so this loads it long before it is needed. */
 	READ_ONCE(s.slot->inst);
 	READ_ONCE(s.slot->padding);
-	/* A value that is stored is shown again, under a checksum of its own: a damaged one must not
+	/* A stored value is shown again under a checksum of its own, so a damaged value must not
 	 * get that far. [M-CHECKSUM] */
 	if (m.msgtype != REPLY && needs_checksum(&s.common))
 		refused = verify_checksum(&m);
@@ -189,7 +193,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 
 	if (!READ_ONCE(s->partition->floor) && m->msgtype != PROBE)
 		return silent(s);
-	/* First what is most frequent. */
+	/* The most frequent type comes first. */
 	if (m->msgtype == PHASE2A)
 		return phase2a(ctx, m, s);
 	switch (m->msgtype) {
@@ -206,7 +210,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 	}
 }
 
-/* Why a memory that has no floor answers PROBE alone. [A-STRANGER] [A-MUTE] */
+/* Returns the reason why a memory without a floor answers only PROBE. [A-STRANGER] [A-MUTE] */
 static __always_inline __u32 silent(const struct step *s)
 {
 	return because(READ_ONCE(s->partition->held) ? REASON_RESTARTED : REASON_STRANGER);
@@ -241,7 +245,7 @@ static __always_inline __u32 phase2a(struct xdp_md *ctx, struct message *m, stru
 	return verdict;
 }
 
-/* Stores the vote, unless it is there. The stripe is locked. */
+/* Stores the vote, unless the slot holds it already. The stripe is locked. */
 static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, struct step *s,
 				  __u16 *flags)
 {
@@ -249,7 +253,7 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 	struct slot *slot = s->slot;
 
 	if (slot->inst == m->inst && slot->vrnd == m->rnd) {
-		/* [A-CONFLICT] */
+		/* Two values in one round are impossible if all rules hold. [A-CONFLICT] */
 		if (!voted_for(slot, m))
 			return REASON_CONFLICT;
 		*flags = slot->flags;
@@ -270,7 +274,7 @@ static __always_inline __u32 vote(struct xdp_md *ctx, const struct message *m, s
 	return VERDICT_CHANGED;
 }
 
-/* Promises a round for one instance, and shows the vote. [A-PROMISE] */
+/* Promises a round for one instance, and answers with its vote. [A-PROMISE] */
 static __always_inline __u32 phase1a(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
@@ -293,7 +297,7 @@ static __always_inline __u32 phase1a(struct xdp_md *ctx, const struct message *m
 	return refused ? reject(ctx, m, s, refused, round, trim) : verdict;
 }
 
-/* The answer is built while the stripe is locked. */
+/* Promises the round, and builds the answer while the stripe is locked. */
 static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct slot *slot = s->slot;
@@ -301,7 +305,7 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 	__u32 verdict = VERDICT_ANSWERED;
 
 	if (slot->inst != m->inst) {
-		/* The old instance lies below `trim`; its promise and its vote are void. */
+		/* The old instance lies below `trim`, so its promise and its vote are void. */
 		slot->inst = m->inst;
 		slot->client = 0;
 		slot->request = 0;
@@ -324,7 +328,8 @@ static __always_inline __u32 promise(struct xdp_md *ctx, const struct message *m
 	return verdict;
 }
 
-/* Promises a base round for all instances of the partition, and shows how far votes reach. [A-RANGE] */
+/* Promises a base round for all instances of the partition, and answers how far votes reach.
+ * [A-RANGE] */
 static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct message *m,
 					   struct step *s)
 {
@@ -337,7 +342,7 @@ static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct mess
 		return REASON_BAD_VALUE;
 	if (!m->client)
 		return REASON_BAD_SESSION;
-	/* First `floor`, ... */
+	/* `floor` is raised before `end` is read, since the other order loses votes. */
 	if (!lock_soon(&partition->reporting))
 		return REASON_BUSY;
 	verdict = raise_floor(partition, m, &before);
@@ -346,16 +351,16 @@ static __always_inline __u32 phase1a_range(struct xdp_md *ctx, const struct mess
 		return reject(ctx, m, s, REASON_PREEMPTED, before, READ_ONCE(partition->trim));
 	if (verdict != VERDICT_ANSWERED && verdict != VERDICT_CHANGED)
 		return verdict;
-	/* ... then `end`. */
+	/* All votes that found the old floor have ended when `end` is read. */
 	if (!await_votes(partition))
 		return REASON_BUSY;
 	send_range_report(ctx, m, s, m->rnd);
 	return verdict;
 }
 
-/* Raises the floor for its candidate, or finds that this has been done. A round has one: another one is that
- * of a second controller, on a copied store. The partition is locked, but its process may raise the
- * floor at any time. [A-ONE] */
+/* Raises the floor for the candidate that asks, or finds that this was done before. A round has
+ * only one candidate; another one belongs to a second controller on a copied store, and is refused.
+ * The partition is locked, but the node's process may raise the floor at any time. [A-ONE] */
 static __always_inline __u32 raise_floor(struct partition *partition, const struct message *m,
 					 __u32 *before)
 {
@@ -376,7 +381,8 @@ static __always_inline __u32 raise_floor(struct partition *partition, const stru
 	return REASON_BUSY;
 }
 
-/* Waits until no vote that found the floor lower is on its way. False = one took too long. [A-CPUS] */
+/* Waits until all votes that found the floor lower have ended. Returns false if one takes too long.
+ * [A-CPUS] */
 static __always_inline int await_votes(struct partition *partition)
 {
 	for (int i = 0; i < STRIPES; i++) {
@@ -389,7 +395,7 @@ static __always_inline int await_votes(struct partition *partition)
 	return 1;
 }
 
-/* Shows the vote of an instance: something to learn from, never a promise. [A-QUERY] */
+/* Answers with the vote of an instance. The answer is never a promise. [A-QUERY] */
 static __always_inline __u32 query(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u64 trim = READ_ONCE(s->partition->trim);
@@ -408,7 +414,7 @@ static __always_inline __u32 query(struct xdp_md *ctx, const struct message *m, 
 	return refused ? reject(ctx, m, s, refused, 0, trim) : verdict;
 }
 
-/* The answer is built while the stripe is locked. */
+/* Answers with the vote, or with "no vote". The answer is built while the stripe is locked. */
 static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct slot *slot = s->slot;
@@ -424,8 +430,8 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 		sent(&s->common, send_value(ctx, m, &a, slot, s->index), XDP_TX);
 		return VERDICT_ANSWERED;
 	}
-	/* No round at all, so that it can't pass for a promise; the asker's own numbers, so that an
-	 * old answer can't pass for a new one. */
+	/* This answer has no round, so that it can't pass for a promise. It carries the asker's own
+	 * numbers, so that an old answer can't pass for a new one. */
 	answer_header(&a.h, s->common.device, m, PHASE1B);
 	set_inst(&a.h, m->inst);
 	set_session(&a.h, m->client, m->request);
@@ -433,7 +439,7 @@ static __always_inline __u32 show(struct xdp_md *ctx, const struct message *m, s
 	return VERDICT_ANSWERED;
 }
 
-/* Shows how far votes reach, and under which floor; linearizable reads rest on it. */
+/* Answers how far votes reach and which floor holds. Linearizable reads rest on this answer. */
 static __always_inline __u32 query_range(struct xdp_md *ctx, const struct message *m,
 					 struct step *s)
 {
@@ -443,7 +449,8 @@ static __always_inline __u32 query_range(struct xdp_md *ctx, const struct messag
 	return VERDICT_ANSWERED;
 }
 
-/* TRIM: a replica's report (no round), or the candidate's word (its base round). [A-TRIM] */
+/* Handles TRIM: a replica's report (without a round), or a candidate's trim point (in its base
+ * round). [A-TRIM] */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
@@ -462,7 +469,8 @@ static __always_inline __u32 trim_to(const struct message *m, struct step *s)
 	return raise(&partition->trim, m->inst) ? VERDICT_CHANGED : REASON_BUSY;
 }
 
-/* What a replica covers. */
+/* Notes the instance up to which a replica has a durable checkpoint, and trims what enough replicas
+ * cover. */
 static __always_inline __u32 report(const struct message *m, struct step *s)
 {
 	struct partition *partition = s->partition;
@@ -471,7 +479,7 @@ static __always_inline __u32 report(const struct message *m, struct step *s)
 
 	if (!membership)
 		return REASON_FULL;
-	/* [M-BANK] */
+	/* The bank that is read now isn't written before this program has ended. [M-BANK] */
 	bank = READ_ONCE(membership->bank) & 1;
 	refused = take_report(m, &membership->replicas[bank], partition->reports[bank],
 			      &partition->reporting, round_epoch(READ_ONCE(partition->floor)),
@@ -494,8 +502,9 @@ static __always_inline __u32 probe(struct xdp_md *ctx, const struct message *m, 
 	return VERDICT_ANSWERED;
 }
 
-/* What PROBE shows: nothing in any partition before the order to enable was carried out in all, so that it
- * is repeated if the process has died on the way. [A-ENABLE] */
+/* Returns the floor that PROBE shows. It is 0 in every partition until the order to enable was
+ * carried out in all, so that the order is repeated if the process has died on the way.
+ * [A-ENABLE] */
 static __always_inline __u32 shown_floor(const struct step *s)
 {
 	const struct membership *membership = membership_of(s);
@@ -515,26 +524,28 @@ static __always_inline __u64 start_of(const struct step *s)
 
 /* ---- Helpers */
 
-/* Why an instance may not be answered for, as far as `trim` tells; 0 = it may. [A-WINDOW] */
+/* Returns the reason to refuse an instance outside the window that `trim` opens, or 0.
+ * [A-WINDOW] */
 static __always_inline __u32 within_window(const struct message *m, const struct step *s,
 					   __u64 trim)
 {
 	if (m->inst < trim)
 		return because(REASON_TRIMMED);
-	/* The last instance is never used, so `end` can always lie beyond. */
+	/* The last instance is never used, so that `end` can always lie beyond. */
 	if (m->inst - trim >= s->common.group->slots || m->inst == NO_INSTANCE)
 		return because(REASON_WINDOW);
 	return 0;
 }
 
-/* A slot that holds a later instance: this one is forgotten. 0 = it isn't. The stripe is locked.
- * [A-WINDOW] */
+/* Returns the reason to refuse an instance whose slot holds a later one, since the earlier one is
+ * forgotten, or 0. The stripe is locked. [A-WINDOW] */
 static __always_inline __u32 not_overtaken(const struct message *m, const struct slot *slot)
 {
 	return slot->inst > m->inst ? REASON_TRIMMED : 0;
 }
 
-/* Refuses a round below the promised one, which `round` is then; 0 = it isn't. The stripe is locked. */
+/* Refuses a round below the promised one, which it puts into `round`; returns 0 for any other
+ * round. The stripe is locked. */
 static __always_inline __u32 not_preempted(const struct message *m, const struct step *s,
 					   __u32 *round)
 {
@@ -561,7 +572,7 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 	return VERDICT_REJECTED + reason;
 }
 
-/* PHASE2B with the value in hand: it is the one voted for. */
+/* Sends PHASE2B with the value in hand, which is the one voted for. */
 static __always_inline void send_vote(struct xdp_md *ctx, struct message *m, struct step *s,
 				      __u16 flags)
 {
@@ -591,7 +602,7 @@ static __always_inline void send_range_report(struct xdp_md *ctx, const struct m
 	sent(&s->common, send_short(ctx, m->header_at, &a, RANGE_REPORT_LEN), XDP_TX);
 }
 
-/* At least the partition's `end` as it was when this was called, and at least `trim`. */
+/* Returns at least the partition's `end` as it was when this was called, and at least `trim`. */
 SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim)
 {
 	__u64 end = READ_ONCE(partition->earlier);
@@ -607,7 +618,8 @@ SUBPROGRAM __u64 end_of(const struct partition *partition, __u64 trim)
 	return end;
 }
 
-/* Finds what is kept about an instance. False = the node isn't set up for that. */
+/* Finds the slot and the partition of an instance. Returns false if the node isn't set up for
+ * them. */
 static __always_inline int find(const struct message *m, struct step *s)
 {
 	__u32 at = ring_index(s->common.group, m->pid, m->inst);
@@ -617,14 +629,15 @@ static __always_inline int find(const struct message *m, struct step *s)
 	s->index = at;
 	if (!s->partition || !s->slot)
 		return 0;
-	/* By the slot, not the instance: all instances of a slot must have one lock. */
+	/* The stripe depends on the slot and not on the instance, since all instances of a slot
+	 * must have one lock. */
 	s->stripe = &s->partition->stripes[s->index % STRIPES];
-	/* Else it is computed again wherever it is used. */
+	/* Without this the compiler computes the address again at each use. */
 	KEEP(s->stripe);
 	return 1;
 }
 
-/* NULL = the node isn't set up for that. */
+/* Returns the group's membership, or NULL if the node isn't set up for it. */
 static __always_inline struct membership *membership_of(const struct step *s)
 {
 	__u32 at = s->common.group->index;
@@ -632,7 +645,7 @@ static __always_inline struct membership *membership_of(const struct step *s)
 	return bpf_map_lookup_elem(&members, &at);
 }
 
-/* Of the memory; never 0, except where there is none. */
+/* Returns the memory's boot nonce, or 0 if there is no memory. */
 static __always_inline __u64 nonce_of(const struct step *s)
 {
 	const struct membership *membership = membership_of(s);
@@ -640,7 +653,8 @@ static __always_inline __u64 nonce_of(const struct step *s)
 	return membership ? membership->nonce : 0;
 }
 
-/* The bytes of a slot's vote, as a value behind an answer's header. */
+/* Sends the value of a slot's vote behind an answer's header. Returns false if the frame has no
+ * room. */
 static __always_inline int send_value(struct xdp_md *ctx, const struct message *m, struct answer *a,
 				      struct slot *slot, __u32 index)
 {
@@ -691,7 +705,8 @@ static __always_inline int voted_for(const struct slot *slot, const struct messa
 	       !((slot->flags ^ m->flags) & FLAG_NOOP);
 }
 
-/* A no-op has no command in it: it is empty or an EPOCH marker. [A-NOOP] */
+/* Returns the reason to refuse a no-op that is packed or over several partitions, or whose value is
+ * neither empty nor as long as an EPOCH marker; a no-op has no command in it. [A-NOOP] */
 static __always_inline __u32 valid_noop(const struct message *m)
 {
 	if (!(m->flags & FLAG_NOOP))

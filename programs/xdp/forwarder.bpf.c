@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The forwarder: a switch. It passes packets on by destination address, and calls the role that has
- * the address where that is one of the switch's own. Without roles it is the path that they are
- * measured against. */
+/* The forwarder: a switch. It passes packets on by destination address, and calls a role if the
+ * address is one of the switch's own. Without roles it is the path that roles are measured
+ * against. */
 #include "include/bench.h"
 #include "include/multicast.h"
 
 struct route_key {
-	/* An IPv4 address in the first word. */
+	/* An IPv4 address is in the first word. */
 	__be32 address[4];
 	__u32 family;
 };
 
 struct route {
-	/* Key in `ports`. */
+	/* The key in `ports`. */
 	__u32 port;
-	/* To every entry of `multicast` instead, as many frames as a role sends. */
+	/* True if the packet goes to every entry of `multicast` instead, in as many frames as a
+	 * role sends. */
 	__u32 broadcast;
 	__u8 mac_to[ETH_ALEN];
 	__u8 mac_from[ETH_ALEN];
-	/* The address is one of this switch's own: 1 + the entry in `roles`; 0 = it isn't. */
+	/* 1 + the entry in `roles`, if the address is one of this switch's own; otherwise 0. */
 	__u32 role;
 };
 
@@ -29,7 +30,7 @@ struct {
 	__type(value, struct route);
 } routes SEC(".maps");
 
-/* The key is the interface's index. */
+/* The ports, by the interface's index. */
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 256);
@@ -37,7 +38,7 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } ports SEC(".maps");
 
-/* Takes one hop off; 0 = none is left. */
+/* Takes one hop off. Returns 0 if none is left. */
 static __always_inline int hop_v4(struct iphdr *ip)
 {
 	__u32 check = ip->check;
@@ -80,7 +81,7 @@ static __always_inline int forward(struct xdp_md *ctx)
 		ip6 = (void *)(eth + 1);
 		if ((void *)(ip6 + 1) > end)
 			return pass_on();
-		/* Neighbours believe only what no router has passed on. */
+		/* Neighbours accept these packets only if no router has passed them on. */
 		if (ip6->nexthdr == IPPROTO_ICMPV6)
 			return pass_on();
 		key.family = 6;
@@ -95,7 +96,7 @@ static __always_inline int forward(struct xdp_md *ctx)
 		bpf_tail_call(ctx, &roles, route->role - 1);
 		return pass_on();
 	}
-	/* The last hop's end is announced by the kernel's stack. */
+	/* The kernel's stack tells the sender when the last hop was reached. */
 	if (!(ip6 ? hop_v6(ip6) : ip4 && hop_v4(ip4)))
 		return pass_on();
 	copy_macs(eth, route->mac_to);

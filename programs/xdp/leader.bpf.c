@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The leader: puts requests in order (Algorithm 1 of both papers; docs/protocol/leader.md).
  *
- * The same rules, step by step, as crates/paxos/src/leader.rs. How it stamps is told in include/stamp.h. */
+ * It follows crates/paxos/src/leader.rs step by step. include/stamp.h says how it stamps. */
 #define STAMPED PHASE2A
 #define STAMPING_ROLE PROBE_LEADER
 #define NAMES_ROUND(round) round_is_valid(round)
@@ -32,7 +32,8 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 	}
 }
 
-/* TRIM opens the window: a replica's report (no round), or a candidate's word (its base round). [L-TRIM] */
+/* Handles TRIM, which opens the window: a replica's report (without a round), or a candidate's trim
+ * point (in its base round). [L-TRIM] */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 				     struct partition_bank *p)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The learner: counts votes (Algorithm 3 of both papers; docs/protocol/learner.md).
  *
- * The same rules, step by step, as crates/paxos/src/learner.rs. On f+1 equal votes of the round's
- * configuration the value in hand is decided. In a replica's host it goes to the partition's ring,
- * in the network it leaves as one DELIVER, which the learner in a replica's host takes for decided.
- * A full ring loses nothing: the vote isn't counted, the next one or the replica's repair completes
- * the quorum. [D-OPAQUE] [D-FULL] */
+ * It follows crates/paxos/src/learner.rs step by step. On f+1 equal votes of the round's
+ * configuration the value in hand is decided. In a replica's host the value goes to the partition's
+ * ring; in the network it leaves as one DELIVER, which the learner in a replica's host takes as
+ * decided. A full ring loses nothing: the vote isn't counted, and the next vote or the replica's
+ * repair completes the quorum. [D-OPAQUE] [D-FULL] */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/ring.h"
@@ -23,20 +23,21 @@ struct known {
 	__u16 acceptors[MAX_ACCEPTORS];
 };
 
-/* Learners elsewhere whose DELIVER counts here. */
+/* Learner nodes elsewhere whose DELIVER is a decision here. */
 struct trusted {
 	__u16 count;
 	__u16 learners[MAX_TRUSTED];
 };
 
-/* Newest first: nearly every vote is of the newest epoch. Epoch 0 = unused. */
+/* The known configurations, newest first, since nearly every vote is of the newest epoch. Epoch 0
+ * marks an unused entry. */
 struct configurations {
 	__u32 bank;
 	__u32 unused;
 	struct known known[2][MAX_KNOWN];
 };
 
-/* All zero is an unused slot: no round, so no votes. */
+/* A slot of zeros is unused: it has no round, so it holds no votes. */
 struct slot {
 	__u64 inst;
 	__u64 client;
@@ -54,14 +55,14 @@ SHARED_ARRAY(trusted, 1, struct trusted);
 SHARED_ARRAY(configurations, 1, struct configurations);
 SHARED_ARRAY(slots, 65536, struct slot);
 
-/* What a handler works on. */
+/* The data that a handler works on. */
 struct step {
 	struct common common;
 	struct configurations *all;
 	struct partition *partition;
-	/* Of the instance, if that is in the window. */
+	/* The slot of the instance, if that is in the window. */
 	struct slot *slot;
-	/* A decision was handed over, by ring or DELIVER. */
+	/* True if a decision was handed over, by ring or DELIVER. */
 	__u32 decided;
 };
 
@@ -90,7 +91,7 @@ static __always_inline int is_in_network(const struct step *s);
 
 /* ---- Handlers */
 
-/* Takes one packet. */
+/* Takes one packet, and returns the program's action. */
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
@@ -107,9 +108,10 @@ static __always_inline int step(struct xdp_md *ctx)
 	}
 	if (!find(&m, &s))
 		return XDP_ABORTED;
-	/* Long before it is needed, as it comes from far away. */
+	/* The slot comes from far away, so this loads it long before it is needed. */
 	READ_ONCE(s.slot->inst);
-	/* Here values leave the network for an application. [M-CHECKSUM] */
+	/* Values leave the network here for an application, so their checksum must be right.
+	 * [M-CHECKSUM] */
 	if (needs_checksum(&s.common))
 		refused = verify_checksum(&m);
 	if (refused)
@@ -126,8 +128,8 @@ static __always_inline int is_decision(const struct message *m, const struct ste
 	return m->msgtype == DELIVER && is_at_socket(s) && !is_in_network(s);
 }
 
-/* Whether the host sees a vote, too: to wake up, or since it repairs, or to ask for the view of an
- * epoch that it hears of. */
+/* Returns true if the host must see a vote, too: to wake up, because it repairs, or to ask for the
+ * view of an epoch that it hears of. */
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
 	return is_at_socket(s) && ((s->decided && !is_in_network(s) && sleeps(s->partition)) ||
@@ -140,7 +142,7 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 	return m->msgtype == PHASE2B ? phase2b(ctx, m, s) : deliver(ctx, m, s);
 }
 
-/* Counts a vote. */
+/* Counts a vote, and hands over the value if the vote completed a quorum. */
 static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	struct known *known;
@@ -169,18 +171,20 @@ static __always_inline __u32 phase2b(struct xdp_md *ctx, struct message *m, stru
 	return verdict;
 }
 
-/* Counts a vote. The slot is locked. [D-QUORUM] */
+/* Counts a vote in its slot, and sets `decided` if it completed a quorum. The slot is locked.
+ * [D-QUORUM] */
 static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message *m, struct step *s,
 					__u32 vote, __u32 quorum, int *decided)
 {
 	struct slot *slot = s->slot;
 	__u32 votes = 0;
 
-	/* [D-SLOT] */
+	/* An older instance never displaces a newer one. [D-SLOT] */
 	if (m->inst < slot->inst)
 		return REASON_STALE;
 	if (m->inst == slot->inst && slot->rnd) {
-		/* Votes of a newer round begin anew below; "delivered" stays. [D-ROUND] */
+		/* Votes of a newer round are counted afresh below, but "delivered" stays.
+		 * [D-ROUND] */
 		if (m->rnd < slot->rnd)
 			return REASON_STALE;
 		/* One round has one value, and so has every round after a decision. [D-CONFLICT] */
@@ -205,7 +209,7 @@ static __always_inline __u32 count_vote(struct xdp_md *ctx, const struct message
 	return VERDICT_CHANGED;
 }
 
-/* What a learner elsewhere has seen decided. [D-DELIVER] */
+/* Takes a decision from a learner node elsewhere, if this learner trusts the node. [D-DELIVER] */
 static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u32 refused, verdict;
@@ -227,7 +231,7 @@ static __always_inline __u32 deliver(struct xdp_md *ctx, const struct message *m
 	return verdict;
 }
 
-/* Takes a decision over. The slot is locked. */
+/* Marks the slot as decided with this value, whatever votes it holds. The slot is locked. */
 static __always_inline __u32 take_decision(struct xdp_md *ctx, const struct message *m,
 					   struct step *s)
 {
@@ -265,16 +269,16 @@ static __always_inline int is_trusted(__u16 node)
 	return 0;
 }
 
-/* [D-WINDOW] */
+/* Returns the reason to refuse an instance outside the window, or 0. [D-WINDOW] */
 static __always_inline __u32 within_window(const struct message *m, const struct step *s)
 {
 	return in_window(s->partition, s->common.group, m->inst);
 }
 
-/* The configuration of an epoch. [D-VOTE] */
+/* Returns the configuration of an epoch, or NULL if it isn't known. [D-VOTE] */
 static __always_inline struct known *known_of(struct configurations *all, __u32 epoch)
 {
-	/* [M-BANK] */
+	/* The bank that is read now isn't written before this program has ended. [M-BANK] */
 	struct known *table = all->known[READ_ONCE(all->bank) & 1];
 
 	for (int i = 0; i < MAX_KNOWN; i++)
@@ -283,7 +287,7 @@ static __always_inline struct known *known_of(struct configurations *all, __u32 
 	return NULL;
 }
 
-/* The decided value, to the replicas. */
+/* Sends the decided value to the replicas. */
 static __always_inline void send_decision(struct xdp_md *ctx, struct message *m, struct step *s)
 {
 	struct stamp stamp = {
@@ -293,7 +297,8 @@ static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
 	};
 	int action = NOT_SENT;
 
-	/* It is where it was, but to the verifier a record may have been written since, which got the message. */
+	/* The header is where it was. The verifier doesn't know that, since for it a record may
+	 * have been written meanwhile by a function that got the message. */
 	if (find_header(ctx, m))
 		action = send_multicast(ctx, s->common.device, m, &stamp, 1);
 	if (action == NOT_SENT)
@@ -302,7 +307,7 @@ static __always_inline void send_decision(struct xdp_md *ctx, struct message *m,
 		s->common.action = action;
 }
 
-/* The bit of an acceptor; 0 = it is none. */
+/* Returns the bit of an acceptor, or 0 if it isn't in this configuration. */
 static __always_inline __u32 voter(const struct known *known, __u16 node)
 {
 	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
@@ -320,7 +325,8 @@ static __always_inline int same_value(const struct slot *slot, const struct mess
 	       slot->noop == !!(m->flags & FLAG_NOOP);
 }
 
-/* Finds what is kept about an instance. False = the node isn't set up for that. */
+/* Finds the slot, the partition and the configurations. Returns false if the node isn't set up for
+ * them. */
 static __always_inline int find(const struct message *m, struct step *s)
 {
 	const struct group *group = s->common.group;
@@ -333,13 +339,13 @@ static __always_inline int find(const struct message *m, struct step *s)
 	return s->partition && s->slot && s->all;
 }
 
-/* A worker that also waits at a socket is woken by the packet itself. */
+/* Returns true if the worker also waits at a socket, so that the packet itself wakes it. */
 static __always_inline int is_at_socket(const struct step *s)
 {
 	return s->common.group->flags & GROUP_PASS_OTHERS;
 }
 
-/* Decisions leave as DELIVER. */
+/* Returns true if decisions leave as DELIVER. */
 static __always_inline int is_in_network(const struct step *s)
 {
 	return s->common.group->flags & GROUP_DELIVER;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The sequencer: gives requests their slots (section 4 of the NOPaxos paper; docs/protocol/nopaxos.md).
+/* The sequencer: gives requests their slots (section 4 of the NOPaxos paper;
+ * docs/protocol/nopaxos.md).
  *
- * The same rules, step by step, as crates/paxos/src/nopaxos/sequencer.rs. How it stamps is told in include/stamp.h. */
+ * It follows crates/paxos/src/nopaxos/sequencer.rs step by step. include/stamp.h says how it
+ * stamps. */
 #define STAMPED ORDERED
 #define STAMPING_ROLE PROBE_SEQUENCER
-/* A replica names its view. */
+/* A replica's REJECT names its view. */
 #define NAMES_ROUND(round) (round_epoch(round) != 0)
 #include "include/stamp.h"
 
@@ -33,7 +35,8 @@ static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struc
 	}
 }
 
-/* A member's TRIM opens the window. Nobody else's does: a session has no candidate. [Q-WINDOW] */
+/* Handles a member's TRIM, which opens the window. A session has no candidate, so a TRIM with a
+ * round is refused. [Q-WINDOW] */
 static __always_inline __u32 trim_to(const struct message *m, struct step *s,
 				     struct partition_bank *p)
 {

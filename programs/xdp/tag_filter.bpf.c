@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* A look at tags before a node's socket: a datagram without a tag, or with a wrong one, is dropped before it is queued and
- * wakes anybody. The process checks all that passes, so nothing here has to be complete: neither values nor senders are
- * looked at. [M-SIGNED]
+/* Looks at tags before a node's socket: a datagram without a tag, or with a wrong one, is dropped
+ * before it is queued and wakes a thread. The process checks all that passes, so this check may be
+ * incomplete: it looks at neither values nor senders. [M-SIGNED]
  *
- * Datagrams that came together (UDP_GRO) are one packet here, and go to the process if one of them may be right. */
+ * Datagrams that came together (UDP_GRO) are one packet here, and go to the process if one of them
+ * may be right. */
 #include <linux/udp.h>
 #include "include/counters.h"
 #include "include/siphash.h"
 
-/* Of one packet; what has more passes. */
+/* The most datagrams of one packet that are checked; a packet with more passes. */
 #define MAX_DATAGRAMS 128
 
 struct head {
@@ -26,7 +27,7 @@ static __always_inline __u32 check_mac(const struct head *head, const struct key
 	return mac_of(&head->header, pair, alg) == get64(&head->tag.mac_hi) ? 0 : REASON_BAD_MAC;
 }
 
-/* Of one that is too short for a tag. */
+/* Returns the reason to drop a datagram that is too short for a tag. */
 static __always_inline __u32 why_short(struct __sk_buff *skb, __u32 at)
 {
 	struct wire_header header;
@@ -36,7 +37,8 @@ static __always_inline __u32 why_short(struct __sk_buff *skb, __u32 at)
 	return header.flags & bpf_htons(FLAG_TAG) ? REASON_TRUNCATED : REASON_UNSIGNED;
 }
 
-/* Why the datagram at this place isn't one that nodes take; 0 = it may be. A global function is verified once. */
+/* Returns the reason to drop the datagram at this place, or 0 if nodes may take it. As a global
+ * function it is verified only once. */
 __noinline __u32 why_wrong(struct __sk_buff *skb, __u32 at)
 {
 	struct head head __attribute__((aligned(8)));

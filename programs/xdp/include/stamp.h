@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Putting requests in order: what leader and sequencer have in common (crates/paxos/src/stamping.rs). Nothing is
- * stamped until it is programmed, once for each round, by naming the boot nonce. Before a role includes this it
- * says what becomes of a REQUEST (STAMPED), which role PROBE asks for (STAMPING_ROLE), and what a refusal may name as
- * its round (NAMES_ROUND).
+/* Puts requests in order: the part that leader and sequencer have in common
+ * (crates/paxos/src/stamping.rs). Nothing is stamped until the role is programmed, once for each
+ * round, by its boot nonce. A role defines three macros before it includes this: the type of a
+ * stamped REQUEST (STAMPED), the role that PROBE asks for (STAMPING_ROLE), and the rounds that a
+ * refusal may name (NAMES_ROUND).
  *
- * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions locks `next` of
- * all of them before it takes the first instance: while it holds one, nothing else is stamped there, and
- * others see all of its instances taken or none.
- * What is programmed lies in a bank of its own, which isn't written again before all programs have ended that
- * may use it: a packet that is on its way while another round is programmed ends in the round and with the
- * instances that it began with. [M-BANK] */
+ * Several CPUs: an instance is taken by compare-and-swap. A command over several partitions locks
+ * `next` of all of them before it takes the first instance. While it holds one, nothing else is
+ * stamped there, and others see all of its instances taken or none.
+ *
+ * Each program of a round lies in a bank, which isn't written again before all programs have ended
+ * that may use it. So a packet that is on its way while another round is programmed ends in the
+ * round and with the instances that it began with. [M-BANK] */
 #ifndef WIREPAXOS_STAMP_H
 #define WIREPAXOS_STAMP_H
 
@@ -20,20 +22,20 @@
 
 /* ---- Types */
 
-/* Which acceptors of its epoch said that they have promised a later one (`Preemption`). */
+/* The acceptors of an epoch that said that they have promised a later one (`Preemption`). */
 struct preemption {
 	__u16 count;
-	/* f+1. */
+	/* The number f+1 of acceptors that retire the role. */
 	__u16 quorum;
 	__u16 node[MAX_ACCEPTORS];
-	/* Whose word came: bit i is the i-th acceptor. */
+	/* The acceptors that have said so: bit i is the i-th acceptor. */
 	__u32 told;
 };
 
 struct leader_bank {
-	/* The base round; 0 = never programmed. */
+	/* The base round; 0 = the bank was never programmed. */
 	__u32 rnd;
-	/* A later epoch exists. */
+	/* A later epoch exists, so this role stamps no more. */
 	__u32 retired;
 	__u64 window;
 	struct replicas replicas;
@@ -41,25 +43,27 @@ struct leader_bank {
 };
 
 struct leader {
-	/* Of this memory; drawn when it starts empty, never 0. */
+	/* The boot nonce of this memory, drawn when it starts empty; never 0. */
 	__u64 nonce;
 	__u32 bank;
-	/* Held while a command over several partitions is stamped: one at a time. */
+	/* The lock that is held while a command over several partitions is stamped, since one is
+	 * stamped at a time. */
 	__u32 lock;
 	struct leader_bank banks[2];
 };
 
-/* In `next`: a command over several partitions is about to take an instance. */
+/* The bit in `next` that says that a command over several partitions is about to take an
+ * instance. */
 #define NEXT_LOCKED (1ULL << 63)
-/* Instances that are stamped lie below. One more would be the lock. */
+/* Instances that are stamped lie below this one. One more would be the lock. */
 #define END (NEXT_LOCKED - 1)
 
 struct partition_bank {
 	__u64 next;
-	/* Acceptors have forgotten everything below. */
+	/* The instance below which acceptors have forgotten everything. */
 	__u64 trimmed;
 	struct trim_report reports[MAX_REPLICAS];
-	/* A lock. */
+	/* The lock of `reports`. */
 	__u32 reporting;
 	__u32 unused;
 };
@@ -78,23 +82,23 @@ _Static_assert(sizeof(struct vector) % 4 == 0, "checksums take whole words");
 SHARED_ARRAY(leaders, 1, struct leader);
 SHARED_ARRAY(partitions, 1, struct partition);
 
-/* What a handler works on. */
+/* The data that a handler works on. */
 struct step {
 	struct common common;
 	struct leader *leader;
 	struct leader_bank *bank;
-	/* Of the partition whose window is closed. */
+	/* The trim point of the partition whose window is closed. */
 	__u64 trimmed;
-	/* Which bank. */
+	/* The index of the bank. */
 	__u32 which;
-	/* In which a request is stamped: read once, before an instance is taken. */
+	/* The round in which a request is stamped. It is read once, before an instance is taken. */
 	__u32 rnd;
 };
 
 /* ---- Functions: named and ordered as in crates/paxos/src/stamping.rs. What only this plane has stands behind
  * who needs it. Handlers return a verdict and set `common.action`. */
 
-/* The role's own: which handler takes a packet. */
+/* The role defines this function, which chooses the handler of a packet. */
 static __always_inline __u32 handle(struct xdp_md *ctx, struct message *m, struct step *s);
 static __noinline int verify(const struct message *m);
 static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
@@ -132,7 +136,7 @@ static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node
 
 /* ---- Handlers */
 
-/* Takes one packet. */
+/* Takes one packet, and returns the program's action. */
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
@@ -142,8 +146,9 @@ static __always_inline int step(struct xdp_md *ctx)
 
 	if (!receive(ctx, &m, &s.common))
 		return s.common.action;
-	/* A REQUEST keeps its checksum, right or wrong, so acceptors see the damage; all it costs is
-	 * an instance. Where the value moves, a new checksum would hide it. [M-CHECKSUM] */
+	/* A REQUEST keeps its checksum, right or wrong, so acceptors see damage, which costs only
+	 * an instance. If the value moves, a new checksum would hide the damage, so the old one is
+	 * checked here. [M-CHECKSUM] */
 	if (needs_checksum(&s.common) && m.msgtype != REPLY &&
 	    (m.msgtype != REQUEST || (m.flags & FLAG_TAG)))
 		refused = verify(&m);
@@ -159,14 +164,15 @@ static __always_inline int step(struct xdp_md *ctx)
 	return leave(ctx, &m, &s.common);
 }
 
-/* Most packets here, requests, need no check. */
+/* Checks the checksum. It isn't inlined, since most packets here are requests, which need no
+ * check. */
 static __noinline int verify(const struct message *m)
 {
 	return verify_checksum(m);
 }
 
-/* Stamps, if it is programmed and the window is open. Instance, round and sender in a REQUEST
- * mean nothing. [L-STAMP] [Q-STAMP] */
+/* Stamps a REQUEST, if the role is programmed and the window is open. Instance, round and sender in
+ * a REQUEST are ignored. [L-STAMP] [Q-STAMP] */
 static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, struct step *s,
 				     struct partition_bank *p)
 {
@@ -180,8 +186,8 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 	s->trimmed = 0;
 	if (m->flags & FLAG_MULTI) {
 		refused = request_multi(ctx, m, s, &inst, &partitions);
-		/* It is where it was. But an address that the verifier need not know during the loops in there
-		 * halves the states that it goes through. */
+		/* The header is where it was. The verifier need not know the address during the
+		 * loops in this call, which halves the states that it goes through. */
 		if (!refused && !find_header(ctx, m))
 			refused = REASON_TRUNCATED;
 	} else {
@@ -198,8 +204,8 @@ static __always_inline __u32 request(struct xdp_md *ctx, struct message *m, stru
 	return VERDICT_CHANGED;
 }
 
-/* Stamps the vector in the packet. 0, with the first partition's instance and the number of them, or
- * a reason. */
+/* Stamps the vector in the packet. Returns 0 with the first partition's instance and the number of
+ * partitions, or a reason. */
 static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *m, struct step *s,
 				      __u64 *first, __u32 *partitions)
 {
@@ -226,14 +232,15 @@ static __noinline __u32 request_multi(struct xdp_md *ctx, const struct message *
 	*first = (__u64)bpf_ntohl(*(__be32 *)(new->bytes + 8)) << 32 |
 		 bpf_ntohl(*(__be32 *)(new->bytes + 12));
 	*partitions = n;
-	/* Where this fails its instances are gaps, like those of a lost packet. */
+	/* If this fails, its instances are gaps, like those of a lost packet. */
 	return store_vector(ctx, m, old, new, VECTOR_HEAD_LEN + n * VECTOR_ENTRY_LEN) ?
 		       0 :
 		       REASON_TRUNCATED;
 }
 
-/* One instance of every partition named, or of none. The first is taken once all are locked, so nothing is
- * stamped between any two of them, commands to a single partition included. [L-MULTI] */
+/* Takes one instance of every partition that the command names, or of none. The first is taken once
+ * all are locked, so nothing is stamped between any two of them, commands to a single partition
+ * included. [L-MULTI] */
 static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u64 *trimmed)
 {
 	__u32 refused = 0, locked = 0;
@@ -267,7 +274,8 @@ static __noinline __u32 take_all(struct step *s, struct vector *v, __u32 n, __u6
 	return refused;
 }
 
-/* 0 or a reason. A global function is verified once, not for each partition. */
+/* Locks `next` of a partition, and returns 0 or a reason. As a global function it is verified once,
+ * and not for each partition. */
 __noinline int lock_place(struct partition_bank *p, __u64 window)
 {
 	__u64 inst;
@@ -275,16 +283,16 @@ __noinline int lock_place(struct partition_bank *p, __u64 window)
 	return p ? take(p, window, NEXT_LOCKED, &inst) : REASON_FULL;
 }
 
-/* With so many more instances taken. Nobody else changes what is locked. */
+/* Unlocks `next` with `taken` more instances. Other CPUs don't change it while it is locked. */
 __noinline int unlock_place(struct partition_bank *p, __u64 taken)
 {
 	if (!p)
 		return 0;
-	/* An exchange, as it is a full barrier. */
+	/* An exchange is a full barrier. */
 	return __sync_lock_test_and_set(&p->next, (READ_ONCE(p->next) & ~NEXT_LOCKED) + taken) != 0;
 }
 
-/* Reads the vector (`Vector::parse`): 0 or a reason. */
+/* Reads the vector (`Vector::parse`), and returns 0 or a reason. */
 static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct message *m,
 					 const struct step *s, struct vector *v, __u32 *count)
 {
@@ -311,7 +319,7 @@ static __always_inline __u32 load_vector(struct xdp_md *ctx, const struct messag
 	}
 	if (vector_pid(v, 0) != m->pid)
 		return REASON_BAD_VALUE;
-	/* In ascending order: the last one tells of all. */
+	/* The partitions ascend, so the check of the last one covers all. */
 	if (vector_pid(v, (n - 1) & (MAX_VECTOR - 1)) >= s->common.group->partitions)
 		return REASON_UNKNOWN_PARTITION;
 	*count = n;
@@ -325,7 +333,7 @@ static __always_inline __u16 vector_pid(const struct vector *v, __u32 at)
 	return entry[0] << 8 | entry[1];
 }
 
-/* Writes the stamped vector into the packet and brings its checksum up to date. */
+/* Writes the stamped vector into the packet and updates its checksum. */
 static __always_inline int store_vector(struct xdp_md *ctx, const struct message *m,
 					struct vector *old, struct vector *new, __u32 len)
 {
@@ -342,7 +350,7 @@ static __always_inline int store_vector(struct xdp_md *ctx, const struct message
 	return 1;
 }
 
-/* A replica's TRIM opens the window. [L-TRIM] [Q-WINDOW] */
+/* Handles a replica's TRIM, which opens the window. [L-TRIM] [Q-WINDOW] */
 static __always_inline __u32 report(const struct message *m, struct step *s,
 				    struct partition_bank *p)
 {
@@ -352,9 +360,10 @@ static __always_inline __u32 report(const struct message *m, struct step *s,
 	return refused ? refused : VERDICT_CHANGED;
 }
 
-/* An acceptor refused what was stamped. Promises of f+1 to later epochs, the same one or not, end the
- * stamping: fewer may be forged, and the others still make a quorum. One to a repair round of its own
- * epoch concerns that instance alone, and whoever repairs it. [L-RETIRE] [Q-RETIRE] */
+/* Counts an acceptor's refusal of a stamped packet. f+1 refusals with a round of some later epoch
+ * end the stamping; fewer may be forged, and the other acceptors still make a quorum. A refusal
+ * with a repair round of the same epoch is ignored, since it concerns that instance alone.
+ * [L-RETIRE] [Q-RETIRE] */
 static __always_inline __u32 rejected(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct {
@@ -400,7 +409,7 @@ static __noinline __u32 probe(struct xdp_md *ctx, const struct message *m, struc
 
 /* ---- Helpers */
 
-/* [L-WINDOW] [Q-WINDOW] */
+/* Returns true if the next instance lies in the window. [L-WINDOW] [Q-WINDOW] */
 static __always_inline int window_open(const struct partition_bank *p, __u64 next, __u64 window)
 {
 	__u64 trimmed = READ_ONCE(p->trimmed);
@@ -409,7 +418,8 @@ static __always_inline int window_open(const struct partition_bank *p, __u64 nex
 	return next < END && (next <= trimmed ? 0 : next - trimmed) < window;
 }
 
-/* Puts `change` on top of `next`, if the window is open: 0, with the instance that was next, or a reason. */
+/* Adds `change` to `next`, if the window is open. Returns 0 with the instance that was next, or a
+ * reason. */
 static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 change, __u64 *inst)
 {
 	__u32 refused = take_soon(p, window, change, inst);
@@ -419,7 +429,7 @@ static __always_inline __u32 take(struct partition_bank *p, __u64 window, __u64 
 	return refused;
 }
 
-/* Without waiting for a command over several partitions. */
+/* Takes an instance as `take` does, without waiting for a command over several partitions. */
 static __always_inline __u32 take_soon(struct partition_bank *p, __u64 window, __u64 change,
 				       __u64 *inst)
 {
@@ -447,7 +457,7 @@ static long look_at_lock(__u32 unused __attribute__((unused)), struct awaited *a
 	return awaited->unlocked;
 }
 
-/* Waits for a command over several partitions. False = it takes too long. */
+/* Waits for a command over several partitions. Returns false if it takes too long. */
 SUBPROGRAM int await_unlocked(__u64 *next)
 {
 	struct awaited awaited = { .next = next };
@@ -456,8 +466,9 @@ SUBPROGRAM int await_unlocked(__u64 *next)
 	return awaited.unlocked;
 }
 
-/* The stamped REQUEST, to all members: as the copy of its first partition, if it names several.
- * Those of the others, each with another partition and instance in its header, are made on egress. */
+/* Sends the stamped REQUEST to all members. If it names several partitions, this is the copy of the
+ * first one; the program on egress makes the copies of the others, each with another partition and
+ * instance in its header. */
 static __always_inline void send(struct xdp_md *ctx, struct message *m, struct step *s, __u64 inst,
 				 __u32 partitions)
 {
@@ -486,7 +497,8 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 	int done = send_reject(ctx, s->common.device, m, &says);
 
 	sent(&s->common, done, XDP_TX);
-	/* Else the node's process would find that this counter was there. */
+	/* The node's process will see the same counter again, and must not take it for a
+	 * repetition. */
 	if (!done && s->common.device->flags & DEVICE_SIGNED)
 		expect_again(m->signer, m->client, counter);
 	return VERDICT_REJECTED + reason;
@@ -494,14 +506,16 @@ static __always_inline __u32 reject(struct xdp_md *ctx, const struct message *m,
 
 static __always_inline struct partition_bank *partition_of(const struct step *s, __u16 pid)
 {
-	/* With `partition_in` the verifier went through a quarter more states in the loops over a vector. */
+	/* This doesn't call `partition_in`, since the verifier would go through a quarter more
+	 * states in the loops over a vector. */
 	__u32 at = s->common.group->first_partition + pid;
 	struct partition *partition = bpf_map_lookup_elem(&partitions, &at);
 
 	return partition ? &partition->banks[s->which & 1] : NULL;
 }
 
-/* [L-PROGRAM] [Q-PROGRAM] */
+/* Returns the round that the role stamps in, or 0 if it isn't programmed or has retired.
+ * [L-PROGRAM] [Q-PROGRAM] */
 static __always_inline __u32 round_of(const struct step *s)
 {
 	return READ_ONCE(s->bank->retired) ? 0 : READ_ONCE(s->bank->rnd);
@@ -509,7 +523,8 @@ static __always_inline __u32 round_of(const struct step *s)
 
 /* ---- Counting refusals */
 
-/* Notes an acceptor's word: 0 or a reason. Of several CPUs the one that notes the last bit sees all of them. */
+/* Notes an acceptor's word, and returns 0 or a reason. If several CPUs note words at once, the one
+ * that sets the last bit sees all of them. */
 static __noinline __u32 note(struct leader_bank *bank, __u16 acceptor)
 {
 	__u32 bit = acceptor_bit(&bank->preemption, acceptor);
@@ -525,7 +540,7 @@ static __noinline __u32 note(struct leader_bank *bank, __u16 acceptor)
 	return 0;
 }
 
-/* The bit of an acceptor; 0 = it is none. */
+/* Returns the bit of an acceptor, or 0 if it isn't in the epoch's list. */
 static __always_inline __u32 acceptor_bit(const struct preemption *p, __u16 node)
 {
 	for (__u32 i = 0; i < MAX_ACCEPTORS; i++) {
