@@ -249,9 +249,8 @@ pub mod recovery {
     pub use client::{Decided, Recovery};
 }
 
-/// Plays the role of the node `name` in the calling thread until `stop` is requested, or until somebody runs `wirepaxos
-/// stop`; the node then stores its state before it ends. `program` is executed if the node is a replica; other roles
-/// ignore it.
+/// Plays the role of the node `name` in the calling thread until `stop` is requested or `wirepaxos stop` is run; the
+/// node then stores its state before it ends. `program` is executed if the node is a replica; other roles ignore it.
 ///
 /// # Errors
 /// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if stored state can't be read or written;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paxos: a learner counts votes, and what it misses is repaired.
+//! Agreement by Paxos: a learner counts votes, and instances that it misses are repaired.
 //!
 //! ```text
 //!  PHASE2B, DELIVER ──> learner ──decided──> ring ──in order──> execution
@@ -29,17 +29,17 @@ use paxos::{
 };
 use std::ops::Range;
 
-/// A gap is asked about for this fraction of the time after which it counts as old before anything is proposed for it: whoever
-/// says that there is no vote may get the proposal yet.
+/// The part of the repair time for which a gap is only asked about before a repair proposes anything, since an acceptor
+/// that reports no vote may still get the leader's proposal.
 const REPAIR_DIVISOR: Time = 8;
 
-/// See the module.
+/// The agreement of one partition by Paxos.
 pub struct Paxos {
     settings: Settings,
     nonce: u64,
-    /// Where execution stands.
+    /// The next instance to execute.
     next: Instance,
-    /// From there on, the first instance whose value isn't in the ring.
+    /// The first instance from `next` on whose value isn't in the ring.
     ready: Instance,
     ring: Ring,
     learner: HostLearner,
@@ -50,18 +50,18 @@ pub struct Paxos {
     poll: Poll,
     reads: ReadBounds,
     epochs: Epochs,
-    /// Instances below that are undecided are old enough to be repaired, from `repair_from` on.
+    /// The range of undecided instances that are old enough to be repaired: from `repair_from` up to `repair_below`.
     repair_below: Instance,
     repair_from: Instance,
-    /// Whether a repair has found something, and none was begun since.
+    /// A repair has found something, and no new repair was begun since.
     has_found: bool,
-    /// How many repairs have found a value.
+    /// The number of repairs that have found a value.
     repaired: u64,
-    /// How many decisions came that nobody here had asked for.
+    /// The number of decisions that came without having been asked for.
     told: u64,
-    /// Acceptors have forgotten everything below.
+    /// Acceptors have forgotten everything below this instance.
     trimmed: Instance,
-    /// What an operator's override gave up last: these instances hold nothing.
+    /// The instances that an operator's override gave up last; they hold nothing.
     given_up: Range<Instance>,
 }
 
@@ -161,12 +161,12 @@ impl Agreement for Paxos {
         self.on_learned(packet, learned)
     }
 
-    /// While a repair waits for votes.
+    /// Returns true while a repair waits for votes.
     fn wants_votes(&self) -> bool {
         self.recover.open() > 0
     }
 
-    // ---- What execution tells
+    // ---- News from execution
 
     fn keep(&mut self, value: &Decided<'_>) {
         self.insert(value);
@@ -174,7 +174,7 @@ impl Agreement for Paxos {
 
     #[inline]
     fn executed(&mut self, next: Instance) {
-        // As a rule values come in order, and none waits.
+        // Values usually come in order, so that none waits.
         if self.ring.waiting() == 0 {
             self.ready = next;
         } else {
@@ -186,7 +186,7 @@ impl Agreement for Paxos {
         self.learner.set_floor(self.settings.pid, next);
     }
 
-    /// The ring has room again.
+    /// Begins further repairs, since the ring has room again.
     #[inline]
     fn go_on(&mut self, now: Time, out: &mut impl Outbox) {
         if std::mem::take(&mut self.has_found) {
@@ -201,8 +201,8 @@ impl Agreement for Paxos {
     }
 
     fn begun_by(&mut self, round: Round, place: Instance) {
-        // The leader has stamped it, in the epoch of that round. Of an earlier epoch than the active one
-        // everything was begun up to the marker, and nothing counts behind it. [V-GAP]
+        // The leader has stamped the place in the epoch of that round. For an epoch before the active one this says
+        // nothing: everything up to the marker was begun already, and nothing counts behind it. [V-GAP]
         if self.epochs.active() == Some(round.epoch()) {
             let bound = self.next.saturating_add(self.settings.window);
             self.gaps.begun_below(place.saturating_add(1).min(bound));
@@ -230,7 +230,7 @@ impl Agreement for Paxos {
             self.holes.next_deadline(),
             self.recover.next_deadline(),
             self.reads.next_deadline(),
-            // There is nobody to ask before the first view.
+            // Before the first view there is nobody to ask.
             self.poll
                 .next_deadline()
                 .filter(|_| self.epochs.last().is_some()),
@@ -238,7 +238,7 @@ impl Agreement for Paxos {
         deadlines.into_iter().flatten().min()
     }
 
-    // ---- What the node tells, and what it asks
+    // ---- News from the node, and its questions
 
     fn configure(&mut self, now: Time, epochs: &[EpochView], marker: Epoch) -> bool {
         let earlier = epochs.partition_point(|e| e.configuration.epoch < marker);
@@ -257,8 +257,7 @@ impl Agreement for Paxos {
         self.reads.set_epoch(active);
         if news {
             self.take_turn();
-            // Whatever the change of epochs left decided, or undecided, may never be mentioned
-            // again.
+            // Instances that the change of epochs left undecided, or decided unseen, may never be mentioned again.
             self.poll.hurry(now);
         }
         news
@@ -274,14 +273,14 @@ impl Agreement for Paxos {
             .map_or(Vec::new(), |last| last.replicas.clone())
     }
 
-    /// Ignored for another epoch than the active one, and once there is one.
+    /// Ignores a lane of another epoch than the active one, and a second lane.
     fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
         if self.epochs.set_lane(epoch, lane) {
             self.tell_epoch(now);
         }
     }
 
-    /// Its marker is decided there.
+    /// The epoch's marker is decided at `at`, so everything up to it was begun.
     fn begins(&mut self, at: Instance) {
         self.gaps.begun_below(at.saturating_add(1));
     }
@@ -328,9 +327,9 @@ impl Agreement for Paxos {
 }
 
 impl Paxos {
-    // ---- What is decided
+    // ---- Votes and decisions
 
-    /// A vote counts here, and may be what a repair waits for.
+    /// Counts a vote, and gives it to the repairs that wait for one.
     #[inline]
     fn on_vote<'p>(
         &mut self,
@@ -365,7 +364,7 @@ impl Paxos {
         }
     }
 
-    /// What follows for execution and repair from what the learner made of a vote or a decision.
+    /// Tells execution and repair what the learner concluded from a vote or a decision.
     #[inline]
     fn on_learned<'p>(&mut self, packet: &Packet<'p>, learned: Learned) -> Stepped<'p> {
         let h = &packet.header;
@@ -379,9 +378,10 @@ impl Paxos {
                     news: self.decided(decided(h, packet.value)),
                 }
             }
-            // `answered`, as a count of votes is nothing that must survive.
+            // The verdict is `answered`, since a count of votes needn't survive.
             Learned::Counted => {
-                // Nearby one acceptor's vote is enough: who waits for a reply doesn't wait for a poll.
+                // Near the next instance one acceptor's vote is enough, so that a client that waits for a reply doesn't
+                // wait for a poll.
                 let near = self.next.saturating_add(self.settings.repair_limit as u64);
                 self.gaps.begun_below(end.min(near));
                 self.shown.by_acceptor(h.swid, end);
@@ -390,7 +390,7 @@ impl Paxos {
             Learned::Dropped(Reason::Window) => {
                 match h.msgtype {
                     MsgType::Deliver => self.ask_about(h.inst),
-                    // Not a slot yet, but with others' a sign that everything below was begun.
+                    // The vote has no slot yet, but together with others' it shows that everything below was begun.
                     _ => self.shown.by_acceptor(h.swid, end),
                 }
                 Stepped::dropped(Reason::Window)
@@ -403,7 +403,8 @@ impl Paxos {
         }
     }
 
-    /// What the learner calls decided; a repair may have found it before. It lies within the ring. [X-ORDER]
+    /// Takes a value that the learner calls decided; a repair may have found it before. The value lies within the ring.
+    /// [X-ORDER]
     #[inline]
     fn decided<'p>(&mut self, value: Decided<'p>) -> News<'p> {
         let asked = self.recover.open() > 0 && self.recover.decided_elsewhere(value.inst);
@@ -416,7 +417,7 @@ impl Paxos {
         News::Kept
     }
 
-    /// False if it was known.
+    /// Puts a value into the ring; returns false if it was known.
     fn insert(&mut self, value: &Decided<'_>) -> bool {
         let is_news = !self.given_up.contains(&value.inst) && self.ring.insert(value);
         self.find_ready();
@@ -429,10 +430,10 @@ impl Paxos {
         }
     }
 
-    // ---- What was begun
+    // ---- Instances that were begun
 
-    /// An instance is said to be decided that has no slot yet. That is one packet's word: acceptors are
-    /// asked, unless there is enough to repair before it.
+    /// Asks the acceptors about an instance that has no slot yet and that a single packet calls decided, unless there
+    /// is enough to repair before it.
     fn ask_about(&mut self, inst: Instance) {
         let begun = self.gaps.begun();
         if begun <= inst && begun < self.next.saturating_add(self.ring.len()) {
@@ -440,7 +441,7 @@ impl Paxos {
         }
     }
 
-    /// An acceptor's answer to our poll, or to what is asked for reads. [X-POLL]
+    /// Takes an acceptor's answer to our poll, or to a question for reads. [X-POLL]
     fn on_range(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         let report = RangeReport::parse(packet.value)?;
@@ -458,16 +459,16 @@ impl Paxos {
         Ok(Verdict::Answered)
     }
 
-    /// The leader's answer to our poll: everything below its next instance was begun, whether or not
-    /// an acceptor has heard of it. It counts once it was given twice, and as far as the leader's window
-    /// reaches from here.
+    /// Takes the leader's answer to our poll: everything below its next instance was begun, whether or not an acceptor
+    /// has heard of it. It counts only after two such answers, and only as far as the leader's window reaches from
+    /// here.
     fn on_leader_shows(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         ProbeReport::parse(packet.value)?;
         if !self.poll.is_answer(self.nonce, h) {
             return Err(Reason::Unexpected);
         }
-        // A leader that has retired shows no round, and one of another epoch doesn't count here.
+        // A leader that has retired shows no round, and a leader of another epoch doesn't count here.
         if self.epochs.active().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
@@ -481,15 +482,14 @@ impl Paxos {
     // ---- Epochs
 
     fn tell_epoch(&mut self, now: Time) {
-        // There is no lane in an epoch that isn't active, and without one recover only asks. But
-        // what f+1 acceptors voted for is decided in any epoch. And an epoch whose marker finds the
-        // acceptors' rings full waits until this replica has executed, and reported what it has
-        // stored.
+        // Without a lane, which exists only in an active epoch, `recover` only asks. That is still useful: values with
+        // f+1 votes are decided in any epoch, and an epoch whose marker finds the acceptors' rings full waits until
+        // this replica has executed, and reported what it has stored.
         let last = self.epochs.last().map(|c| (c, self.epochs.lane()));
         self.recover.set_epoch(now, last);
     }
 
-    /// Spreads in time what one of the replicas does for all.
+    /// Spreads in time the repairs that one replica does for all.
     fn take_turn(&mut self) {
         let Some(configuration) = self.epochs.last() else {
             return;
@@ -504,15 +504,15 @@ impl Paxos {
         self.recover.set_propose_after(patience / REPAIR_DIVISOR);
     }
 
-    /// Where a checkpoint would help: at what is trimmed; while a repair is stuck, at what a single
-    /// acceptor says is trimmed. [X-CATCHUP]
+    /// Returns the instance from which on another replica's checkpoint would help: the trimmed one or, while a repair
+    /// is stuck, one that a single acceptor calls trimmed. [X-CATCHUP]
     fn needs_state_from(&self) -> Option<Instance> {
         let trimmed = (self.next < self.trimmed).then_some(self.trimmed);
         trimmed.or_else(|| self.recover.doubtful_trim())
     }
 }
 
-/// The log may have changed.
+/// Returns a result whose news is that the log may have changed.
 fn kept<'p>(verdict: Verdict) -> Stepped<'p> {
     Stepped {
         verdict,

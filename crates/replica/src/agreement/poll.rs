@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asking others how far they are, for what no packet here has mentioned.
+//! Questions to others about how far the log has been begun, for instances that no packet here has mentioned.
 
 use paxos::{Header, Time};
 
 pub(crate) struct Poll {
     interval: Time,
     due: Time,
-    /// When the next question may be asked, however good the reason.
+    /// The earliest time of the next question, however good the reason.
     soonest: Time,
     /// The number of the last question.
     number: u64,
-    /// How many decisions had come by themselves at the last look.
+    /// The number of decisions that had come by themselves at the last look.
     last_told: u64,
 }
 
 impl Poll {
-    /// The first question is due at once: a replica that starts knows nothing.
+    /// Begins to ask. The first question is due at once, since a replica that starts knows nothing.
     pub fn new(interval: Time, now: Time) -> Poll {
         Poll {
             interval,
@@ -26,23 +26,22 @@ impl Poll {
         }
     }
 
-    /// Asks as soon as possible.
+    /// Makes a question due at once.
     pub fn hurry(&mut self, now: Time) {
         self.due = self.due.min(now);
-        // Asks even if decisions come.
+        // The question is asked even if decisions come.
         self.last_told = u64::MAX;
     }
 
-    /// Asks soon, but not in every moment: something was mentioned that only others can confirm.
+    /// Makes a question due soon, but limits how often: something was mentioned that only others can confirm.
     pub fn soon(&mut self) {
         self.due = self.due.min(self.soonest);
         self.last_told = u64::MAX;
     }
 
-    /// The number of the question to ask now, if one is due and no decision has come by itself
-    /// since the last look; `told` counts them. Decisions that came because they were asked for
-    /// don't count: with all learners gone there are no others, and these questions are what keeps
-    /// a replica going.
+    /// Returns the number of the question to ask now, if one is due and no decision has come by itself since the last
+    /// look; `told` counts such decisions. Decisions that were asked for don't count, because with all learners gone
+    /// there are no others, and then these questions keep the replica going.
     pub fn due(&mut self, now: Time, told: u64) -> Option<u64> {
         if now < self.due {
             return None;
@@ -58,8 +57,8 @@ impl Poll {
         })
     }
 
-    /// Whether this answers the last question. An older answer may be from before something was
-    /// voted; it says nothing wrong, but nothing new either.
+    /// Returns whether this answers the last question. An older answer may be from before something was voted; it isn't
+    /// wrong, but says nothing new.
     pub fn is_answer(&self, nonce: u64, h: &Header) -> bool {
         h.client == nonce && h.request == self.number && self.number > 0
     }

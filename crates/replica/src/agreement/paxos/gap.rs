@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When to repair which instances.
+//! Decides when to repair which instances.
 //!
-//! An instance is a *hole* if it isn't decided here, and a later one is. Acceptors vote in the order in which the leader has sent,
-//! so the votes for a hole, or the proposal, were lost in all likelihood. It is asked for soon, and once.
+//! An instance is a *hole* if it isn't decided here and a later one is. Acceptors vote in the order in which the leader
+//! sends, so the votes for a hole, or the proposal, were probably lost. A hole is asked for soon, and once.
 //!
-//! An instance is *open* here if it is not decided, yet something shows that it was begun: a decision or a
-//! vote further on, or what f+1 acceptors or the leader say. What has been open for a while is repaired.
-//! Age is measured with one mark instead of a clock per instance: everything below the mark was
-//! begun when the mark was set.
+//! An instance is *open* here if it isn't decided, but something shows that it was begun: a decision or a vote further
+//! on, or the word of f+1 acceptors or of the leader. An instance that has been open for a while is repaired. Its age
+//! is measured with one mark instead of a clock per instance: everything below the mark was begun when the mark was
+//! set.
 
 use paxos::{Instance, Time};
 
@@ -15,9 +15,9 @@ pub(crate) struct Gaps {
     patience: Time,
     /// 1 + the largest instance known to be begun.
     begun: Instance,
-    /// What `begun` was when the mark was set.
+    /// The value of `begun` when the mark was set.
     mark: Instance,
-    /// When what lies below the mark counts as old; none while nothing is open.
+    /// The time at which instances below the mark count as old; `None` while nothing is open.
     due: Option<Time>,
 }
 
@@ -41,12 +41,12 @@ impl Gaps {
         self.begun = self.begun.max(end);
     }
 
-    /// 1 + the largest instance known to be begun.
+    /// Returns 1 + the largest instance known to be begun.
     pub fn begun(&self) -> Instance {
         self.begun
     }
 
-    /// Begins to wait when something is open, and stops when nothing is.
+    /// Starts the wait when an instance is open, and stops it when none is.
     pub fn follow(&mut self, now: Time, next: Instance) {
         if next >= self.begun {
             self.due = None;
@@ -55,8 +55,8 @@ impl Gaps {
         }
     }
 
-    /// Follows time and `next`, the first instance that is not executed. Returns the end of what
-    /// is old enough, once for each time the patience runs out.
+    /// Follows time and `next`, the first instance that isn't executed. It returns the end of the instances that are
+    /// old enough, once each time the patience runs out.
     pub fn old_below(&mut self, now: Time, next: Instance) -> Option<Instance> {
         self.follow(now, next);
         if self.due? > now {
@@ -77,16 +77,16 @@ impl Gaps {
     }
 }
 
-/// Holes, each of which is told of once.
+/// Finds holes, and reports each one once.
 pub(crate) struct Holes {
     patience: Time,
     /// 1 + the largest instance that is decided.
     decided: Instance,
-    /// What `decided` was when the wait began.
+    /// The value of `decided` when the wait began.
     mark: Instance,
-    /// When the wait is over; none while there is no hole that wasn't told of.
+    /// The end of the wait; `None` while every hole was reported.
     due: Option<Time>,
-    /// Below that all were told of.
+    /// All holes below this instance were reported.
     told: Instance,
 }
 
@@ -106,7 +106,7 @@ impl Holes {
         self.decided = self.decided.max(inst.saturating_add(1));
     }
 
-    /// Begins to wait once there is a hole; `ready` is the first instance that isn't decided.
+    /// Starts the wait once there is a hole; `ready` is the first instance that isn't decided.
     pub fn follow(&mut self, now: Time, ready: Instance) {
         if ready >= self.decided || self.told >= self.decided {
             self.due = None;
@@ -116,7 +116,7 @@ impl Holes {
         }
     }
 
-    /// The end of the holes that have been there for long enough, once.
+    /// Returns the end of the holes that have been there for long enough, once.
     pub fn old_below(&mut self, now: Time, ready: Instance) -> Option<Instance> {
         self.follow(now, ready);
         if self.due? > now {

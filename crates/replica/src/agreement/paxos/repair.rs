@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What isn't decided here: when it is asked for, and how far the log has been begun.
+//! Repair of instances that aren't decided here: when they are asked for, and how far the log has been begun.
 
 use super::Paxos;
 use paxos::recover::{Filler, Outcome};
@@ -7,7 +7,7 @@ use paxos::wire::value::Probe;
 use paxos::{Flags, Header, MsgType, Outbox, Reason, Time, To};
 
 impl Paxos {
-    /// Takes what was begun since, and waits for it.
+    /// Takes the instances that others have shown to be begun, and starts to wait for them.
     pub(super) fn follow_gaps(&mut self, now: Time) {
         self.gaps.begun_below(self.shown.by_quorum());
         self.gaps.follow(now, self.next);
@@ -29,7 +29,7 @@ impl Paxos {
         self.recover.tick(now, out);
     }
 
-    /// Begins as many repairs as may be open at once. [X-REPAIR] [X-HOLE]
+    /// Begins as many repairs as may be open at the same time. [X-REPAIR] [X-HOLE]
     pub(super) fn start_repairs(&mut self, now: Time) {
         if self.epochs.last().is_none() {
             return;
@@ -49,7 +49,7 @@ impl Paxos {
         }
     }
 
-    /// Takes what repairs have found. Says whether that is anything.
+    /// Takes the results of repairs, and returns whether there are any.
     pub(super) fn take_outcomes(&mut self) -> bool {
         while let Some(outcome) = self.recover.poll() {
             self.has_found = true;
@@ -68,10 +68,10 @@ impl Paxos {
         }
     }
 
-    /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any
-    /// more: the last votes of all may have been lost on the way here. The leader is asked, too:
-    /// instances that it has stamped and that reached no acceptor fill its window until somebody
-    /// repairs them, and nothing else shows that they were begun. [X-POLL]
+    /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any more, since the last
+    /// votes of all may have been lost on the way here. It asks the leader, too: instances that it has stamped and that
+    /// reached no acceptor fill its window until somebody repairs them, and nothing else shows that they were begun.
+    /// [X-POLL]
     pub(super) fn poll_tail(&mut self, now: Time, out: &mut impl Outbox) {
         if self.epochs.last().is_none() {
             return;

@@ -6,7 +6,7 @@ use paxos::{Flags, Instance};
 use std::ops::Range;
 
 struct Slot {
-    /// Whether a value waits here.
+    /// A value waits here.
     full: bool,
     inst: Instance,
     flags: Flags,
@@ -15,8 +15,8 @@ struct Slot {
     value: Vec<u8>,
 }
 
-/// A ring of values by instance. The caller keeps what it inserts within one ring length of the
-/// next instance, so two waiting values never share a slot.
+/// A ring of values by instance. The caller inserts only values within one ring length of the next instance, so two
+/// waiting values never share a slot.
 pub(crate) struct Ring {
     slots: Vec<Slot>,
     waiting: usize,
@@ -42,13 +42,13 @@ impl Ring {
         self.slots.len() as u64
     }
 
-    /// Values waiting.
+    /// Returns the number of waiting values.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
     pub fn holds(&self, inst: Instance) -> bool {
-        // As a rule values come in order, and none waits.
+        // Values usually come in order, so that none waits.
         if self.waiting == 0 {
             return false;
         }
@@ -56,7 +56,7 @@ impl Ring {
         slot.full && slot.inst == inst
     }
 
-    /// Keeps a copy. False if it was there before.
+    /// Keeps a copy of a value; returns false if it was there before.
     pub fn insert(&mut self, decided: &Decided<'_>) -> bool {
         if self.holds(decided.inst) {
             return false;
@@ -75,7 +75,7 @@ impl Ring {
         true
     }
 
-    /// The value of an instance, if it waits here.
+    /// Returns the value of an instance, if it waits here.
     pub fn get(&self, inst: Instance) -> Option<Decided<'_>> {
         if !self.holds(inst) {
             return None;

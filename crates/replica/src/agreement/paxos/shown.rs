@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far others say that the log has been begun, and whose word that takes. [X-BEGUN]
+//! How far others say that the log has been begun, and whose word is enough. [X-BEGUN]
 //!
-//! Who repairs an instance that holds nothing puts a no-op there. So one acceptor that errs, or one bit that
-//! flips, must not make this replica repair what no leader has stamped yet: it would fill the log with no-ops
-//! ahead of the leader. What is decided was voted by f+1 acceptors, so what f+1 of them show is enough; what
-//! they don't show together, since f others are gone, the leader does, or the next epoch's beginning.
+//! A repair puts a no-op into an instance that holds nothing. So one acceptor that errs, or one flipped bit, must not
+//! make this replica repair instances that no leader has stamped yet; it would fill the log with no-ops ahead of the
+//! leader. Every decided value was voted for by f+1 acceptors, so what f+1 of them show is enough; if f+1 of them can't
+//! show it together, since f others are gone, the leader shows it, or the next epoch's beginning.
 //!
-//! Nothing is kept for long: what acceptors showed counts until the next question, so that errors of months
-//! don't add up to a quorum.
+//! Nothing is kept for long: what acceptors showed counts until the next question, so that errors of months don't add
+//! up to a quorum.
 
 use paxos::{Configuration, Instance, NodeId, Round};
 
@@ -19,7 +19,7 @@ pub(crate) struct Shown {
     leader: Option<Leader>,
 }
 
-/// What the leader answered last.
+/// The leader's last answer.
 #[derive(Clone, Copy)]
 struct Leader {
     rnd: Round,
@@ -28,7 +28,7 @@ struct Leader {
 }
 
 impl Shown {
-    /// From now on these acceptors count.
+    /// Takes the acceptors that count from now on.
     pub fn configure(&mut self, configuration: &Configuration) {
         self.quorum = configuration.quorum();
         let nodes = configuration.acceptors.iter().map(|member| member.node);
@@ -40,7 +40,7 @@ impl Shown {
         known.find(|(node, _)| *node == acceptor).map_or(0, |a| a.1)
     }
 
-    /// An acceptor shows that it has voted below `end`.
+    /// Notes that an acceptor shows that it has voted below `end`.
     #[inline]
     pub fn by_acceptor(&mut self, acceptor: NodeId, end: Instance) {
         let mut known = self.acceptors.iter_mut();
@@ -49,20 +49,20 @@ impl Shown {
         }
     }
 
-    /// What f+1 acceptors have shown: the (f+1)-th largest.
+    /// Returns the instance below which f+1 acceptors have shown that the log was begun: the (f+1)-th largest.
     pub fn by_quorum(&self) -> Instance {
         let ends = || self.acceptors.iter().map(|a| a.1);
         let shown = |end: &Instance| ends().filter(|e| e >= end).count() >= self.quorum;
         ends().filter(shown).max().unwrap_or(0)
     }
 
-    /// A question goes out: the answers count, not what was shown before.
+    /// Forgets what acceptors have shown, since a new question goes out and only its answers count.
     pub fn ask_anew(&mut self) {
         self.acceptors.iter_mut().for_each(|a| a.1 = 0);
     }
 
-    /// The leader answers a question. Below the smaller of its answers to two questions, if this is the second
-    /// one in this round.
+    /// Notes the leader's answer to a question. If it is the second one in this round, it returns the smaller of the
+    /// last two answers, below which everything was begun.
     pub fn by_leader(&mut self, rnd: Round, question: u64, next: Instance) -> Option<Instance> {
         let known = self.leader.filter(|known| known.rnd == rnd);
         if known.is_some_and(|known| known.question == question) {
