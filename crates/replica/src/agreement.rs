@@ -183,6 +183,11 @@ pub trait Agreement: Log + Sized {
     /// ignored. It returns whether the last epoch is another one, or has become active.
     fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
 
+    /// Returns the epoch that was told last with another configuration than this replica has on disk. [E-ONE]
+    fn contradiction(&self) -> Option<Epoch> {
+        None
+    }
+
     /// Returns the last epoch.
     fn epoch(&self) -> Option<Epoch>;
 

@@ -170,6 +170,12 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
+    /// The epoch that was told last with another configuration than this replica has on disk: it must not go on.
+    /// [E-ONE]
+    pub fn contradiction(&self) -> Option<Epoch> {
+        self.agreement.contradiction()
+    }
+
     /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active one, or if the lane
     /// is already set.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {

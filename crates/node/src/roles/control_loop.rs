@@ -77,6 +77,8 @@ pub(crate) struct ControlLoop<'a> {
     socket: ControlSocket,
     views: Views,
     contradiction: Option<Contradiction>,
+    /// Why the role must not go on, by what is stored.
+    refusal: Option<String>,
     /// Members whom the cluster file doesn't name, by the newest view of a group.
     unknown_members: BTreeMap<GroupId, Unknown>,
     stop: &'a Stop,
@@ -103,6 +105,7 @@ impl<'a> ControlLoop<'a> {
             socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
             contradiction: None,
+            refusal: None,
             unknown_members: BTreeMap::new(),
             stop,
             stoppers: Vec::new(),
@@ -176,6 +179,11 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
+    /// Ends the node, as its role must not go on. [E-ONE]
+    pub fn refuse(&mut self, why: String) {
+        self.refusal = Some(why);
+    }
+
     /// For roles that send control messages themselves.
     pub fn sender(&self) -> ControlSender {
         self.socket.sender()
@@ -198,6 +206,9 @@ impl<'a> ControlLoop<'a> {
         let counts_votes = matches!(self.node.role, Role::Learner | Role::Replica);
         if let Some(why) = self.contradiction.filter(|_| counts_votes) {
             return Some(Error::new(why.to_string()));
+        }
+        if let Some(why) = &self.refusal {
+            return Some(Error::new(why));
         }
         let unknown = self.unknown_members.values();
         let mut refused = unknown.filter(|unknown| unknown.is_at_start);

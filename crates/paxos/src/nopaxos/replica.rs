@@ -26,8 +26,8 @@ use super::view;
 use super::view_change::{Begun, Change};
 use crate::acceptor::Start;
 use crate::{
-    Deployment, Flags, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId, Reason,
-    Round, Time, To, Verdict,
+    Deployment, Epoch, Flags, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId,
+    Reason, Round, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -224,10 +224,19 @@ impl Replica {
         }
     }
 
+    /// Returns the first of these sessions that this replica knows with another configuration, if it must not follow
+    /// them. [E-ONE]
+    pub fn contradiction(&self, told: &[Session]) -> Option<Epoch> {
+        self.sessions.contradiction(told, self.last_normal.epoch())
+    }
+
     /// Takes the store's sessions, in ascending order and without a gap; `by` of an active one is
     /// that of this partition. Returns true if anything is new, which an older view of the store
     /// never is; [`tick`](Self::tick) acts on it.
     pub fn configure(&mut self, told: &[Session]) -> Result<bool, &'static str> {
+        if self.contradiction(told).is_some() {
+            return Err("a session is told with two configurations");
+        }
         let is_news = self.sessions.learn(told)?;
         self.give_up_below(self.sessions.begin());
         Ok(is_news)

@@ -202,7 +202,7 @@ impl Sessions {
             // The outcome of the earlier sessions is unknown here.
             return Err("the last active session is missing");
         }
-        if told.iter().any(|s| self.contradicts(s)) {
+        if self.contradiction(told, 0).is_some() {
             return Err("a session is told with two configurations");
         }
         let place = |s: &Session| (s.number, s.stage.rank());
@@ -258,6 +258,21 @@ impl Sessions {
             false => r.u64()?,
         };
         Ok(sessions)
+    }
+
+    /// Returns the first session that is told with another configuration than was known, if replicas must not follow what is
+    /// told. One with a successor doesn't matter once a session of that history is active: f+1 members of the last active
+    /// one have fenced off the session that was known, so it can't have begun, unless this replica was normal in it. [E-ONE]
+    pub(super) fn contradiction(&self, told: &[Session], last_normal: Epoch) -> Option<Epoch> {
+        let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
+        let active = told.iter().rfind(|s| is_active(s)).map_or(0, |s| s.number);
+        let newest = told.iter().rfind(|s| s.stage != Stage::Issued);
+        let newest = newest.map_or(0, |s| s.number);
+        let is_over = |s: &Session| s.number <= active && s.number < newest && s.anew.is_none();
+        let matters = |s: &&Session| !is_over(s) || s.number <= last_normal;
+        let differs = |s: &&Session| self.contradicts(s);
+        let mut others = told.iter().filter(differs).filter(matters);
+        others.next().map(|s| s.number)
     }
 
     /// Returns true if this session is known with another configuration. A session that was only
@@ -376,6 +391,40 @@ mod tests {
         assert!(sessions.learn(&other).is_err());
         assert_eq!(sessions.learn(&told), Ok(false), "it is late");
         assert_eq!(sessions.get(5), Some(&anew[1]));
+    }
+
+    /// Its views have f+1 members of session 4, and what was known as session 5 can have none of them. [E-ONE]
+    #[test]
+    fn a_contradiction_is_over_once_another_session_follows_an_active_one() {
+        let known = [active(4), session(5, Stage::Writing, 2)];
+        let by = view::first(5);
+        let other = session(5, Stage::Active { by }, 3);
+        let [writing, issued] = [Stage::Writing, Stage::Issued].map(|stage| session(6, stage, 1));
+        let mut sessions = Sessions::default();
+        sessions.learn(&known).unwrap();
+        for told in [
+            vec![active(4), session(5, Stage::Writing, 3)],
+            vec![active(4), session(5, Stage::Writing, 3), writing.clone()],
+            vec![active(4), other.clone()],
+            vec![other.clone(), issued],
+        ] {
+            assert!(sessions.learn(&told).is_err(), "{told:?}");
+            assert_eq!(sessions.contradiction(&told, 4), Some(5));
+        }
+        let told = [other.clone(), writing];
+        assert_eq!(
+            sessions.contradiction(&told, 5),
+            Some(5),
+            "it was normal there"
+        );
+        let lost = Session {
+            anew: Some(7),
+            ..other
+        };
+        assert_eq!(sessions.contradiction(&[lost, told[1].clone()], 4), Some(5));
+        assert_eq!(sessions.contradiction(&told, 4), None);
+        assert_eq!(sessions.learn(&told), Ok(true));
+        assert_eq!(sessions.get(5), Some(&told[0]));
     }
 
     /// What it had heard of session 4 is old: that was *writing* meanwhile, and is asked. [W-QUORUM]

@@ -70,6 +70,8 @@ pub struct NoPaxos {
     repaired: u64,
     /// The latest session that a packet was of and that isn't known.
     mentioned: Epoch,
+    /// A session that was told last and that is known with another configuration.
+    contradiction: Option<Epoch>,
     rejected_at: Time,
 }
 
@@ -153,6 +155,7 @@ impl Agreement for NoPaxos {
             told: 0,
             repaired: 0,
             mentioned: 0,
+            contradiction: None,
             rejected_at: 0,
             settings: settings.clone(),
         }
@@ -292,9 +295,14 @@ impl Agreement for NoPaxos {
     // ---- What the node tells, and what it asks
 
     fn configure(&mut self, _: Time, sessions: &[Session], _: Epoch) -> bool {
+        self.contradiction = self.replica.contradiction(sessions);
         let news = self.replica.configure(sessions).unwrap_or(false);
         self.is_due |= news;
         news
+    }
+
+    fn contradiction(&self) -> Option<Epoch> {
+        self.contradiction
     }
 
     fn epoch(&self) -> Option<Epoch> {

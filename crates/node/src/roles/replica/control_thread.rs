@@ -47,6 +47,8 @@ pub enum Ask {
     /// Only a new epoch goes on: repair rounds are used up, or the leaders of a session's views; or what a replica has
     /// contradicts the others' log.
     NewEpoch,
+    /// An epoch was told with another configuration than is stored here.
+    Contradiction(Epoch),
     /// The controller is to be told this.
     Report(Message),
     /// The worker has ended with an error.
@@ -265,6 +267,11 @@ impl ReplicaControl<'_> {
             // A worker asks no more often than is good.
             Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
             Ask::NewEpoch => self.ask_for_new_epoch(),
+            Ask::Contradiction(epoch) => {
+                // Behind another epoch it may go on, once it is started again.
+                self.ask_for_new_epoch();
+                control.refuse(self.contradiction(epoch));
+            }
             Ask::Report(message) => self.sender.send_to_controller(&message),
             Ask::Failed => self.stop.request(),
         }
@@ -322,6 +329,16 @@ impl ReplicaControl<'_> {
                 next,
             });
         }
+    }
+
+    fn contradiction(&self, epoch: Epoch) -> String {
+        format!(
+            "group {}: session {epoch} was told with another sequencer or other members than {} has on disk: there are two \
+             controllers, or the controller's store was replaced by an old copy. Keep one controller, the one whose store \
+             has the newest epoch (`epochs` of `wirepaxos status`), stop every other, and then start this node again: it \
+             goes on in the next session, which it has asked for",
+            self.group.id, self.node.name
+        )
     }
 
     fn ask_for_new_epoch(&self) {

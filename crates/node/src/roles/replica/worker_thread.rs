@@ -596,6 +596,9 @@ impl<G: Followed> WorkerThread<G> {
                         self.worker.begins(epoch, at);
                     }
                     self.worker.configure(now, &G::epochs(&view, self.pid));
+                    if let Some(epoch) = self.worker.contradiction() {
+                        self.link.ask(Ask::Contradiction(epoch));
+                    }
                     // If the epoch begins below what was executed, the worker stops here.
                     self.finish(now)?;
                 }
