@@ -1088,6 +1088,29 @@ fn an_application_that_went_back_below_its_log_is_refused() {
     assert!(why.contains(&format!("it begins at slot {floor}")), "{why}");
 }
 
+/// The store had more on disk than the log. It counts as a state that was taken over, which nothing executes again.
+/// [N-RESTART] [W-CHECKPOINT]
+#[test]
+fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
+    let mut c = Cluster::<Disk>::begun(19);
+    c.open_session();
+    let now = c.now();
+    let worker = c.hosts[1].worker.as_mut().unwrap();
+    let nonce = worker.agreement().replica().member().nonce;
+    worker.agreement_mut().replica_mut().keep(Start::FIRST);
+    let begin = worker.agreement().replica().next();
+    worker.agreement_mut().restored(begin);
+    let loaded = stored_log(worker);
+    let mut settings = c.settings.clone();
+    settings.deployment = deployment(REPLICAS[1]);
+    let position = begin + 5;
+    let mut agreement = NoPaxos::open(&settings, nonce, position, now);
+    agreement.remember(loaded, Start::FIRST).unwrap();
+    let replica = agreement.replica();
+    assert_eq!((replica.floor(), replica.stable()), (position, position));
+    assert!(replica.next() >= position);
+}
+
 /// Nobody heard the answer, its leader dies, and the command comes again: in another view, in another session, and to
 /// replicas that were followers. [N-RETRY] [S-ONCE]
 #[test]

@@ -834,6 +834,24 @@ fn an_entry_is_taken_from_anybody_and_kept_for_its_turn() {
     assert_eq!(group.log(3), [1, 2]);
 }
 
+/// A slot of two sessions may hold two commands, and somebody may tell of the earlier one. [H-ASK]
+#[test]
+fn an_entry_of_another_session_fills_no_gap() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    let now = group.now;
+    group.replicas.get_mut(&3).unwrap().dropped(now, 0);
+    group.tick(3);
+    assert_eq!(group.pass(MsgType::GapRequest, 3, 1), Verdict::Answered);
+    let mut answer = group.take(MsgType::GapReply, 1, 3);
+    let stamp = std::mem::replace(&mut answer.header.vrnd, view::first(2));
+    assert_eq!(group.step(&answer), Verdict::Dropped(Reason::OldSession));
+    assert_eq!(group.log(3), [0; 0]);
+    answer.header.vrnd = stamp;
+    assert_eq!(group.step(&answer), Verdict::Changed);
+    assert_eq!(group.log(3), [1]);
+}
+
 /// [H-ASK]
 #[test]
 fn a_no_op_is_taken_from_the_leader_alone() {
@@ -1228,6 +1246,27 @@ fn logs_that_differ_raise_an_alarm() {
     assert_eq!(group.step(&prepare), Verdict::Dropped(Reason::Conflict));
 }
 
+/// What it has prepared may be part of what differs. [Y-ALARM] [Y-APPLY]
+#[test]
+fn nothing_becomes_stable_in_a_session_with_a_conflict() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2, 3]);
+    let mut out = Sent::default();
+    group.of(1).synchronise(&mut out);
+    group.send(1, None, out);
+    let _ = group.pass(MsgType::SyncPrepare, 1, 2);
+    group.lose_all();
+    assert_eq!(group.of(2).stable(), 0, "nobody has heard its answer");
+    group.ordered(1, 1, 2, &[1, 3]);
+    group.ordered(1, 1, 3, &[2]);
+    for _ in 0..2 {
+        group.synchronise(1, &[1, 2, 3]);
+    }
+    assert!(group.of(2).in_conflict());
+    assert_eq!((group.of(1).stable(), group.of(3).stable()), (2, 2));
+    assert_eq!(group.of(2).stable(), 0);
+}
+
 // ---- View changes
 
 /// [W-MERGE]
@@ -1448,6 +1487,36 @@ fn what_a_view_began_with_is_stable_once_f_others_have_it() {
         (started.end, started.members),
         (1, vec![member(2), member(3)])
     );
+}
+
+/// Another end is that of another view of this number, or of nobody. [W-STABLE]
+#[test]
+fn who_confirms_another_end_than_the_views_counts_for_nothing() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[2]);
+    [2, 3]
+        .into_iter()
+        .for_each(|node| group.want(node, view_of(1, 1)));
+    assert_eq!(group.pass(MsgType::ViewChange, 3, 2), Verdict::Changed);
+    let mut answers = Vec::new();
+    while answers.is_empty() {
+        for message in std::mem::take(&mut group.net) {
+            match message.header.msgtype {
+                MsgType::StartViewRep => answers.push(message),
+                _ if [2, 3].contains(&message.to) => drop(group.step(&message)),
+                _ => {}
+            }
+        }
+    }
+    let answer = answers.remove(0);
+    for inst in [0, 2] {
+        let mut other = answer.clone();
+        other.header.inst = inst;
+        assert_eq!(group.step(&other), Verdict::Dropped(Reason::Unexpected));
+        assert_eq!((group.of(2).stable(), group.of(2).started()), (0, None));
+    }
+    assert_eq!(group.step(&answer), Verdict::Changed);
+    assert_eq!(group.of(2).stable(), 1);
 }
 
 /// What was trimmed comes with a checkpoint. [W-CHECKPOINT]

@@ -148,6 +148,36 @@ fn entries_count_together_with_what_is_behind_them() {
     assert_eq!(next_of(empty()), Ok(None));
 }
 
+/// A process that died while it stored another view's log has left an entry for a slot that is filled here. [W-UNTOUCHED]
+#[test]
+fn what_an_interrupted_change_has_left_replaces_nothing() {
+    let mut before = replica();
+    let _ = changed(&mut before);
+    let beginning = head(&before);
+    let mut other = before.clone();
+    let datagram = ordered(1, 0, 99).datagram(b"w");
+    let packet = Packet::parse(&datagram).unwrap();
+    let _ = other.step(0, &packet, &mut Sent::default());
+    let (left, _) = changed(&mut other);
+    append(&mut before, 0);
+    let (first, (saved, reach)) = changed(&mut before);
+    append(&mut before, 1);
+    let (second, (also, further)) = changed(&mut before);
+    let mut loaded = empty();
+    loaded.head(&beginning).unwrap();
+    loaded.entry(&first[0]).unwrap();
+    loaded.commit(saved, &reach).unwrap();
+    loaded.entry(&left[0]).unwrap();
+    loaded.entry(&second[0]).unwrap();
+    loaded.commit(also, &further).unwrap();
+    let found = loaded
+        .into_replica(settings(MEMBER), START)
+        .unwrap()
+        .unwrap();
+    let requests = [0, 1].map(|inst| found.entry(inst).map(|entry| entry.request));
+    assert_eq!(requests, [Some(1), Some(2)]);
+}
+
 #[test]
 fn what_is_of_others_is_refused_by_name() {
     let mut before = replica();
