@@ -648,10 +648,10 @@ fn a_replica_catches_up_with_what_goes_on() {
     let mut connection = cluster.connect(0);
     (0..10).for_each(|turn| set(&mut connection, turn * 1_000, 1_000));
     let goes_on = AtomicBool::new(true);
+    let sent = AtomicU32::new(0);
+    let sent = &sent;
     std::thread::scope(|scope| {
         let _ends = Lowers(&goes_on);
-        let sent = AtomicU32::new(0);
-        let sent = &sent;
         let load = scope.spawn(|| {
             while goes_on.load(Ordering::Relaxed) {
                 set(&mut connection, sent.load(Ordering::Relaxed), 100);
