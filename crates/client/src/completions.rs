@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that have arrived and wait for their caller, in memory that is used again.
+//! Answers that have arrived and wait for their caller, in memory that is reused.
 
 use std::collections::VecDeque;
 
@@ -11,35 +11,35 @@ use crate::outcome::Outcome;
 /// The answer to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
-    /// Partition.
+    /// The partition of the request.
     pub pid: PartitionId,
-    /// The number that [`Client::submit`](crate::Client::submit) gave.
+    /// The number that [`Client::submit`](crate::Client::submit) returned.
     pub request: u64,
-    /// What the replicas answered; [`outcome`](Self::outcome) says what it means.
+    /// The status in the replicas' answer; [`outcome`](Self::outcome) interprets it.
     pub status: Status,
     /// The application's answer.
     pub bytes: &'a [u8],
-    /// Whether it is of an ordered session.
+    /// The request is of an ordered session.
     pub(crate) ordered: bool,
 }
 
 impl<'a> Completion<'a> {
-    /// What became of the request.
+    /// Returns the outcome of the request.
     pub fn outcome(&self) -> Outcome<&'a [u8]> {
         Outcome::of_answer(self.status, self.ordered, self.bytes)
     }
 }
 
-/// Bytes of answers already taken that are left lying, at least, before the others are moved.
+/// At least this many bytes of taken answers are left in place before the others are moved.
 const COMPACT_FROM: usize = 64 << 10;
 
-/// The queue. The bytes of all answers lie one after the other: an allocation for each would cost
-/// more than all else that is done for it.
+/// The queue of answers. The bytes of all answers are stored back to back, since an allocation for each would cost more
+/// than everything else that is done for it.
 #[derive(Default)]
 pub(crate) struct Completions {
     queue: VecDeque<Entry>,
     bytes: Vec<u8>,
-    /// How many of the bytes belong to answers still in the queue.
+    /// How many of the bytes belong to answers that are still in the queue.
     live: usize,
 }
 
@@ -71,13 +71,13 @@ impl Completions {
         self.bytes.extend_from_slice(completion.bytes);
     }
 
-    /// The oldest one.
+    /// Returns the oldest answer.
     pub fn pop(&mut self) -> Option<Completion<'_>> {
         let entry = self.queue.pop_front()?;
         Some(self.taken(entry))
     }
 
-    /// The answer to this very request.
+    /// Returns the answer to this request.
     pub fn take(&mut self, pid: PartitionId, request: u64) -> Option<Completion<'_>> {
         let is_it = |entry: &Entry| (entry.pid, entry.request) == (pid, request);
         let at = self.queue.iter().position(is_it)?;
@@ -96,7 +96,7 @@ impl Completions {
         }
     }
 
-    /// Gives up the bytes of answers taken, once they are most of what is there.
+    /// Frees the bytes of taken answers once they are most of the buffer.
     fn make_room(&mut self) {
         if self.queue.is_empty() {
             self.bytes.clear();

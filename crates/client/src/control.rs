@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Questions to controllers and nodes over the control plane.
+//! Sends questions to controllers and nodes over the control plane.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use control::{Message, OUTSIDE};
 use node::{ClusterFile, ControlPeers};
 
-/// A question that got no answer, so that the caller can say what to do.
+/// The error of a question without an answer, from which the caller can make a message.
 #[derive(Debug)]
 pub struct NoAnswer {
-    /// Who was asked.
+    /// The nodes that were asked.
     pub asked: Vec<SocketAddr>,
-    /// For how long.
+    /// How long the client waited.
     pub waited: Duration,
 }
 
@@ -33,23 +33,23 @@ impl std::fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// A socket for control messages. They may be lost, so a question is sent again until answered.
+/// A socket for control messages. Messages may be lost, so a question is repeated until it is answered.
 pub struct ControlClient {
     peers: ControlPeers,
     socket: UdpSocket,
     buffer: Vec<u8>,
-    /// What was sent to each node since it last answered. Whoever answers by a challenge gets it again, with that.
-    /// [E-CHALLENGE]
+    /// The messages sent to each node since it last answered. If the node answers with a challenge, these are sent
+    /// again with it. [E-CHALLENGE]
     sent: BTreeMap<SocketAddr, Vec<Message>>,
 }
 
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 const MAX_MESSAGE_LEN: usize = 65_536;
-/// So many different messages to one node are sent again.
+/// How many different messages to one node are repeated.
 const MAX_SENT: usize = 4;
 
 impl ControlClient {
-    /// Binds a socket of the same family as the controller's.
+    /// Binds a socket of the same IP version as the controller's.
     pub fn new(cluster: &ClusterFile) -> io::Result<ControlClient> {
         let peers = ControlPeers::new(cluster, OUTSIDE);
         peers.check_keys().map_err(io::Error::other)?;
@@ -65,7 +65,7 @@ impl ControlClient {
         })
     }
 
-    /// Sends one message. Nodes that are down show as errors of later calls; they are ignored.
+    /// Sends one message. Errors of nodes that are down show at later calls, and are ignored.
     pub fn send(&mut self, to: SocketAddr, message: &Message) {
         let sent = self.sent.entry(to).or_default();
         if !sent.contains(message) && sent.len() < MAX_SENT {
@@ -80,7 +80,7 @@ impl ControlClient {
         }
     }
 
-    /// A challenge that is known has been answered.
+    /// Repeats the messages to a node if it has sent a new challenge.
     fn answer_challenge(&self, from: SocketAddr, known: u64) {
         if self.peers.challenge_of(from) != known {
             let sent = self.sent.get(&from).into_iter().flatten();
@@ -88,12 +88,12 @@ impl ControlClient {
         }
     }
 
-    /// The next message that counts, if one comes within `timeout`.
+    /// Returns the next message that counts, if one comes within `timeout`.
     pub fn receive(&mut self, timeout: Duration) -> Option<(SocketAddr, Message)> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.checked_duration_since(Instant::now())?;
-            // A timeout of zero would mean "for ever".
+            // A timeout of zero would mean no limit.
             let left = left.max(Duration::from_millis(1));
             self.socket.set_read_timeout(Some(left)).ok()?;
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
@@ -111,12 +111,13 @@ impl ControlClient {
         }
     }
 
-    /// To wait for what wasn't asked for just now: then there is something to [`receive`](Self::receive).
+    /// Returns a descriptor that is readable when there is something to [`receive`](Self::receive), for messages that
+    /// come without a question.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Asks all of `peers` until one gives an answer that `pick` takes.
+    /// Asks all of `peers` until one gives an answer that `pick` accepts.
     pub fn ask<T>(
         &mut self,
         peers: &[SocketAddr],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which answers are final. All of Paxos's are. In a group with NOPaxos the leader of a view answers before its
+//! Decides which answers are final. With Paxos all answers are. With NOPaxos the leader of a view answers before its
 //! followers have shown that they have the command, and the client counts them. [K-QUORUM]
 
 use control::{Protocol, View};
@@ -8,12 +8,12 @@ use paxos::{Deployment, Epoch, Header, MsgType, Packet, PartitionId, Reason};
 
 use crate::error::Error;
 
-/// See the module.
+/// Counts the answers and acknowledgements of the replicas until an answer is final.
 pub(crate) struct Counted {
     deployment: Deployment,
-    /// By partition; none where every answer is final.
+    /// One quorum for each partition; empty if every answer is final.
     quorums: Vec<Quorum<Answer>>,
-    /// The newest session that an answer was of.
+    /// The newest session that an answer has named.
     mentioned: Epoch,
     /// A session that was told with two configurations.
     contradiction: Option<Epoch>,
@@ -23,7 +23,7 @@ pub(crate) struct Counted {
 type Answer = (Header, Vec<u8>);
 
 impl Counted {
-    /// Of a client that was told nothing yet.
+    /// Returns the state of a client that has not seen a view yet.
     pub fn new(deployment: Deployment, protocol: Protocol) -> Counted {
         let partitions: std::ops::Range<PartitionId> = match protocol {
             Protocol::Paxos => 0..0,
@@ -40,7 +40,7 @@ impl Counted {
     /// Learns the sessions of a view.
     pub fn learn(&mut self, view: &View) {
         for quorum in &mut self.quorums {
-            // The answers of one that began before are the same in all partitions.
+            // A quorum uses only parts of a session that are the same in all partitions.
             for session in view.sessions(0).unwrap_or_default() {
                 if quorum.learn(&session).is_err() {
                     self.contradiction = Some(session.number);
@@ -49,13 +49,13 @@ impl Counted {
         }
     }
 
-    /// Whether an answer was of a session that it was never told of.
+    /// Returns whether an answer named a session that the client doesn't know.
     pub fn needs_view(&self) -> bool {
         let newest = self.quorums.first().map_or(0, Quorum::newest);
         self.mentioned > newest
     }
 
-    /// Who counts by members can't go on once a session has two lists of them. [E-ONE]
+    /// Returns an error if a session has two lists of members, since then answers can't be counted. [E-ONE]
     pub fn check(&self) -> Result<(), Error> {
         let Some(session) = self.contradiction else {
             return Ok(());
@@ -67,7 +67,7 @@ impl Counted {
         )))
     }
 
-    /// Takes a packet, and hands on what is final now: itself, or answers that have waited.
+    /// Takes a packet, and hands on those that are final now: the packet itself, or answers that have waited.
     pub fn take(&mut self, packet: &Packet<'_>, mut hand_on: impl FnMut(&Packet<'_>)) {
         let h = &packet.header;
         let is_counted = matches!(h.msgtype, MsgType::Reply | MsgType::Ack) && !h.rnd.is_none();
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Numbers of requests that are handed on.
+    /// Returns the numbers of the requests that are handed on.
     fn takes(counted: &mut Counted, header: &Header) -> Vec<u64> {
         let mut handed_on = Vec::new();
         let packet = Packet {
@@ -165,13 +165,13 @@ mod tests {
         }
     }
 
-    /// [K-QUORUM]
+    /// An answer waits for a follower that has its slot. [K-QUORUM]
     #[test]
     fn an_answer_waits_for_a_follower_that_has_its_slot() {
         let mut counted = Counted::new(DEPLOYMENT, Protocol::NoPaxos);
         let session = record(1, 5);
         let view = view::first(1);
-        // Partition 1's first leader is the second member.
+        // The first leader of partition 1 is the second member.
         let answers = |inst, request| answer(view, 32, inst, request);
         assert!(takes(&mut counted, &answers(0, 1)).is_empty());
         assert!(counted.needs_view(), "it was never told of the session");
@@ -187,12 +187,12 @@ mod tests {
         assert_eq!(takes(&mut counted, &ack(1)), [1]);
         assert!(takes(&mut counted, &answers(2, 3)).is_empty());
         assert_eq!(takes(&mut counted, &ack(3)), [2, 3]);
-        // Acknowledged before it came, it needs not wait; unless somebody else gives it.
+        // An answer that was acknowledged before it came needn't wait, unless another replica gives it.
         assert!(takes(&mut counted, &ack(5)).is_empty());
         assert!(takes(&mut counted, &answer(view, 33, 4, 6)).is_empty());
         assert_eq!(takes(&mut counted, &answers(4, 7)), [7]);
         assert!(takes(&mut counted, &answers(5, 8)).is_empty());
-        // One of a stable slot names no view.
+        // An answer for a stable slot names no view.
         assert_eq!(takes(&mut counted, &answer(Round::NONE, 31, 0, 4)), [4]);
         let elsewhere = Header {
             pid: 2,
@@ -210,7 +210,7 @@ mod tests {
         assert!(!counted.needs_view() && counted.check().is_ok());
     }
 
-    /// [E-ONE]
+    /// A session with two lists of members ends the count. [E-ONE]
     #[test]
     fn a_session_with_two_lists_of_members_ends_the_count() {
         let mut counted = Counted::new(DEPLOYMENT, Protocol::NoPaxos);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can go wrong, so that a program can tell one from the other.
+//! The errors of a client, which programs can tell apart.
 
 use std::fmt;
 
@@ -8,37 +8,35 @@ use node::cluster_file;
 use crate::control::NoAnswer;
 use crate::outcome::{Doubt, Refusal};
 
-/// What went wrong. Its text says what to do, where there is something to do.
+/// An error. Its text says the remedy if there is one.
 ///
-/// More kinds may come: a `match` needs a `_`.
+/// More kinds may come, so a `match` needs a `_`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody answered in time. Of a command this says nothing about its outcome: that is
-    /// [`Unknown`](Error::Unknown).
+    /// No answer came in time. This says nothing about the outcome of a command; [`Unknown`](Error::Unknown) does.
     TimedOut(String),
-    /// A command takes no effect, now and later: it may be tried again.
+    /// A command takes no effect, now or later, so it may be tried again.
     Refused(Refusal),
-    /// A command may have taken effect, or may yet, once: look before trying again.
+    /// A command may have taken effect, or may yet do so, but at most once. Check before trying again.
     Unknown(Doubt),
     /// A command took effect, but its answer is too large to be sent or remembered.
     AnswerLost,
-    /// Who was asked says no, and why: the controller to a change of the leader, say.
+    /// The node that was asked refuses, with the reason: for example the controller refuses to change the leader.
     Denied(String),
     /// No majority of the acceptors answers.
     NoQuorum(String),
-    /// The cluster file, or what is asked of it: each problem with its line, if it has one, and its
-    /// remedy.
+    /// The cluster file is wrong, or doesn't fit the request. Each problem has its line, if it has one, and its remedy.
     Configuration(cluster_file::Errors),
-    /// What is stored can't be read, written or relied on. What was acknowledged is
-    /// stored, or in the acceptors' log.
+    /// Stored data can't be read, written or relied on. Acknowledged commands are stored elsewhere, or are in the
+    /// acceptors' log.
     Store(String),
-    /// The host: sockets, interfaces, memory, threads.
+    /// The host has failed: sockets, interfaces, memory or threads.
     System(String),
 }
 
 impl Error {
-    /// What is asked of a cluster isn't in its file, and what to do.
+    /// Returns an error about a request that doesn't fit the cluster file, with the remedy.
     pub fn configuration(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
         Error::Configuration(cluster_file::Errors::one("", problem, remedy))
     }

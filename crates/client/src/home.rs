@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which replica answers a client. [S-HOME]
+//! Chooses the replica that answers a client. [S-HOME]
 
 use paxos::{NodeId, PartitionId, Time};
 
-/// Which replicas answer a request when it is first executed. A retry is answered by all of them.
+/// The replicas that answer a request when it is first executed. All of them answer a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// One of them, drawn at random. A client whose replica stays silent while another one answers retries goes
-    /// over to that one.
+    /// One replica, drawn at random. If it stays silent while another one answers retries, the client switches to that
+    /// one.
     #[default]
     One,
-    /// This one, whatever becomes of it.
+    /// This replica, whatever happens to it.
     Of(NodeId),
-    /// All of them, and the first answer counts: no retry is needed where one of them dies or is slow, but each
+    /// All replicas, of which the first answer counts. No retry is needed if one of them dies or is slow, but each
     /// command costs an answer of each.
     All,
 }
 
-/// The home of a client's sessions.
+/// The home of a client's sessions, which is the replica that answers it.
 pub(crate) struct HomeOfSessions {
     id: NodeId,
-    /// To whom it may go over.
+    /// The replicas to which the home may change.
     candidates: Vec<NodeId>,
-    /// By partition: since when others have given first answers, and the home none.
+    /// For each partition the time since when other replicas have given the first answers, and the home none.
     silent_since: Vec<Option<Time>>,
-    /// It may be silent for so long.
+    /// How long the home may be silent.
     patience: Time,
 }
 
 impl HomeOfSessions {
-    /// `random` chooses one of `replicas`, where that is asked for.
+    /// Returns the home that `home` asks for; `random` chooses one of `replicas` if it must be drawn.
     pub fn new(
         home: Home,
         replicas: Vec<NodeId>,
@@ -53,14 +53,14 @@ impl HomeOfSessions {
         }
     }
 
-    /// As sessions name it: 0 = all replicas answer.
+    /// Returns the home as sessions name it; 0 means that all replicas answer.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// A replica was the first one to answer a request to a partition. Says whether it is the home from now on. That a
-    /// single retry is answered by another one first says little, since all answer it. One that catches up in one partition may
-    /// well answer in the others.
+    /// Notes that a replica was the first to answer a request to a partition, and returns whether it has become the
+    /// home. One retry that another replica answers first says little, since all answer it; a home that catches up in
+    /// one partition may well answer in the others.
     pub fn answered(&mut self, now: Time, pid: PartitionId, by: NodeId) -> bool {
         let Some(silent_since) = self.silent_since.get_mut(usize::from(pid)) else {
             return false;
@@ -104,7 +104,7 @@ mod tests {
         assert!(!home.answered(1_049, 0, 33));
         assert!(home.answered(1_050, 0, 33));
         assert_eq!(home.id(), 33);
-        // The next one is silent from its own first silence on.
+        // The next home is silent only from its own first silence on.
         assert!(!home.answered(1_051, 0, 32));
         assert!(!home.answered(1_100, 0, 32));
         assert!(home.answered(1_101, 0, 32));

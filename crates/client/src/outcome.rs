@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of a command.
+//! The outcome of a command.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use replica::protocol::Effect;
 
 use crate::error::Error;
 
-/// What became of a command. Whatever this says, it never takes effect twice. [S-SAYS]
+/// The outcome of a command. In every case the command takes effect at most once. [S-SAYS]
 ///
 /// ```
 /// # use client::{Outcome, Refusal};
@@ -27,46 +27,45 @@ use crate::error::Error;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a command may have been refused, or its outcome may be unknown"]
 pub enum Outcome<A = Vec<u8>> {
-    /// It took effect. The application's answer is missing if it is too large to be sent or to be
-    /// remembered.
+    /// The command took effect. The application's answer is missing if it is too large to be sent or remembered.
     Executed(Option<A>),
-    /// It didn't take effect, and never will.
+    /// The command took no effect, and never will.
     Refused(Refusal),
-    /// It may have taken effect, or may yet.
+    /// The command may have taken effect, or may yet do so.
     Unknown(Doubt),
 }
 
-/// Why a command takes no effect.
+/// The reason why a command takes no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It is longer than a command may be; one over several partitions has to fit a value.
+    /// The command is too long; one over several partitions must fit a value.
     TooLarge {
-        /// Its bytes.
+        /// The length of the command in bytes.
         len: usize,
-        /// Those that it may have.
+        /// The largest length in bytes.
         max: usize,
     },
-    /// Too many are outstanding, or another long one is on its way: poll for completions first.
+    /// Too many commands are outstanding, or another long one is being sent. Poll for completions first.
     WindowFull,
     /// The group has no such partition.
     NoPartition(PartitionId),
-    /// A command can't be over so many partitions at once.
+    /// A command can't be over this many partitions at once.
     Partitions(usize),
     /// The session was never opened.
     NoSession,
-    /// The replicas don't execute it: the name of their answer.
+    /// The replicas don't execute the command; this is the name of their answer.
     Answered(&'static str),
 }
 
-/// Why it isn't known whether a command took effect.
+/// The reason why it is unknown whether a command took effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Doubt {
-    /// Nothing was heard in time. The client goes on trying: it may yet take effect, and is then
+    /// No answer came in time. The client keeps trying, so the command may yet take effect, and is then
     /// [polled](crate::Client::poll) like any other.
     NoAnswer,
-    /// The replicas don't know the session any more: it expired. Open another client.
+    /// The replicas no longer know the session because it expired. Open another client.
     SessionLost,
-    /// The replicas remember fewer requests of the session than have been sent since.
+    /// More requests of the session have been sent since than the replicas remember.
     Forgotten,
     /// An earlier request of an ordered session is missing.
     OutOfOrder,
@@ -75,7 +74,7 @@ pub enum Doubt {
 }
 
 impl<A> Outcome<A> {
-    /// What a replica's answer says.
+    /// Returns the outcome that a replica's answer means.
     pub(crate) fn of_answer(status: Status, ordered: bool, answer: A) -> Outcome<A> {
         match (status.effect(ordered), status) {
             (Effect::Executed, Status::Ok) => Outcome::Executed(Some(answer)),
@@ -87,7 +86,7 @@ impl<A> Outcome<A> {
         }
     }
 
-    /// The answer, for programs that need one; an error says which of the others it is.
+    /// Returns the answer, or an error for every other outcome.
     pub fn answer(self) -> Result<A, Error> {
         match self {
             Outcome::Executed(Some(answer)) => Ok(answer),
@@ -99,7 +98,7 @@ impl<A> Outcome<A> {
 }
 
 impl Outcome<&[u8]> {
-    /// The same with an answer of its own.
+    /// Returns the same outcome with its own copy of the answer.
     pub fn to_owned(&self) -> Outcome {
         match self {
             Outcome::Executed(answer) => Outcome::Executed(answer.map(<[u8]>::to_vec)),
@@ -146,7 +145,7 @@ impl fmt::Display for Doubt {
 mod tests {
     use super::*;
 
-    /// [S-SAYS]
+    /// Every status of an answer has its outcome. [S-SAYS]
     #[test]
     fn every_answer_has_its_outcome() {
         use Outcome::{Executed, Refused, Unknown};

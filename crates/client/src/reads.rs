@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log: those that are under way, and which replica is asked. [B-CLIENT]
+//! Reads without the log: keeps those that are in progress, and chooses the replica to ask. [B-CLIENT]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,48 +9,48 @@ use paxos::wire::value::packed_items;
 use paxos::{Deployment, Flags, Header, MsgType, NodeId, Packet, PartitionId, Time};
 use replica::{Gathered, Gathering, Piece, Status, is_read_number, read_number};
 
-/// The longest waiting time is the first one doubled so often, as with commands.
+/// The longest waiting time is the first one doubled this often, as with commands.
 const MAX_DOUBLINGS: usize = 5;
 
-/// How new what a read shows has to be.
+/// How recent the state that a read shows must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freshness {
-    /// It has everything that anybody was told before the read was asked for.
+    /// It includes everything that any client was told before the read was submitted.
     Latest,
-    /// Whatever the replica that is asked has executed, which may be old.
+    /// It is whatever the replica that is asked has executed, which may be old.
     Stale,
 }
 
-/// See the module.
+/// The reads of a client.
 pub(crate) struct Reads {
     deployment: Deployment,
     replicas: Vec<Node>,
-    /// The one that is asked first.
+    /// The index of the replica that is asked first.
     first: usize,
     patience: Time,
-    /// Sessions are named in the log as often while their client only reads, so that they don't expire.
+    /// How often sessions are named in the log while their client only reads, so that they don't expire.
     keep_alive: Time,
     last: u64,
     open: HashMap<(PartitionId, u64), Read>,
-    /// To be asked for now.
+    /// Reads that must be sent now.
     due: Vec<(PartitionId, u64)>,
-    /// Nothing is to be asked for again before.
+    /// No read must be repeated before this time.
     next_look: Time,
-    /// When the sessions were last named in the log.
+    /// The time when the sessions were last named in the log.
     named_at: Time,
 }
 
 struct Read {
     session: u64,
     command: Vec<u8>,
-    /// How often it was asked for in vain.
+    /// How often the read was sent without an answer.
     tries: usize,
     again_at: Time,
     pieces: Gathering,
 }
 
 impl Reads {
-    /// Asks `home` first, if it is one of these.
+    /// Returns reads that ask `home` first, if it is one of the replicas.
     pub fn new(
         deployment: Deployment,
         replicas: Vec<Node>,
@@ -72,7 +72,7 @@ impl Reads {
         }
     }
 
-    /// Takes one; returns its number.
+    /// Adds a read, and returns its number.
     pub fn push(
         &mut self,
         (pid, session): (PartitionId, u64),
@@ -95,7 +95,7 @@ impl Reads {
         number
     }
 
-    /// Asks for those that are due.
+    /// Sends the reads that are due.
     pub fn send(&mut self, now: Time, mut send: impl FnMut(SocketAddr, &Header, &[u8])) {
         for key in self.due.drain(..) {
             let Some(read) = self.open.get_mut(&key) else {
@@ -107,7 +107,7 @@ impl Reads {
             else {
                 continue;
             };
-            // Each is given as long as the others. Who is overloaded is asked less and less often.
+            // Every replica gets the same time to answer, and overloaded ones are asked less and less often.
             let rounds = read.tries / replicas.len().max(1);
             let patience = self.patience.saturating_mul(1 << rounds.min(MAX_DOUBLINGS));
             read.again_at = now.saturating_add(patience);
@@ -126,12 +126,12 @@ impl Reads {
         }
     }
 
-    /// When [`tick`](Self::tick) is due.
+    /// Returns when [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Option<Time> {
         (!self.open.is_empty()).then_some(self.next_look)
     }
 
-    /// What isn't answered in time is asked of the next replica. Returns the partitions where none answers.
+    /// Sends unanswered reads to the next replica. Returns the partitions where no replica answers.
     pub fn tick(&mut self, now: Time) -> Vec<PartitionId> {
         let mut silent = Vec::new();
         if now < self.next_look || self.open.is_empty() {
@@ -153,7 +153,7 @@ impl Reads {
         silent
     }
 
-    /// Whether the sessions are to be named in the log, where nothing but reads does so.
+    /// Returns whether the sessions must be named in the log now because only reads use them.
     pub fn must_keep_alive(&mut self, now: Time) -> bool {
         let must = now.saturating_sub(self.named_at) >= self.keep_alive;
         if must {
@@ -162,7 +162,7 @@ impl Reads {
         must
     }
 
-    /// Takes answers, and hands on those that are whole: partition, number, status, bytes.
+    /// Takes answers, and hands on those that are complete: partition, number, status, bytes.
     pub fn take(
         &mut self,
         packet: &Packet<'_>,
@@ -211,7 +211,7 @@ impl Reads {
         let Some(read) = self.open.remove(&key) else {
             return;
         };
-        // Who has answered is asked first from now on.
+        // The replica that has answered is asked first from now on.
         if read.tries > 0 {
             self.first = (self.first + read.tries) % self.replicas.len().max(1);
         }
@@ -221,7 +221,7 @@ impl Reads {
         }
     }
 
-    /// Gives up those of a partition; returns their numbers, in the order in which they were asked for.
+    /// Gives up the reads of a partition, and returns their numbers in the order of submission.
     pub fn give_up(&mut self, pid: PartitionId) -> Vec<u64> {
         let of_partition = self.open.keys().filter(|(of, _)| *of == pid);
         let mut numbers: Vec<u64> = of_partition.map(|(_, number)| *number).collect();
@@ -252,7 +252,7 @@ mod tests {
         Reads::new(deployment, replicas, home, [PATIENCE, KEEP_ALIVE])
     }
 
-    /// What is sent: which replica is asked, number, from which byte on.
+    /// Returns the reads that are sent: the replica, the number, and from which byte on.
     fn sent(reads: &mut Reads, now: Time) -> Vec<(usize, u64, u64)> {
         let replicas = reads.replicas.clone();
         let mut sent = Vec::new();
@@ -289,7 +289,7 @@ mod tests {
         told
     }
 
-    /// [B-CLIENT]
+    /// After a silent replica the next one is asked. [B-CLIENT]
     #[test]
     fn a_silent_replica_is_left_for_the_next_one() {
         let mut reads = reads();
@@ -315,7 +315,7 @@ mod tests {
         );
     }
 
-    /// [B-CLIENT]
+    /// A client that hears nothing asks less and less often, and asks about its session. [B-CLIENT]
     #[test]
     fn who_hears_nothing_from_anybody_asks_more_and_more_rarely_and_about_its_session() {
         let mut reads = reads();

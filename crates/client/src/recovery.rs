@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `recover` of the papers (P4xos, Figure 4): what did an instance decide? If nothing, close it.
+//! The `recover` of the papers (P4xos, Figure 4): finds out what an instance decided, and closes it if it decided
+//! nothing.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -18,16 +19,16 @@ use crate::control::ControlClient;
 use crate::error::Error;
 use crate::session::{deployment, known_group, random_nonce};
 
-/// What an instance holds.
+/// The decided contents of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// Flags, client and request of the value, and the round of its votes.
+    /// The flags, client and request of the value, and the round of its votes.
     pub header: Header,
-    /// The value; a no-op's is empty.
+    /// The value, which is empty for a no-op.
     pub value: Vec<u8>,
 }
 
-/// Recovers instances of one partition, in a repair lane of its own.
+/// Recovers instances of one partition, in its own repair lane.
 pub struct Recovery {
     start: Instant,
     plane: UdpPlane,
@@ -93,7 +94,7 @@ impl Recovery {
         group: GroupId,
         nonce: u64,
     ) -> Result<(), Error> {
-        // It counts votes by what it is told, so it listens to the controller alone.
+        // Votes are counted by the configuration in the view, so only the controller's view is used.
         let peers = [cluster.controller_node().control];
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
@@ -145,11 +146,11 @@ impl Recovery {
         Ok(())
     }
 
-    /// What `inst` decided; if nothing, `filler` is put there first.
+    /// Returns what `inst` decided; if it decided nothing, `filler` is proposed first.
     ///
     /// # Errors
-    /// [`Error::Denied`] if the instance has been trimmed; [`Error::NoQuorum`] if no majority of the
-    /// acceptors answers within `timeout`.
+    /// [`Error::Denied`] if the instance has been trimmed; [`Error::NoQuorum`] if no majority of the acceptors answers
+    /// within `timeout`.
     pub fn recover(
         &mut self,
         inst: Instance,
@@ -182,14 +183,14 @@ impl Recovery {
         )))
     }
 
-    /// The same, with `bytes` as what is put there: as no client's, so that replicas deliver it nowhere.
+    /// Recovers an instance with `bytes` as the filler. They belong to no client, so replicas deliver them nowhere.
     pub fn recover_with(
         &mut self,
         inst: Instance,
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<Decided, Error> {
-        // A session that nobody opened: the replicas refuse to execute what comes by it.
+        // No client has opened this session, so the replicas don't execute its requests.
         let client = random_nonce()?;
         let filler = Filler::Command {
             client,
@@ -216,7 +217,7 @@ impl Recovery {
             for arrival in self.inbox.iter() {
                 for datagram in arrival.datagrams() {
                     if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
-                        // What is dropped is late, or isn't ours; it doesn't matter here.
+                        // A packet that is dropped is late or isn't ours, which doesn't matter here.
                         let _ = self.recover.step(now, &packet, &mut self.outbox);
                     }
                 }
@@ -231,8 +232,8 @@ impl Recovery {
     }
 }
 
-/// The node in whose name this host may propose: acceptors take proposals from nodes' addresses only. A replica,
-/// where there is one, as replicas propose anyway.
+/// Returns the node in whose name this host may propose, since acceptors accept proposals from nodes' addresses only.
+/// This is a replica if there is one, since replicas propose anyway.
 fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
     let replicas = cluster.with_role(Role::Replica);
     let is_here = |node: &&Node| UdpSocket::bind((node.address.ip(), 0)).is_ok();
@@ -281,9 +282,9 @@ impl Outbox for AcceptorOutbox {
 mod tests {
     use super::*;
 
-    /// What is said to who asks for an instance of group 0, in a cluster of these roles.
+    /// Returns the error for a client that asks for an instance of group 0, in a cluster of these roles.
     fn said_to(name: &str, group: &str, roles: &[&str]) -> String {
-        // Addresses that nobody has (RFC 5737).
+        // These addresses are reserved for documentation (RFC 5737).
         let node = |id: u16, role: &str| {
             format!(
                 "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\n\

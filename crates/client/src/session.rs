@@ -27,31 +27,31 @@ use crate::home::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
 use crate::reads::{Freshness, Reads};
 
-/// How a client behaves. The defaults fit most; change some of them with `..ClientOptions::default()`.
+/// The options of a client. The defaults fit most; change some with `..ClientOptions::default()`.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The group; the first of the cluster file if none.
+    /// The group; `None` means the first one in the cluster file.
     pub group: Option<GroupId>,
-    /// Requests take effect in the order submitted; then one is in flight at a time.
+    /// Requests take effect in the order of submission, so only one is sent at a time.
     pub ordered: bool,
-    /// Requests whose replies the replicas remember, a partition, which is also how many may be
-    /// outstanding; from 1.
+    /// How many replies the replicas remember for each partition, which is also the number of requests that may be
+    /// outstanding; at least 1.
     pub window: u16,
-    /// How long an answer is waited for before the first retry, as long as none has shown how long that takes.
+    /// How long to wait for an answer before the first retry, until answers have shown how long they take.
     pub retry_after: Duration,
-    /// Values in flight at most; commands beyond are packed into the next ones.
+    /// How many values may be in flight; further commands are packed into the next ones.
     pub max_open_values: usize,
-    /// Which replicas answer. With NOPaxos it is the one that leads, whatever this says.
+    /// The replicas that answer. With NOPaxos the leader answers, whatever this says.
     pub home: Home,
-    /// Whether commands may share a value.
+    /// Several commands may share a value.
     pub packing: bool,
-    /// How long an answer is looked for before the thread sleeps: waking it takes longer than all else where
-    /// little is in flight. It costs the CPU.
+    /// How long to poll for an answer before the thread sleeps. This uses the CPU, but waking the thread takes longer
+    /// than everything else when little is in flight.
     pub spin: Duration,
     /// How long opening waits for the service.
     pub open_timeout: Duration,
-    /// To which of so many partitions a key belongs: the range that its hash slot is in, as in Redis
-    /// Cluster, or a function of your own. All clients and programs of a group need the same one.
+    /// Returns the partition of a key, given the number of partitions: by default the range of its hash slot, as in
+    /// Redis Cluster. All clients and programs of a group need the same function.
     pub partition_of: fn(key: &[u8], partitions: u16) -> PartitionId,
 }
 
@@ -72,7 +72,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client of one group. Not for several threads: open one each.
+/// A client of one group. It is for one thread; open one client in each thread.
 pub struct Client {
     cluster: ClusterFile,
     group: GroupId,
@@ -81,55 +81,55 @@ pub struct Client {
     plane: UdpPlane,
     senders: Senders,
     keys: Keys,
-    /// The number of its key.
+    /// The number of the client's key.
     key: u8,
     inbox: RecvBatch,
     outbox: LeaderOutbox,
     proposer: Proposer,
     counted: Counted,
-    /// Without the log; none in a group with NOPaxos.
+    /// Reads without the log; `None` in a group with NOPaxos.
     reads: Option<Reads>,
     sessions: Vec<Session>,
     home: HomeOfSessions,
     completions: Completions,
     control: ControlClient,
-    /// When a view was last asked for: because somebody else may lead, and at all.
+    /// When a view was last asked for because the leader may have changed, and when for any reason.
     asked_for_leader: Time,
     asked_for_view: Time,
     /// How often the leader was confirmed since the last answer.
     vain_confirmations: u32,
-    /// Of the newest view.
+    /// The age of the newest view.
     view_age: (Epoch, Option<EpochState>, u64),
     spinner: Spinner,
-    /// Whether the socket may hold more than the last batch.
+    /// The socket may hold more packets than the last batch.
     more: bool,
-    /// Says of answers that aren't final by themselves whether they count now.
+    /// Decides whether an answer that isn't final by itself counts now.
     counts: Option<Box<Counts>>,
-    /// Bytes of a value at most.
+    /// The largest value in bytes.
     max_value: u16,
-    /// The part of a long command in hand.
+    /// The current part of a long command.
     part: Vec<u8>,
 }
 
-/// Judges an answer that isn't final by itself, whose round is a view.
+/// Judges an answer that isn't final by itself, and whose round is a view.
 pub type Counts = dyn FnMut(&Packet<'_>) -> bool + Send;
 
 #[derive(Clone, Default)]
 struct Session {
     id: u64,
     last_request: u64,
-    /// Whether each request from the oldest outstanding one to the last is answered. Its length,
-    /// not the number outstanding, is what the replicas' window bounds: a request that lags further
-    /// behind the largest would be refused as stale.
+    /// For each request from the oldest outstanding one to the last, whether it is answered. The replicas' window
+    /// limits the length of this queue, not the number outstanding: a request that is further behind the largest would
+    /// be refused as stale.
     answered: VecDeque<bool>,
     outstanding: usize,
-    /// Reads without the log that are under way.
+    /// Reads without the log that are in progress.
     reading: usize,
-    /// A command that is longer than a value, on its way.
+    /// A command that is longer than a value and is being sent.
     large: Option<Large>,
 }
 
-/// A command that travels in parts, one of a session at a time. [S-PARTS]
+/// A command that is sent in parts, one at a time in a session. [S-PARTS]
 #[derive(Clone)]
 struct Large {
     command: Vec<u8>,
@@ -137,8 +137,8 @@ struct Large {
 }
 
 impl Session {
-    /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
-    /// is refused, those that are under way don't matter any more: `give_up` gets their numbers.
+    /// Returns the request to which an answer with this number belongs, or `None` for an answer to a part before the
+    /// last. If a part is refused, the other parts no longer matter, and `give_up` gets their numbers.
     fn answered_request(
         &mut self,
         number: u64,
@@ -202,16 +202,16 @@ impl Session {
     }
 }
 
-/// The leader is asked for when a command had no answer for so many times as long as is waited for one at first.
+/// The leader is asked for when a command had no answer for this many times the first waiting time.
 const ASK_AFTER: Time = 16;
-/// Confirmations of the leader without any answer, after which sessions are moved.
+/// Sessions are moved after this many confirmations of the leader without any answer.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
-/// How often a leader is asked for while there is none.
+/// How often the leader is asked for while there is none.
 const ASK_INTERVAL: Time = 20_000_000;
-/// How often somebody asks who merely gets no answer. The controller remembers it for twice as long. [E-ASKED]
+/// How often a client asks that merely gets no answer. The controller remembers it for twice as long. [E-ASKED]
 const WATCH_INTERVAL: Time = 500_000_000;
 const SECOND: Time = 1_000_000_000;
-/// How long messages of the control plane are waited for.
+/// How long to wait for messages of the control plane.
 const CONTROL_WAIT: Duration = Duration::from_millis(2);
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
@@ -220,16 +220,16 @@ impl Client {
     /// [`open_timeout`](ClientOptions::open_timeout) at each step.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`] if
-    /// the file has no such group; [`Error::System`] if there is no socket.
+    /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`] if the file has no
+    /// such group; [`Error::System`] if there is no socket.
     pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
         Client::open_where(cluster, options, None)
     }
 
-    /// As [`open`](Self::open), of a group whose answers count only where `counts` says so.
+    /// Opens a client like [`open`](Self::open), for a group whose answers count only if `counts` accepts them.
     ///
     /// # Errors
-    /// As there.
+    /// As in [`open`](Self::open).
     pub fn open_where(
         cluster: &ClusterFile,
         options: ClientOptions,
@@ -247,7 +247,7 @@ impl Client {
         let replicas = staying.map(|node| node.id).collect();
         let home = match protocol {
             Protocol::Paxos => options.home,
-            // Its leader answers, whoever that is.
+            // The leader answers, whichever replica that is.
             Protocol::NoPaxos => Home::All,
         };
         let home = HomeOfSessions::new(home, replicas, deployment.partitions, nonce, retry_after);
@@ -308,18 +308,18 @@ impl Client {
         Ok(client)
     }
 
-    /// Submits a command to a partition and returns its request number. Nothing is sent before
-    /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets. One that doesn't fit a value
-    /// travels in parts, up to [`MAX_COMMAND_LEN`] bytes; of those a session has one at a time.
+    /// Submits a command to a partition and returns its request number. Nothing is sent before [`flush`](Self::flush)
+    /// or [`poll`](Self::poll), so that commands share packets. A command that doesn't fit a value is sent in parts, up
+    /// to [`MAX_COMMAND_LEN`] bytes; a session sends one such command at a time.
     ///
     /// # Errors
-    /// If the command is too long, or if the window is full or another long command is on its way: poll for completions
+    /// If the command is too long, or if the window is full or another long command is being sent: poll for completions
     /// first.
     pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Refusal> {
         self.submit_over(&[pid], command)
     }
 
-    /// The same to the partition that a key belongs to.
+    /// Submits a command to the partition of a key.
     ///
     /// # Errors
     /// As in [`submit`](Self::submit).
@@ -327,13 +327,12 @@ impl Client {
         self.submit(self.partition_of(key), command)
     }
 
-    /// Submits a command that takes effect in all of these partitions, or in none. It is a request of the
-    /// session in the lowest one: that is what its completion names. One partition alone is as good as
-    /// [`submit`](Self::submit); for more of them the program needs the three steps of
-    /// [`Application::prepare`](replica::Application::prepare).
+    /// Submits a command that takes effect in all of these partitions, or in none. It is a request of the session in
+    /// the lowest one, which its completion names. For one partition this is the same as [`submit`](Self::submit); for
+    /// more of them the program needs the three steps of [`Application::prepare`](replica::Application::prepare).
     ///
     /// # Errors
-    /// As in [`submit`](Self::submit), and if there are none, or too many.
+    /// As in [`submit`](Self::submit), and if there are no partitions, or too many.
     pub fn submit_over(&mut self, pids: &[PartitionId], command: &[u8]) -> Result<u64, Refusal> {
         let mut ascending;
         let pids = match pids {
@@ -374,19 +373,19 @@ impl Client {
                 let len = command.len();
                 Refusal::TooLarge { len, max }
             }
-            // Request numbers are never used twice.
+            // These can't happen, since request numbers are never used twice.
             Refused::Invalid | Refused::Outstanding => Refusal::NoSession,
         })?;
         Ok(session.submitted())
     }
 
-    /// The partition that a key belongs to.
+    /// Returns the partition of a key.
     pub fn partition_of(&self, key: &[u8]) -> PartitionId {
         (self.options.partition_of)(key, self.partitions())
     }
 
-    /// Whether the session has room: its oldest unanswered request is no further behind than the
-    /// window that the replicas keep.
+    /// Returns whether the session has room: its oldest unanswered request is no further behind than the replicas'
+    /// window.
     pub fn can_submit(&self, pid: PartitionId) -> bool {
         let session = self.sessions.get(usize::from(pid));
         session.is_some_and(|session| match self.options.ordered {
@@ -395,14 +394,14 @@ impl Client {
         })
     }
 
-    /// Asks a partition a command that only reads, without a place in the log, and returns the number that its completion
-    /// will have. [`Freshness::Latest`] shows what everybody was told before this call; what is still under way may be
-    /// seen or not. An answer may have many packets. Nothing is sent before [`flush`](Self::flush) or [`poll`](Self::poll).
-    /// In a group with NOPaxos, and nowhere else, it goes through the log as [`submit`](Self::submit) does. What the
-    /// program doesn't know as a read is answered `unsupported`, and changes nothing. [B-CLIENT]
+    /// Submits a command that only reads and takes no place in the log, and returns the number of its completion.
+    /// [`Freshness::Latest`] shows everything that any client was told before this call, and perhaps commands that are
+    /// still in progress. An answer may have many packets. Nothing is sent before [`flush`](Self::flush) or
+    /// [`poll`](Self::poll). In a group with NOPaxos the command goes through the log as with [`submit`](Self::submit).
+    /// A command that the program doesn't know as a read is answered `unsupported`, and changes nothing. [B-CLIENT]
     ///
     /// # Errors
-    /// If the command doesn't fit a value, or if too much is under way ([`can_read`](Self::can_read)).
+    /// If the command doesn't fit a value, or if too much is in progress ([`can_read`](Self::can_read)).
     pub fn read(
         &mut self,
         pid: PartitionId,
@@ -435,8 +434,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Whether another read may be asked for: as many as the window has are under way at most. In an ordered session
-    /// nothing is under way beside a read.
+    /// Returns whether another read may be submitted: at most as many as the window may be in progress. In an ordered
+    /// session nothing else may be in progress with a read.
     pub fn can_read(&self, pid: PartitionId) -> bool {
         let session = self.sessions.get(usize::from(pid));
         session.is_some_and(|session| match (&self.reads, self.options.ordered) {
@@ -445,7 +444,7 @@ impl Client {
         })
     }
 
-    /// Sends what was submitted.
+    /// Sends the submitted commands.
     pub fn flush(&mut self) {
         let now = self.now();
         self.submit_parts();
@@ -454,8 +453,7 @@ impl Client {
         self.plane.send(&mut self.outbox.batch);
     }
 
-    /// The next completion, or `None` after `timeout`. Sends what was submitted, and again what is not
-    /// answered.
+    /// Returns the next completion, or `None` after `timeout`. Sends submitted commands, and repeats unanswered ones.
     ///
     /// # Errors
     /// [`Error::System`] if the socket fails.
@@ -465,23 +463,24 @@ impl Client {
         Ok(self.completions.pop())
     }
 
-    /// A completion that has already arrived.
+    /// Returns a completion that has already arrived.
     pub fn take_completion(&mut self) -> Option<Completion<'_>> {
         self.completions.pop()
     }
 
-    /// Submits one command to a partition, from 0, and waits for its answer, for `timeout` at most.
-    /// Answers to other commands stay for [`poll`](Self::poll).
+    /// Submits one command to a partition, from 0, and waits at most `timeout` for its answer. Answers to other
+    /// commands stay for [`poll`](Self::poll).
     pub fn call(&mut self, pid: PartitionId, command: &[u8], timeout: Duration) -> Outcome {
         self.call_over(&[pid], command, timeout)
     }
 
-    /// The same in the partition that a key belongs to.
+    /// Calls a command like [`call`](Self::call) in the partition of a key.
     pub fn call_by_key(&mut self, key: &[u8], command: &[u8], timeout: Duration) -> Outcome {
         self.call(self.partition_of(key), command, timeout)
     }
 
-    /// The same in all of these partitions, or in none; see [`submit_over`](Self::submit_over).
+    /// Calls a command like [`call`](Self::call) in all of these partitions, or in none;
+    /// [`submit_over`](Self::submit_over) has the details.
     pub fn call_over(
         &mut self,
         pids: &[PartitionId],
@@ -496,7 +495,8 @@ impl Client {
         self.await_answer(pid, request, timeout)
     }
 
-    /// Asks for one read of a partition, and waits for its answer as [`call`](Self::call) does; see [`read`](Self::read).
+    /// Submits one read of a partition, and waits for its answer as [`call`](Self::call) does; [`read`](Self::read) has
+    /// the details.
     pub fn call_read(
         &mut self,
         pid: PartitionId,
@@ -533,7 +533,7 @@ impl Client {
         }
     }
 
-    /// Sends what is queued, and takes what arrives until `deadline`; false when that has passed.
+    /// Sends queued packets and takes arriving ones until `deadline`; returns false after that.
     fn advance(&mut self, deadline: Instant) -> Result<bool, Error> {
         self.counted.check()?;
         if let Some(keyring) = self.keys.newer() {
@@ -550,7 +550,7 @@ impl Client {
         Ok(ready || !left.is_zero())
     }
 
-    /// Submits the parts of long commands that may leave now.
+    /// Submits the parts of long commands that may be sent now.
     fn submit_parts(&mut self) {
         for (pid, session) in self.sessions.iter_mut().enumerate() {
             let Some(Large { command, sending }) = &mut session.large else {
@@ -565,18 +565,18 @@ impl Client {
         }
     }
 
-    /// The replica that answers its requests; 0 if all do. See [`Home`].
+    /// Returns the replica that answers the client's requests, or 0 if all do ([`Home`]).
     pub fn home(&self) -> NodeId {
         self.home.id()
     }
 
-    /// Requests submitted and not completed.
+    /// Returns the number of requests that were submitted and not completed.
     pub fn outstanding(&self) -> usize {
         let all = self.sessions.iter();
         all.map(|s| s.outstanding + s.reading).sum()
     }
 
-    /// Partitions of the group.
+    /// Returns the number of the group's partitions.
     pub fn partitions(&self) -> u16 {
         self.sessions.len() as u16
     }
@@ -585,7 +585,7 @@ impl Client {
         self.start.elapsed().as_nanos() as Time
     }
 
-    /// Takes what has arrived.
+    /// Takes the packets that have arrived.
     fn receive(&mut self) -> Result<(), Error> {
         // A batch that isn't full means that the socket is empty now.
         self.more = self.plane.receive(&mut self.inbox)? && self.inbox.is_full();
@@ -622,7 +622,7 @@ impl Client {
             }
             self.counted.take(&packet, |packet| {
                 let (pid, replica) = (packet.header.pid, packet.header.swid);
-                // What the proposer drops (duplicates, strangers' packets) is of no interest here.
+                // Packets that the proposer drops, such as duplicates, don't matter here.
                 let _ = proposer.step(now, packet, &mut |_, number, answer| {
                     let Some((status, bytes)) = answer.split_first() else {
                         return;
@@ -633,7 +633,7 @@ impl Client {
                     let session = &mut sessions[usize::from(pid)];
                     *confirmations = 0;
                     if number == 0 && session.id != 0 {
-                        // The answer to a MOVE: it only matters whether the session is known.
+                        // In an answer to a MOVE only the status matters: is the session known?
                         lost = (status == Status::UnknownSession).then_some(pid).or(lost);
                         return;
                     }
@@ -666,7 +666,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for an answer or the next retry. Says whether there is something to receive.
+    /// Waits for an answer or the next retry. Returns whether there is something to receive.
     fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
         let now = self.now();
         let reads = self.reads.as_ref().and_then(Reads::next_deadline);
@@ -676,7 +676,7 @@ impl Client {
             .flatten()
             .min()
             .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
-        // What the controller tells who asked it lately. [E-ASKED]
+        // The controller sends new views to those who have lately asked. [E-ASKED]
         let told = now < self.asked_for_view + 2 * WATCH_INTERVAL;
         let told = told.then(|| self.control.as_fd());
         let fds = std::iter::once(self.plane.as_fd()).chain(told);
@@ -698,7 +698,7 @@ impl Client {
                 self.request_view(now);
             }
         }
-        // Replicas that don't know a session are silent: MOVE tells whether it is gone.
+        // Replicas that don't know a session are silent, and MOVE shows whether it is gone.
         let silent = self.reads.as_mut().map(|reads| reads.tick(now));
         for pid in silent.unwrap_or_default() {
             let id = self.sessions[usize::from(pid)].id;
@@ -708,13 +708,13 @@ impl Client {
         self.plane.send(&mut self.outbox.batch);
         let asks = self.proposer.needs_leader() || self.counted.needs_view();
         if asks && now >= self.asked_for_leader + ASK_INTERVAL {
-            // The answers are taken while it waits for those to commands.
+            // The answers are taken while the client waits for those to commands.
             self.asked_for_leader = now;
             self.request_view(now);
         }
     }
 
-    /// Asks the control plane, and the replicas in case the controller is away, who leads.
+    /// Asks the controller who leads, and the replicas in case the controller is down.
     fn ask_for_leader(&mut self, now: Time) {
         self.request_view(now);
         while let Some((_, message)) = self.control.receive(CONTROL_WAIT) {
@@ -753,14 +753,14 @@ impl Client {
             }
             self.plane.send(&mut self.outbox.batch);
             self.vain_confirmations += 1;
-            // Replicas that don't know a session (it expired) don't know where to answer either.
+            // Replicas that don't know a session because it expired don't know where to answer, either.
             if self.vain_confirmations % CONFIRMATIONS_BEFORE_MOVE == 0 {
                 self.move_sessions(|session| session.outstanding > 0);
             }
         }
     }
 
-    /// Tells the replicas anew where these sessions are answered, and by whom.
+    /// Tells the replicas again where these sessions are answered, and by whom.
     fn move_sessions(&mut self, which: impl Fn(&Session) -> bool) {
         let Ok(reply_to) = self.reply_to() else {
             return;
@@ -769,7 +769,7 @@ impl Client {
         for (pid, session) in self.sessions.iter().enumerate() {
             if session.id != 0 && which(session) {
                 let command = operation.to_bytes();
-                // One that is under way already is enough.
+                // One such request in progress is enough.
                 let _ = self
                     .proposer
                     .submit(pid as PartitionId, session.id, 0, &command);
@@ -785,7 +785,7 @@ impl Client {
         })
     }
 
-    /// A session that the replicas don't know any more: what was outstanding in it is over.
+    /// Ends a session that the replicas no longer know, and completes its outstanding requests.
     fn lose_session(&mut self, pid: PartitionId) {
         let session = &mut self.sessions[usize::from(pid)];
         session.reading = 0;
@@ -835,7 +835,7 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a session through the log; its id comes with the reply.
+    /// Opens a session through the log; the reply brings its id.
     fn open_session(&mut self, pid: PartitionId) -> Result<(), Error> {
         let operation = SessionOp::Open {
             ordered: self.options.ordered,
@@ -867,7 +867,7 @@ impl Client {
 }
 
 impl Drop for Client {
-    /// Closes the sessions. Should the packets be lost, the sessions expire.
+    /// Closes the sessions. If the packets are lost, the sessions expire.
     fn drop(&mut self) {
         for (pid, session) in self.sessions.iter().enumerate().filter(|(_, s)| s.id != 0) {
             let close = SessionOp::Close.to_bytes();
@@ -879,7 +879,7 @@ impl Drop for Client {
     }
 }
 
-/// A client sends to nobody but the leader.
+/// Sends to the leader, the only node to which a client's proposer sends.
 struct LeaderOutbox {
     leader: Option<SocketAddr>,
     signer: Signer,
@@ -909,7 +909,7 @@ impl Outbox for LeaderOutbox {
     }
 }
 
-/// The group of this number.
+/// Returns the group with this number.
 pub fn known_group(cluster: &ClusterFile, id: GroupId) -> Result<&Group, Error> {
     let groups = cluster.groups.iter().map(|group| group.id.to_string());
     cluster.group(id).ok_or_else(|| {
@@ -920,7 +920,7 @@ pub fn known_group(cluster: &ClusterFile, id: GroupId) -> Result<&Group, Error> 
     })
 }
 
-/// What a client knows of where it stands; it has no node id.
+/// Returns the deployment of a client, which has no node id.
 pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deployment, Error> {
     let group = known_group(cluster, group)?;
     Ok(Deployment {
@@ -932,14 +932,14 @@ pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deploy
     })
 }
 
-/// Who can tell the view: the controller, and the replicas in case the controller is away.
+/// Returns the nodes that can tell the view: the controller, and the replicas in case the controller is down.
 pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node> {
     let mut nodes = cluster.replicas(group);
     nodes.insert(0, cluster.controller_node());
     nodes
 }
 
-/// A random number that is not 0.
+/// Returns a random number other than 0.
 pub(crate) fn random_nonce() -> Result<u64, Error> {
     let number = getrandom::u64().map_err(|e| Error::System(format!("no random numbers: {e}")))?;
     Ok(number.max(1))
@@ -949,7 +949,7 @@ pub(crate) fn random_nonce() -> Result<u64, Error> {
 mod tests {
     use super::{Large, Sending, Session, Status};
 
-    /// [S-PARTS]
+    /// A refused part leaves no other part of its command in progress. [S-PARTS]
     #[test]
     fn a_part_that_is_refused_leaves_none_of_its_command_under_way() {
         let command = vec![7; 5_000];

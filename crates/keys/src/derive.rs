@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From secrets to keys.
+//! Derives keys from secrets.
 
 use crate::{KEY_LEN, mac};
 
-/// What a key is for. Keys of different purposes are independent of each other.
+/// The purpose of a key. Keys of different purposes are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The `mac` in the tag of a packet on the data plane.
     PacketMac,
-    /// The `digest` there. It is told in the clear, of values that others choose: were it made with the same key, a
-    /// value could be chosen so that its digest is the `mac` of another packet.
+    /// The `digest` in that tag. It is sent in the clear, for values that others choose; with the same key a value
+    /// could be chosen so that its digest is the `mac` of another packet.
     PacketDigest,
-    /// The same two of packets that are signed by HalfSipHash: who has found such a key, which is shorter, has no part of the
-    /// other one.
+    /// The `mac` of packets that are signed by HalfSipHash. That key is shorter, and finding it reveals no part of the
+    /// other keys.
     HalfPacketMac,
-    /// See [`HalfPacketMac`](Self::HalfPacketMac).
+    /// The `digest` of packets that are signed by HalfSipHash.
     HalfPacketDigest,
     /// The HMAC of control messages.
     Control,
-    /// Connections by which replicas get one another's state.
+    /// Connections on which replicas fetch each other's state.
     State,
 }
 
@@ -35,13 +35,13 @@ impl Purpose {
     }
 }
 
-/// A holder's secret, from one of the cluster's.
+/// Derives a holder's secret from one of the cluster's secrets.
 pub(crate) fn holder(secret: &[u8; KEY_LEN], cluster: u32, number: u8) -> [u8; KEY_LEN] {
     let cluster = cluster.to_be_bytes();
     mac(secret, &[b"wirepaxos holder 1", &cluster, &[number]])
 }
 
-/// A key, from its holder's secret.
+/// Derives a key from its holder's secret.
 pub(crate) fn key(holder: &[u8; KEY_LEN], purpose: Purpose) -> [u8; KEY_LEN] {
     mac(holder, &[purpose.label()])
 }
@@ -50,7 +50,7 @@ pub(crate) fn key(holder: &[u8; KEY_LEN], purpose: Purpose) -> [u8; KEY_LEN] {
 mod tests {
     use super::*;
 
-    /// Nodes of different versions must derive the same: computed with Python's `hmac`.
+    /// Nodes of different versions must derive the same keys. These were computed with Python's `hmac`.
     #[test]
     fn keys_are_what_they_have_always_been() {
         let secret: [u8; KEY_LEN] = std::array::from_fn(|at| at as u8);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a file that holds a secret.
+//! Errors of files that contain a secret.
 
 use std::fmt;
 use std::path::Path;
 
-/// What is wrong, and what to do about it.
+/// An error and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     problem: String,
@@ -12,7 +12,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// With this text.
+    /// Returns an error with this text.
     pub fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Error {
         Error {
             problem: problem.into(),
@@ -20,7 +20,7 @@ impl Error {
         }
     }
 
-    /// About a file.
+    /// Returns an error about a file.
     pub fn of(path: &Path, problem: impl fmt::Display, remedy: impl Into<String>) -> Error {
         Error::new(format!("{}: {problem}", path.display()), remedy)
     }

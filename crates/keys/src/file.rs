@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key files: made, replaced and read.
+//! Key files: creating, replacing and reading them.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -17,12 +17,12 @@ const KEY_FILE: Kind<'static> = Kind {
     leaked: "replace the secret by `wirepaxos keys rotate`",
 };
 
-/// Who holds a key file.
+/// The holder of a key file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// The nodes of the cluster.
     Nodes,
-    /// A client, or several programs that share a name.
+    /// A client, or several programs that share a client's name.
     Client {
         /// Its name among the cluster's clients.
         name: String,
@@ -31,15 +31,15 @@ pub enum Holder {
     },
 }
 
-/// What a [rotation](KeyFile::rotate) has done: there are three steps, each to be taken when all holders have the
-/// file of the one before.
+/// The result of a step of [rotation](KeyFile::rotate). There are three steps, and each may be taken once all holders
+/// have the file of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotation {
-    /// A new secret is accepted beside the one that signs.
+    /// A new secret is accepted besides the one that signs.
     Added,
-    /// The new one signs, and the old one is still accepted.
+    /// The new secret signs, and the old one is still accepted.
     Switched,
-    /// The old one is gone.
+    /// The old secret is removed.
     Removed,
 }
 
@@ -50,18 +50,18 @@ pub(crate) struct Generation {
     pub secret: [u8; KEY_LEN],
 }
 
-/// What a key file holds.
+/// The contents of a key file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyFile {
     pub(crate) cluster: u32,
     pub(crate) holder: Holder,
     pub(crate) signs: u32,
-    /// The older one first. In a client's file it is the client's secret, not the cluster's.
+    /// The secrets, the older one first. A client's file has the client's secrets, not the cluster's.
     pub(crate) secrets: Vec<Generation>,
     pub(crate) clients: Vec<(String, u8)>,
 }
 
-/// Secrets stay out of logs.
+/// Leaves out the secrets, so that they stay out of logs.
 impl fmt::Debug for KeyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyFile")
@@ -73,7 +73,7 @@ impl fmt::Debug for KeyFile {
 }
 
 impl KeyFile {
-    /// The nodes' file of a new cluster, with a random secret.
+    /// Returns the nodes' file of a new cluster, with a random secret.
     ///
     /// # Errors
     /// If there are no random numbers.
@@ -90,7 +90,7 @@ impl KeyFile {
     /// Reads the file of a cluster's node or client.
     ///
     /// # Errors
-    /// If there is none, if it is another cluster's or isn't well-formed, or if anybody but its owner may read it.
+    /// If the file is missing, is of another cluster or malformed, or if others than its owner may read it.
     pub fn load(path: &Path, cluster: u32) -> Result<KeyFile, Error> {
         let text = read_secret(path, &KEY_FILE)?;
         let file = text::parse(&text).map_err(|problem| {
@@ -106,10 +106,10 @@ impl KeyFile {
         }
     }
 
-    /// The nodes' file of a cluster.
+    /// Reads the nodes' file of a cluster.
     ///
     /// # Errors
-    /// As in [`load`](Self::load), and if it is a client's.
+    /// As in [`load`](Self::load), and if it is a client's file.
     pub fn load_nodes(path: &Path, cluster: u32) -> Result<KeyFile, Error> {
         let file = Self::load(path, cluster)?;
         match &file.holder {
@@ -122,12 +122,12 @@ impl KeyFile {
         }
     }
 
-    /// Who holds it.
+    /// Returns the holder of the file.
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// The holder's number: [`NODES`], or a client's.
+    /// Returns the holder's number: [`NODES`], or a client's.
     pub fn number(&self) -> u8 {
         match self.holder {
             Holder::Nodes => NODES,
@@ -135,17 +135,18 @@ impl KeyFile {
         }
     }
 
-    /// The generation that signs.
+    /// Returns the generation that signs.
     pub fn signs(&self) -> u32 {
         self.signs
     }
 
-    /// The generations that are accepted: one, or two that follow each other.
+    /// Returns the generations that are accepted: one, or two consecutive ones.
     pub fn generations(&self) -> impl Iterator<Item = u32> + '_ {
         self.secrets.iter().map(|s| s.number)
     }
 
-    /// A holder's key of a generation. None if it doesn't follow from this file: a client's has that client's alone.
+    /// Returns a holder's key of a generation, or `None` if it can't be derived from this file: a client's file gives
+    /// only that client's keys.
     pub fn key(&self, number: u8, generation: u32, purpose: Purpose) -> Option<[u8; KEY_LEN]> {
         let secret = self.holder_secret(number, generation)?;
         Some(key(&secret, purpose))
@@ -184,10 +185,10 @@ impl KeyFile {
         Ok(Rotation::Removed)
     }
 
-    /// The file of a client, which gets a number unless it has one.
+    /// Returns the file of a client, which gets a number unless it has one.
     ///
     /// # Errors
-    /// If the name isn't one, if there are no numbers left, or if this is a client's file itself.
+    /// If the name is invalid, if no numbers are left, or if this is itself a client's file.
     pub fn client(&mut self, name: &str) -> Result<KeyFile, Error> {
         self.refuse_client("asked for a client's key")?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -241,10 +242,10 @@ impl KeyFile {
         }
     }
 
-    /// Writes a file that isn't there yet.
+    /// Writes a file that doesn't exist yet.
     ///
     /// # Errors
-    /// If it is there, or can't be written.
+    /// If the file exists, or can't be written.
     pub fn create(&self, path: &Path) -> Result<(), Error> {
         self.write(path, path).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => Error::of(
@@ -256,13 +257,13 @@ impl KeyFile {
         })
     }
 
-    /// Puts this file in the place of another one, as a whole.
+    /// Replaces another file by this one, as a whole.
     ///
     /// # Errors
-    /// If it can't be written.
+    /// If the file can't be written.
     pub fn replace(&self, path: &Path) -> Result<(), Error> {
         let beside = beside(path);
-        // What a replacement that was killed has left.
+        // A replacement that was killed may have left this file.
         let _ = fs::remove_file(&beside);
         let written = self
             .write(&beside, path)

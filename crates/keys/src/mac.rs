@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! HMAC-SHA256 (RFC 2104), by which whoever has a key recognises what comes from somebody who has it, too.
+//! HMAC-SHA256 (RFC 2104), by which a holder of a key recognizes messages of another holder.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::KEY_LEN;
 
-/// The MAC of some bytes that follow one another. Whoever gives several must see to it that they can't be taken for
-/// others with another boundary.
+/// Returns the MAC of several parts in a row. The caller must make sure that the parts can't be split at another
+/// boundary.
 pub fn mac(key: &[u8; KEY_LEN], parts: &[&[u8]]) -> [u8; KEY_LEN] {
     running(key, parts).finalize().into_bytes().into()
 }
 
-/// Whether it is theirs. Takes the same time wherever they differ.
+/// Returns whether this is the MAC of the parts. The comparison takes the same time wherever they differ.
 pub fn is_mac(key: &[u8; KEY_LEN], parts: &[&[u8]], mac: &[u8]) -> bool {
     running(key, parts).verify_slice(mac).is_ok()
 }
@@ -29,7 +29,7 @@ fn running(key: &[u8; KEY_LEN], parts: &[&[u8]]) -> Hmac<Sha256> {
 mod tests {
     use super::*;
 
-    /// RFC 4231, test case 2, its key filled up with zeros as HMAC does.
+    /// This is test case 2 of RFC 4231, with its key padded with zeros as HMAC does.
     #[test]
     fn it_is_hmac_sha256() {
         let mut key = [0; KEY_LEN];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that nobody but their owner may read.
+//! Files that only their owner may read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,15 +8,15 @@ use std::path::Path;
 
 use crate::Error;
 
-/// A longer file is none of ours.
+/// A longer file can't be a file of this kind.
 const MAX_LEN: u64 = 64 * 1024;
 
-/// What a secret file is called, and what to do about it.
+/// The name of a kind of secret file, and the remedies for its errors.
 pub(crate) struct Kind<'a> {
     pub name: &'a str,
-    /// Where it can't be read.
+    /// The remedy if the file can't be read.
     pub missing: &'a str,
-    /// Where others may have read it.
+    /// The remedy if others may have read it.
     pub leaked: &'a str,
 }
 
@@ -32,18 +32,18 @@ const PRIVATE_KEY: Kind<'static> = Kind {
     leaked: "make another key, and have a certificate signed for it",
 };
 
-/// The text of a private key for TLS.
+/// Returns the text of a private key for TLS.
 ///
 /// # Errors
-/// If it can't be read, or anybody but its owner may read it.
+/// If the file can't be read, or others than its owner may read it.
 pub fn private_key(path: &Path) -> Result<String, Error> {
     read_secret(path, &PRIVATE_KEY)
 }
 
-/// The password that a file holds in one line.
+/// Returns the password that a file has in one line.
 ///
 /// # Errors
-/// If it isn't there, holds none, or anybody but its owner may read it.
+/// If the file is missing, has no password, or others than its owner may read it.
 pub fn password(path: &Path) -> Result<String, Error> {
     let text = read_secret(path, &PASSWORD)?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -58,7 +58,7 @@ pub fn password(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// The text, if nobody but the file's owner may read it.
+/// Returns the text of the file, if only its owner may read it.
 pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error> {
     let name = kind.name;
     let cannot_read = |e: io::Error| {

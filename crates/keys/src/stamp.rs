@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a file is still the one that was read.
+//! Detects whether a file has changed since it was read.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Differs once the file was replaced or written.
+/// A value that changes when the file is replaced or written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     inode: u64,
@@ -15,7 +15,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Of the file that is there now, if one is.
+    /// Returns the stamp of the file that is there now, if there is one.
     pub fn of(path: &Path) -> Option<Stamp> {
         let metadata = fs::metadata(path).ok()?;
         Some(Stamp {

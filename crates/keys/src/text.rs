@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A key file's text.
+//! The text of a key file.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::file::{Generation, Holder, KeyFile};
 use crate::{KEY_LEN, MAX_CLIENTS};
 
-/// The only version.
+/// The only version of the format.
 const VERSION: u32 = 1;
 
 #[derive(Deserialize)]
@@ -39,7 +39,7 @@ struct RawClient {
     number: u8,
 }
 
-/// What is wrong is said without any part of a secret.
+/// Parses a key file. Its errors show no part of a secret.
 pub(crate) fn parse(text: &str) -> Result<KeyFile, String> {
     // The reader's own message would quote the line.
     let raw: Raw = toml::from_str(text).map_err(|e| format!("is no key file ({})", e.message()))?;

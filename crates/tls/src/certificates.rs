@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From files to what rustls needs.
+//! Turns files into the configurations of rustls.
 
 use std::fmt::Display;
 use std::fs;
@@ -17,11 +17,11 @@ use rustls::{InconsistentKeys, RootCertStore, version};
 
 use crate::{Files, PeerFiles};
 
-/// Where it is said how to make files for Redis clients, and for other nodes.
+/// The parts of the documentation that explain how to make the files for Redis clients, and for other nodes.
 const FOR_CLIENTS: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
 const FOR_NODES: &str = "docs/operations.md (\"TLS for states\") says how to make one";
 
-/// What a server is to Redis clients.
+/// Returns the configuration of a server for Redis clients.
 pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {
     server_config(files, FOR_CLIENTS)
 }
@@ -40,13 +40,13 @@ fn server_config(files: &Files, how: &'static str) -> Result<Arc<ServerConfig>, 
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|e| unfit(&files.certificate, &files.key, e, how))?;
-    // Who resumes a session doesn't show a certificate again, which may have expired.
+    // A client that resumes a session would not show its certificate again, which may have expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// What a node is towards others that connect to it, and when it connects to others.
+/// Returns the configurations of a node for incoming and for outgoing connections.
 pub fn peer_configs(files: &PeerFiles) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), Error> {
     let how = FOR_NODES;
     let shown = Files {
@@ -68,7 +68,7 @@ pub fn peer_configs(files: &PeerFiles) -> Result<(Arc<ServerConfig>, Arc<ClientC
     Ok((source, Arc::new(asker)))
 }
 
-/// All certificates of a file: one at least.
+/// Returns all certificates of a file, which must be at least one.
 fn certificates(path: &Path, how: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let bytes = fs::read(path).map_err(|e| {
         let problem = format_args!("the certificate can't be read: {e}").to_string();
@@ -95,7 +95,7 @@ fn private_key(path: &Path, how: &'static str) -> Result<PrivateKeyDer<'static>,
     })
 }
 
-/// Who must have signed what clients show.
+/// Returns the check that a client's certificate is signed by one of the authorities.
 fn authorities(
     path: &Path,
     provider: Arc<CryptoProvider>,
@@ -124,7 +124,7 @@ fn no_authority(path: &Path, e: &dyn Display, how: &'static str) -> Error {
     )
 }
 
-/// Why these two make no server.
+/// Returns the error of a certificate and a key that can't be used together.
 fn unfit(certificate: &Path, key: &Path, e: rustls::Error, how: &'static str) -> Error {
     match e {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::of(

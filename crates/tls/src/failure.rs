@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a connection isn't, or is no longer, a TLS connection.
+//! The reasons why a connection isn't, or is no longer, a TLS connection.
 
 use std::fmt;
 
-/// Why, in words for who looks after the server.
+/// The reason why a connection failed, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// What came first is no TLS.
+    /// The first bytes were no TLS.
     Plain,
-    /// One of both sides has refused the other one.
+    /// One side has refused the other.
     Refused(String),
 }
 
@@ -48,7 +48,7 @@ mod of_rustls {
         }
     }
 
-    /// Why another node isn't who it should be, or doesn't take this one.
+    /// Returns why another node isn't the expected one, or refuses this one.
     pub fn of_peer(e: Error) -> io::Error {
         let why = match &e {
             Error::AlertReceived(alert) => format!(
@@ -76,7 +76,7 @@ mod of_rustls {
         io::Error::new(io::ErrorKind::PermissionDenied, why)
     }
 
-    /// What the client has said before it left.
+    /// Explains the alert that a client sent before it disconnected.
     fn of_alert(alert: AlertDescription) -> String {
         match alert {
             AlertDescription::UnknownCA => {

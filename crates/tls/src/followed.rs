@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files that may be replaced while they are in use: they are read again when they change.
+//! Files that may be replaced while they are in use; they are read again when they change.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use keys::{Error, Stamp};
 use tracing::{info, warn};
 
-/// How often they are looked at.
+/// How often the files are checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Certificates and what belongs to them.
+/// Certificates with their files.
 pub(crate) trait Certificates {
-    /// Who is shown them, for the log.
+    /// The other side that sees them, for the log.
     const FOR: &str;
 
-    /// Their files.
+    /// Returns the paths of the files.
     fn paths(&self) -> impl Iterator<Item = &Path>;
 }
 
-/// What is made of such files.
+/// A value that is made from such files, and follows them.
 pub(crate) struct Followed<F, T> {
     files: F,
     make: fn(&F) -> Result<T, Error>,
@@ -30,9 +30,9 @@ pub(crate) struct Followed<F, T> {
 }
 
 impl<F: Certificates, T: Clone> Followed<F, T> {
-    /// Of what is in them now.
+    /// Makes the value from the current files.
     pub fn open(files: F, make: fn(&F) -> Result<T, Error>) -> Result<Followed<F, T>, Error> {
-        // A file that is replaced in between is read again.
+        // If a file is replaced after this, it is read again.
         let stamps = stamps(&files);
         Ok(Followed {
             now: make(&files)?,
@@ -44,7 +44,7 @@ impl<F: Certificates, T: Clone> Followed<F, T> {
         })
     }
 
-    /// Of what was in them when they could be used last. They are looked at before, once a second at most.
+    /// Returns the value made from the last usable files. The files are checked before, at most once a second.
     pub fn now(&mut self) -> T {
         if self.looked.elapsed() >= LOOK_INTERVAL {
             self.looked = Instant::now();
@@ -53,7 +53,7 @@ impl<F: Certificates, T: Clone> Followed<F, T> {
         self.now.clone()
     }
 
-    /// Whether they can't be used any more: then what was in them before stays in use.
+    /// Returns whether the files can't be used any more. Their earlier contents stay in use then.
     pub fn is_in_trouble(&self) -> bool {
         self.in_trouble
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In place of `session.rs` and `peers.rs` where the feature `rustls` is off: there are no sessions.
+//! Replaces `session.rs` and `peers.rs` if the feature `rustls` is off: there are no sessions.
 
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
@@ -9,16 +9,16 @@ use keys::Error;
 
 use crate::{Failure, Files, PeerFiles};
 
-/// There is none.
+/// A type without values, since this build has no TLS.
 pub enum Server {}
 
-/// There is none.
+/// A type without values, since this build has no TLS.
 pub enum Session {}
 
-/// There is none.
+/// A type without values, since this build has no TLS.
 pub enum Peers {}
 
-/// There is none.
+/// A type without values, since this build has no TLS.
 pub struct Stream<T>(Peers, PhantomData<T>);
 
 #[allow(missing_docs)] // those of `session.rs`

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS 1.3 by rustls, without sockets: for Redis clients, where bytes come in and go out, and between nodes, over any stream.
+//! TLS 1.3 by rustls, without sockets: for Redis clients, where bytes come in and go out, and between nodes, over any
+//! stream.
 //!
-//! Nothing older is spoken, so there is no renegotiation. A session is never resumed: each connection proves anew who
-//! it is. The files may be replaced while it runs.
+//! Older versions aren't supported, so there is no renegotiation. A session is never resumed, so each connection proves
+//! its identity anew. The files may be replaced while a process runs.
 //!
-//! The cargo feature `rustls` builds it. Without it, as in what `./dev demo` builds, the same functions say that it isn't there.
+//! The cargo feature `rustls` builds it. Without it, as in the build of `./dev demo`, the same functions return an
+//! error that says so.
 
 #[cfg(feature = "rustls")]
 mod certificates;
@@ -29,28 +31,29 @@ pub use peers::{Peers, Stream};
 pub use session::{Peers, Stream};
 pub use session::{Server, Session};
 
-/// The most bytes that leave in one record.
+/// The largest number of bytes that one record sends.
 pub const RECORD_LEN: usize = 16 << 10;
 
-/// What a server shows its clients, and what they must show.
+/// The certificate that a server shows its clients, and those that clients must show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Files {
-    /// Its certificate, and behind it those that lead to an authority which clients know; PEM.
+    /// The server's certificate, followed by those that lead to an authority that clients know; PEM.
     pub certificate: PathBuf,
-    /// The private key of the certificate; PEM. Nobody but its owner may read it.
+    /// The private key of the certificate; PEM. Only its owner may be able to read it.
     pub key: PathBuf,
-    /// The authorities of which clients must show a certificate; PEM. None: clients show none.
+    /// The authorities that must have signed clients' certificates; PEM. With `None` clients show no certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
 }
 
-/// What a node shows others, and what they must show.
+/// The certificate that a node shows others, and those that others must show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerFiles {
-    /// Its certificate, and behind it those that lead to the authority; PEM. It names the address that others connect to.
+    /// The node's certificate, followed by those that lead to the authority; PEM. It names the address to which others
+    /// connect.
     pub certificate: PathBuf,
-    /// The private key of the certificate; PEM. Nobody but its owner may read it.
+    /// The private key of the certificate; PEM. Only its owner may be able to read it.
     pub key: PathBuf,
-    /// The authorities of which others must show a certificate; PEM.
+    /// The authorities that must have signed others' certificates; PEM.
     pub ca: PathBuf,
 }

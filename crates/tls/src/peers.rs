@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections between nodes. Both sides show a certificate of the same authority, and who connects looks whether the
-//! other one's is for the address that it has connected to.
+//! Connections between nodes. Both sides show a certificate of the same authority, and the connecting side checks that
+//! the other certificate is for the address to which it has connected.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -18,28 +18,28 @@ use crate::certificates::peer_configs;
 use crate::failure::of_peer;
 use crate::followed::{Certificates, Followed};
 
-/// What a node shows others, and what they must show. It follows its files.
+/// The certificates of a node's connections to others. They follow their files.
 pub struct Peers {
     configs: Mutex<Followed<PeerFiles, Configs>>,
 }
 
-/// For nodes that connect to this one, and for this one when it connects to others.
+/// The configurations for incoming and for outgoing connections.
 type Configs = (Arc<ServerConfig>, Arc<ClientConfig>);
 
 impl Peers {
-    /// With what is in these files.
+    /// Reads the certificates in these files.
     ///
     /// # Errors
-    /// If they can't be read or used, don't belong together, or if others than its owner may read the private key.
+    /// If the files can't be read or used, don't belong together, or if others than its owner may read the private key.
     pub fn open(files: PeerFiles) -> Result<Peers, Error> {
         let configs = Mutex::new(Followed::open(files, peer_configs)?);
         Ok(Peers { configs })
     }
 
-    /// With a node at this address, to which `stream` leads.
+    /// Connects to the node at this address, to which `stream` leads.
     ///
     /// # Errors
-    /// If it isn't that node, doesn't take this one, or the connection breaks.
+    /// If the other side isn't that node, refuses this one, or the connection breaks.
     pub fn ask<T: Read + Write>(&self, stream: T, address: IpAddr) -> io::Result<Stream<T>> {
         let config = self.configs().1;
         let name = ServerName::IpAddress(address.into());
@@ -47,10 +47,10 @@ impl Peers {
         Stream::open(tls.into(), stream)
     }
 
-    /// With a node that has connected.
+    /// Accepts a connection of another node.
     ///
     /// # Errors
-    /// If it shows no certificate that counts, doesn't take this node's, or the connection breaks.
+    /// If the other side shows no valid certificate, refuses this node's, or the connection breaks.
     pub fn answer<T: Read + Write>(&self, stream: T) -> io::Result<Stream<T>> {
         let config = self.configs().0;
         let tls = ServerConnection::new(config).map_err(of_peer)?;
@@ -90,21 +90,21 @@ impl<T: Read + Write> Stream<T> {
         Ok(stream)
     }
 
-    /// What it goes over.
+    /// Returns the underlying stream.
     pub fn inside(&self) -> &T {
         &self.inside
     }
 
-    /// The same, to be changed.
+    /// Returns the underlying stream for changes.
     pub fn inside_mut(&mut self) -> &mut T {
         &mut self.inside
     }
 
-    /// Waits until something has come, or all has left.
+    /// Waits until something has come, or everything has been sent.
     fn exchange(&mut self) -> io::Result<()> {
         let exchanged = self.tls.complete_io(&mut self.inside);
         if exchanged.is_err() {
-            // It tells the other side why, if that can be told.
+            // This tells the other side the reason, if possible.
             let _ = self.tls.write_tls(&mut self.inside);
         }
         exchanged.map(drop).map_err(named)
@@ -137,7 +137,7 @@ impl<T: Read + Write> Write for Stream<T> {
     }
 }
 
-/// What rustls says in an error of the connection, in words for who looks after the nodes.
+/// Replaces an error of rustls in an error of the connection by words for the operator.
 fn named(e: io::Error) -> io::Error {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sessions with clients, and what is shown to them.
+//! TLS sessions with clients, and the certificate that is shown to them.
 
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -12,25 +12,25 @@ use crate::certificates::config;
 use crate::followed::{Certificates, Followed};
 use crate::{Failure, Files, RECORD_LEN};
 
-/// What each record of a handshake begins with.
+/// Each record of a handshake begins with this byte.
 const HANDSHAKE: u8 = 22;
 
-/// What clients are shown. It follows its files.
+/// The certificate of a server for clients. It follows its files.
 pub struct Server {
     pub(crate) config: Followed<Files, Arc<ServerConfig>>,
 }
 
 impl Server {
-    /// With what is in these files.
+    /// Reads the certificate in these files.
     ///
     /// # Errors
-    /// If they can't be read or used, don't belong together, or if others than its owner may read the private key.
+    /// If the files can't be read or used, don't belong together, or if others than its owner may read the private key.
     pub fn open(files: Files) -> Result<Server, Error> {
         let config = Followed::open(files, config)?;
         Ok(Server { config })
     }
 
-    /// With a client that has connected now. The files are looked at before, once a second at most.
+    /// Begins a session with a client that has just connected. The files are checked before, at most once a second.
     ///
     /// # Errors
     /// If there are no random numbers.
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// Whether the files can't be used any more: then what was in them before stays in use.
+    /// Returns whether the files can't be used any more. Their earlier contents stay in use then.
     pub fn is_in_trouble(&self) -> bool {
         self.config.is_in_trouble()
     }
@@ -66,11 +66,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes what has come over the wire, and gives out what was said. After a failure there may be something to
-    /// [`flush`](Self::flush), which tells the client why.
+    /// Takes bytes that have come over the wire, and passes the decrypted ones to `take`. After a failure there may be
+    /// something to [`flush`](Self::flush), which tells the client the reason.
     ///
     /// # Errors
-    /// If it isn't what the client may say now.
+    /// If the bytes aren't what the client may send now.
     pub fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -84,7 +84,7 @@ impl Session {
         while !bytes.is_empty() {
             let taken = self.tls.read_tls(&mut bytes);
             if taken.map_err(|e| Failure::Refused(e.to_string()))? == 0 {
-                // The client has said that no more will come.
+                // The client has said that it sends no more.
                 return Ok(());
             }
             self.is_at_end = self.tls.process_new_packets()?.peer_has_closed();
@@ -101,34 +101,34 @@ impl Session {
         Ok(())
     }
 
-    /// Whether nobody knows yet who the other side is.
+    /// Returns whether the other side hasn't proved its identity yet.
     pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    /// Whether the client has said that no more will come.
+    /// Returns whether the client has said that it sends no more.
     pub fn is_at_end(&self) -> bool {
         self.is_at_end
     }
 
-    /// Takes as much as fits one record; returns how much that is. All before should have been flushed.
+    /// Takes as many bytes as fit one record, and returns their number. Everything before should have been flushed.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         let record = &bytes[..bytes.len().min(RECORD_LEN)];
-        // It is a buffer.
+        // This writes to a buffer.
         self.tls.writer().write(record).unwrap_or(0)
     }
 
-    /// Says that no more will come.
+    /// Tells the client that nothing more is sent.
     pub fn close(&mut self) {
         self.tls.send_close_notify();
     }
 
-    /// Whether everything has left.
+    /// Returns whether everything has been sent.
     pub fn is_flushed(&self) -> bool {
         !self.tls.wants_write()
     }
 
-    /// Writes what there is to write.
+    /// Writes everything that must be sent.
     pub fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         while self.tls.wants_write() {
             match self.tls.write_tls(out) {

@@ -15,7 +15,7 @@ use test_world::certificates::{Certificates, set_mode};
 
 use super::*;
 
-/// An authority, a server and clients, made once a test.
+/// Makes an authority and a server's certificate for one test.
 fn certificates(name: &str) -> Option<Certificates> {
     let all = Certificates::new(name)?;
     all.sign("server", "ca");
@@ -30,7 +30,7 @@ fn files(all: &Certificates, client_ca: Option<&str>) -> Files {
     }
 }
 
-/// A client that trusts an authority and shows what is there of `shows`.pem.
+/// Returns a client that trusts an authority and shows the certificate `shows`.pem, if there is one.
 fn client(all: &Certificates, trusts: &str, shows: Option<&str>) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     let read = |name: &str| CertificateDer::from_pem_file(all.path(&format!("{name}.pem")));
@@ -51,7 +51,7 @@ fn client(all: &Certificates, trusts: &str, shows: Option<&str>) -> ClientConnec
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// What the client has to send.
+/// Returns the bytes that the client has to send.
 fn leaving(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {
@@ -60,7 +60,8 @@ fn leaving(client: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Hands on what both say until both are silent; what the client has said, and why the server ended it.
+/// Passes messages between both sides until both are silent. Returns what the client has said, or why the server ended
+/// the session.
 fn talk(server: &mut Session, client: &mut ClientConnection) -> Result<Vec<u8>, Failure> {
     let mut said = Vec::new();
     loop {
@@ -75,7 +76,7 @@ fn talk(server: &mut Session, client: &mut ClientConnection) -> Result<Vec<u8>, 
         let mut answer = &answer[..];
         while !answer.is_empty() {
             client.read_tls(&mut answer).unwrap();
-            // What it doesn't like it says to the server.
+            // The client tells the server what it refuses.
             let _ = client.process_new_packets();
         }
     }
@@ -94,7 +95,7 @@ fn a_server_and_a_client_understand_each_other() {
         assert!(session.is_handshaking());
         talk(&mut session, &mut client).unwrap();
         assert!(!session.is_handshaking());
-        // More than a record, in small pieces.
+        // This is more than a record, in small pieces.
         let request = vec![7; 3 * RECORD_LEN];
         io::Write::write_all(&mut client.writer(), &request).unwrap();
         let mut said = Vec::new();
@@ -110,7 +111,7 @@ fn a_server_and_a_client_understand_each_other() {
         let mut answer = vec![0; RECORD_LEN];
         io::Read::read_exact(&mut client.reader(), &mut answer).unwrap();
         assert!(answer == request[..RECORD_LEN] && session.is_flushed());
-        // Nothing to resume it by.
+        // There is no ticket by which the session could be resumed.
         assert_eq!(client.tls13_tickets_received(), 0);
         client.send_close_notify();
         assert!(!session.is_at_end());
@@ -151,7 +152,7 @@ fn who_is_refused_is_told_why_in_words() {
     for (said, expected) in said {
         assert!(said.contains(expected), "{said}");
     }
-    // The server's own.
+    // The certificate that the server itself shows has expired.
     fs::copy(all.path("old.pem"), all.path("server.pem")).unwrap();
     fs::copy(all.path("old.key"), all.path("server.key")).unwrap();
     let said = why(None, "ca", None);
@@ -186,7 +187,7 @@ fn what_is_no_tls_fails_whatever_it_is() {
                 damaged
             }
         };
-        // Some of it may still be a hello; nobody has shown who he is by that.
+        // Part of these bytes may still be a hello, but it proves no identity.
         let _ = session.receive(&bytes, nobody);
         let _ = session.receive(&random.bytes(100), nobody);
         assert!(session.is_handshaking());
@@ -194,7 +195,7 @@ fn what_is_no_tls_fails_whatever_it_is() {
     }
 }
 
-/// What is wrong, and what is said of it.
+/// Files that can't be used are refused by name, with the problem.
 #[test]
 fn files_that_make_no_server_are_refused_by_name() {
     let Some(all) = certificates("files") else {
@@ -306,7 +307,7 @@ fn files_that_are_replaced_are_read_and_bad_ones_change_nothing() {
     };
     assert_eq!(trusted_by("ca"), (true, false));
     all.sign("next", "other");
-    // The certificate comes first: its key isn't there yet.
+    // The certificate is replaced first, while its key isn't there yet.
     fs::rename(all.path("next.pem"), all.path("server.pem")).unwrap();
     assert_eq!(trusted_by("ca"), (true, true));
     assert_eq!(trusted_by("ca"), (true, true));
@@ -317,7 +318,7 @@ fn files_that_are_replaced_are_read_and_bad_ones_change_nothing() {
     assert_eq!(trusted_by("other"), (true, true));
 }
 
-/// Two nodes with the same files, and what one of them reads of what the other one says.
+/// Connects two nodes with the same files, and returns what one of them reads from the other.
 fn between(peers: &Peers) -> io::Result<Vec<u8>> {
     let (asks, answers) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
@@ -331,7 +332,7 @@ fn between(peers: &Peers) -> io::Result<Vec<u8>> {
     })
 }
 
-/// What a node is told leads to the part of the documentation that is about nodes.
+/// The errors of a node point to the part of the documentation about nodes.
 #[test]
 fn files_that_make_no_node_are_refused_by_name() {
     let Some(all) = certificates("node-files") else {

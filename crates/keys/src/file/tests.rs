@@ -5,7 +5,7 @@ use super::*;
 
 const CLUSTER: u32 = 0x5eed_0001;
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -125,7 +125,7 @@ fn a_rotation_never_leaves_two_holders_without_a_common_generation() {
     for round in 0..3 {
         for step in [Rotation::Added, Rotation::Switched, Rotation::Removed] {
             assert_eq!(file.rotate().unwrap(), step, "round {round}");
-            // One has the old file and the other the new one: each takes what the other signs.
+            // One holder has the old file and the other one the new file; each accepts what the other signs.
             for (one, other) in [(&before, &file), (&file, &before)] {
                 let signed = mac(one, NODES, one.signs());
                 assert!(signed.is_some() && signed == mac(other, NODES, one.signs()));
