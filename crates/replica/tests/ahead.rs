@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Execution ahead of what is stable: nothing of it is stored, and a change of the log takes it back, with
-//! position, sessions and outcomes.
+//! Execution ahead of the stable log: none of it is stored, and a change of the log takes it back, with position,
+//! sessions and outcomes.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn random_logs<K: Kept>(seed: u64) {
                 ahead.worker.end_checkpoint(ahead.now, write()).unwrap();
             }
         }
-        // Whatever moment a kill or a power failure comes at.
+        // The store is sound at whatever moment a kill or a power failure comes.
         let stored = Worker::<_, Written>::open_in(ahead.settings.clone(), kept.open(), 1, 0);
         let mut stored = stored.unwrap();
         let next = stored.next();
@@ -95,7 +95,7 @@ fn random_logs<K: Kept>(seed: u64) {
     }
     assert!(taken_back > 0, "seed {seed} takes nothing back");
 
-    // All of it becomes stable. Then the sessions answer as if nothing had ever been taken back.
+    // The whole log becomes stable. Then the sessions answer as if nothing had ever been taken back.
     for value in &ahead.log[ahead.stable as usize..] {
         model.log(value);
     }
@@ -187,7 +187,7 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (1_024, 0));
     r.stable_below(1_030);
     r.finish();
-    // A checkpoint is due: what isn't stable waits until it has begun.
+    // A checkpoint is due, and values that aren't stable wait until it has begun.
     assert_eq!(r.worker.next(), 1_030);
     assert_eq!(r.worker.checkpointing(), Some(1_030));
     r.finish();
@@ -212,13 +212,13 @@ fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
     };
     (1..=20).for_each(|at| r.put(at as usize, pack_of_three(at)));
     r.finish();
-    // A slot's commands stay together.
+    // The commands of one slot stay together.
     assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (4, 1));
     assert_eq!(r.worker.statistics().commit_holds, 1);
     r.stable_below(3);
     r.tick();
     assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (4, 1));
-    // What is stable is executed, however much that is.
+    // All stable values are executed, however many they are.
     r.stable_below(10);
     r.finish();
     assert_eq!((r.worker.next(), disk.with(|d| d.commits)), (10, 1));
@@ -228,7 +228,7 @@ fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
     assert_eq!(r.worker.next(), 13, "it goes on");
 }
 
-/// Its checkpoint waits, too, for as long as it takes: time alone brings nothing, so nothing is due.
+/// The checkpoint waits, too, for as long as it takes. Time alone brings nothing, so nothing is due.
 #[test]
 fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     let disk = Disk::default();
@@ -255,8 +255,8 @@ fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     assert_eq!(r.worker.next(), 3, "it goes on");
 }
 
-/// A leader that always has more than is stable answers who reads its state, too. Until then it executes no further.
-/// [X-READ]
+/// A leader whose log always reaches beyond what is stable still answers a reader of its state. Until then it executes
+/// no further. [X-READ]
 #[test]
 fn who_reads_the_state_waits_until_what_was_executed_is_stable() {
     let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
@@ -271,7 +271,7 @@ fn who_reads_the_state_waits_until_what_was_executed_is_stable() {
     assert_eq!(r.worker.next(), 2, "it runs ahead again");
 }
 
-/// A number that the disk gets is there, and nothing with it that isn't stable.
+/// A number that the disk gets is stored, and nothing that isn't stable is stored with it.
 #[test]
 fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
     let disk = Disk::default();
@@ -289,7 +289,7 @@ fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
     assert_eq!(r.worker.application().tally.total, 1);
 }
 
-/// A number that the disk got behind its last checkpoint goes with what is taken back, and comes again. [T-DISK]
+/// A number that the disk got after its last checkpoint is taken back with the rest, and is stored again. [T-DISK]
 #[test]
 fn a_program_in_memory_keeps_the_number_of_its_disk() {
     let disk = MemoryDisk::default();
@@ -303,7 +303,7 @@ fn a_program_in_memory_keeps_the_number_of_its_disk() {
     assert_eq!(r.worker.incarnation(), Some(1 << 32));
 }
 
-/// The commits of what was taken back are gone, and those that follow are numbered anew.
+/// The commits of instances that were taken back are gone, and later commits are numbered anew.
 #[test]
 fn commits_follow_on_what_is_left_where_something_was_taken_back() {
     let mut r = Ahead::new(ahead_settings(), Kept::open(&MemoryDisk::default()));
@@ -325,7 +325,7 @@ fn commits_follow_on_what_is_left_where_something_was_taken_back() {
     assert!(matches!(restored, Restored::To(4)), "{restored:?}");
 }
 
-/// What is kept for another replica is theirs for good. [X-LOG]
+/// Values kept for another replica can't be taken back. [X-LOG]
 #[test]
 fn nothing_is_kept_for_another_replica_that_is_not_stable() {
     let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
@@ -343,7 +343,7 @@ fn nothing_is_kept_for_another_replica_that_is_not_stable() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// What lies behind a copy is taken back, and the copy itself is not: siblings count on that. [V-STABLE] [V-KEPT]
+/// Values behind a copy are taken back, but the copy itself isn't, since siblings count on it. [V-STABLE] [V-KEPT]
 #[test]
 fn a_copy_waits_until_it_is_stable_and_then_it_stays_passed() {
     let (mut zero, copy) = zero_at_its_copy();
@@ -366,7 +366,7 @@ fn a_copy_waits_until_it_is_stable_and_then_it_stays_passed() {
     assert_eq!(zero.at(0).times(5), 1);
 }
 
-/// In another log the copy may be there. [V-STABLE]
+/// In another log the copy may be at that place. [V-STABLE]
 #[test]
 fn a_place_that_was_passed_ahead_of_what_is_stable_says_nothing() {
     for is_lost in [false, true] {
@@ -387,7 +387,7 @@ fn a_place_that_was_passed_ahead_of_what_is_stable_says_nothing() {
     }
 }
 
-/// Nothing more comes of what an earlier session has stamped there. [V-SEALED]
+/// The copy of an earlier session can't come there any more. [V-SEALED]
 #[test]
 fn where_a_later_session_begins_ends_the_wait_for_a_copy() {
     for (session, begins, ends) in [(2, 1, true), (2, 2, false), (1, 1, false)] {
@@ -403,7 +403,8 @@ fn where_a_later_session_begins_ends_the_wait_for_a_copy() {
     }
 }
 
-/// Partition 0 of a replica, where it stands at a copy of command 5 that also has slot 1 of partition 1; and that copy.
+/// Returns partition 0 of a replica, which stands at a copy of command 5 that also has slot 1 of partition 1, and that
+/// copy.
 fn zero_at_its_copy() -> (Replica, Value) {
     let mut zero = Replica::new(2);
     let copy = stamped(1, &[(0, 1), (1, 1)], &command(5));
@@ -411,7 +412,7 @@ fn zero_at_its_copy() -> (Replica, Value) {
     (zero, (Flags::MULTI, SESSION, 5, copy))
 }
 
-/// Partition 1 of the same replica, in which a session is open.
+/// Returns partition 1 of the same replica, in which a session is open.
 fn partition_one(disk: &Disk) -> Ahead<Durable> {
     disk.with(|d| d.spans = true);
     let mut settings = ahead_settings();
@@ -423,7 +424,7 @@ fn partition_one(disk: &Disk) -> Ahead<Durable> {
     one
 }
 
-/// How many messages partition 1 has for partition 0, but for how far it is on disk.
+/// Returns how many messages partition 1 has for partition 0, without those about its durable position.
 fn says_to_zero(one: &mut Ahead<Durable>) -> usize {
     one.finish();
     let mail = std::mem::take(&mut one.out.mail);
@@ -433,7 +434,7 @@ fn says_to_zero(one: &mut Ahead<Durable>) -> usize {
     mail.iter().filter(says).count()
 }
 
-/// Hands messages to and fro until there are none.
+/// Delivers messages in both directions until there are none.
 fn exchange(zero: &mut Replica, one: &mut Ahead<Durable>) {
     loop {
         one.finish();

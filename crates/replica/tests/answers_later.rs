@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An application that answers what it has begun together: wherever batches end, all is as if each command had been executed
-//! by itself.
+//! An application that answers commands together after it has begun them: wherever batches end, the result is as if
+//! each command had been executed by itself.
 
 mod common;
 
@@ -10,7 +10,7 @@ use replica::parts::Sending;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{Limits, Settings, Status};
 
-/// Small ones, so that each is met.
+/// The limits are small, so that each is met.
 fn tight() -> Settings {
     Settings {
         limits: Limits {
@@ -44,10 +44,10 @@ fn address(rng: &mut Rng) -> ReplyAddress {
     }
 }
 
-/// Clients, as a log finds them: what they send comes twice, too late, out of order, in parts.
+/// Clients as a log meets them: their requests come twice, too late, out of order, in parts.
 struct Clients {
     rng: Rng,
-    /// Id, whether it is ordered, the last request.
+    /// The id of each session, if it is ordered, and its last request.
     open: Vec<(u64, bool, u64)>,
     nonce: u64,
 }
@@ -95,7 +95,7 @@ impl Clients {
         vec![(session, request, command)]
     }
 
-    /// As they leave, but for one that may be missing.
+    /// Returns the parts of a command as a client sends them, except one that may be missing.
     fn parts(&mut self, session: u64, request: u64, command: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
         let mut sending = Sending::new(request, command.len(), 11);
         let (mut items, mut bytes) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ impl Clients {
         items
     }
 
-    /// Learns which sessions there are.
+    /// Learns from replies which sessions there are.
     fn hear(&mut self, replies: &[Reply]) {
         for reply in replies.iter().filter(|r| r.request == 0) {
             if reply.status == Status::Ok && reply.bytes.len() == 8 {

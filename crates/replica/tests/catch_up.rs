@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a partition does while its replica hands a state out, or installs another one's.
+//! A partition while its replica hands a state out, or installs another replica's state.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::*;
 use paxos::{Flags, Instance, MsgType};
 use replica::{Replayed, Restored};
 
-/// A replica with a session that has executed `count` commands.
+/// Returns a replica with a session that has executed `count` commands.
 fn ahead(count: u64) -> (Fed, u64) {
     let mut r = Fed::new(settings(REPLICAS[0]));
     let s = r.open(1, false, 64);
@@ -26,8 +26,8 @@ fn copy(r: &mut Fed) -> (Instance, Vec<u8>) {
     (position, bytes)
 }
 
-/// A state is read while the worker goes on; from the beginning of the install on nothing is executed,
-/// answered or reported. [X-INSTALL]
+/// A state is read while the worker goes on. From the beginning of the install nothing is executed, answered or
+/// reported. [X-INSTALL]
 #[test]
 fn nothing_is_executed_while_a_state_is_installed() {
     let (mut source, s) = ahead(20);
@@ -62,7 +62,7 @@ fn nothing_is_executed_while_a_state_is_installed() {
     assert!(!r.out.of_type(MsgType::Trim).is_empty());
 }
 
-/// A partition that is further than the state keeps what it has, and makes it durable. [X-INSTALL]
+/// A partition that is further than the state keeps its own state, and makes it durable. [X-INSTALL]
 #[test]
 fn what_is_further_is_kept() {
     let (mut source, s) = ahead(5);
@@ -92,7 +92,7 @@ fn what_is_further_is_kept() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// What the source executes behind its copy is kept, and the receiver is as far with it. [X-LOG]
+/// Values that the source executes behind its copy are kept, and bring the receiver as far as the source. [X-LOG]
 #[test]
 fn what_is_decided_meanwhile_comes_behind_the_state() {
     let (mut source, s) = ahead(3);
@@ -112,7 +112,7 @@ fn what_is_decided_meanwhile_comes_behind_the_state() {
     assert!(source.worker.take_log().is_none());
 
     let mut r = Fed::new(settings(REPLICAS[1]));
-    // One that is further on has come by itself.
+    // A value further on has come by itself.
     r.give(position + 1, Flags::NONE, (s, 5), &command(5));
     r.worker.restore(0, position, &mut &bytes[..]).unwrap();
     let mut taken = 0;
@@ -129,7 +129,7 @@ fn what_is_decided_meanwhile_comes_behind_the_state() {
         assert_eq!(r.times(number), 1, "{number}");
     }
     assert_eq!(r.worker.waiting(), 0);
-    // Again, as after a connection that broke: nothing is executed twice.
+    // The log comes again, as after a connection that broke, and nothing is executed twice.
     r.worker.replay(r.now, &log, &mut r.out).unwrap();
     assert_eq!((r.times(4), r.worker.next() + 1), (1, source.worker.next()));
     r.restart();

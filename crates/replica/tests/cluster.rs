@@ -25,13 +25,13 @@ struct Replica {
     worker: Option<Worker<Durable>>,
     writing: Option<Checkpoint>,
     disk: Disk,
-    /// Commands of which its program has died, as they are noted on its disk.
+    /// Commands on which its program has died, as they are noted on its disk.
     notes: Vec<(CommandPlace, bool)>,
     restart_at: Time,
     out: Out,
 }
 
-/// One session of the client's, and what it is waiting for.
+/// One session of the client, and the requests for which it waits.
 #[derive(Default)]
 struct Session {
     nonce: u64,
@@ -40,9 +40,9 @@ struct Session {
     last: u64,
     open: BTreeSet<u64>,
     resend_at: Time,
-    /// How often the open requests were sent again without any answer.
+    /// The number of times that the open requests were sent again without any answer.
     unanswered: u32,
-    /// The client rests until then, sometimes long enough for its session to expire.
+    /// The client rests until this time, sometimes long enough for its session to expire.
     idle_until: Time,
 }
 
@@ -53,18 +53,18 @@ struct Cluster {
     settings: Settings,
     lanes: u8,
     boots: u64,
-    /// How many commands are to be acknowledged in all.
+    /// The number of commands to be acknowledged.
     goal: u64,
     acknowledged: BTreeMap<(u64, u64), Vec<u8>>,
     expired: u64,
     restored: u64,
     crashes: bool,
-    /// Whether replicas hand out their states.
+    /// Replicas hand out their states.
     hands_out: bool,
-    /// Whether two replicas may answer one command differently, and whether they have.
+    /// Two replicas may answer one command differently, and they have.
     may_differ: bool,
     differ: bool,
-    /// How often a program has died of a command.
+    /// The number of times that a program has died on a command.
     deaths: u64,
 }
 
@@ -137,12 +137,12 @@ impl Cluster {
             let now = self.world.now();
             assert!(now < 600 * SECOND, "no progress: {}", self.standing());
         }
-        // Calm down, and let all replicas reach the end.
+        // The network calms down, so that all replicas reach the end.
         self.world.network.rates = Rates::PERFECT;
         self.crashes = false;
         self.sessions.clear();
         self.go_on(20 * SECOND);
-        // Whatever was delayed by an hour comes now.
+        // Packets that were delayed by an hour come now.
         self.receive(3_700 * SECOND);
         self.go_on(20 * SECOND);
     }
@@ -154,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Where everybody stands, for a failure's message.
+    /// Describes where every node stands, for the message of a failure.
     fn standing(&self) -> String {
         let replica = |r: &Replica| {
             r.worker
@@ -182,7 +182,7 @@ impl Cluster {
         self.client_turn();
     }
 
-    /// Whatever arrives in this time.
+    /// Receives the packets that arrive in this time.
     fn receive(&mut self, span: Time) {
         let end = self.world.now() + span;
         while let Some(arrival) = self.world.arrival(end) {
@@ -205,7 +205,7 @@ impl Cluster {
         self.forward(arrival.to, arrival.from, out);
     }
 
-    /// Sends what a node sent.
+    /// Sends the packets of a node.
     fn forward(&mut self, node: NodeId, asker: NodeId, out: Out) {
         self.world.send(node, asker, Sent(out.sent));
         for reply in out.replies {
@@ -294,7 +294,7 @@ impl Cluster {
         }
     }
 
-    /// A replica's program has died of a command: it says so on disk, and its process ends.
+    /// Ends the process of a replica whose program has died on a command, after noting that on its disk.
     fn bury(&mut self, index: usize) {
         let r = &mut self.replicas[index];
         let worker = r.worker.take().unwrap();
@@ -361,7 +361,7 @@ impl Cluster {
                 s.resend_at = now + 20 * MS;
                 s.unanswered += 1;
                 if s.unanswered > 20 {
-                    // It may have expired, and the replicas that knew its address restarted.
+                    // The session may have expired, and the replicas that knew its address may have restarted.
                     items.push((id, 0, SessionOp::Move { reply_to: to }.to_bytes()));
                 }
                 items.extend(s.open.iter().map(|&n| (id, n, command(id << 16 | n))));
@@ -374,7 +374,7 @@ impl Cluster {
 
     fn on_client_packet(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
-        // A client knows its cluster and group; its port is no role, so what else may be wrong isn't checked.
+        // A client knows its cluster and group. It has no role, so nothing else in the packet is checked.
         if h.msgtype != MsgType::Reply || (h.cluster, h.group) != (CLUSTER, GROUP) || h.pid != 0 {
             return;
         }
@@ -410,8 +410,7 @@ impl Cluster {
                 self.acknowledged.insert(key, bytes.to_vec());
             }
             Status::UnknownSession => {
-                // The session expired while the client rested. What was open may or may not have
-                // been executed.
+                // The session expired while the client rested. Its open requests may or may not have been executed.
                 self.expired += 1;
                 let nonce = self.world.rng.next();
                 *s = Session {
@@ -435,7 +434,7 @@ impl Cluster {
             .map(|r| {
                 let worker = r.worker.as_mut().unwrap();
                 assert!(worker.wanted().checkpoint_at_least.is_none(), "seed {seed}");
-                // What is stored must be equal, too, however it was batched.
+                // The stored states must be equal, too, however the commands were batched.
                 if let Some(write) = r.writing.take() {
                     worker.end_checkpoint(now, write()).unwrap();
                 }
@@ -485,7 +484,7 @@ fn every_command_takes_effect_once_while_packets_are_lost() {
             repaired += r.worker.as_ref().unwrap().statistics().repaired;
         }
     }
-    // Otherwise this test shows less than it seems to.
+    // Without these events the test would show less than it seems to.
     assert!(
         expired > 0 && repaired > 0,
         "{expired} expired, {repaired} repaired"
@@ -504,13 +503,14 @@ fn every_command_takes_effect_once_while_replicas_die() {
     assert!(restored > 0);
 }
 
-/// So many of a session's commands come between two that end programs.
+/// The number of a session's commands between two that end programs.
 const HARMLESS: u64 = 40;
 
-/// Clients send again what isn't answered, and what replicas say of a command needs places as well.
+/// The log's length; clients repeat unanswered requests, and the replicas' operations about a command need places as
+/// well.
 const ROOMY: usize = 2_048;
 
-/// Replicas' programs die of some commands: of one in so many, those of the replicas that `dies` says.
+/// Returns a cluster in which one command of so many makes programs die, on those replicas that `dies` names.
 fn with_deadly(seed: u64, dies: fn(NodeId, u64) -> bool) -> Cluster {
     let mut cluster = Cluster::with_slots(seed, 10, seed % 2 == 0, ROOMY);
     for r in &mut cluster.replicas {
@@ -518,7 +518,7 @@ fn with_deadly(seed: u64, dies: fn(NodeId, u64) -> bool) -> Cluster {
         let dies_of = move |number: u64| number % HARMLESS == 7 && dies(node, number);
         r.disk.with(|d| d.dies_of = Some(Arc::new(dies_of)));
     }
-    // One disk commits at once, and the others' answers come later.
+    // One disk commits at once, and the others answer later.
     cluster.replicas[1].disk.with(|d| {
         d.answers_later = true;
         d.cannot_discard = true;
@@ -553,8 +553,8 @@ fn a_command_of_which_every_program_dies_takes_no_effect_and_all_goes_on() {
     }
 }
 
-/// Those that die of it fetch its state. Where two lie in one instance, and no program survives both, neither takes effect.
-/// [X-DIED]
+/// Replicas whose programs die fetch the state of the one that survives. If one instance has two such commands and no
+/// program survives both, neither takes effect. [X-DIED]
 #[test]
 fn a_command_that_one_program_survives_takes_effect_everywhere() {
     let (mut restored, mut deaths, mut void) = (0, 0, 0);
@@ -595,7 +595,7 @@ fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_l
     while !has_executed(&cluster) || (0..2).any(|index| waits_at(&cluster, index).is_none()) {
         cluster.turn();
     }
-    // The only one that has executed it is gone.
+    // The only replica that has executed the command is gone.
     cluster.replicas[2].worker = None;
     cluster.replicas[2].writing = None;
     cluster.replicas[2].restart_at = Time::MAX;
@@ -604,7 +604,7 @@ fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_l
     assert_eq!([0, 1].map(|index| waits_at(&cluster, index)), [place; 2]);
     let place = place.unwrap();
     let now = cluster.world.now();
-    // It voids what the silent one may have answered: that is what the order risks.
+    // The order voids a command that the silent replica may have answered; that is its risk.
     cluster.may_differ = true;
     let told = &mut cluster.replicas[0];
     told.notes.push((place, true));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
-//! test run finds what is easy to find. `fuzz/README.md` has the real thing.
+//! Runs the fuzz target's body on a fixed stream of random input, so that the target keeps working and an ordinary test
+//! run finds easy errors. `fuzz/README.md` describes the real runs.
 
 #[path = "../../../fuzz/src/disk.rs"]
 mod disk;

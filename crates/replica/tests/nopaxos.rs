@@ -28,7 +28,7 @@ const SEQUENCER: NodeId = LEADERS[0];
 const WINDOW: u64 = 16;
 /// Requests from here on only read.
 const READS: u64 = 1 << 32;
-/// Slots of a log, and of the sequencer's window.
+/// The slots of a log, and of the sequencer's window.
 const SLOTS: u64 = 64;
 
 // ---- The cluster
@@ -58,34 +58,34 @@ struct Cluster<K: Kept> {
     settings: Settings,
     nonces: u64,
     checker: Committed,
-    /// What an operator gave up, and in which session; 0 = nothing.
+    /// The instances that an operator gave up, and the session that did so; 0 = nothing was given up.
     given_up: std::ops::Range<Instance>,
     anew: Epoch,
-    /// What is stable, and what it comes to.
+    /// The stable log, and the result of executing it.
     history: Vec<Value>,
     model: Model,
-    /// What the log's order makes of each command.
+    /// The result of each command in the log's order.
     expected: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
     // The client.
     quorum: Quorum<Answer>,
     clients: Vec<Client>,
-    /// Commands that leave at the end of the turn, one by one or in packs.
+    /// Commands that are sent at the end of the turn, one by one or in packs.
     items: Vec<(u64, u64, Vec<u8>)>,
     finals: BTreeMap<(u64, u64), (Status, Vec<u8>)>,
     answers: Vec<(Header, Answer)>,
     acks: Vec<Header>,
-    /// What front ends were told.
+    /// The replies to front ends.
     locals: Vec<Reply>,
     /// Batches end in each turn, and nothing happens at random.
     scripted: bool,
     rewinds: u64,
     speculative: u64,
-    /// Synchronisations by which a leader said that many wait at once.
+    /// The number of synchronisations by which a leader said that many clients wait at once.
     crowds: u64,
     restored: u64,
 }
 
-/// One session of the client's.
+/// One session of the client.
 #[derive(Default)]
 struct Client {
     nonce: u64,
@@ -123,7 +123,7 @@ fn ordered_settings(node: NodeId) -> Settings {
 
 impl<K: Kept> Cluster<K> {
     fn new(seed: u64, scripted: bool) -> Cluster<K> {
-        // In random runs some have a crowd all the time, some now and then, and some never.
+        // Some random runs have a crowd all the time, some now and then, and some never.
         let few = if scripted { 7 } else { (seed % 4) as usize };
         Cluster::with(seed, scripted, few, K::default)
     }
@@ -174,7 +174,7 @@ impl<K: Kept> Cluster<K> {
         cluster
     }
 
-    /// With a session that is active.
+    /// Returns a cluster with an active session.
     fn begun(seed: u64) -> Cluster<K> {
         let mut cluster = Cluster::new(seed, true);
         cluster.wait_for_session(1);
@@ -187,7 +187,7 @@ impl<K: Kept> Cluster<K> {
         });
     }
 
-    /// Cuts what `from` sends to these, or mends it.
+    /// Cuts the links from `from` to these nodes, or mends them.
     fn cut(&mut self, from: NodeId, to: &[NodeId], cut: bool) {
         for to in to {
             self.world.network.block(from.into(), (*to).into(), cut);
@@ -210,7 +210,7 @@ impl<K: Kept> Cluster<K> {
         self.tell(index, now);
     }
 
-    /// What the store has: what was given up, and the sessions.
+    /// Tells a replica what the controller's store has: the instances that were given up, and the sessions.
     fn tell(&mut self, index: usize, now: Time) {
         let Some(worker) = &mut self.hosts[index].worker else {
             return;
@@ -229,7 +229,7 @@ impl<K: Kept> Cluster<K> {
         worker.configure(now, &self.store);
     }
 
-    /// Kills a process, and looks at what it has stored.
+    /// Kills a process, and checks its store.
     fn kill(&mut self, index: usize) {
         let host = &mut self.hosts[index];
         host.worker = None;
@@ -238,7 +238,7 @@ impl<K: Kept> Cluster<K> {
         self.check_stored(index);
     }
 
-    /// What is stored is what some stable part of the log comes to.
+    /// Checks that the store is the result of some stable part of the log.
     fn check_stored(&mut self, index: usize) {
         let host = &self.hosts[index];
         let mut settings = self.settings.clone();
@@ -302,7 +302,7 @@ impl<K: Kept> Cluster<K> {
         (0..self.hosts.len()).for_each(|index| self.tell(index, now));
     }
 
-    /// The next session begins anew behind what is given up.
+    /// Begins the next session behind instances that are given up.
     fn accept_loss(&mut self, given_up: std::ops::Range<Instance>) {
         self.checker = Committed::new(0);
         self.issue();
@@ -312,7 +312,7 @@ impl<K: Kept> Cluster<K> {
         self.given_up = given_up;
     }
 
-    /// Packets of before a loss that was accepted show nothing that stays.
+    /// Judges a packet. Packets from before an accepted loss show nothing lasting.
     fn judge(&mut self, datagram: &[u8]) {
         let epoch = Packet::parse(datagram).map_or(0, |p| p.header.rnd.epoch());
         if epoch >= self.anew {
@@ -320,7 +320,7 @@ impl<K: Kept> Cluster<K> {
         }
     }
 
-    /// The sequencer goes on behind what the members have, within what f+1 of them have stored.
+    /// Programs the sequencer to go on behind the members' logs, within what f+1 of them have stored.
     fn program(&mut self, session: &Session, next: Instance) {
         let stored = |h: &Host<K>| h.worker.as_ref().map_or(0, |w| w.checkpointed());
         let mut stored: Vec<Instance> = self.hosts.iter().map(stored).collect();
@@ -472,11 +472,11 @@ impl<K: Kept> Cluster<K> {
         self.send(node, asker, Sent(out.sent));
     }
 
-    /// What is answered for good is stable. [K-STABLE]
+    /// Checks that a final answer is stable. [K-STABLE]
     fn check_final(&self, reply: &Reply) {
         let of = (reply.client, reply.request);
         let is_final = reply.basis.is_none() && reply.request < READS;
-        // The model answers no front end beside another replica than its own.
+        // In the model a replica answers only its own front end.
         let is_stable = || self.history.iter().any(|value| (value.1, value.2) == of);
         assert!(
             !is_final || self.expected.contains_key(&of) || is_stable(),
@@ -484,7 +484,7 @@ impl<K: Kept> Cluster<K> {
         );
     }
 
-    /// Whether an answer is to the value of its slot: not to a part of that, and no read.
+    /// Returns whether an answer is to the value of its slot, and neither to a part of one nor to a read.
     fn names_its_slot(&self, index: usize, reply: &Reply) -> bool {
         let worker = self.hosts[index].worker.as_ref();
         let slot = worker.zip(reply.basis);
@@ -492,7 +492,8 @@ impl<K: Kept> Cluster<K> {
         reply.request < READS && value.is_some_and(|v| !v.flags.has(Flags::PACKED))
     }
 
-    /// A replica's log, whenever something may have happened to it; and what is stable since.
+    /// Looks at a replica's log after anything that may have changed it, and at the instances that have become stable
+    /// since.
     fn look_at(&mut self, index: usize) {
         let host = &self.hosts[index];
         let Some(worker) = &host.worker else {
@@ -619,7 +620,7 @@ impl<K: Kept> Cluster<K> {
         });
     }
 
-    /// Opens a session, and waits until it is there.
+    /// Opens a session, and waits until it is open.
     fn open_session(&mut self) -> u64 {
         self.add_client();
         self.wait("a session of a client", |c| {
@@ -639,7 +640,7 @@ impl<K: Kept> Cluster<K> {
         (id, request)
     }
 
-    /// Sends again what has no answer.
+    /// Sends again the requests that have no answer.
     fn clients_send(&mut self) {
         let now = self.now();
         for at in 0..self.clients.len() {
@@ -689,7 +690,7 @@ impl<K: Kept> Cluster<K> {
     fn is_final(&mut self, (client, request, status, bytes): Answer) {
         let of = (client, request);
         if status == Status::StaleRequest {
-            // A repetition came when the window had moved on: the client had its answer.
+            // A repetition came when the window had moved on, and the client had its answer before.
             assert!(self.finals.contains_key(&of));
             return;
         }
@@ -706,7 +707,7 @@ impl<K: Kept> Cluster<K> {
 
     // ---- The end
 
-    /// Everybody has everything, and what clients were told is what the log comes to.
+    /// Checks that every replica has the whole log, and that clients were told its results.
     fn check(&mut self) {
         self.wait("all answers", |c| {
             c.clients.iter().all(|c| c.open.is_empty())
@@ -781,7 +782,7 @@ fn random_run<K: Kept>(seed: u64) -> Seen {
             }
             None if c.world.rng.once_in(150) => {
                 let cut = *c.world.rng.pick(&REPLICAS);
-                // Half of the time it alone gets what is stamped.
+                // In half of the cases this replica alone gets the stamped packets.
                 let alone = c.world.rng.percent(50);
                 for other in REPLICAS.into_iter().filter(|n| *n != cut) {
                     c.cut(cut, &[other], true);
@@ -837,7 +838,7 @@ fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
         ];
         all.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
     }
-    // Otherwise this test shows less than it seems to.
+    // Without these events the test would show less than it seems to.
     assert!(all.iter().all(|n| *n > 0), "{all:?}");
 }
 
@@ -858,13 +859,13 @@ fn so_it_is_with_a_program_in_memory() {
 const LEADER: NodeId = REPLICAS[0];
 const FOLLOWERS: [NodeId; 2] = [REPLICAS[1], REPLICAS[2]];
 
-/// The leader's and the followers' positions: executed, stable.
+/// Returns the positions of the leader and the followers: executed, stable.
 fn positions<K: Kept>(c: &Cluster<K>) -> Vec<(Instance, Instance)> {
     let position = |h: &Host<K>| (h.worker.as_ref().unwrap().next(), h.role().stable());
     c.hosts.iter().map(position).collect()
 }
 
-/// The leader gets what nobody else does, and is cut off.
+/// Sends a command to the leader alone, and cuts the leader off.
 fn leader_alone<K: Kept>(c: &mut Cluster<K>) -> (u64, u64) {
     c.open_session();
     c.go_on(5 * MS);
@@ -888,7 +889,7 @@ fn deposed<K: Kept>() {
     assert_eq!((answer.0, answer.1), of);
     assert!(!c.finals.contains_key(&of), "nobody has acknowledged it");
 
-    // The others go on without it: the slot is a no-op for them.
+    // The others go on without the leader, and the slot becomes a no-op for them.
     c.cut(SEQUENCER, &FOLLOWERS, false);
     c.open_session();
     assert!(c.hosts[1].role().view() > view);
@@ -898,7 +899,7 @@ fn deposed<K: Kept>() {
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
-/// A slot is a no-op for the others, of which a replica that ran ahead hears then. How often it goes back.
+/// Makes a slot a no-op on the others, and tells that to a replica that ran ahead. Returns how often it goes back.
 fn goes_back<K: Kept>(c: &mut Cluster<K>, slot: Instance) -> u64 {
     c.wait("stable", |c| c.history.len() as Instance > slot);
     assert!(c.history[slot as usize].0.has(Flags::NOOP));
@@ -915,7 +916,8 @@ fn a_deposed_leader_takes_back_what_it_alone_has_executed() {
     deposed::<MemoryDisk>();
 }
 
-/// A leader holds back what it owes a crowd, and what it can't make stable it never gives. [N-CROWD] [N-REWIND]
+/// A leader holds back the answers that it owes a crowd, and never sends those that it can't make stable. [N-CROWD]
+/// [N-REWIND]
 #[test]
 fn a_deposed_leader_has_told_a_crowd_nothing() {
     let mut c = Cluster::<Disk>::with(1, true, 0, Disk::default);
@@ -938,7 +940,7 @@ fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
     let of = leader_alone(&mut c);
     let slot = c.history.len() as Instance;
     assert_eq!(positions(&c)[0], (slot + 1, slot));
-    // Time for any commit, checkpoint and copy that there might be.
+    // There is time for any commit, checkpoint and copy that may be due.
     let worker = c.hosts[0].worker.as_mut().unwrap();
     let (position, _) = worker.snapshot().unwrap();
     assert_eq!(position, slot);
@@ -951,7 +953,7 @@ fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
-/// Two of three logs are lost. The leader has one, has run ahead of it, and has executed most.
+/// Two of three logs are lost. The leader has the third, has run ahead of it, and has executed most.
 fn accepted_loss<K: Kept>() {
     let mut c = Cluster::<K>::begun(15);
     let of = leader_alone(&mut c);
@@ -976,7 +978,7 @@ fn accepted_loss<K: Kept>() {
     c.check();
     assert_eq!(c.finals[&of].0, Status::Ok, "once, when it came again");
     assert!(c.history.len() as Instance > stable + 1_000);
-    // From then on sessions follow as ever.
+    // From then on sessions follow as usual.
     c.kill(1);
     c.wait_for_session(4);
     c.command(0);
@@ -991,7 +993,8 @@ fn an_accepted_loss_goes_on_from_what_was_stable() {
     accepted_loss::<MemoryDisk>();
 }
 
-/// Whoever missed the stop and stands, ahead of what is stable, where the loss begins isn't there. [F-ANEW] [N-REWIND]
+/// A replica that missed the stop and ran ahead of the stable log to where the loss begins must not go on there.
+/// [F-ANEW] [N-REWIND]
 #[test]
 fn who_ran_ahead_to_where_a_loss_begins_does_not_go_on_there() {
     let mut c = Cluster::<Disk>::begun(16);
@@ -1006,7 +1009,7 @@ fn who_ran_ahead_to_where_a_loss_begins_does_not_go_on_there() {
     assert_eq!(worker.wanted().checkpoint_at_least, Some(given_up.end));
 }
 
-/// What is stored of a log now.
+/// Returns the stored memory of a log as it is now.
 fn stored_log(worker: &mut Worker<impl Application, NoPaxos>) -> Loaded {
     let replica = worker.agreement_mut().replica_mut();
     if let Some(unstored) = replica.unstored() {
@@ -1020,8 +1023,8 @@ fn stored_log(worker: &mut Worker<impl Application, NoPaxos>) -> Loaded {
     loaded
 }
 
-/// Its log begins behind the loss as soon as that is told, and its application gets there only with another replica's
-/// state. Whoever is killed in between, twice, goes on fetching. [F-ANEW] [N-RESTART]
+/// The replica's log begins behind the loss as soon as it is told, but its application gets there only with another
+/// replica's state. A replica that is killed in between, twice, goes on fetching. [F-ANEW] [N-RESTART]
 #[test]
 fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
     let mut c = Cluster::<Disk>::begun(18);
@@ -1042,7 +1045,7 @@ fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
     let by = view::first(9);
     let told = [
         vec![session(2, Stage::Writing, Some(given_up.end))],
-        // It was away while others followed, and isn't told of that one any more.
+        // The replica was away while other sessions followed, and isn't told of the session with the loss any more.
         vec![session(9, Stage::Active { by }, None)],
     ];
     worker.agreement_mut().replica_mut().keep(start(1));
@@ -1088,8 +1091,8 @@ fn an_application_that_went_back_below_its_log_is_refused() {
     assert!(why.contains(&format!("it begins at slot {floor}")), "{why}");
 }
 
-/// The store had more on disk than the log. It counts as a state that was taken over, which nothing executes again.
-/// [N-RESTART] [W-CHECKPOINT]
+/// The application had stored more than the log. Its state counts as one that was taken over, and nothing is executed
+/// again. [N-RESTART] [W-CHECKPOINT]
 #[test]
 fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
     let mut c = Cluster::<Disk>::begun(19);
@@ -1111,7 +1114,7 @@ fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
     assert!(replica.next() >= position);
 }
 
-/// Nobody heard the answer, its leader dies, and the command comes again: in another view, in another session, and to
+/// Nobody heard the answer, the leader dies, and the command comes again: in another view, in another session, and to
 /// replicas that were followers. [N-RETRY] [S-ONCE]
 #[test]
 fn a_retry_gets_the_first_result_in_whatever_view() {
@@ -1192,8 +1195,8 @@ fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     assert!(c.restored > 0);
 }
 
-/// The leader answers with its view and the end of its log, and followers show that they are in that view; nothing
-/// takes a slot. [N-READ]
+/// The leader answers with its view and the end of its log, and followers show that they are in that view. A read takes
+/// no slot. [N-READ]
 #[test]
 fn a_read_is_answered_on_all_that_was_answered_before() {
     let mut c = Cluster::<Disk>::begun(7);
@@ -1254,15 +1257,15 @@ fn who_can_take_nothing_back_answers_only_what_is_stable() {
     assert_eq!((c.speculative, c.rewinds), (0, 0));
 }
 
-/// The leader alone has executed a command. Whatever comes now, from whomever: nobody answers it for good. Every
-/// other test here looks at that, too (`check_final`). [K-STABLE] [N-RETRY] [N-MUTE]
+/// The leader alone has executed a command. Whatever packet comes now, from any sender, nobody gives a final answer to
+/// it; every other test here checks that, too (`check_final`). [K-STABLE] [N-RETRY] [N-MUTE]
 #[test]
 fn nothing_provokes_a_final_answer_to_what_is_not_stable() {
     let mut c = Cluster::<Disk>::begun(20);
     let of = leader_alone(&mut c);
     let slot = c.history.len() as Instance;
     let bytes = command(of.0 << 16 | of.1);
-    // The command once more, in a slot of its own.
+    // The command comes once more, in a slot of its own.
     let again = stamped(&mut c, Flags::NONE, of.0, of.1, &bytes);
     for index in 0..REPLICAS.len() {
         let packet = Packet::parse(&again).unwrap();
@@ -1277,7 +1280,7 @@ fn nothing_provokes_a_final_answer_to_what_is_not_stable() {
     for msgtype in types {
         for rnd in [Round::NONE, view, Round(view.0 + 1), Round::base(2)] {
             for inst in [0, slot, slot + 1, slot + 5] {
-                // Members' numbers, and memories that they don't have.
+                // These packets claim members' numbers, and memories that the members don't have.
                 for (swid, client) in [(REPLICAS[0], of.0), (REPLICAS[1], 999), (77, 1)] {
                     for value in [&bytes[..], &[], &[0; 16]] {
                         let header = Header {
@@ -1313,7 +1316,7 @@ fn nothing_provokes_a_final_answer_to_what_is_not_stable() {
     assert!(c.finals.contains_key(&of));
 }
 
-/// What the sequencer makes of a request.
+/// Returns the packet that the sequencer makes of a request.
 fn stamped(
     c: &mut Cluster<Disk>,
     flags: Flags,
@@ -1329,8 +1332,8 @@ fn stamped(
     header.datagram(value)
 }
 
-/// Whoever waits for an answer hears from each follower once a batch, whether or not that has executed the session's
-/// OPEN; of a pack whoever sent the first command. [N-ACK]
+/// A client that waits for an answer gets one ACK a batch from each follower, whether or not the follower has executed
+/// the session's OPEN. For a pack it is the sender of the first command. [N-ACK]
 #[test]
 fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     let mut c = Cluster::<Disk>::begun(9);
@@ -1375,13 +1378,14 @@ fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     assert!(told[1].is_empty() && told[2].is_empty(), "front ends");
 }
 
-/// Clients wait for what a follower says of its log alone, so nothing that it may execute comes before that. [N-ACK]
+/// Clients wait only for a follower's word about its log, so nothing that it may execute comes before that word.
+/// [N-ACK]
 #[test]
 fn a_follower_acknowledges_before_it_executes() {
     let mut c = Cluster::<Disk>::begun(9);
     c.go_on(5 * MS);
     let (now, slot) = (c.now(), c.sequencer.next(0));
-    // The front end beside a follower: the leader makes it stable at once.
+    // The session belongs to the front end beside a follower, so the leader makes its command stable at once.
     let to = ReplyAddress {
         home: FOLLOWERS[0],
         ..ReplyAddress::default()
@@ -1425,7 +1429,7 @@ fn a_follower_acknowledges_before_it_executes() {
     assert_eq!((worker.next(), out.acks.len()), (slot + 1, 1));
 }
 
-/// What a replica sends for a batch of packets.
+/// Returns the packets that a replica sends for a batch of packets.
 fn batch(c: &mut Cluster<Disk>, index: usize, now: Time, datagrams: &[Vec<u8>]) -> Out {
     let worker = c.hosts[index].worker.as_mut().unwrap();
     let mut out = Out::default();
@@ -1443,8 +1447,8 @@ fn sent(out: &Out, msgtype: MsgType) -> (Vec<u8>, Header) {
     (header.datagram(value), *header)
 }
 
-/// Where many wait at once the leader answers what is stable, and followers say nothing; until the leader says otherwise,
-/// by a word that may be lost. [N-CROWD]
+/// If many clients wait at once, the leader answers what is stable, and followers don't acknowledge until the leader
+/// ends the crowd, by a packet that may be lost. [N-CROWD]
 #[test]
 fn a_crowd_hears_the_leader_alone() {
     const CLIENTS: u16 = 8;
@@ -1464,7 +1468,7 @@ fn a_crowd_hears_the_leader_alone() {
         replies.map(|r| (r.request, r.basis.is_some())).collect()
     };
 
-    // Nobody knew of a crowd yet.
+    // Nobody has noticed a crowd yet.
     let out = batch(&mut c, 0, now, &opens);
     assert_eq!(out.replies.len(), opens.len());
     assert!(out.replies.iter().all(|reply| reply.basis.is_some()));
@@ -1480,7 +1484,7 @@ fn a_crowd_hears_the_leader_alone() {
     let (prepared, _) = sent(&out, MsgType::SyncRep);
     batch(&mut c, 0, now, &[prepared]);
 
-    // There is one: the answer is of what is stable.
+    // There is a crowd, and the answer is stable.
     let first = of_first(&mut c, 1);
     let out = batch(&mut c, 0, now, std::slice::from_ref(&first));
     assert_eq!(told(&out), []);
@@ -1491,7 +1495,7 @@ fn a_crowd_hears_the_leader_alone() {
     let out = batch(&mut c, 0, now, &[prepared]);
     assert_eq!(told(&out), [(1, false)]);
 
-    // It is over, of which the follower doesn't hear at first.
+    // The crowd is over, but the follower doesn't hear of that at first.
     let now = now + 20 * MS;
     let second = of_first(&mut c, 2);
     let out = batch(&mut c, 0, now, std::slice::from_ref(&second));
@@ -1515,18 +1519,18 @@ fn a_crowd_hears_the_leader_alone() {
         acked(batch(&mut c, 1, now, std::slice::from_ref(&over))),
         [end]
     );
-    // What comes late changes nothing.
+    // A packet that comes late changes nothing.
     assert_eq!(acked(batch(&mut c, 1, now, &[lost, goes_on.clone()])), []);
     let fourth = of_first(&mut c, 4);
     assert_eq!(acked(batch(&mut c, 1, now, &[fourth])), [end + 1]);
 
-    // Whoever hears all of it at once still owes a word for what came before.
+    // A follower that hears everything at once still owes an ACK for the time before the crowd.
     let all = [&opens[..], &[begins, first, goes_on, second, third, over]];
     let acks = acked(batch(&mut c, 2, now, &all.concat()));
     assert_eq!(acks, vec![end; opens.len()]);
 }
 
-/// What is answered between two crowds is acknowledged, also by a follower that hears of the second one alone. [N-CROWD]
+/// Commands between two crowds are acknowledged, also by a follower that hears only of the second one. [N-CROWD]
 #[test]
 fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     const CLIENTS: u64 = 8;
@@ -1556,8 +1560,8 @@ fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     let (prepared, _) = sent(&batch(&mut c, 1, now, &follower), MsgType::SyncRep);
     batch(&mut c, 0, now, &[prepared]);
 
-    // It is over, what all ask next is answered at once, and they are a crowd again. The word that the first one is over
-    // is lost.
+    // The crowd is over, the next commands are answered at once, and their clients are a crowd again. The packet that
+    // ends the first crowd is lost.
     let now = now + 20 * MS;
     let alone = stamped(&mut c, Flags::NONE, (slot + 1) << 16, 1, &command(1));
     let out = batch(&mut c, 0, now, std::slice::from_ref(&alone));
@@ -1577,8 +1581,8 @@ fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     assert!(!header.vrnd.is_none(), "the second crowd");
 }
 
-/// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens; and
-/// asks for what it doesn't know of a session that a packet is of. [Q-RETIRE] [O-LATER]
+/// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens. It
+/// asks about an unknown session from which a packet has come. [Q-RETIRE] [O-LATER]
 #[test]
 fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
     let mut c = Cluster::<Disk>::begun(10);
@@ -1615,7 +1619,7 @@ fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
     }
     assert!(c.sequencer.round().is_none(), "f+1 have said so");
 
-    // One of a session that isn't known: it may be damaged, so it is only asked about.
+    // The packet is of an unknown session. It may be damaged, so the session is only asked about.
     let mut header = *Packet::parse(&datagram).map(|p| p.header).as_ref().unwrap();
     header.rnd = Round::base(9);
     let datagram = header.datagram(&command(1));
@@ -1626,7 +1630,7 @@ fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
     assert_eq!(worker.wanted().view_with, Some(9));
 }
 
-/// Its answers can't be taken back, and it counts no acknowledgements. [N-RETRY]
+/// Answers to a front end can't be taken back, and it counts no acknowledgements. [N-RETRY]
 #[test]
 fn the_leaders_own_front_end_gets_what_is_stable() {
     let mut c = Cluster::<Disk>::begun(14);
@@ -1650,7 +1654,8 @@ fn the_leaders_own_front_end_gets_what_is_stable() {
     assert_eq!(c.locals[0].session_id(), (slot + 1) << 16);
 }
 
-/// The leader makes stable at once what the front end beside another replica waits for, and answers it nothing. [N-RETRY]
+/// The leader makes a command at once stable for which the front end beside another replica waits, and sends that front
+/// end no answer. [N-RETRY]
 #[test]
 fn another_replicas_front_end_waits_for_no_timer() {
     let mut c = Cluster::<Disk>::begun(14);
@@ -1680,7 +1685,7 @@ fn another_replicas_front_end_waits_for_no_timer() {
     assert_eq!(told, [(None, session)]);
 }
 
-/// A controller with an old store must hear of its session. [E-NEWEST]
+/// A controller with an old store must hear of this session. [E-NEWEST]
 #[test]
 fn who_changes_views_shows_the_session_and_who_takes_part_the_view() {
     let mut c = Cluster::<Disk>::begun(14);
@@ -1719,7 +1724,7 @@ fn who_changes_views_shows_the_session_and_who_takes_part_the_view() {
     assert_eq!(shown(&mut c), (Doing::ViewChange, Round::base(1)));
 }
 
-/// There is no view behind the session's last one. [W-WHEN]
+/// No view follows the session's last one. [W-WHEN]
 #[test]
 fn a_session_whose_views_are_used_up_needs_another_one() {
     let mut c = Cluster::<Disk>::begun(13);
@@ -1744,7 +1749,8 @@ fn a_session_whose_views_are_used_up_needs_another_one() {
     }
 }
 
-/// What another replica has kept behind its state is stable, and goes on from there. [X-LOG] [X-CATCHUP]
+/// Values that another replica has kept behind its state are stable, and execution goes on from them. [X-LOG]
+/// [X-CATCHUP]
 #[test]
 fn what_was_kept_behind_a_state_is_executed_as_stable() {
     let mut c = Cluster::<Disk>::begun(11);
@@ -1775,8 +1781,8 @@ fn what_was_kept_behind_a_state_is_executed_as_stable() {
     assert_eq!(out.replies, [], "it is nobody's leader");
 }
 
-/// A READ that comes while the leader has more in its log than it has executed waits, and one that another view's leader
-/// took isn't answered any more. [N-READ]
+/// A READ that comes while the leader's log has more than it has executed waits. A READ that another view's leader took
+/// isn't answered any more. [N-READ]
 #[test]
 fn a_read_waits_for_all_that_the_log_had() {
     let mut c = Cluster::<Disk>::with(12, true, 7, || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that are longer than a value: what becomes of their parts. The log is written by the test.
+//! Commands that are longer than a value, and their parts. The test writes the log.
 
 mod common;
 
@@ -21,14 +21,14 @@ fn fed_with(limits: Limits) -> Fed {
     })
 }
 
-/// A long command with a number.
+/// Returns a long command with a number.
 fn long(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = command(number);
     bytes.resize(len, number as u8);
     bytes
 }
 
-/// Its parts, as they would leave if each was answered at once.
+/// Returns the parts of a command as they would be sent if each was answered at once.
 fn parts_of(request: u64, command: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut sending = Sending::new(request, command.len(), MAX_VALUE);
     let (mut parts, mut bytes) = (Vec::new(), Vec::new());
@@ -39,14 +39,14 @@ fn parts_of(request: u64, command: &[u8]) -> Vec<(u64, Vec<u8>)> {
     parts
 }
 
-/// Decides a part; the status of its answer.
+/// Decides a part, and returns the status of its answer.
 fn log(r: &mut Fed, session: u64, part: &(u64, Vec<u8>)) -> Status {
     let replies = r.log(session, part.0, &part.1);
     assert_eq!((replies[0].client, replies[0].request), (session, part.0));
     status_of(&replies)
 }
 
-/// How many parts are stored once all is folded.
+/// Returns how many parts are stored after a fold.
 fn stored_parts(r: &mut Fed) -> usize {
     r.fold();
     let keys = r.disk.committed().records.into_keys();
@@ -63,7 +63,7 @@ fn a_command_in_parts_takes_effect_once_with_the_last() {
         let parts = parts_of(2, &long(2, 500));
         let (last, others) = parts.split_last().unwrap();
         assert!(others.len() > 5);
-        // In any order, each as often as it likes.
+        // The parts come in any order, and any number of times.
         for part in others.iter().rev() {
             assert_eq!(log(&mut r, s, part), Status::Ok);
             assert_eq!(log(&mut r, s, &others[others.len() - 1]), Status::Ok);
@@ -72,7 +72,7 @@ fn a_command_in_parts_takes_effect_once_with_the_last() {
         let answer = r.log(s, last.0, &last.1);
         assert_eq!(status_of(&answer), Status::Ok);
         assert_eq!(answer[0].bytes, 2_u64.to_be_bytes());
-        // Late copies: of the last part, of another one, and packed.
+        // Late copies come: of the last part, of another one, and in a pack.
         assert_eq!(r.log(s, last.0, &last.1), answer);
         assert_eq!(log(&mut r, s, &others[0]), Status::StaleRequest);
         let item = |part: &(u64, Vec<u8>)| (s, part.0, part.1.clone());
@@ -162,7 +162,7 @@ fn parts_of_a_command_that_was_given_up_are_of_no_other() {
         assert_eq!(log(&mut r, s, part), Status::Ok);
     }
     assert_eq!(log(&mut r, s, &later[0]), Status::Ok);
-    // Late copies of the other's.
+    // Late copies of the given-up command's parts come.
     for part in &given_up[..given_up.len() - 1] {
         assert_eq!(log(&mut r, s, part), Status::StaleRequest);
     }
@@ -177,7 +177,7 @@ fn parts_of_a_command_that_was_given_up_are_of_no_other() {
     assert_eq!((r.times(1), r.times(2), stored_parts(&mut r)), (0, 1, 0));
 }
 
-/// The request has taken effect without them, or the session has gone on. [S-PARTS]
+/// The request has taken effect without these parts, or the session has gone on. [S-PARTS]
 #[test]
 fn parts_whose_request_is_over_are_forgotten() {
     for ordered in [false, true] {
@@ -229,7 +229,7 @@ fn parts_are_bounded_and_go_with_their_session() {
     let parts = parts_of(1, &long(1, 400));
     assert_eq!(log(&mut r, sessions[0], &parts[0]), Status::Ok);
     assert_eq!(log(&mut r, sessions[1], &parts[1]), Status::Ok);
-    // There is room for the two, to the end of both.
+    // There is room for two whole commands.
     assert_eq!(log(&mut r, sessions[2], &parts[0]), Status::OutOfOrder);
     r.restart();
     assert_eq!(log(&mut r, sessions[2], &parts[0]), Status::OutOfOrder);
@@ -248,7 +248,7 @@ fn parts_are_bounded_and_go_with_their_session() {
         last_request: 0,
         last_inst,
     };
-    // It has had a part since.
+    // The session has had a part since.
     assert!(r.op(sessions[2], expire(last_inst - 1)).is_empty());
     assert_eq!(log(&mut r, sessions[3], &parts[0]), Status::Ok);
     assert_eq!(stored_parts(&mut r), 2);
@@ -291,7 +291,7 @@ fn parts_that_do_not_fit_together_change_nothing() {
     let shorter = &last.1[..last.1.len() - 1];
     assert_eq!(refused(last.0, shorter), Status::Malformed);
     assert_eq!(refused(last.0, &last.1), Status::Ok);
-    // In a session that there isn't.
+    // These parts name an unknown session.
     let unknown = r.log(77, last.0, &last.1);
     assert_eq!(status_of(&unknown), Status::UnknownSession);
     assert_eq!(r.times(1), 1);

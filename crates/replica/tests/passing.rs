@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the log that only read are executed by the replica that answers, and passed by the others.
+//! The replica that answers executes commands of the log that only read, and the others pass them.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::*;
 use replica::Status;
 use replica::protocol::ReplyAddress;
 
-/// A replica, and an ordered session of the front end beside the second one.
+/// Returns a replica, and an ordered session of the front end beside the second replica.
 fn with_session(node: u16, answers_later: bool) -> (Fed, u64) {
     let disk = Disk::default();
     disk.with(|d| {
@@ -29,11 +29,11 @@ fn a_read_that_another_front_end_hears_is_not_executed() {
     for answers_later in [false, true] {
         let (mut fed, session) = with_session(REPLICAS[0], answers_later);
         assert!(fed.log(session, 1, &command(100)).is_empty());
-        // Whoever executes anything now fails.
+        // From now on any execution fails.
         fed.disk.with(|d| d.fail_execute = true);
         fed.log_pack(&[(session, 2, command(READ)), (session, 3, command(READ))]);
         fed.disk.with(|d| d.fail_execute = false);
-        // Between others, which are executed in their places.
+        // The read lies between other commands, which are executed in their places.
         fed.log_pack(&[
             (session, 4, command(101)),
             (session, 5, command(READ)),
@@ -75,7 +75,7 @@ fn a_home_that_took_the_state_of_one_that_passed_a_read_executes_it_again_if_not
     assert_eq!(status_of(&again), Status::Ok);
     assert_eq!(again[0].bytes, 1u64.to_be_bytes());
     assert_eq!(home.times(100), 1);
-    // Behind something else it would see what came later.
+    // If another command came in between, the read would see a later state.
     home.log(session, 3, &command(101));
     let again = home.log(session, 2, &command(READ));
     assert_eq!(status_of(&again), Status::ReplyTooLarge);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of the front end beside a replica that have no place in the log. The acceptors' answers are written by the
-//! test.
+//! Reads of the front end beside a replica that have no place in the log. The test writes the acceptors' answers.
 
 mod common;
 
@@ -15,7 +14,7 @@ use replica::{
 };
 use test_world::cluster::{nonce_of, range_answer};
 
-/// Where a client is answered.
+/// The address at which a client is answered.
 const CLIENT_AT: &str = "10.0.0.9:77";
 
 fn typed(msgtype: MsgType) -> Header {
@@ -58,7 +57,7 @@ impl Fed {
         (inst + 1) << 16
     }
 
-    /// A client's READ.
+    /// Hands over a client's READ.
     fn ask(&mut self, client: u64, number: u64, from: u64, command: u64) -> Verdict {
         let header = Header {
             client,
@@ -74,7 +73,7 @@ impl Fed {
         self.worker.step(self.now, &packet, &mut self.out)
     }
 
-    /// Answers to clients: number, status, bytes.
+    /// Takes the answers to clients: number, status, bytes.
     fn told(&mut self) -> Vec<(u64, Status, Vec<u8>)> {
         let to = ReplyTo::Address(CLIENT_AT.parse().unwrap(), 0);
         let replies = self.finish().into_iter();
@@ -85,7 +84,7 @@ impl Fed {
         told.collect()
     }
 
-    /// Ends the batch; what is asked for reads since.
+    /// Ends the batch, and returns the questions for reads that were sent since.
     fn asked(&mut self) -> Vec<Header> {
         self.out.sent.clear();
         self.finish();
@@ -114,21 +113,21 @@ impl Fed {
         self.worker.step(self.now, &packet, &mut self.out)
     }
 
-    /// f+1 acceptors answer.
+    /// Lets f+1 acceptors answer.
     fn bound(&mut self, question: &Header, end: Instance) {
         for from in &ACCEPTORS[..2] {
             assert_eq!(self.answer(question, *from, 1, end), Verdict::Answered);
         }
     }
 
-    /// A command takes effect at the next instance.
+    /// Executes a command at the next instance.
     fn execute(&mut self) {
         let inst = self.worker.next();
         self.give(inst, Flags::NOOP, (0, 0), &[]);
     }
 
-    /// Numbers of the reads that are answered, with how many commands each has seen; `None` if it is to go through
-    /// the log.
+    /// Takes the numbers of the answered reads, with how many commands each has seen; `None` = the read has to go
+    /// through the log.
     fn answered(&mut self) -> Vec<(u64, Option<u64>)> {
         self.finish();
         let seen = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().unwrap());
@@ -168,7 +167,7 @@ fn reads_are_answered_together_and_see_all_that_was_begun() {
         let inst = r.worker.next();
         r.give(inst, Flags::NONE, (session, request), &command(request));
     }
-    // One that is content with what is executed sees it in the middle of a batch, too.
+    // A stale read sees what is executed in the middle of a batch, too.
     r.read_as(999, READ, true);
     let mut expected: Vec<_> = (1..=150).map(|number| (number, Some(2))).collect();
     expected.insert(0, (999, Some(2)));
@@ -188,7 +187,7 @@ fn reads_that_come_meanwhile_share_the_next_question() {
     r.execute();
     r.bound(&first, 0);
     assert_eq!(r.answered(), [(1, Some(0)), (2, Some(0))]);
-    // It left with the same batch.
+    // The question left with the same batch.
     let sent = r.out.sent.iter().map(|(_, header, _)| *header);
     let second = sent.rev().find(is_for_reads).unwrap();
     assert_ne!(second.request, first.request);
@@ -238,7 +237,7 @@ fn what_f_plus_one_acceptors_show_is_repaired_without_a_poll() {
     r.bound(&question, 1);
     r.finish();
     r.out.sent.clear();
-    // Long before the next poll.
+    // This is long before the next poll.
     r.now += 4 * r.settings.repair_after;
     let now = r.now;
     r.worker.tick(now, &mut r.out).unwrap();
@@ -285,7 +284,7 @@ fn a_read_that_may_be_old_asks_nobody() {
     assert_eq!(r.answered(), [(1, Some(1))]);
 }
 
-/// A replica that is told to stop reads nothing, until it goes on.
+/// A replica that is told to stop executes no reads until it goes on.
 #[test]
 fn a_replica_that_stands_still_lets_reads_wait() {
     let mut r = fed();
@@ -300,7 +299,7 @@ fn a_replica_that_stands_still_lets_reads_wait() {
     assert_eq!(r.answered(), [(1, Some(0)), (2, Some(0))]);
 }
 
-/// What was executed is stored before it is shown, where answers wait for that. [X-ANSWER]
+/// If answers wait for a commit, everything executed is stored before a read shows it. [X-ANSWER]
 #[test]
 fn a_read_is_answered_like_a_command() {
     for answers_wait in [false, true] {
@@ -330,7 +329,7 @@ fn a_clients_read_waits_as_the_front_ends_and_is_answered_where_its_session_says
     r.execute();
     let ok = (number, Status::Ok, 0u64.to_be_bytes().to_vec());
     assert_eq!(r.told(), std::slice::from_ref(&ok));
-    // A repetition is asked for and answered anew: it isn't on record.
+    // A repetition is asked for and answered anew, since reads aren't recorded.
     assert_eq!(r.ask(session, number, 0, READ), Verdict::Answered);
     let question = r.only_question();
     r.bound(&question, end);
@@ -345,17 +344,17 @@ fn what_a_client_may_not_read_so_changes_nothing() {
     let session = r.open_remote();
     let of_front_end = r.open(7, true, 8);
     let number = read_number(1, false);
-    // What writes.
+    // This command writes.
     assert_eq!(r.ask(session, number, 0, 5), Verdict::Answered);
     assert_eq!(r.told(), [(number, Status::Unsupported, Vec::new())]);
     assert_eq!(r.asked(), [], "nobody is asked for it");
     assert_eq!(r.times(5), 0);
-    // A number that may be a command's, which this would end.
+    // These numbers may be a command's, which the read would end.
     for number in [1, 1 << 63, u64::MAX] {
         let refused = Verdict::Dropped(Reason::NotForRole);
         assert_eq!(r.ask(session, number, 0, READ), refused);
     }
-    // In somebody else's session, or in none.
+    // The session belongs to somebody else, or doesn't exist.
     let stale = read_number(2, true);
     for client in [of_front_end, session + 1] {
         assert_eq!(r.ask(client, stale, 0, READ), Verdict::Answered);
@@ -395,7 +394,7 @@ fn a_long_answer_leaves_in_pieces_that_are_asked_for_without_a_bound() {
     let _ = r.ask(session, number, 0, READ);
     let told = r.told();
     let mut gathering = Gathering::default();
-    // The last ones are lost.
+    // The last pieces are lost.
     for (_, status, bytes) in &told[..5] {
         assert_eq!(*status, Status::Piece);
         let gathered = gathering.take(&Piece::parse(bytes).unwrap());
@@ -412,7 +411,7 @@ fn a_long_answer_leaves_in_pieces_that_are_asked_for_without_a_bound() {
     }
     assert_eq!(came, Gathered::Whole);
     assert_eq!(gathering.into_answer(), 0u64.to_be_bytes());
-    // Once something has changed, the rest is that of another answer.
+    // After a change the rest belongs to another answer.
     let mut gathering = Gathering::default();
     let _ = r.ask(session, number, 0, READ);
     let begun = r.told();

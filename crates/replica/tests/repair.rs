@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker does about instances that it missed. The acceptors' answers are written by the
-//! test.
+//! How a worker handles instances that it missed. The test writes the acceptors' answers.
 
 mod common;
 
@@ -45,7 +44,7 @@ impl Fed {
         self.answer(vote, &[])
     }
 
-    /// Acceptors answer a poll with `end` and `trim`.
+    /// Lets acceptors answer a poll with `end` and `trim`.
     fn ends(&mut self, question: &Header, answers: &[(NodeId, Instance, Instance)]) {
         for &(node, end, trim) in answers {
             let verdict = self.answer(range_answer(question, node), &report(end, trim, node));
@@ -53,13 +52,13 @@ impl Fed {
         }
     }
 
-    /// The last instance that it asks for within a while.
+    /// Returns the last instance that the worker asks for within a while.
     fn furthest(&mut self) -> Option<Instance> {
         let asked: Vec<_> = (0..10).flat_map(|_| self.wait()).collect();
         queried(&asked).last().copied()
     }
 
-    /// Time after which the worker's patience is over, whatever its turn and jitter.
+    /// Waits until the worker's patience is over, whatever its turn and jitter, and returns what it sent.
     fn wait(&mut self) -> Vec<(To, Header, Vec<u8>)> {
         let begun = self.now;
         self.tick(begun);
@@ -126,7 +125,7 @@ fn what_something_was_decided_behind_is_asked_for_soon_and_once() {
         let _ = r.vote(ACCEPTORS[0], inst);
         let _ = r.vote(ACCEPTORS[1], inst);
     }
-    // Nothing is decided behind it.
+    // Nothing behind this instance is decided.
     let _ = r.vote(ACCEPTORS[0], 6);
     r.tick(0);
     r.finish();
@@ -154,7 +153,7 @@ fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     r.finish();
     assert!(r.worker.next_deadline().unwrap() <= 4 * r.settings.repair_after);
     assert!(queried(&r.tick(0)).is_empty());
-    // 2 waits for 1; 3 was never mentioned but lies below 4, which has no quorum.
+    // Instance 2 waits for 1; 3 was never mentioned but lies below 4, which has no quorum.
     assert_eq!(queried(&r.wait()), [1, 3, 4]);
     for inst in [1, 3, 4] {
         let _ = r.vote(ACCEPTORS[0], inst);
@@ -181,7 +180,7 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
         (1, 1),
         "the boot nonce and a number"
     );
-    // Not a member; another memory of a member; an answer to something else.
+    // These answers are from a stranger, from another memory of a member, or to another question.
     let good = range_answer(question, ACCEPTORS[0]);
     let bad = [
         (
@@ -213,8 +212,8 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     assert_eq!(queried(&r.wait()), [0, 1, 2]);
 }
 
-/// A repair of what nobody voted for would put a no-op there: a window ahead of the leader, and
-/// then the next one. [X-BEGUN]
+/// A repair of an instance without votes would put a no-op there: through a window ahead of the leader, and then
+/// through the next one. [X-BEGUN]
 #[test]
 fn one_acceptors_word_burns_nothing() {
     for (end, trim) in [(1 << 63, 0), (1 << 63, 1 << 63), (3, 1 << 63)] {
@@ -240,7 +239,7 @@ fn answers_to_different_polls_make_no_quorum() {
     }
 }
 
-/// A vote nearby is a command that somebody waits for. One far ahead doesn't count without others.
+/// A vote nearby is for a command that somebody waits for. A vote far ahead doesn't count without others.
 #[test]
 fn one_far_vote_burns_no_more_than_is_repaired_at_once() {
     let settings = replica::Settings {
@@ -282,7 +281,7 @@ fn a_decision_far_ahead_makes_it_ask_the_acceptors() {
     assert_eq!(polls(&r.tick(3 * soon)).len(), 0, "there is enough to do");
 }
 
-/// No acceptor may have heard of what it has stamped, so nobody can confirm it.
+/// Perhaps no acceptor has heard of the instances that the leader has stamped, so nobody can confirm them.
 #[test]
 fn the_leader_must_say_twice_how_far_it_has_stamped() {
     let mut r = Fed::new(replica::Settings {
@@ -344,7 +343,7 @@ fn the_question_is_asked_again_when_nothing_comes_and_after_a_change_of_epochs()
     assert!(polls(&r.tick(2 * interval)).is_empty(), "no news");
 }
 
-/// With all learner nodes down, or all votes lost, nothing comes that wasn't asked for.
+/// With all learner nodes down, or all votes lost, only decisions that were asked for come.
 #[test]
 fn a_replica_that_learns_by_asking_alone_goes_on_asking() {
     let mut r = fed();
@@ -385,7 +384,7 @@ fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     r.worker.set_lane(r.now, 1, 5);
     assert_eq!(r.worker.wanted().lane_for, Some(2), "of another epoch");
 
-    // Nobody has a vote to show.
+    // No acceptor has a vote to show.
     let (_, question, _) = sent.iter().find(|(_, h, _)| h.inst == 0).unwrap();
     for node in &ACCEPTORS[1..] {
         let no_vote = Header {
@@ -451,8 +450,7 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
     assert_eq!(queried(&asked), [4], "and the rest is repaired");
 }
 
-/// Another acceptor is down, and the third lacks the reports of a replica that is.
-/// [X-CATCHUP] [R-TRIMMED]
+/// Another acceptor is down, and the third lacks the reports of a replica that is down, too. [X-CATCHUP] [R-TRIMMED]
 #[test]
 fn a_stuck_repair_takes_a_checkpoint_on_the_word_of_one_acceptor() {
     let mut r = fed();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The rules of the session table, one test a rule. The log is written by the test.
+//! The rules of the session table, with one test for each rule. The test writes the log.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn a_retry_in_another_pack_takes_effect_once() {
     let t = r.open(2, false, 8);
     let item = |session, request, number| (session, request, command(number));
     let first = r.log_pack(&[item(s, 1, 101), item(t, 1, 201), item(s, 2, 102)]);
-    // The same session twice in a pack, in another order, with something new, and unpacked.
+    // The pack has the same session twice, in another order, with something new; and the request comes unpacked.
     let second = r.log_pack(&[
         item(s, 2, 102),
         item(s, 1, 101),
@@ -56,7 +56,7 @@ fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
     let mut r = fed();
     let s = r.open(1, false, 4);
     for request in [3, 1, 5, 2, 4] {
-        // 1 is max - 2, 2 is max - 3: within the window of 4.
+        // Request 1 is max - 2 and 2 is max - 3, so both are within the window of 4.
         assert_eq!(status_of(&r.log(s, request, &command(request))), Status::Ok);
     }
     assert_eq!(status_of(&r.log(s, 9, &command(9))), Status::Ok);
@@ -128,8 +128,8 @@ fn a_pipelined_pack_that_is_retried_and_overtaken_keeps_its_order() {
     let mut r = fed();
     let s = r.open(1, true, 16);
     let item = |request| (s, request, command(request));
-    // The retry with 1 to 4 is decided first; the delayed original, and a pack that was sent
-    // before its predecessor was known, come later.
+    // The retry with 1 to 4 is decided first. The delayed original, and a pack that was sent before its predecessor was
+    // known, come later.
     let statuses = |replies: Vec<Reply>| replies.iter().map(|r| r.status).collect::<Vec<_>>();
     assert_eq!(
         statuses(r.log_pack(&[item(5), item(6)])),
@@ -172,7 +172,7 @@ fn an_expired_session_is_unknown_to_late_packets() {
         r.op(s, expire(1, inst)).is_empty(),
         "a repeated expiry does nothing"
     );
-    // Nothing of it is left beside the data but the position, and whose it is.
+    // Of the records only the position and the identity are left.
     r.fold();
     let left = r.disk.committed().without_commits();
     assert_eq!(left.records.len(), 2);
@@ -310,13 +310,13 @@ fn one_address_leaves_room_for_sessions_of_others() {
     assert!(open_from(&mut r, 1, 1).is_none(), "also after a kill");
     r.op(greedy[0], SessionOp::Close);
     assert!(open_from(&mut r, 1, 1).is_some());
-    // What moves away is counted where it is then.
+    // A session that moves away counts at its new address.
     let moved = SessionOp::Move { reply_to: to(3, 1) };
     r.op(greedy[1], moved);
     assert!(open_from(&mut r, 1, 1).is_some());
     r.restart();
     assert!(open_from(&mut r, 1, 1).is_none());
-    // Windows are shared the same way.
+    // Windows are shared in the same way.
     assert!(open_from(&mut r, 4, 301).is_none());
     assert!(open_from(&mut r, 4, 300).is_some());
     assert!(open_from(&mut r, 4, 1).is_none());
@@ -475,7 +475,7 @@ fn what_is_not_executed_says_so_and_leaves_no_trace() {
         Status::Ok
     );
     assert_eq!(status_of(&r.log(s, 0, &[9, 9])), Status::Malformed);
-    // A pack whose second item is cut: not even the first is executed.
+    // The second item of the pack is cut, so that not even the first is executed.
     let mut value = pack(&[(s, 1, command(9)), (s, 2, command(9))]);
     value.pop();
     assert!(decide(&mut r, Flags::PACKED, &value).is_empty());
@@ -541,7 +541,7 @@ fn the_home_replica_answers_first_and_all_answer_a_repetition() {
             assert!(replies.iter().all(|r| r.to == ReplyTo::Local));
         }
 
-        // A session that moves is answered at its new place.
+        // A session that moves is answered at its new address.
         let moved = ReplyAddress {
             home: node,
             ..ReplyAddress::default()
@@ -570,7 +570,7 @@ fn the_client_of_a_session_that_is_gone_hears_of_it() {
     assert_eq!(status_of(&refused), Status::UnknownSession);
     assert_eq!(refused[0].to, ReplyTo::Address(to.address.unwrap(), 0));
 
-    // A replica that restarted doesn't remember the address; MOVE names it.
+    // A replica that restarted doesn't remember the address, but MOVE names it.
     r.restart();
     assert_eq!(r.log(s, 1, &command(1))[0].to, ReplyTo::Local);
     let refused = r.op(s, SessionOp::Move { reply_to: to });

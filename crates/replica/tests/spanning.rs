@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands over several partitions: the workers of one replica, whose logs and messages the test hands out.
+//! Commands over several partitions: the test hands out the logs and messages of one replica's workers.
 
 mod common;
 
@@ -9,7 +9,7 @@ use paxos::wire::value::emit_marker;
 use paxos::{Flags, Instance, MsgType, Round};
 use replica::Status;
 
-/// The same replica as a script decides values in it: whatever follows from one happens at once.
+/// Runs a script on the replica: everything that follows from a decided value happens at once.
 impl Script for Replica {
     fn copy_at(&mut self, pid: usize, inst: Instance, epoch: u32, vector: &Places, request: u64) {
         let value = stamped(epoch, vector, &command(request));
@@ -57,7 +57,7 @@ fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     let mut r = Replica::new(3);
     let vector = [(0, 1), (2, 2)];
     r.copy(0, &vector, 5);
-    // What comes after it waits, in this partition alone.
+    // Commands behind the copy wait, in this partition alone.
     r.at(0).give(2, Flags::NONE, (SESSION, 6), &command(6));
     r.at(2).give(1, Flags::NONE, (SESSION, 5), &command(70));
     r.settle();
@@ -68,7 +68,7 @@ fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     assert_eq!(r.next(), [3, 1, 3]);
     assert_eq!(r.times(5), [1, 0, 1]);
     assert_eq!(r.times(6), [1, 0, 0]);
-    // Each has noted what all had executed: nothing in 0, one command in 2.
+    // Each partition has noted what all had executed: nothing in 0, one command in 2.
     assert_eq!(r.times(SUM_OF + 5), [1, 0, 1]);
     let replies: Vec<(u64, Status)> = r.replies.iter().map(|r| (r.request, r.status)).collect();
     assert_eq!(
@@ -78,7 +78,8 @@ fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     );
 }
 
-/// Request 5 of the session in partition 1 is another session's than that in 0. [V-SESSION]
+/// Request 5 of the session in partition 1 and request 5 of the session in partition 0 are different requests.
+/// [V-SESSION]
 #[test]
 fn only_the_session_of_the_lowest_partition_is_asked() {
     let mut r = Replica::new(2);
@@ -147,7 +148,7 @@ fn what_is_no_vector_executes_nothing() {
 
 // ---- Dead copies
 
-/// The last answer says that this vector is dead.
+/// Returns whether the last answer says that this vector is dead.
 fn died(replies: &[Reply], epoch: u32, inst: Instance) -> bool {
     let place = [&Round::base(epoch).0.to_be_bytes()[..], &inst.to_be_bytes()].concat();
     let last = replies.last();
@@ -165,7 +166,7 @@ fn a_copy_whose_sibling_holds_something_else_is_dead() {
         r.noop(lost, 1);
         assert_eq!((r.next(), r.times(5)), (vec![2, 2], vec![0, 0]));
         assert!(died(&r.replies, 1, 1));
-        // It left nothing: the same request takes effect with another vector.
+        // The dead copy left nothing, so the same request takes effect with another vector.
         let again = [(0, 2), (1, 2)];
         r.copy(0, &again, 5);
         r.copy(1, &again, 5);
@@ -196,13 +197,13 @@ fn a_later_epochs_marker_ends_waiting() {
         r.noop(waits, 1);
         r.noop(waits, 2);
         r.copy(waits, &vector, 5);
-        // Of its own epoch: says nothing.
+        // A marker of the copy's own epoch says nothing.
         r.marker(other, 1, 1);
         assert!(r.at(waits).worker.waits_for_siblings());
         r.marker(other, 2, 2);
         assert_eq!(r.at(waits).worker.next(), 4);
         assert!(died(&r.replies, 1, 3));
-        // A copy that a repair revives behind the marker is dead, too, also after a restart.
+        // A copy that a repair revives behind the marker is dead, too, even after a restart.
         r.kill(&[]);
         r.settle();
         r.at(other).tell_epoch(2);
@@ -230,7 +231,7 @@ fn a_marker_behind_the_places_kills_nothing() {
     assert_eq!(r.times(5), [1, 1]);
 }
 
-/// Decides again what [`Replica::new`] did.
+/// Decides again the values of [`Replica::new`].
 fn replay(r: &mut Replica, pid: usize) {
     r.open(pid);
     r.settle();
@@ -273,7 +274,7 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
         r.checkpoint(lost);
         r.settle();
         assert_eq!(r.kept(), [0, 0, 0]);
-        // That they may go is stored with the next commit.
+        // The next commit stores that the outcomes may be forgotten.
         for pid in 0..3 {
             r.noop(pid, 2);
             let records = r.at(pid).disk.committed().records;
@@ -282,7 +283,7 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
     }
 }
 
-/// The others learn it from the lowest partition, which learns it from the one that has it. [V-RECORD]
+/// The others learn the outcome from the lowest partition, which learns it from the one that has it. [V-RECORD]
 #[test]
 fn one_record_is_enough() {
     let mut r = Replica::new(3);
@@ -304,7 +305,7 @@ fn one_record_is_enough() {
     assert_eq!(r.times(5), [1, 1, 1]);
 }
 
-/// An outcome that says that nothing changes is one, too. [V-RECORD]
+/// An outcome that changes nothing is recorded, too. [V-RECORD]
 #[test]
 fn a_repetition_has_an_outcome() {
     let mut r = Replica::new(2);
@@ -324,7 +325,7 @@ fn a_repetition_has_an_outcome() {
     assert_eq!((r.next(), r.times(5)), (vec![3, 3], vec![1, 1]));
 }
 
-/// Instances that a partition asks acceptors about before its next poll is due.
+/// Returns the instances that a partition asks acceptors about before its next poll is due.
 fn asks_about(r: &mut Replica, pid: usize) -> Vec<Instance> {
     let fed = r.at(pid);
     for now in [0, SECOND / 4, SECOND / 2] {
@@ -338,14 +339,14 @@ fn asks_about(r: &mut Replica, pid: usize) -> Vec<Instance> {
     instances
 }
 
-/// Whoever hears of a copy looks for its own. [V-GAP]
+/// A partition that hears of a copy looks for its own copy. [V-GAP]
 #[test]
 fn a_copy_starts_the_siblings_gap_timers() {
     let mut r = Replica::new(3);
     r.copy(2, &[(0, 1), (1, 2), (2, 1)], 5);
     assert_eq!(asks_about(&mut r, 0), [1]);
     assert_eq!(asks_about(&mut r, 1), [1, 2]);
-    // Of an earlier epoch than the active one it says nothing about what was begun.
+    // A copy of an earlier epoch than the active one doesn't show that anything was begun.
     let mut r = Replica::new(2);
     for fed in &mut r.partitions {
         fed.worker.configure(0, &[active(1), active(2)]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One replica executes random logs with commands over several partitions, as two sessions of NOPaxos may leave them.
-//! What it has of a log may be wrong beyond what is stable, as a deposed leader's is, and is executed as far as it may
-//! be; then it changes. Messages between partitions are late, and there are kills and power failures. What a partition holds
-//! of what is stable, and whatever it has stored, must be what the logs say. [V-ALIVE] [V-STABLE] [V-KEPT] [V-SEALED]
+//! Its copy of a log may be wrong beyond what is stable, like a deposed leader's; it is executed as far as allowed and
+//! then changes. Messages between partitions are late, and there are kills and power failures. Each partition's state
+//! of the stable log, and everything stored, must be what the logs say. [V-ALIVE] [V-STABLE] [V-KEPT] [V-SEALED]
 
 mod common;
 
@@ -15,13 +15,13 @@ use replica::protocol::ReplyAddress;
 use replica::{Settings, SiblingMessage, Worker};
 use std::collections::VecDeque;
 
-// ---- Logs, and what they say
+// ---- Logs and their meaning
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
     Open,
     Noop,
-    /// A command of this number.
+    /// A command with this number.
     Single(u64),
     /// A copy of this vector.
     Copy(usize),
@@ -37,13 +37,14 @@ struct Vectored {
 #[derive(Debug)]
 struct World {
     length: usize,
-    /// By partition: where the second session begins.
+    /// For each partition, the position at which the second session begins.
     sealed: Vec<usize>,
-    /// By partition and slot: what the first session's sequencer has stamped, also beyond where it was sealed.
+    /// For each partition and slot, the entry that the first session's sequencer has stamped, also beyond the sealed
+    /// position.
     first: Vec<Vec<Entry>>,
     logs: Vec<Vec<Entry>>,
     vectors: Vec<Vectored>,
-    /// By partition and position.
+    /// The expected tally for each partition and position.
     expected: Vec<Vec<Tally>>,
 }
 
@@ -81,7 +82,7 @@ impl World {
         world
     }
 
-    /// Everything that a sequencer stamps from these slots on, as long as they are in the logs.
+    /// Stamps entries from these slots on, until the logs are full.
     fn stamp(&mut self, session: u32, mut next: Vec<usize>, rng: &mut Rng) -> Vec<Vec<Entry>> {
         let partitions = next.len();
         let mut stamped = vec![vec![Entry::Noop; self.length]; partitions];
@@ -108,7 +109,7 @@ impl World {
                 next[pid] += 1;
             }
             if several {
-                // Some are sent again, whether or not the first one was lost.
+                // Some commands are sent again, whether or not the first copy was lost.
                 let again = self.vectors.iter().find(|v| v.places[0].0 == places[0].0);
                 let repeated = again.filter(|_| rng.chance(350_000)).map(|v| v.request);
                 let request = repeated.unwrap_or(u64::from(session) * 20 + number);
@@ -164,11 +165,11 @@ struct Run<'a> {
     rng: Rng,
     disks: Vec<Disk>,
     partitions: Vec<Ahead<Durable>>,
-    /// By partition: so much of its log is what it will be.
+    /// For each partition, the length of its log that is already final.
     right: Vec<usize>,
-    /// By sender and receiver.
+    /// Messages by sender and receiver.
     mail: Vec<Vec<VecDeque<SiblingMessage>>>,
-    /// How often something was taken back.
+    /// The number of times that execution was taken back.
     rollbacks: u64,
 }
 
@@ -225,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// Another entry, right or wrong, at the end of the log or in place of what is wrong.
+    /// Adds an entry, right or wrong, at the end of the log or in place of a wrong one.
     fn grow(&mut self, pid: usize) {
         let (right, length) = (self.right[pid], self.partitions[pid].log.len());
         let is_wrong = length > right;
@@ -324,7 +325,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Without further faults it gets to the end, and keeps nothing.
+    /// Runs to the end without further faults, and checks that nothing is kept.
     fn ends(&mut self) -> Result<(), String> {
         let count = self.partitions.len();
         for pid in 0..count {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two replicas execute random logs with commands over several partitions, by random schedules: values in any
-//! order, messages late, kills, power failures that take each partition's unsynced tail by itself, checkpoints, and
-//! installs of the other one's state. After each step each partition must hold exactly what the logs say of its
-//! position. In other runs a loss is accepted: one replica's positions are where what is given up begins. The mistakes
-//! at the end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD] [G-COMPLETE]
+//! Two replicas execute random logs with commands over several partitions, by random schedules: values in any order,
+//! late messages, kills, power failures that take each partition's unsynced tail separately, checkpoints, and installs
+//! of the other replica's state. After each step each partition must hold exactly what the logs say of its position. In
+//! other runs a loss is accepted: the ranges that are given up begin at one replica's positions. The mistakes at the
+//! end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD] [G-COMPLETE]
 
 mod common;
 
@@ -14,7 +14,7 @@ use paxos::wire::value::emit_marker;
 use paxos::{Flags, Instance, PartitionId};
 use replica::{Restored, SiblingMessage};
 
-// ---- Logs, and what they say
+// ---- Logs and their meaning
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -36,7 +36,7 @@ struct Vectored {
 struct World {
     logs: Vec<Vec<Entry>>,
     vectors: Vec<Vectored>,
-    /// By partition and position.
+    /// The expected tally for each partition and position.
     expected: Vec<Vec<Tally>>,
 }
 
@@ -81,7 +81,7 @@ impl World {
             if !fits {
                 continue;
             }
-            // Some are sent again, whether or not the first one was lost.
+            // Some commands are sent again, whether or not the first copy was lost.
             let again = vectors.iter().find(|v| v.places[0].0 == places[0].0);
             let repeated = again.filter(|_| rng.chance(250_000)).map(|v| v.request);
             let number = vectors.len();
@@ -135,8 +135,8 @@ impl World {
         })
     }
 
-    /// What each partition holds that has gone on behind what is given up from these positions: a command that
-    /// some partition has passed before takes effect in all.
+    /// Returns what each partition holds after it has gone on behind ranges that begin at these positions. A command
+    /// that some partition has passed before takes effect in all.
     fn completed(&self, from: &[Instance]) -> Vec<Tally> {
         let at = |pid: usize, inst: Instance| &self.expected[pid][inst as usize];
         let mut completed: Vec<Tally> = (0..from.len())
@@ -199,25 +199,25 @@ fn number_of(pid: usize, inst: Instance) -> u64 {
 /// A rule that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
-    /// No outcome is stored: a partition that has passed a copy says "dead".
+    /// No outcome is stored, so a partition that has passed a copy calls it dead.
     NoRecord,
-    /// The lowest partition alone stores it.
+    /// Only the lowest partition stores the outcome.
     LowestRecordsAlone,
-    /// It is forgotten once siblings have committed, not synced.
+    /// The outcome is forgotten once siblings have committed it, before they have synced it.
     ForgottenAtCommit,
     /// The epoch of the last marker isn't stored.
     MarkerNotStored,
     /// A partition takes the other replica's state over by itself.
     FetchedAlone,
-    /// Nothing says that an install was begun.
+    /// No note says that an install was begun.
     NoJournal,
     /// The source forgets outcomes while its partitions are copied one after the other.
     CopiedWithoutHold,
-    /// A partition goes on behind what was given up whatever its siblings do.
+    /// A partition goes on behind its range whatever its siblings do.
     LeapsAlone,
 }
 
-/// By partition: where the copy stands, and the copy.
+/// For each partition, the position of a copy and its bytes.
 type Copies = Vec<(Instance, Vec<u8>)>;
 
 struct Run<'a> {
@@ -225,13 +225,13 @@ struct Run<'a> {
     rng: Rng,
     mistake: Option<Mistake>,
     replicas: [Replica; 2],
-    /// By replica: the state that is being installed.
+    /// For each replica, the state that is being installed.
     installing: [Option<Copies>; 2],
-    /// What was given up begins there, and what a partition behind it holds.
+    /// The beginnings of the ranges that were given up, and what each partition behind them holds.
     lost: Option<(Vec<Instance>, Vec<Tally>)>,
 }
 
-/// Where what is given up ends.
+/// The end of the ranges that are given up.
 const END: Instance = 1 << 32;
 
 impl Run<'_> {
@@ -254,7 +254,7 @@ impl Run<'_> {
         self.check()
     }
 
-    /// The same with a loss: the replica that has executed most shows where it stands, and goes on behind that.
+    /// Runs a schedule with a loss: the replica that has executed most shows its positions, and all go on behind them.
     fn go_with_loss(mut self) -> Result<(), String> {
         for _ in 0..self.rng.between(20, 300) {
             let at = self.rng.below(2) as usize;
@@ -275,7 +275,7 @@ impl Run<'_> {
             let pid = self.rng.below(self.world.logs.len() as u64) as usize;
             match self.rng.below(10) {
                 0 | 1 => self.tell_loss(at, pid),
-                // Who was chosen has stopped.
+                // The chosen replica has stopped.
                 2 if at == chosen => {}
                 _ => self.step_without_values(at, pid, at != chosen),
             }
@@ -285,7 +285,7 @@ impl Run<'_> {
         self.check()
     }
 
-    /// Stops all partitions of a replica; where they stand.
+    /// Stops all partitions of a replica, and returns their positions.
     fn stop(&mut self, at: usize) -> Vec<Instance> {
         let replica = &mut self.replicas[at];
         for fed in &mut replica.partitions {
@@ -341,7 +341,8 @@ impl Run<'_> {
         }
     }
 
-    /// Without further faults all get behind what was given up, and what was completed isn't executed again.
+    /// Runs all replicas past the ranges without further faults, and checks that completed commands aren't executed
+    /// again.
     fn all_go_on(&mut self, chosen: usize) -> Result<(), String> {
         let all = self.world.logs.len();
         for at in [chosen, 1 - chosen] {
@@ -514,7 +515,7 @@ impl Run<'_> {
         copies
     }
 
-    /// Each partition holds what the logs say of its position.
+    /// Checks that each partition holds what the logs say of its position.
     fn check(&mut self) -> Result<(), String> {
         for at in (0..2).filter(|at| self.installing[*at].is_none()) {
             for (pid, fed) in self.replicas[at].partitions.iter_mut().enumerate() {
@@ -534,7 +535,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Without further faults it gets to the end, and keeps nothing.
+    /// Runs to the end without further faults, and checks that nothing is kept.
     fn ends(&mut self, at: usize) -> Result<(), String> {
         let length = self.world.length();
         let replica = &mut self.replicas[at];
@@ -560,14 +561,14 @@ impl Run<'_> {
     }
 }
 
-/// From now on the workers execute nothing.
+/// Begins an install, so that the workers execute nothing from now on.
 fn begin_install(replica: &mut Replica) {
     for fed in &mut replica.partitions {
         fed.worker.begin_install().unwrap();
     }
 }
 
-/// What the logs hold is decided, or confirmed, in the later one.
+/// Tells the replica both epochs; the logs are decided, or confirmed, in the later one.
 fn knows_both_epochs(replica: &mut Replica) {
     let partitions = &mut replica.partitions;
     partitions.iter_mut().for_each(|fed| fed.tell_epoch(2));
@@ -576,7 +577,7 @@ fn knows_both_epochs(replica: &mut Replica) {
 fn put(replica: &mut Replica, pid: usize, (position, copy): &(Instance, Vec<u8>)) {
     let fed = replica.at(pid);
     if fed.worker.next() < *position {
-        // Its end would put an older state in the place of this one.
+        // The end of a checkpoint would put an older state in place of this one.
         if fed.worker.is_checkpointing() {
             fed.write_checkpoint().unwrap();
         }
@@ -585,7 +586,7 @@ fn put(replica: &mut Replica, pid: usize, (position, copy): &(Instance, Vec<u8>)
     }
 }
 
-/// Takes from what is stored.
+/// Removes from a stored image what `mistake` leaves out.
 fn spoil(image: &mut Image, pid: usize, mistake: Option<Mistake>) {
     match mistake {
         Some(Mistake::NoRecord) => image.records.retain(|key, _| key[0] != b'o'),
@@ -606,7 +607,7 @@ fn spoil(image: &mut Image, pid: usize, mistake: Option<Mistake>) {
     }
 }
 
-/// What happens after a while.
+/// An event after a while.
 #[derive(Clone, Copy)]
 enum Then {
     Nothing,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Order, commit, checkpoints and catch-up of one worker. The log is written by the test.
+//! Order, commit, checkpoints and catch-up of one worker. The test writes the log.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn values_execute_in_instance_order_however_they_come() {
         if request > 1 {
             let repeated = r.decide(request, Flags::NONE, (s, request), &command(request));
             assert_eq!(repeated, Verdict::Dropped(Reason::Duplicate));
-            // [D-CONFLICT]
+            // Another value for a decided instance is a conflict. [D-CONFLICT]
             let other = r.decide(request, Flags::NONE, (s, request + 1), &command(request));
             assert_eq!(other, Verdict::Dropped(Reason::Conflict));
         }
@@ -187,7 +187,7 @@ fn replies_leave_only_after_the_commit() {
     );
 }
 
-/// A worker whose answers don't wait.
+/// Returns a worker whose answers don't wait for a commit.
 fn answers_at_once() -> Fed {
     Fed::new(Settings {
         answers_wait: false,
@@ -207,7 +207,7 @@ fn answers_leave_before_the_commit_which_follows_in_time() {
     r.worker.tick(r.now, &mut r.out).unwrap();
     assert_eq!(r.disk.with(|d| d.commits), 0);
 
-    // A kill takes what was answered, and the log brings it again.
+    // A kill takes what was answered, and the log brings it back.
     r.restart();
     assert_eq!(r.worker.next(), 0);
     assert_eq!(r.open(1, false, 8), s);
@@ -245,7 +245,7 @@ fn a_commit_is_due_by_number() {
     assert_eq!(commits(&mut r), 2, "by commands");
 }
 
-/// What others are told, and what they get, is stored. [X-ANSWER]
+/// Others are told, and get, only what is stored. [X-ANSWER]
 #[test]
 fn others_hear_only_of_what_is_stored() {
     let mut r = answers_at_once();
@@ -273,7 +273,7 @@ fn others_hear_only_of_what_is_stored() {
     assert_eq!(shown(&mut r), 3);
 }
 
-/// An alarm about what was answered comes again after each start. [X-BEGIN] [X-ANSWER]
+/// An alarm about answered commands comes again after each start. [X-BEGIN] [X-ANSWER]
 #[test]
 fn what_was_answered_is_stored_before_an_alarm() {
     let mut r = answers_at_once();
@@ -325,8 +325,8 @@ fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// One log of everything that sessions can do, executed in different batches with kills at any
-/// step: what is committed in the end is the same, to the byte. [X-ATOMIC]
+/// One log with everything that sessions can do is executed in different batches, with kills at any step. The committed
+/// state in the end must be the same, to the byte. [X-ATOMIC]
 #[test]
 fn kills_and_batches_make_no_difference() {
     for seed in 0..60 {
@@ -342,8 +342,8 @@ fn kills_and_batches_make_no_difference() {
     }
 }
 
-/// (flags, client, request, value) by instance. Commands carry (session, request) as their number,
-/// so a command that took effect twice shows.
+/// Returns (flags, client, request, value) for each instance. Commands carry (session, request) as their number, so a
+/// command that took effect twice shows.
 fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
     let mut rng = Rng::new(seed);
     let mut ids: Vec<u64> = vec![0xdead];
@@ -458,7 +458,7 @@ fn a_commit_is_one_record_however_many_sessions_it_changes() {
     assert!(one.is_some());
     assert_eq!(after, before_it, "the only one that was written");
 
-    // After a kill all of it is there.
+    // After a kill the whole commit is there.
     r.restart();
     for (n, s) in sessions.iter().enumerate() {
         let again = r.log(*s, 3, &command(0));
@@ -468,8 +468,8 @@ fn a_commit_is_one_record_however_many_sessions_it_changes() {
     assert_eq!(r.times(0), 0);
 }
 
-/// What is stored of commits stays bounded, without a checkpoint. What a fold has left is out of date, and does
-/// no harm.
+/// The stored records of commits stay bounded without a checkpoint. Records that a fold has left are out of date, and
+/// do no harm.
 #[test]
 fn commits_that_are_folded_are_out_of_date() {
     let mut r = fed();
@@ -503,7 +503,7 @@ fn commits_that_are_folded_are_out_of_date() {
     );
 }
 
-/// One commit's record is lost, exchanged, or another one's.
+/// One commit's record is lost, exchanged, or belongs to another commit.
 #[test]
 fn commits_that_do_not_follow_one_another_are_refused() {
     let mut r = fed();
@@ -541,7 +541,7 @@ fn commits_that_do_not_follow_one_another_are_refused() {
 
 // ---- Checkpoints
 
-/// A worker with a checkpoint every ten instances.
+/// Returns a worker with a checkpoint every ten instances.
 fn every_ten(node: NodeId) -> Fed {
     Fed::new(Settings {
         checkpoint_every: 10,
@@ -571,7 +571,7 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
     for (_, header, _) in &sent {
         assert_eq!((header.inst, header.swid), (10, REPLICAS[0]));
         assert!(header.rnd.is_none());
-        // The disk, and the newest epoch that the replica knows.
+        // TRIM names the disk, and the newest epoch that the replica knows.
         assert_eq!((header.client, header.request), (7, 1));
     }
     r.out.sent.clear();
@@ -582,7 +582,7 @@ fn trim_follows_a_checkpoint_and_is_repeated() {
     assert!(r.worker.next_deadline().unwrap() <= 2 * SECOND);
 }
 
-/// What the next TRIM says: disk and instance.
+/// Returns the disk and the instance in the next TRIM.
 fn report(r: &mut Fed) -> Option<(u64, Instance)> {
     r.out.sent.clear();
     r.now += 10 * SECOND;
@@ -605,7 +605,7 @@ fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     r.restart();
     assert_eq!(r.worker.incarnation(), Some(7), "alone on the disk");
 
-    // The next process goes on with it, whether or not it gets another one.
+    // The next process goes on with the number, whether or not it gets another one.
     for inst in 0..10 {
         r.give(inst, Flags::NOOP, (0, 0), &[]);
     }
@@ -616,7 +616,7 @@ fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     r.worker.set_incarnation(9).unwrap();
     assert_eq!(report(&mut r), Some((9, 10)));
 
-    // One that says nothing is no number.
+    // A number of 0 says nothing and isn't taken.
     r.restart();
     r.worker.set_incarnation(0).unwrap();
     assert_eq!(report(&mut r), Some((9, 10)));
@@ -632,7 +632,7 @@ fn another_replicas_state_brings_no_number_of_a_disk() {
     ahead.log(s, 1, &command(1));
     let (position, bytes) = snapshot(&mut ahead);
 
-    // Not even if the process dies before it can do anything about it.
+    // The number isn't taken over even if the process dies before it can act.
     let mut r = Fed::new(settings(REPLICAS[1]));
     r.worker.restore(0, position, &mut &bytes[..]).unwrap();
     r.restart();
@@ -667,7 +667,7 @@ fn trim_never_covers_what_a_power_failure_takes() {
         "and stays so"
     );
 
-    // After a kill all that is committed is made durable before anything is said of it.
+    // After a kill everything committed is made durable before it is reported.
     r.disk.with(|d| d.fail_checkpoints = false);
     r.restart();
     assert_eq!(r.worker.checkpointed(), 10);
@@ -789,7 +789,7 @@ fn idle_sessions_are_proposed_for_expiry_by_one_replica_after_the_other() {
 
 // ---- Catch-up
 
-/// Where a checkpoint on its way has its position.
+/// The bytes of a snapshot that hold its position.
 const POSITION: std::ops::Range<usize> = 18..26;
 
 fn snapshot(r: &mut Fed) -> (Instance, Vec<u8>) {
@@ -809,7 +809,7 @@ fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
     assert_eq!(position, 3);
 
     let mut behind = Fed::new(settings(REPLICAS[1]));
-    // Two values are known already: one that the snapshot covers, and the one right after it.
+    // Two values are known already: one that the snapshot covers, and the next one.
     behind.give(2, Flags::NONE, (s, 2), &command(2));
     behind.give(3, Flags::NONE, (s, 3), &command(3));
     let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
@@ -875,7 +875,7 @@ fn a_replica_never_goes_backwards() {
 
     let restored = r.worker.restore(0, 100, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::Failed(_)), "announced falsely");
-    // A snapshot whose own position is false is noticed afterwards, and stops the worker.
+    // A snapshot that contains a false position is noticed afterwards, and stops the worker.
     let mut lies = bytes.clone();
     lies[POSITION].copy_from_slice(&100u64.to_be_bytes());
     assert!(r.worker.restore(0, 100, &mut &lies[..]).is_err());
@@ -890,7 +890,7 @@ fn a_snapshot_that_breaks_off_changes_nothing() {
     ahead.log(s, 1, &command(1));
     let (position, bytes) = snapshot(&mut ahead);
     let mut r = fed();
-    // Cut among the records; the test's snapshots have no checksum.
+    // The snapshot is cut among its records; the test's snapshots have no checksum.
     for cut in 0..bytes.len() - 24 {
         let restored = r.worker.restore(0, position, &mut &bytes[..cut]);
         assert!(matches!(restored, Ok(Restored::Failed(_))), "cut at {cut}");
@@ -926,7 +926,7 @@ fn replies_that_were_committed_before_a_restore_still_go_out() {
 
 // ---- Whose state it is
 
-/// The same partition with one difference.
+/// Returns settings of the same partition with one difference each.
 fn strangers() -> [Settings; 4] {
     let own = settings(REPLICAS[0]);
     let with = |change: fn(&mut Settings)| {
@@ -1057,7 +1057,7 @@ fn a_program_in_memory_restarts_from_its_checkpoint_and_the_log() {
     let tally = worker.application().state();
     assert_eq!((tally.by_command[&1], tally.by_command[&2]), (1, 1));
 
-    // It moves to another replica with its sessions.
+    // The program moves to another replica with its sessions.
     let (position, mut snapshot) = worker.snapshot().unwrap();
     let mut bytes = Vec::new();
     snapshot.write_to(&mut bytes).unwrap();
@@ -1137,7 +1137,7 @@ fn a_checkpoint_file_is_replaced_whole() {
     let mut file = replica::storage::CheckpointFile::new(dir.join("p0"));
     assert_eq!(file.load().unwrap(), None);
     file.replace(b"one").unwrap();
-    // What a crash before the rename leaves behind disturbs nothing.
+    // The file that a crash before the rename leaves behind disturbs nothing.
     std::fs::write(dir.join("p0.new"), b"tw").unwrap();
     assert_eq!(file.load().unwrap().as_deref(), Some(&b"one"[..]));
     file.replace(b"two").unwrap();
@@ -1151,7 +1151,7 @@ fn a_checkpoint_file_is_replaced_whole() {
 
 const GIVEN_UP: std::ops::Range<Instance> = 3..1 << 32;
 
-/// A worker that has executed everything below `next`, and holds a command behind a gap.
+/// Returns a worker that has executed everything below `next`, and holds a command behind a gap.
 fn standing_at(next: Instance) -> Fed {
     let mut r = fed();
     let session = r.open(9, false, 8);
@@ -1221,14 +1221,14 @@ fn marker(r: &mut Fed, epoch: u32) {
     r.finish();
 }
 
-/// The worker has stopped, since an epoch begins below it.
+/// Checks that the worker has stopped, since an epoch begins below its position.
 #[track_caller]
 fn assert_alarmed(r: &mut Fed) {
     assert!(r.worker.is_alarmed());
     assert_stopped(r);
 }
 
-/// The worker has stopped: nothing of what came later is stored or answered.
+/// Checks that the worker has stopped, and that nothing later is stored or answered.
 #[track_caller]
 fn assert_stopped(r: &mut Fed) {
     let stored = r.disk.committed();
@@ -1255,7 +1255,7 @@ fn a_replica_stops_where_an_epoch_begins_below_what_it_has_executed() {
     r.log(s, 2, &command(2));
     r.worker.begins(2, 3);
     assert_alarmed(&mut r);
-    // And again, as often as it is started.
+    // The alarm comes again, as often as the worker is started.
     r.restart();
     r.worker.begins(2, 3);
     assert_alarmed(&mut r);
@@ -1271,7 +1271,7 @@ fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers
     r.give(2, Flags::NONE, (s, 1), &command(1));
     assert_alarmed(&mut r);
     assert_eq!(r.disk.committed().tally.total, 0);
-    // A plain no-op is no marker, an older epoch's neither.
+    // A plain no-op isn't a marker, and an older epoch's marker doesn't count.
     for value in [&[][..], &emit_marker(1)] {
         r.restart();
         r.worker.begins(2, 2);
@@ -1285,13 +1285,13 @@ fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers
     assert!(!r.worker.is_alarmed());
 }
 
-/// The controller's store was emptied: the numbers of disks begin anew, too, and the process knows that
-/// the one that it has drawn isn't late. [X-ANEW]
+/// The controller's store was emptied, so the numbers of disks begin anew, too. The process knows that the number it
+/// has drawn isn't late. [X-ANEW]
 #[test]
 fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
     let number = |epoch: u64, n: u64| epoch << 32 | n;
     let before = number(2, 9);
-    // Of an epoch before the last that was met, or not larger than the last one.
+    // The number is of an epoch before the last that was met, or isn't larger than the last one.
     for drawn in [number(1, 20), number(2, 7), before, number(3, 20)] {
         let mut r = fed();
         r.worker.set_incarnation(before).unwrap();
@@ -1299,7 +1299,7 @@ fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
         r.restart();
         assert!(r.worker.set_incarnation(drawn).is_err());
         assert_stopped(&mut r);
-        // And again, as often as it is started.
+        // The alarm comes again, as often as the worker is started.
         r.restart();
         assert_eq!(r.worker.incarnation(), Some(before));
         assert!(r.worker.set_incarnation(drawn).is_err());
@@ -1319,7 +1319,7 @@ fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
 fn nothing_is_decided_in_epochs_before_the_last_marker() {
     let mut r = fed();
     marker(&mut r, 4);
-    // What is told of epoch 1 alone is late, or is no longer this epoch 1.
+    // A view with epoch 1 alone is late, or belongs to another epoch 1.
     r.restart();
     let unknown = Verdict::Dropped(Reason::UnknownEpoch);
     assert_eq!(r.decide(1, Flags::NOOP, (0, 0), &[]), unknown);
@@ -1342,7 +1342,7 @@ fn a_probe_shows_the_last_epoch_whose_marker_was_executed() {
     assert_eq!(shown(&mut r), Round::base(4));
 }
 
-/// The round in the answer to a PROBE.
+/// Returns the round in the answer to a PROBE.
 fn shown(r: &mut Fed) -> Round {
     let question = Header {
         msgtype: MsgType::Probe,
@@ -1382,15 +1382,15 @@ fn what_is_told_late_or_again_is_no_alarm() {
         assert!(!r.worker.is_alarmed());
     }
     r.finish();
-    // Its state elsewhere: the marker comes with it.
+    // The replica's state moves elsewhere, and the marker with it.
     let (position, bytes) = snapshot(&mut r);
     let mut behind = Fed::new(settings(REPLICAS[1]));
     behind.worker.begins(3, 2);
     let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::To(4)), "{restored:?}");
     behind.finish();
-    // What was given up lies below where the next epoch begins, also for a replica that stands
-    // inside it.
+    // The ranges that were given up lie below the beginning of the next epoch, also for a replica that stands inside
+    // them.
     for next in [2, 3, 4] {
         let mut r = standing_at(next);
         r.worker.give_up(0, &[GIVEN_UP]);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What logs with commands over several partitions come to, by the definition: without a replica, in any order that
+//! The results of logs with commands over several partitions, by their definition: without a replica, in any order that
 //! the logs allow.
 
 use super::{SUM_OF, Tally};
 use paxos::{Instance, PartitionId};
 
-/// What an entry of a log does.
+/// The effect of a log's entry.
 pub enum Effect<'a> {
     Nothing,
-    /// A command of this number counts.
+    /// The command with this number counts.
     Counts(u64),
     /// A command that is alive counts at all of its places in one step, unless it did before.
     Spans {
@@ -17,7 +17,8 @@ pub enum Effect<'a> {
     },
 }
 
-/// What each partition holds at each position. `effect` is told the partition, the place in its log, and the entry.
+/// Returns what each partition holds at each position. `effect` gets the partition, the place in its log, and the
+/// entry.
 pub fn tallies<'a, E>(
     logs: &[Vec<E>],
     effect: impl Fn(usize, usize, &E) -> Effect<'a>,
@@ -63,7 +64,7 @@ pub fn tallies<'a, E>(
     tallies
 }
 
-/// All partitions pass their places; the command counts in each, with the sum of what all of them held.
+/// Makes all partitions pass their places; the command counts in each, with the sum of what all of them held.
 fn span(tallies: &mut [Vec<Tally>], places: &[(PartitionId, Instance)], request: Option<u64>) {
     let held = |(pid, place): &(PartitionId, Instance)| {
         tallies[usize::from(*pid)][*place as usize].clone()

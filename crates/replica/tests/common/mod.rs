@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests share: an application that counts every execution and loses what a crash would
-//! take, an output that records, and a worker that is fed decided values directly.
+//! Helpers that the tests share: an application that counts every execution and loses what a crash would take, an
+//! output that records, and a worker that is fed decided values directly.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 pub mod definition;
@@ -32,18 +32,18 @@ pub const TAP: NodeId = 99;
 
 // ---- Application
 
-/// A command of this number shows how many were executed, and changes nothing.
+/// The number of a command that shows how many commands were executed, and changes nothing.
 pub const READ: u64 = u64::MAX;
 
-/// Counts how often each command was executed, in all and by its own number. A command is a number
-/// u64 and, optionally, how long the reply shall be.
+/// Counts the executions of all commands, and of each command by its number. A command is a number u64 and, optionally,
+/// the length of the reply.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub total: u64,
     pub by_command: BTreeMap<u64, u64>,
 }
 
-/// Under this number plus its own, a command over several partitions is noted with what it saw.
+/// A command over several partitions is noted, with what it saw, under this number plus its own.
 pub const SUM_OF: u64 = 1 << 32;
 
 pub fn command(number: u64) -> Vec<u8> {
@@ -108,7 +108,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Records of commits are as the batches were; once they are folded they don't count.
+    /// Removes the records of commits, which depend on the batches; after a fold they don't count.
     pub fn without_commits(mut self) -> Image {
         self.records.retain(|key, _| key[0] != b'c');
         self
@@ -156,20 +156,20 @@ pub struct Platter {
     pub fail_commits: bool,
     pub fail_checkpoints: bool,
     pub fail_execute: bool,
-    /// Commands of which the program dies, by their numbers.
+    /// The numbers of commands on which the program dies.
     pub dies_of: Option<Arc<dyn Fn(u64) -> bool + Send + Sync>>,
-    /// Whether commands over several partitions are executed.
+    /// Commands over several partitions are executed.
     pub spans: bool,
-    /// Whether it can't take back what it has executed.
+    /// The application can't take back what it has executed.
     pub cannot_discard: bool,
-    /// How many commands may wait for one commit.
+    /// The number of commands that may wait for one commit.
     pub most_ahead: Option<u64>,
-    /// Whether it executes what was begun only when it is asked for the answers.
+    /// The application executes begun commands only when it is asked for the answers.
     pub answers_later: bool,
     pub commits: u64,
 }
 
-/// Survives the application.
+/// A disk, which survives the application.
 #[derive(Clone, Default)]
 pub struct Disk(pub Arc<Mutex<Platter>>);
 
@@ -178,7 +178,7 @@ impl Disk {
         self.0.lock().unwrap().committed.clone()
     }
 
-    /// Takes what no checkpoint has made durable.
+    /// Takes everything that no checkpoint has made durable.
     pub fn power_failure(&self) {
         let mut platter = self.0.lock().unwrap();
         platter.committed = platter.durable.clone();
@@ -189,12 +189,12 @@ impl Disk {
     }
 }
 
-/// Loses everything since the last commit when it is dropped.
+/// An application that loses everything since the last commit when it is dropped.
 pub struct Durable {
     pub disk: Disk,
     pub tally: Tally,
     begun: Vec<Vec<u8>>,
-    /// Behind how many that were begun the command lies of which it has died.
+    /// The number of begun commands before the one on which it has died.
     died_of: Option<usize>,
     taken: Arc<Mutex<Option<Image>>>,
 }
@@ -259,7 +259,7 @@ impl Application for Durable {
         self.disk.with(|d| d.spans)
     }
 
-    /// How many commands were executed here.
+    /// Returns how many commands were executed here.
     fn prepare(&mut self, _: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
         prepared.extend_from_slice(&self.tally.total.to_be_bytes());
         Ok(())
@@ -386,7 +386,7 @@ impl Application for Durable {
     }
 }
 
-/// Where a program in memory has its checkpoint, and whether that disk is full.
+/// The storage of a checkpoint of a program in memory, and if its disk is full.
 #[derive(Clone, Default)]
 pub struct MemoryDisk(pub Arc<Mutex<(Option<Vec<u8>>, bool)>>);
 
@@ -410,7 +410,7 @@ impl Storage for MemoryDisk {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
     pub to: ReplyTo,
-    /// Of an answer that isn't final.
+    /// The basis of an answer that isn't final.
     pub basis: Option<Basis>,
     pub client: u64,
     pub request: u64,
@@ -419,7 +419,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The id that a reply to OPEN gives.
+    /// Returns the id in a reply to OPEN.
     pub fn session_id(&self) -> u64 {
         assert_eq!(self.status, Status::Ok);
         u64::from_be_bytes(self.bytes[..].try_into().unwrap())
@@ -431,7 +431,7 @@ pub struct Out {
     pub sent: Vec<(To, Header, Vec<u8>)>,
     pub replies: Vec<Reply>,
     pub acks: Vec<(ReplyTo, Header)>,
-    /// What came of reads without the log.
+    /// The answers to reads without the log.
     pub reads: Vec<(u64, Option<Vec<u8>>)>,
     pub mail: Vec<(PartitionId, SiblingMessage)>,
 }
@@ -497,7 +497,7 @@ pub fn active(epoch: u32) -> EpochView {
     }
 }
 
-/// Answers wait for their commit, so that what was answered is there after a restart.
+/// Returns settings with which answers wait for their commit, so that everything answered is there after a restart.
 pub fn settings(node: NodeId) -> Settings {
     Settings {
         buffer: 64,
@@ -514,7 +514,7 @@ pub struct Fed {
     pub disk: Disk,
     pub settings: Settings,
     pub now: Time,
-    /// In which its values are decided.
+    /// The epoch in which values are decided.
     pub epoch: u32,
     pub out: Out,
 }
@@ -536,14 +536,14 @@ impl Fed {
         }
     }
 
-    /// kill -9: what was not committed is gone.
+    /// Restarts the worker as after kill -9: what wasn't committed is gone.
     pub fn restart(&mut self) {
         self.epoch = 1;
         self.worker = start(&self.settings, &self.disk, self.now);
         self.out = Out::default();
     }
 
-    /// Another epoch is active, and what is decided from now on is decided there.
+    /// Makes another epoch active, in which values are decided from now on.
     pub fn tell_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.worker.configure(self.now, &[active(1), active(epoch)]);
@@ -572,7 +572,7 @@ impl Fed {
         self.worker.step(self.now, &packet, &mut self.out)
     }
 
-    /// The same where it must be news.
+    /// Decides `inst`, which must be news.
     pub fn give(&mut self, inst: Instance, flags: Flags, id: (u64, u64), value: &[u8]) {
         assert_eq!(self.decide(inst, flags, id, value), Verdict::Changed);
     }
@@ -582,7 +582,7 @@ impl Fed {
         std::mem::take(&mut self.out.replies)
     }
 
-    /// Makes a checkpoint, behind the one that is under way. It begins with a fold.
+    /// Makes a checkpoint after the one that is under way. It begins with a fold.
     pub fn fold(&mut self) {
         if self.worker.is_checkpointing() {
             self.write_checkpoint().unwrap();
@@ -596,13 +596,13 @@ impl Fed {
         self.worker.end_checkpoint(self.now, write())
     }
 
-    /// Decides the next instance and ends the batch; the replies.
+    /// Decides the next instance, ends the batch and returns the replies.
     pub fn log(&mut self, client: u64, request: u64, value: &[u8]) -> Vec<Reply> {
         self.give(self.worker.next(), Flags::NONE, (client, request), value);
         self.finish()
     }
 
-    /// The same with a pack.
+    /// Decides a pack in the next instance, ends the batch and returns the replies.
     pub fn log_pack(&mut self, items: &[(u64, u64, Vec<u8>)]) -> Vec<Reply> {
         let value = pack(items);
         self.give(self.worker.next(), Flags::PACKED, (55, 1), &value);
@@ -674,7 +674,7 @@ pub fn status_of(replies: &[Reply]) -> Status {
 
 // ---- Applications that outlive their process
 
-/// An application, what outlives it, and what it has counted.
+/// An application with what outlives it, and with what it has counted.
 pub trait Kept: Default {
     type App: Application;
     fn open(&self) -> Self::App;
@@ -705,12 +705,12 @@ impl Kept for MemoryDisk {
     }
 }
 
-// ---- What a log comes to
+// ---- The results of a log
 
 /// A value: flags, client, request, bytes.
 pub type Value = (Flags, u64, u64, Vec<u8>);
 
-/// What execution of a log in its order comes to: the tally behind each instance.
+/// The results of executing a log in its order: the tally behind each instance.
 pub struct Model {
     pub fed: Fed,
     pub behind: Vec<Tally>,
@@ -736,7 +736,7 @@ impl Model {
 
 // ---- Requests
 
-/// The packets of a client that sends these commands, one by one or in packs, at random.
+/// Returns the packets of a client that sends these commands, one by one or in packs, at random.
 pub fn requests(mut items: Vec<(u64, u64, Vec<u8>)>, rng: &mut Rng) -> Vec<Vec<u8>> {
     let mut datagrams = Vec::new();
     while !items.is_empty() {
@@ -750,7 +750,7 @@ pub fn requests(mut items: Vec<(u64, u64, Vec<u8>)>, rng: &mut Rng) -> Vec<Vec<u
     datagrams
 }
 
-/// A REQUEST.
+/// Returns the bytes of a REQUEST.
 pub fn request_of(flags: Flags, client: u64, request: u64, bytes: &[u8]) -> Vec<u8> {
     let header = Header {
         cluster: CLUSTER,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The workers of one replica, whose logs and messages the test hands out.
+//! The workers of one replica; the test hands out their logs and messages.
 
 use super::*;
 use paxos::wire::value::Vector;
@@ -8,19 +8,19 @@ use std::collections::VecDeque;
 /// A vector: each partition with its place there.
 pub type Places = [(PartitionId, Instance)];
 
-/// The session that each partition opens at instance 0: their ids are equal.
+/// The session that each partition opens at instance 0, with equal ids.
 pub const SESSION: u64 = 1 << 16;
 
-/// All partitions' workers, and what they tell one another.
+/// The workers of all partitions, and their messages to one another.
 pub struct Replica {
     pub partitions: Vec<Fed>,
-    /// By sender and receiver.
+    /// Messages by sender and receiver.
     pub mail: Vec<Vec<VecDeque<SiblingMessage>>>,
     pub replies: Vec<Reply>,
 }
 
 impl Replica {
-    /// A replica whose partitions have executed nothing.
+    /// Returns a replica whose partitions have executed nothing.
     pub fn empty(partitions: u16) -> Replica {
         let fed = |pid| {
             let mut settings = settings(REPLICAS[0]);
@@ -37,7 +37,7 @@ impl Replica {
         }
     }
 
-    /// One whose partitions have opened their session.
+    /// Returns a replica whose partitions have opened their session.
     pub fn new(partitions: u16) -> Replica {
         let mut replica = Replica::empty(partitions);
         for pid in 0..partitions {
@@ -58,7 +58,7 @@ impl Replica {
         &mut self.partitions[pid]
     }
 
-    /// Ends the batch of one.
+    /// Ends the batch of one partition.
     pub fn finish(&mut self, pid: usize) {
         let fed = &mut self.partitions[pid];
         self.replies.extend(fed.finish());
@@ -67,7 +67,7 @@ impl Replica {
         }
     }
 
-    /// Hands out the oldest message of one to another; false if there is none.
+    /// Delivers the oldest message of one partition to another; returns false if there is none.
     pub fn deliver(&mut self, from: usize, to: usize) -> bool {
         let Some(message) = self.mail[from][to].pop_front() else {
             return false;
@@ -77,7 +77,7 @@ impl Replica {
         true
     }
 
-    /// Ends the batches of all, and hands out what they say until nobody says anything.
+    /// Ends the batches of all partitions, and delivers their messages until there are none.
     pub fn settle(&mut self) {
         let all = self.partitions.len();
         let mut again = true;
@@ -96,7 +96,7 @@ impl Replica {
         self.partitions.iter().map(|p| p.worker.next()).collect()
     }
 
-    /// All processes' memories are gone; also what the partitions in `power` have not made durable.
+    /// Ends all processes. Their memories are lost, and so is what the partitions in `power` have not made durable.
     pub fn kill(&mut self, power: &[usize]) {
         self.mail = no_mail(self.partitions.len());
         for (pid, fed) in self.partitions.iter_mut().enumerate() {
@@ -124,7 +124,7 @@ fn no_mail(partitions: usize) -> Vec<Vec<VecDeque<SiblingMessage>>> {
     (0..partitions).map(|_| none()).collect()
 }
 
-/// A value as a leader has stamped it.
+/// Returns a value as a leader has stamped it.
 pub fn stamped(epoch: u32, vector: &Places, command: &[u8]) -> Vec<u8> {
     let pids: Vec<PartitionId> = vector.iter().map(|(pid, _)| *pid).collect();
     let mut value = Vec::new();

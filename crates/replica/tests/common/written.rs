@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A worker that may run ahead of what is stable, on a log that the test writes.
+//! A worker that may run ahead of the stable log, on a log that the test writes.
 
 use super::*;
 use paxos::{Epoch, Reason};
 use replica::{Agreement, Decided, Log, News, Stepped, Wanted};
 use std::ops::Range;
 
-/// A PHASE2A puts a value at its instance, in place of what was there and of everything behind. A DELIVER says that
-/// everything below its instance is stable.
+/// A log that packets write: a PHASE2A puts a value at its instance, in place of what was there and behind it, and a
+/// DELIVER says that everything below its instance is stable.
 pub struct Written {
     log: Vec<(Header, Vec<u8>)>,
     stable: Instance,
@@ -144,7 +144,7 @@ impl Agreement for Written {
 pub struct Ahead<A> {
     pub worker: Worker<A, Written>,
     pub settings: Settings,
-    /// What its log holds, and how far it is stable.
+    /// The contents of the worker's log, and the instance up to which it is stable.
     pub log: Vec<Value>,
     pub stable: Instance,
     pub now: Time,
@@ -163,7 +163,7 @@ impl<A: Application> Ahead<A> {
         }
     }
 
-    /// A new process with the same log.
+    /// Starts a new process with the same log.
     pub fn restart(&mut self, app: A) {
         self.worker = Worker::open_in(self.settings.clone(), app, 1, self.now).unwrap();
         for (at, value) in self.log.clone().iter().enumerate() {
@@ -228,7 +228,7 @@ impl<A: Application> Ahead<A> {
         std::mem::take(&mut self.out.replies)
     }
 
-    /// Everything that is due by time, the commit included.
+    /// Does everything that is due by time, including the commit.
     pub fn tick(&mut self) {
         self.now += SECOND;
         self.worker.tick(self.now, &mut self.out).unwrap();
