@@ -183,7 +183,7 @@ pub trait Agreement: Log + Sized {
     /// ignored. It returns whether the last epoch is another one, or has become active.
     fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
 
-    /// Returns the epoch that was told last with another configuration than this replica has on disk. [E-ONE]
+    /// Returns the epoch that was told last, if this replica has another configuration of it on disk. [E-ONE]
     fn contradiction(&self) -> Option<Epoch> {
         None
     }

@@ -170,8 +170,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// The epoch that was told last with another configuration than this replica has on disk: it must not go on.
-    /// [E-ONE]
+    /// Returns the epoch that was told last, if this replica has another configuration of it on disk. The replica must not
+    /// go on then. [E-ONE]
     pub fn contradiction(&self) -> Option<Epoch> {
         self.agreement.contradiction()
     }

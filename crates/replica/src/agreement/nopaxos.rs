@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NOPaxos: the network has put the commands in order, and replicas agree on what it lost.
+//! Agreement by NOPaxos: the network has put the commands in order, and replicas agree on what it lost.
 //!
 //! ```text
 //!  ORDERED ──> receiver ──slot by slot──> log of the replica ──> execution: the leader up to `ready`,
 //!                 └──────missing────────> gaps, views, synchronisation      all others up to `stable`
 //! ```
 //!
-//! What the replica's timers decide is a packet of it to itself, which is handed back to it here at once: nothing of it
-//! has left. A replica's memory may be stored: [`NoPaxos::replica_mut`] says what is to be on disk before that.
+//! When a timer of the replica decides something, the replica sends a packet to itself, which is handed back to it here
+//! at once and never leaves the process. A replica's memory may be stored: [`NoPaxos::replica_mut`] says what must be
+//! on disk before its packets leave.
 
 use super::poll::Poll;
 use super::{Agreement, Answers, Decided, Log, News, Reading, ShownMemory, Stepped};
@@ -25,17 +26,17 @@ use paxos::{
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// How long a slot is waited for once a later one has come, where packets have overtaken each other lately.
+/// How long a missing slot is waited for after a later one has come, if packets have overtaken each other recently.
 const REORDER_WAIT: Time = 50_000;
-/// Lately means within this time.
+/// The time within which overtaking counts as recent.
 const REORDERED_FOR: Time = 1_000_000_000;
-/// Missing slots that are told to the replica at a time.
+/// The most missing slots that are told to the replica at a time.
 const MAX_MISSING: usize = 1_024;
-/// What stays due although it was done is looked at again after so long. A sequencer of an earlier session is told
-/// that it isn't heard at most as often.
+/// The time after which work that stays due is looked at again. A sequencer of an earlier session is told at most this
+/// often that it isn't heard.
 const PAUSE: Time = 1_000_000;
 
-/// See the module.
+/// The agreement of one partition by NOPaxos.
 pub struct NoPaxos {
     settings: Settings,
     nonce: u64,
@@ -43,39 +44,40 @@ pub struct NoPaxos {
     receiver: Receiver,
     /// The session that the receiver listens to; 0 = none yet.
     listens_to: Epoch,
-    /// Until then packets may overtake each other.
+    /// Until this time packets may overtake each other.
     reordered_until: Time,
     /// Packets of the replica to itself.
     to_self: VecDeque<(Header, Vec<u8>)>,
-    /// What it has sent while there was nobody to take it.
+    /// Packets that the replica sent when there was no outbox to take them.
     unsent: Sent,
-    /// Where execution stands, and what of that is on disk.
+    /// The next instance to execute, and the next one after those that are on disk.
     executed: Instance,
     durable: Instance,
-    /// Everything below is given up. [F-ANEW]
+    /// Everything below this instance is given up. [F-ANEW]
     given_up: Instance,
-    /// The last place here of a command over several partitions of which another partition has told, and the round that
-    /// stamped it.
+    /// The place here of the last command over several partitions that another partition has told of, and the round
+    /// that stamped it.
     begun: (Round, Instance),
-    /// The view of the memory that was read from a disk, and what it knew to be stable.
+    /// The view of the memory that was read from a disk, and the instance up to which that memory knew the log to be
+    /// stable.
     found: (Round, Instance),
-    /// When time was last looked at, and whether it is to be at once.
+    /// The time of the last look at what is due, and if another look is due at once.
     now: Time,
     is_due: bool,
-    /// A leader that hears nothing asks the sequencer where it is.
+    /// The questions of a leader that hears nothing, which asks the sequencer how far it is.
     poll: Poll,
-    /// How many ordered packets came.
+    /// The number of ordered packets that came.
     told: u64,
-    /// How many slots were filled by asking.
+    /// The number of slots that were filled by asking.
     repaired: u64,
-    /// The latest session that a packet was of and that isn't known.
+    /// The latest unknown session that a packet belonged to.
     mentioned: Epoch,
-    /// A session that was told last and that is known with another configuration.
+    /// The session that was told last, if it is known here with another configuration.
     contradiction: Option<Epoch>,
     rejected_at: Time,
 }
 
-/// Keeps what a replica sends to itself; the rest leaves.
+/// An outbox that keeps packets of the replica to itself and passes on the rest.
 struct Looped<'a, O> {
     node: NodeId,
     to_self: &'a mut VecDeque<(Header, Vec<u8>)>,
@@ -127,7 +129,7 @@ impl Log for NoPaxos {
 impl Agreement for NoPaxos {
     type EpochView = Session;
     const HAS_MARKERS: bool = false;
-    /// The sequencer: the members' memories are the log.
+    /// The sequencer gets TRIM, since the members' memories are the log.
     const TRIM_TO: &'static [To] = &[To::Leader];
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> NoPaxos {
@@ -184,8 +186,8 @@ impl Agreement for NoPaxos {
         Stepped { verdict, news }
     }
 
-    /// An ORDERED, which the program has found to be of the session. What the replica has to say to it leaves with the
-    /// batch.
+    /// Takes an ORDERED that the kernel program has found to be of the session. The replica's packets in response leave
+    /// with the batch.
     fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p> {
         if packet.header.msgtype != MsgType::Ordered {
             return Stepped::dropped(Reason::NotForRole);
@@ -200,9 +202,9 @@ impl Agreement for NoPaxos {
         false
     }
 
-    // ---- What execution tells
+    // ---- News from execution
 
-    /// Another replica has it behind a state that was taken over: there it is stable.
+    /// Keeps a value that another replica has behind the state that was taken over from it, where the value is stable.
     fn keep(&mut self, value: &Decided<'_>) {
         let session = self.replica.view().epoch().max(1);
         let entry = Entry {
@@ -292,7 +294,7 @@ impl Agreement for NoPaxos {
         deadlines.into_iter().flatten().min()
     }
 
-    // ---- What the node tells, and what it asks
+    // ---- News from the node, and its questions
 
     fn configure(&mut self, _: Time, sessions: &[Session], _: Epoch) -> bool {
         self.contradiction = self.replica.contradiction(sessions);
@@ -314,16 +316,16 @@ impl Agreement for NoPaxos {
         session.map_or(Vec::new(), |s| s.members.iter().map(|m| m.node).collect())
     }
 
-    /// Nobody repairs by rounds here.
+    /// Does nothing: repairs use no rounds here.
     fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
 
-    /// There are no markers.
+    /// Does nothing: there are no markers here.
     fn begins(&mut self, _: Instance) {}
 
     fn give_up(&mut self, instances: Range<Instance>) {
         self.given_up = instances.end;
         self.replica.give_up_below(instances.end);
-        // Execution has gone back itself, before it was told where it goes on.
+        // Execution went back by itself before it was told where to go on.
         let _ = self.replica.take_rewind();
         self.is_due = true;
     }
@@ -369,8 +371,9 @@ impl Agreement for NoPaxos {
         }
     }
 
-    /// Where it isn't normal, the session to which it goes: the number of a view that may never begin says nothing.
-    /// A mute one shows all that it has, to be compared with what it has shown before. [N-RESTART]
+    /// Returns the replica's view or, if the replica isn't in normal operation, the session to which it goes, since the
+    /// number of a view that may never begin says nothing. A mute replica shows the view of its stored memory, to be
+    /// compared with what it has shown before. [N-RESTART]
     fn shown(&self) -> Option<Round> {
         let view = self.replica.view();
         Some(match self.replica.status() {
@@ -398,12 +401,13 @@ impl Agreement for NoPaxos {
 }
 
 impl NoPaxos {
-    /// The role, for whoever wants to know its view, or to report a session that has begun.
+    /// Returns the replica role, for callers that need its view, or report a session that has begun.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// What is missing is asked for at once, unless it may only be late. [O-WAIT]
+    /// Sets the waiting time for missing slots: a missing slot is asked for at once, unless it may only be late.
+    /// [O-WAIT]
     fn adapt_to_reordering(&mut self, now: Time) {
         if self.receiver.take_overtaken() {
             self.reordered_until = now.saturating_add(REORDERED_FOR);
@@ -415,8 +419,8 @@ impl NoPaxos {
             });
     }
 
-    /// Another partition has a copy, so its place here was stamped. Whoever hears that in a change of views looks for it
-    /// in the next one. [V-GAP]
+    /// Marks a place here as stamped because another partition has a copy of its command. If this is heard during a
+    /// change of views, the place is looked for in the next view. [V-GAP]
     fn look_for_begun(&mut self) {
         let (round, place) = self.begun;
         if round == view::stamp(self.replica.view()) && place >= self.replica.next() {
@@ -426,24 +430,25 @@ impl NoPaxos {
 
     // ---- A memory that is stored
 
-    /// The role, whose memory is to be stored.
+    /// Returns the replica role mutably, so that its memory can be stored.
     pub fn replica_mut(&mut self) -> &mut Replica {
         &mut self.replica
     }
 
-    /// Goes on with the memory that was read from a disk, at another `start` of it: mute, until [it may](Self::resume).
-    /// The application may be behind what is stable there, which is executed again; or ahead, where it had stored more
-    /// than the log. Refused where entries are missing between the two that nobody has given up. [N-RESTART]
+    /// Goes on with the memory that was read from a disk, at another `start` of it, and stays mute until
+    /// [`resume`](Self::resume). The application may be behind what is stable there, which is executed again, or ahead,
+    /// if it had stored more than the log. The memory is refused if entries are missing between the two that nobody has
+    /// given up. [N-RESTART]
     pub fn remember(&mut self, loaded: Loaded, start: Start) -> Result<(), Error> {
         let settings = replica_settings(&self.settings, self.nonce);
         let replica = loaded.into_replica(settings, start);
         let replica = replica.map_err(|why| Error(why.into()))?;
         let mut replica = replica.ok_or_else(|| Error("it is empty".into()))?;
-        // What the application has is no proof that the log is the last one.
+        // The application's position doesn't prove that this log is the newest one.
         self.found = (replica.view(), replica.stable());
         let (position, floor) = (self.executed, replica.floor());
-        // Below where an accepted loss ends there are no entries: execution leaps, or another replica's state is fetched,
-        // once what was given up is told again. [F-ANEW]
+        // Below the end of an accepted loss there are no entries: once the loss is told again, execution leaps, or
+        // another replica's state is fetched. [F-ANEW]
         if position < floor && floor > replica.sessions().begin() {
             return Err(Error(format!(
                 "it begins at slot {floor}, and the application has executed no more than what is below slot {position}: \
@@ -451,7 +456,7 @@ impl NoPaxos {
             )));
         }
         if position > replica.stable() {
-            // It is mute, and sends nothing.
+            // The replica is mute, so it sends nothing here.
             replica.restored(self.now, position, &mut Sent::default());
             let _ = replica.take_rewind();
         }
@@ -459,7 +464,8 @@ impl NoPaxos {
         Ok(())
     }
 
-    /// The controller lets this start of this memory go on. True if that changed anything. [N-RESTART]
+    /// Lets this start of this memory go on, as the controller allows. Returns true if that changed anything.
+    /// [N-RESTART]
     pub fn resume(&mut self, now: Time, nonce: u64, start: Start) -> Result<bool, &'static str> {
         let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
         let resumed = self.replica.resume(now, nonce, start, &mut out);
@@ -467,7 +473,8 @@ impl NoPaxos {
         resumed
     }
 
-    /// Whoever can't go on behind what was given up takes another one's state, too.
+    /// Returns the instance from which on another replica's state is needed, also if execution can't go on behind
+    /// instances that were given up.
     fn needs_state_from(&self) -> Option<Instance> {
         let behind = (self.executed < self.given_up).then_some(self.given_up);
         self.replica.wants_checkpoint().or(behind)
@@ -489,7 +496,8 @@ impl NoPaxos {
         verdict
     }
 
-    /// As a rule it is the next one, and goes into the log at once. Others wait in the receiver.
+    /// Takes an ORDERED. The next slot, which is the usual case, goes into the log at once; others wait in the
+    /// receiver.
     #[inline]
     fn on_ordered(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         let h = &packet.header;
@@ -501,14 +509,14 @@ impl NoPaxos {
             }
         }
         match self.receiver.take(now, packet) {
-            // It has shown nobody that it has that.
+            // The verdict is `answered`, since nobody has been told that the replica has this packet.
             Verdict::Changed => Verdict::Answered,
             Verdict::Dropped(Reason::OldSession) => self.refuse_old(now, h, out),
             verdict => verdict,
         }
     }
 
-    /// The sequencer of an earlier session hears that there is a later one. [Q-RETIRE]
+    /// Tells the sequencer of an earlier session that there is a later one. [Q-RETIRE]
     fn refuse_old(&mut self, now: Time, h: &Header, out: &mut impl Outbox) -> Verdict {
         let view = self.replica.view();
         if h.rnd.epoch() >= view.epoch() || now < self.rejected_at + PAUSE {
@@ -534,8 +542,8 @@ impl NoPaxos {
 
     // ---- From the receiver to the log
 
-    /// Hands over all that follows from what has come: packets of the replica to itself, and slots whose turn it is.
-    /// Says whether anything changed.
+    /// Hands over everything that follows from the packets so far: packets of the replica to itself, and slots whose
+    /// turn it is. Returns whether anything changed.
     fn follow(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let mut changed = false;
         loop {
@@ -562,8 +570,8 @@ impl NoPaxos {
         changed
     }
 
-    /// The receiver follows the log: into another session, and past what was filled otherwise. In a view whose log
-    /// ends before what was delivered it begins there anew. While the view changes, what comes waits.
+    /// Makes the receiver follow the log into another session and past slots that were filled otherwise. If a view's
+    /// log ends before delivered slots, the receiver begins there anew; while the view changes, packets wait.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;
@@ -578,7 +586,7 @@ impl NoPaxos {
         }
     }
 
-    /// Slots that have waited for their turn.
+    /// Moves slots that have waited for their turn from the receiver into the log, and returns whether there were any.
     fn drain(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let is_normal = self.replica.status() == Status::Normal;
         if !is_normal || self.receiver.position() != self.replica.next() {
@@ -615,7 +623,8 @@ impl NoPaxos {
 
     // ---- The end of a burst
 
-    /// What was lost at the end of a burst nobody misses, until it fills the sequencer's window. [Y-TAIL]
+    /// Asks the sequencer how far it is, since nobody misses a loss at the end of a burst until it fills the
+    /// sequencer's window. [Y-TAIL]
     fn ask_sequencer(&mut self, now: Time, out: &mut impl Outbox) {
         if !self.replica.leads() {
             return;
@@ -632,7 +641,8 @@ impl NoPaxos {
         }
     }
 
-    /// Everything below the sequencer's next slot is stamped. It counts as far as its window reaches from here.
+    /// Takes the sequencer's answer: everything below its next slot is stamped. The answer counts as far as the
+    /// sequencer's window reaches from here.
     fn on_sequencer_shows(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         ProbeReport::parse(packet.value)?;
@@ -651,7 +661,7 @@ impl NoPaxos {
         Ok(Verdict::Answered)
     }
 
-    /// When to look again at what is due at `at`.
+    /// Returns when to look again at work that is due at `at`.
     fn later(&self, at: Time) -> Time {
         match at > self.now {
             true => at,
