@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /* The fault injector: both ends of a wire, a pair of interfaces that a link of the lab leads
- * through. What comes in at one leaves by the other, except for the cluster's datagrams, which may
- * be lost, have a bit flipped, or go past a queue in user space, which duplicates, holds back and
- * delays them: a program here can neither copy a frame nor keep one. */
+ * through. A frame that comes in at one end leaves by the other, but the cluster's datagrams may be
+ * lost, have a bit flipped, or take a detour past a queue in user space, which duplicates, holds
+ * back and delays them, because a program here can neither copy a frame nor keep one. */
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,7 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include "include/fault.h"
 
-/* More ends than any lab has. */
+/* The number of ends, which is larger than in any lab. */
 #define MAX_ENDS 256
 
 struct {
@@ -50,7 +50,8 @@ static __always_inline int is_clusters(const struct fault_wire *wire, __be16 por
 	return number >= wire->first_port && number <= wire->last_port;
 }
 
-/* Whether the frame is a whole datagram from or to one of the cluster's ports. */
+/* Returns true if the frame is a whole datagram from or to one of the cluster's ports, and finds
+ * its payload. */
 static __always_inline int find_payload(struct xdp_md *ctx, const struct fault_wire *wire,
 					struct payload *payload)
 {
@@ -65,7 +66,7 @@ static __always_inline int find_payload(struct xdp_md *ctx, const struct fault_w
 
 		if ((void *)(ip + 1) > end || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
 			return 0;
-		/* Fragments: anything but "don't fragment". */
+		/* The mask leaves out only "don't fragment", so this drops fragments. */
 		if (ip->frag_off & bpf_htons(0xbfff))
 			return 0;
 		udp = (void *)(ip + 1);
@@ -87,7 +88,7 @@ static __always_inline int find_payload(struct xdp_md *ctx, const struct fault_w
 	return 1;
 }
 
-/* splitmix64's last step: neighbouring seeds start far apart. */
+/* Mixes a seed by splitmix64's last step, so that neighbouring seeds start far apart. */
 static __always_inline __u64 mixed(__u64 x)
 {
 	x ^= x >> 30;
@@ -106,7 +107,7 @@ static __always_inline void start_anew(struct fault_state *state, const struct f
 	state->generation = wire->generation;
 }
 
-/* xorshift64*; the upper half of it. */
+/* Returns the upper half of the next xorshift64* number. */
 static __always_inline __u32 draw(struct fault_state *state)
 {
 	__u64 x = state->random;
@@ -125,7 +126,8 @@ static __always_inline int happens(struct fault_state *state, __u32 likelihood)
 	return likelihood && drawn <= likelihood;
 }
 
-/* The checksum stays as it was: this is what it is for. */
+/* Flips a random bit of the payload. The checksum stays as it was, since it must show the
+ * damage. */
 static __always_inline int flip_a_bit(struct xdp_md *ctx, struct fault_state *state,
 				      const struct payload *payload)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
-/* The receiver: hands what a sequencer has ordered to the workers of its host (section 3 of the NOPaxos paper;
- * docs/protocol/nopaxos.md).
+/* The receiver: hands a sequencer's requests to the workers of its host (section 3 of the NOPaxos
+ * paper; docs/protocol/nopaxos.md).
  *
- * It makes the checks of crates/paxos/src/nopaxos/receiver.rs, step by step. The worker makes them once more, puts
- * messages in order, and notices which are missing. So what this program takes in the moment of a change costs room
- * in a ring, and nothing else. A message for which the ring has no room is lost, as it may be on its way.
- * All that isn't ORDERED goes to the host's sockets. */
+ * It makes the checks of crates/paxos/src/nopaxos/receiver.rs, step by step. The worker makes them
+ * again, puts messages in order, and notices which are missing. So a wrong message that this
+ * program takes at the moment of a change costs only room in a ring. If the ring has no room for a
+ * message, the message is lost, as it may be on its way. All packets but ORDERED go to the host's
+ * sockets. */
 #include "include/bench.h"
 #include "include/clone.h"
 #include "include/ring.h"
@@ -13,15 +14,16 @@
 
 /* ---- Types */
 
-/* What a partition's worker listens to, in one word, so that nobody sees half of a change: the session, how often
- * the worker has begun to listen, and the session's sequencer. 0 = to nothing. */
+/* The sender that a partition's worker listens to, in one word, so that no CPU sees half of a
+ * change: the session, how often the worker has begun to listen, and the session's sequencer. 0 =
+ * the worker listens to nothing. */
 #define LISTENED_SESSION(word) ((__u32)((word) >> 32))
 #define LISTENED_SEQUENCER(word) ((__u16)(word))
 
-/* Which message came last; all zero is an unused slot. */
+/* The message that came last in a slot. A slot of zeros is unused. */
 struct slot {
 	__u64 inst;
-	/* What was listened to then. */
+	/* The value of `listening` at that time. */
 	__u64 listening;
 	__u32 lock;
 	__u32 unused;
@@ -32,14 +34,14 @@ struct slot {
 SHARED_ARRAY(listening, 1, __u64);
 SHARED_ARRAY(slots, 65536, struct slot);
 
-/* What a handler works on. */
+/* The data that a handler works on. */
 struct step {
 	struct common common;
 	struct partition *partition;
 	struct slot *slot;
-	/* Read once. */
+	/* The word that the worker listens to, read once. */
 	__u64 listening;
-	/* It is of a later session. */
+	/* True if the packet belongs to a later session. */
 	__u32 later;
 };
 
@@ -55,7 +57,7 @@ static __always_inline int find(const struct message *m, struct step *s);
 
 /* ---- Handlers */
 
-/* Takes one packet. */
+/* Takes one packet, and returns the program's action. */
 static __always_inline int step(struct xdp_md *ctx)
 {
 	struct step s = {};
@@ -69,9 +71,10 @@ static __always_inline int step(struct xdp_md *ctx)
 		return pass_on();
 	if (!find(&m, &s))
 		return XDP_ABORTED;
-	/* Long before it is needed, as it comes from far away. */
+	/* The slot comes from far away, so this loads it long before it is needed. */
 	READ_ONCE(s.slot->inst);
-	/* [M-CHECKSUM] */
+	/* Values leave the network here for an application, so their checksum must be right.
+	 * [M-CHECKSUM] */
 	if (needs_checksum(&s.common))
 		refused = verify_checksum(&m);
 	if (refused)
@@ -81,13 +84,14 @@ static __always_inline int step(struct xdp_md *ctx)
 	return is_shown(&s, verdict) ? pass_on() : XDP_DROP;
 }
 
-/* Whether the host sees it, too: to wake up, or to ask about a session that it hears of. [O-LATER] */
+/* Returns true if the host must see the packet, too: to wake up, or to ask about a session that it
+ * hears of. [O-LATER] */
 static __always_inline int is_shown(const struct step *s, __u32 verdict)
 {
 	return s->later || (verdict == VERDICT_CHANGED && sleeps(s->partition));
 }
 
-/* [O-ONCE] [O-SENDER] */
+/* Checks a packet of the present session and hands it over, once. [O-ONCE] [O-SENDER] */
 static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	__u32 refused, verdict;
@@ -107,7 +111,8 @@ static __always_inline __u32 handle(struct xdp_md *ctx, const struct message *m,
 	return verdict;
 }
 
-/* Whether it is of the session that is listened to, and of its sequencer: 0 or a reason. */
+/* Checks that the packet belongs to the session that the worker listens to, and comes from its
+ * sequencer. Returns 0 or a reason. */
 static __always_inline __u32 session(const struct message *m, struct step *s)
 {
 	__u32 listened = LISTENED_SESSION(s->listening);
@@ -123,11 +128,12 @@ static __always_inline __u32 within_window(const struct message *m, const struct
 {
 	__u32 refused = in_window(s->partition, s->common.group, m->inst);
 
-	/* The slot behind it must have a number, too. */
+	/* The slot behind this one must have a number, too. */
 	return refused || m->inst != ~0ULL ? refused : REASON_WINDOW;
 }
 
-/* Hands it to the worker, once. The slot is locked. */
+/* Hands the message to the worker, or refuses it if it was handed over before. The slot is
+ * locked. */
 static __always_inline __u32 hold(struct xdp_md *ctx, const struct message *m, struct step *s)
 {
 	struct slot *slot = s->slot;
@@ -143,7 +149,7 @@ static __always_inline __u32 hold(struct xdp_md *ctx, const struct message *m, s
 
 /* ---- Helpers */
 
-/* Finds what is kept about a slot. False = the node isn't set up for that. */
+/* Finds the slot and the partition of a packet. Returns false if the node isn't set up for them. */
 static __always_inline int find(const struct message *m, struct step *s)
 {
 	const struct group *group = s->common.group;

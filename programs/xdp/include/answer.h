@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Turning the packet in hand into the one to send. */
+/* Turns the packet in hand into the one to send. */
 #ifndef WIREPAXOS_ANSWER_H
 #define WIREPAXOS_ANSWER_H
 
 #include "tags.h"
 
-/* The largest value that answers carry from anywhere but a slot. */
+/* The largest value of an answer that doesn't come from a slot. */
 #define MAX_SHORT_ANSWER 24
 
-/* What follows IP: the part of an answer that is made up here. Three bytes more are readable behind
- * every place that csum_bytes is told of. */
+/* The part of an answer behind IP that is made here. Three more bytes must be readable behind every
+ * place that csum_bytes gets. */
 struct answer {
 	struct udphdr udp;
 	struct wire_header h;
@@ -18,7 +18,7 @@ struct answer {
 };
 #define ANSWER_HEAD_LEN (sizeof(struct udphdr) + HEADER_LEN)
 
-/* The header of a message from this node, about what `m` is about. */
+/* Fills in the header of a message from this node, about the partition of `m`. */
 static __always_inline void answer_header(struct wire_header *h, const struct device *device,
 					  const struct message *m, __u8 msgtype)
 {
@@ -32,7 +32,7 @@ static __always_inline void answer_header(struct wire_header *h, const struct de
 	h->cluster = bpf_htonl(device->cluster);
 }
 
-/* The value's flags, beside that of the tag. */
+/* Sets the value's flags, besides the flag of the tag. */
 static __always_inline void set_flags(struct wire_header *h, __u16 flags)
 {
 	h->flags |= bpf_htons(flags);
@@ -64,7 +64,8 @@ static __always_inline void put64(__u8 *to, __u64 number)
 	put32(to + 4, number);
 }
 
-/* Ethernet and IP of an answer of `ip_payload` bytes; `back` = to where the packet came from. */
+/* Makes Ethernet and IP of an answer with `ip_payload` bytes, to the sender of the packet if `back`
+ * is set. Returns false if they aren't in the frame. */
 static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u32 ip_payload,
 					int back)
 {
@@ -112,10 +113,12 @@ static __always_inline int answer_frame(struct xdp_md *ctx, __u32 header_at, __u
 	return 1;
 }
 
-/* Makes the frame one that carries `a` with `short_len` bytes of its own value or `long_len` bytes
- * at `value` (of which `max` and three more are readable). Where packets are signed there is room for a tag, which is
- * made when the role is done (`sign_answer`). Addresses are swapped where the answer
- * goes `back`; multicast addresses are set per copy, later. False = the frame can't be that long. */
+/* Makes the frame carry `a` with `short_len` bytes of its own value or `long_len` bytes at `value`
+ * (of which `max` and three more are readable). Returns false if the frame can't be that long.
+ *
+ * If packets are signed, there is room for a tag, which is made when the role is done
+ * (`sign_answer`). Addresses are swapped if the answer goes `back`; multicast addresses are set
+ * later, for each copy. */
 static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, struct answer *a,
 				       __u32 short_len, __u8 *value, __u32 long_len, __u32 max,
 				       int back)
@@ -160,15 +163,15 @@ static __always_inline int send_answer(struct xdp_md *ctx, __u32 header_at, stru
 	return store_bytes(ctx, udp_at, a, ANSWER_HEAD_LEN, ANSWER_HEAD_LEN);
 }
 
-/* An answer whose value, if any, is in `a` itself; back to the sender. */
+/* Sends an answer back to the sender, whose value, if any, is in `a` itself. */
 SUBPROGRAM int send_short(struct xdp_md *ctx, __u32 header_at, struct answer *a, __u32 short_len)
 {
 	return send_answer(ctx, header_at, a, short_len, NULL, 0, 0, 1);
 }
 
-/* What changes in the header of a message that goes on with its value, to be multicast. */
+/* The changes in the header of a message that is multicast with its value. */
 struct stamp {
-	/* The message gets an instance and a round, instead of keeping those that it has. */
+	/* True if the message gets an instance and a round, instead of keeping its own. */
 	__u32 orders;
 	__u32 rnd;
 	__u64 inst;
@@ -177,14 +180,14 @@ struct stamp {
 	__u16 msgtype;
 };
 
-/* Changes the header in place. Gives back by how much the datagram's sum grows: the checksum is changed
- * later, together with what else changes. That way a wrong one stays wrong, so a damaged value stays
- * visible to whoever verifies it. */
+/* Changes the header in place, and returns by how much the datagram's sum grows. The checksum is
+ * changed later, together with other changes; so a wrong one stays wrong, and whoever verifies it
+ * sees a damaged value. */
 static __always_inline __u64 stamp_in_place(const struct device *device, const struct message *m,
 					    const struct stamp *stamp)
 {
 	struct wire_header *h = m->header;
-	/* As they follow each other in the header. */
+	/* The fields are in the order of the header. */
 	struct {
 		__be32 inst_hi;
 		__be32 inst_lo;
@@ -219,8 +222,8 @@ static __always_inline __u64 stamp_in_place(const struct device *device, const s
 	return grown;
 }
 
-/* The same where packets aren't signed, and the value moves to where a tag was, under a checksum of its own. False =
- * the frame can't be that long. */
+/* Stamps a message as `stamp_in_place` does, if packets aren't signed and the value moves to the
+ * place of a tag, under a checksum of its own. Returns false if the frame can't be that long. */
 SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 			      const struct message *m, const struct stamp *stamp)
 {
@@ -242,14 +245,15 @@ SUBPROGRAM int stamp_untagged(struct xdp_md *ctx, const struct device *device,
 	return send_answer(ctx, m->header_at, &a, 0, copy->datagram, len, MAX_VALUE_LEN, 0);
 }
 
-/* What a REJECT says. */
+/* The content of a REJECT. */
 struct rejection {
 	__u64 trim;
 	__u32 round;
 	__u32 reason;
 };
 
-/* REJECT names the refused message by its instance, round, client and request. [M-REFUSE] */
+/* Sends a REJECT, which names the refused message by its instance, round, client and request.
+ * [M-REFUSE] */
 SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device, const struct message *m,
 			   const struct rejection *says)
 {
@@ -265,7 +269,7 @@ SUBPROGRAM int send_reject(struct xdp_md *ctx, const struct device *device, cons
 	return send_short(ctx, m->header_at, &a, REJECTION_LEN);
 }
 
-/* Whom a PROBE asks: 0 or a reason. */
+/* Checks that a PROBE asks for this role. Returns 0 or a reason. */
 static __always_inline int probe_is_for(struct xdp_md *ctx, const struct message *m, __u16 role)
 {
 	__be16 asked = 0;

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* For tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet, which a role
- * changes. The program `bench` makes it new each time, with the next instance and the next sender
- * (and signs it, if it has a tag), and tail-calls the role, or `bench_out`, which sends it over a link as a network would, or `bench_pass`.
- * Its own time is measured with `bench_nothing` in the role's place. */
+/* Programs for tests and measurements alone. BPF_PROG_TEST_RUN repeats a program over one packet,
+ * which a role changes. The program `bench` makes the packet new each time, with the next instance
+ * and the next sender (and signs it, if it has a tag). Then it tail-calls the role, or `bench_out`,
+ * which sends the packet over a link as a network would, or `bench_pass`. Its own time is measured
+ * with `bench_nothing` in the role's place. */
 #ifndef WIREPAXOS_BENCH_H
 #define WIREPAXOS_BENCH_H
 
 #include "tags.h"
 
-/* Headers and the beginning of a value: all that roles write. */
+/* The length of the headers and the beginning of a value, which is all that roles write. */
 #define BENCH_HEAD_LEN 144
 #define BENCH_CPUS 64
 
 struct bench {
-	/* Packets made so far, and how many may be made: what comes then is dropped. */
+	/* The packets made so far, and how many may be made. Later ones are dropped. */
 	__u64 made;
 	__u64 limit;
-	/* 1 << shift packets of one instance, from as many senders. */
+	/* Each instance has 1 << shift packets, from as many senders. */
 	__u32 shift;
 	__u32 first_sender;
-	/* Where the header lies. */
+	/* The place of the header. */
 	__u32 header_at;
-	/* Bytes of `head`. */
+	/* The number of bytes in `head`. */
 	__u32 len;
-	/* A frame's beginning; instance and sender 0, and a checksum right for that. */
+	/* A frame's beginning, with instance and sender 0 and a checksum that is right for them. */
 	__u8 head[BENCH_HEAD_LEN];
 };
 
@@ -43,7 +44,7 @@ struct {
 	__type(value, __u32);
 } bench_target SEC(".maps");
 
-/* Entry 0: where `bench_out` sends. */
+/* Entry 0 is the device to which `bench_out` sends. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 1);
@@ -95,7 +96,7 @@ int bench_out(struct xdp_md *ctx __attribute__((unused)))
 	return bpf_redirect_map(&bench_port, 0, 0);
 }
 
-/* To the interface's stack: generic XDP programs and TC see the frame there. */
+/* Passes the frame to the interface's stack, where generic XDP programs and TC see it. */
 SEC("xdp")
 int bench_pass(struct xdp_md *ctx __attribute__((unused)))
 {
@@ -108,7 +109,7 @@ int bench_nothing(struct xdp_md *ctx __attribute__((unused)))
 	return XDP_DROP;
 }
 
-/* Hands every other frame, by its sender, to the target; the others end here. */
+/* Hands every other frame, by its sender, to the target. The others end here. */
 SEC("xdp")
 int bench_every_other(struct xdp_md *ctx)
 {
@@ -122,7 +123,7 @@ int bench_every_other(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* Where frames end, and are counted. */
+/* Counts frames and drops them. */
 SEC("xdp")
 int bench_sink(struct xdp_md *ctx __attribute__((unused)))
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Multicast without broadcast redirects, for devices that take no redirected frames: with
- * DEVICE_CLONES a role's program leaves the frame that it has made of a packet to the stack, and the
- * program `clones` at the interface's TC ingress sends a clone of it to each member, by any port.
+/* Multicast without broadcast redirects, for devices that take no redirected frames. With
+ * DEVICE_CLONES a role's program leaves the frame that it has made of a packet to the stack, and
+ * the program `clones` at the interface's TC ingress sends a clone of it to each member, by any
+ * port.
  *
- * It takes a frame for the role's own when that comes to this node's address and ports in this node's
- * own name: the role's program has dropped what others sent there. */
+ * That program takes a frame as the role's own if it comes to this node's address and ports in this
+ * node's own name, since the role's program has dropped what others sent there. */
 #ifndef WIREPAXOS_CLONE_H
 #define WIREPAXOS_CLONE_H
 
@@ -31,13 +32,13 @@ struct cloning {
 	__u32 group;
 	__u32 header_at;
 	__u32 flags;
-	/* Clones of one partition: for each port, MAX_MEMBERS. */
+	/* The clones of one partition: MAX_MEMBERS for each port. */
 	__u32 places;
-	/* That the command names; 0 = it isn't one over several. */
+	/* The number of partitions that the command names; 0 = it isn't a command over several. */
 	__u32 partitions;
 };
 
-/* A clone's place is in its tag. */
+/* Signs a clone, whose place in the log is in its tag. Returns false if it can't be signed. */
 static __always_inline int sign_by(struct __sk_buff *skb, __u32 header_at, __u32 alg)
 {
 	void *data = (void *)(long)skb->data;
@@ -79,7 +80,7 @@ static __always_inline int clone_partition(struct cloning *c, __u32 partition)
 	return 1;
 }
 
-/* Sends the clone of one partition to one member, if there is that one. */
+/* Sends the clone of one partition to one member, if there is that member. */
 static long clone_to(__u32 index, struct cloning *c)
 {
 	__u32 place, port, at, ifindex;
@@ -104,7 +105,7 @@ static long clone_to(__u32 index, struct cloning *c)
 	return 0;
 }
 
-/* Whether a role's program has made this frame; its message. */
+/* Returns true if a role's program has made this frame, and parses its message. */
 static __always_inline int is_own(struct __sk_buff *skb, const struct device *device,
 				  struct message *m)
 {
@@ -147,7 +148,7 @@ int clones(struct __sk_buff *skb)
 	c.partitions = partitions_of(h, (void *)(long)skb->data_end);
 	if (c.partitions > MAX_VECTOR)
 		return TC_ACT_SHOT;
-	/* To sign them takes all of the value. */
+	/* Signing needs all of the value. */
 	if (c.partitions && c.flags & FLAG_TAG)
 		bpf_skb_pull_data(skb, skb->len);
 	bpf_loop((c.partitions ? c.partitions : 1) * c.places, clone_to, &c, 0);

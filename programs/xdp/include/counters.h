@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Counters of verdicts, and of what is told beside them. */
+/* Counters of verdicts, and of other events. */
 #ifndef WIREPAXOS_COUNTERS_H
 #define WIREPAXOS_COUNTERS_H
 
 #include "shared.h"
 #include "verdict.h"
 
-/* One entry a CPU, indexed by CPU. No per-CPU map, so that user space reads it in place. */
+/* The counters of one CPU; the map is indexed by CPU. It is no per-CPU map, so that user space
+ * reads it in place. */
 struct counters {
 	__u64 of[COUNTERS];
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* HalfSipHash-2-4 of 64 bits, as crates/paxos/src/auth/half_siphash.rs: SipHash in words of 32 bits. */
+/* HalfSipHash-2-4 with 64 bits: SipHash in words of 32 bits, as in
+ * crates/paxos/src/auth/half_siphash.rs. */
 #ifndef WIREPAXOS_HALF_SIPHASH_H
 #define WIREPAXOS_HALF_SIPHASH_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Multicast: one broadcast redirect to all links, then one address per copy.
  *
- * The packet goes to every entry of a devmap (BPF_F_BROADCAST); each entry runs the egress program,
+ * The packet goes to every entry of a devmap (BPF_F_BROADCAST). Each entry runs the egress program,
  * which gives its copy the address of one member. Several members behind one port need as many
- * entries of that port, and there the kernel keeps one egress program per device and flush. So the
- * same program serves all copies and tells them apart by counting the copies of a packet that have
+ * entries of that port, and the kernel keeps only one egress program per device and flush. So the
+ * same program serves all copies, and tells them apart by counting the copies of a packet that have
  * left by this port on this CPU. */
 #ifndef WIREPAXOS_MULTICAST_H
 #define WIREPAXOS_MULTICAST_H
@@ -17,38 +17,41 @@
 struct member {
 	__u8 mac_to[ETH_ALEN];
 	__u8 mac_from[ETH_ALEN];
-	/* 4 or 6; in network order, an IPv4 address in the first word. */
+	/* The family is 4 or 6. Addresses are in network order; an IPv4 address is in the first
+	 * word. */
 	__u32 family;
 	__be32 ip_to[4];
 	__be32 ip_from[4];
-	/* Host order. */
+	/* The ports are in host order. */
 	__u16 port_to;
 	__u16 port_from;
-	/* All ones: partition p listens on `port_to + p`. 0: they all share that port. */
+	/* All ones: partition p listens on `port_to + p`. 0: all partitions share that port. */
 	__u16 partitions;
-	/* It is at the same switch: 1 + its entry in `roles`; 0 = it isn't. */
+	/* 1 + the member's entry in `roles`, if it is at the same switch; otherwise 0. */
 	__u16 role;
 };
 
-/* What a port is to a group. A group without an entry has no member there: its copies are dropped. */
+/* The members of a group behind a port. A group without an entry has no member there, so its copies
+ * are dropped. */
 struct link {
 	/* The key: the port, written last (0 = unused), and the group. */
 	__u32 ifindex;
 	__u32 group;
-	/* Entries of this port in `multicast`. */
+	/* How many entries this port has in `multicast`. */
 	__u32 entries;
 	__u32 members;
-	/* Index into `copies`, one for each port. */
+	/* The index into `copies`, one for each port. */
 	__u32 index;
 	__u32 unused;
 	struct member member[MAX_MEMBERS];
 };
 
-/* In place of a port: all members of a group, where they are roles of this switch. */
+/* The number that stands for all members of a group that are roles of this switch, in place of a
+ * port. */
 #define PORT_WITHIN (~0u)
 
-/* An entry lies at its key's place, or at one of the next few. A hash of the kernel's own costs each
- * copy 20 ns more. */
+/* An entry lies at its key's place, or at one of the next few. A hash map of the kernel would cost
+ * each copy 20 ns more. */
 #define LINK_PLACES 256
 #define LINK_TRIES 8
 SHARED_ARRAY(port_links, LINK_PLACES, struct link);
@@ -62,7 +65,7 @@ static __always_inline struct link *link_at(__u32 place, __u32 ifindex, __u32 gr
 	return link && link->ifindex == ifindex && link->group == group ? link : NULL;
 }
 
-/* Behind its place. */
+/* Finds an entry at one of the places behind its own. */
 SUBPROGRAM struct link *link_behind(__u32 first, __u32 ifindex, __u32 group)
 {
 	struct link *link = NULL;
@@ -80,7 +83,7 @@ static __always_inline struct link *link_of(__u32 ifindex, __u32 group)
 	return link ? link : link_behind(first, ifindex, group);
 }
 
-/* The packet whose copies are leaving by a port, and how many have. */
+/* The packet whose copies are leaving by a port, and how many have left. */
 struct copies {
 	struct wire_header of;
 	__u32 left;
@@ -101,7 +104,8 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast SEC(".maps");
 
-/* The same where that is few: a broadcast walks through all of a map's room. */
+/* The entries of `multicast`, if they are few. A broadcast walks through the whole capacity of a
+ * map. */
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
 	__uint(max_entries, 4);
@@ -109,7 +113,8 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_small SEC(".maps");
 
-/* Entry 0: the only port, where there is one; no hash to walk and no program on egress. */
+/* Entry 0 is the only port, if there is only one. Then there is no hash to walk and no program on
+ * egress. */
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_DEVMAP);
 	__uint(max_entries, 1);
@@ -117,8 +122,8 @@ struct {
 	__type(value, struct bpf_devmap_val);
 } multicast_only SEC(".maps");
 
-/* For commands over several partitions: every port as often as in `multicast`, times as many partitions as there can
- * be. Surplus copies are dropped on egress. */
+/* The ports for commands over several partitions: each as often as in `multicast`, times the
+ * largest number of partitions. Surplus copies are dropped on egress. */
 #define VECTOR_FEW 4
 struct {
 	KEPT_MAP(BPF_MAP_TYPE_DEVMAP_HASH);
@@ -136,9 +141,10 @@ struct {
 
 #define SURPLUS (~0u)
 
-/* Which copy of its packet this one is, of `entries` that leave and `wanted` that are for somebody. The others,
- * SURPLUS, come first: the kernel hands a driver a burst in parts, and tells it with the last of them to send
- * what it has; but not where egress drops all of that part. What the driver has then waits for the next burst. */
+/* Returns the number of this copy of its packet, of `entries` that leave and `wanted` that have a
+ * receiver, or SURPLUS. The surplus ones come first: the kernel hands a driver a burst in parts,
+ * and tells it with the last frame of a part to send; if egress drops all of that part, the
+ * driver's frames wait for the next burst. */
 static __always_inline __u32 number_of_copy(const struct wire_header *h, const struct link *link,
 					    __u32 entries, __u32 wanted)
 {
@@ -167,12 +173,12 @@ static __always_inline __u32 number_of_copy(const struct wire_header *h, const s
 	return at < surplus ? SURPLUS : at - surplus;
 }
 
-/* Makes the packet at `header_at` the copy of a command over several partitions for the one whose
- * `entry` of its vector this is. */
+/* Makes the packet at `header_at` the copy of a command over several partitions for the partition
+ * in `entry` of its vector. Returns false if there is no header. */
 static __always_inline int set_partition(void *data, void *end, __u32 header_at, const __u8 *entry)
 {
 	struct wire_header *h = data + header_at;
-	/* `pid`, with `group` before it, and `inst`. */
+	/* `pid` and `inst`, with `group` in front of them. */
 	struct {
 		__be16 group;
 		__be16 pid;
@@ -190,7 +196,7 @@ static __always_inline int set_partition(void *data, void *end, __u32 header_at,
 	return 1;
 }
 
-/* The partitions that a command over several names; 0 = it is none. */
+/* Returns how many partitions a command over several partitions names, or 0 for other packets. */
 static __always_inline __u32 partitions_of(const struct wire_header *h, void *end)
 {
 	const __u8 *value = (const void *)h + head_len(bpf_ntohs(h->flags));
@@ -204,19 +210,20 @@ static __always_inline __u32 partitions_of(const struct wire_header *h, void *en
 	return bpf_ntohs(partitions);
 }
 
-/* As often as a port stands in `multicast`, it stands so many times in the map by which such a packet leaves. */
+/* Returns how many times more often each port is in the map by which such a packet leaves than in
+ * `multicast`. */
 static __always_inline __u32 times_of(__u32 partitions)
 {
 	return partitions > VECTOR_FEW ? MAX_VECTOR : partitions > 1 ? VECTOR_FEW : 1;
 }
 
-/* In a packet with these flags. */
+/* Returns the place of a vector's entry in a packet with these flags. */
 static __always_inline __u32 vector_entry_at(__u32 header_at, __u32 flags, __u32 partition)
 {
 	return header_at + head_len(flags) + VECTOR_HEAD_LEN + partition * VECTOR_ENTRY_LEN;
 }
 
-/* The addresses are part of both checksums. */
+/* Sets the addresses, which are part of both checksums. */
 static __always_inline void address_v4(struct iphdr *ip, const struct member *to, __u16 port,
 				       __u64 grown)
 {
@@ -265,14 +272,14 @@ SUBPROGRAM void address_v6(struct ipv6hdr *ip, const struct member *to, __u16 po
 	ip->hop_limit = 64;
 }
 
-/* Where the header lies in a frame that a role of ours has made. */
+/* Returns the place of the header in a frame that a role of this node has made. */
 static __always_inline __u32 place_in_own(const struct ethhdr *eth)
 {
 	return protocol(eth) == bpf_htons(ETH_P_IP) ? HEADER_AT_V4 : HEADER_AT_V6;
 }
 
-/* Gives a copy, whose header lies at `h`, the address of a member. Its sum has grown by `grown` since its
- * checksum was right. False = it is of the other family. */
+/* Gives a copy, whose header lies at `h`, the address of a member. `grown` is the growth of its sum
+ * since its checksum was right. Returns false if the member is of the other family. */
 static __always_inline int address(struct ethhdr *eth, const struct wire_header *h,
 				   const struct member *to, __u64 grown)
 {
@@ -289,7 +296,8 @@ static __always_inline int address(struct ethhdr *eth, const struct wire_header 
 	return 1;
 }
 
-/* The same for a frame of which nothing is known but that a role of ours has made it. */
+/* Gives a frame that a role of this node has made the address of a member. Returns false if it
+ * can't. */
 static __always_inline int address_own(void *data, void *end, const struct member *to)
 {
 	struct ethhdr *eth = data;
@@ -353,12 +361,13 @@ static __always_inline int send_copy(struct xdp_md *ctx, __u32 ifindex)
 	return address(eth, h, &link->member[copy], grown) ? XDP_PASS : XDP_DROP;
 }
 
-/* No actions of the kernel's: a role's program ends in a call (`leave`), of `within` or of the role whose
- * entry in `roles` is added to this. */
+/* Actions besides the kernel's: a role's program ends in a call (`leave`) of `within`, or of the
+ * role whose entry in `roles` is added to TO_ROLE. */
 #define TO_WITHIN 0x100
 #define TO_ROLE 0x200
 
-/* To every entry of `multicast`, so often as a command over so many partitions needs. */
+/* Sends the packet to every entry of `multicast`, as often as a command over this many partitions
+ * needs. */
 static __always_inline int broadcast(const struct device *device, __u32 partitions)
 {
 	if (partitions > VECTOR_FEW)
@@ -370,7 +379,7 @@ static __always_inline int broadcast(const struct device *device, __u32 partitio
 	return bpf_redirect_map(&multicast, 0, BPF_F_BROADCAST);
 }
 
-/* Where one copy is all, it gets its address here, which costs less than on egress. */
+/* Sends the only copy, which gets its address here, since that costs less than on egress. */
 static __always_inline int multicast_one(const struct device *device, const struct message *m,
 					 __u64 grown)
 {
@@ -383,8 +392,8 @@ static __always_inline int multicast_one(const struct device *device, const stru
 	return role ? TO_ROLE + role - 1 : bpf_redirect_map(&multicast_only, 0, 0);
 }
 
-/* Stands before a frame on which the node's process runs the role (crates/loader/src/again.rs). No network
- * brings such a frame. */
+/* The mark in front of a frame on which the node's process runs the role
+ * (crates/loader/src/again.rs). No network brings such a frame. */
 #define FROM_PROCESS 0x41474149
 
 static __always_inline int is_from_process(struct xdp_md *ctx)
@@ -396,10 +405,10 @@ static __always_inline int is_from_process(struct xdp_md *ctx)
 
 #define NOT_SENT (-1)
 
-/* The message in hand, stamped, to every member of its group, in as many copies as a command over so many
- * partitions needs. Gives back the program's action; NOT_SENT = the frame has no room for it. What comes from
- * the node's process goes back there, and leaves by its socket: nothing leaves by a frame of a test run, and
- * what a role called from here made of it would be lost. */
+/* Stamps the message in hand, and sends it to every member of its group, in as many copies as a
+ * command over this many partitions needs. Returns the program's action, or NOT_SENT if the frame
+ * has no room. A packet from the node's process goes back there and leaves by its socket, since no
+ * frame leaves from a test run, and what a role called from here made of it would be lost. */
 static __always_inline int send_multicast(struct xdp_md *ctx, const struct device *device,
 					  struct message *m, const struct stamp *stamp,
 					  __u32 partitions)
@@ -442,7 +451,7 @@ int egress(struct xdp_md *ctx)
 	return send_copy(ctx, ctx->egress_ifindex);
 }
 
-/* The same body where BPF_PROG_TEST_RUN reaches it. */
+/* This program runs the same body on the interface that BPF_PROG_TEST_RUN can name. */
 SEC("xdp")
 int test_egress(struct xdp_md *ctx)
 {

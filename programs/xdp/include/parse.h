@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a frame to a message, and what every role checks of it. */
+/* Parses frames into messages, and makes the checks that every role needs. */
 #ifndef WIREPAXOS_PARSE_H
 #define WIREPAXOS_PARSE_H
 
@@ -10,21 +10,23 @@
 #include <linux/udp.h>
 #include "maps.h"
 
-/* Options, extension headers and VLAN tags are not ours, so the header lies at one of two places. */
+/* Packets with IP options, extension headers or VLAN tags are not for this node, so the header lies
+ * at one of two places. */
 #define HEADER_AT_V4 (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define HEADER_AT_V6 (sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + sizeof(struct udphdr))
 _Static_assert(HEADER_AT_V4 == 42 && HEADER_AT_V6 == 62, "no padding in the kernel's headers");
 
-/* The same place as one of two constants: so the verifier knows it, and offsets from it are computed by the
- * compiler. */
+/* Returns the same place as one of two constants. So the verifier knows it, and the compiler
+ * computes offsets from it. */
 static __always_inline __u32 known_place(__u32 header_at)
 {
 	return header_at == HEADER_AT_V4 ? HEADER_AT_V4 : HEADER_AT_V6;
 }
 
-/* A header in host order, and where it lies. */
+/* A header in host order, and its place. */
 struct message {
-	/* In the frame, until that changes its length: then `find_header` finds them again. */
+	/* Pointers into the frame, which are valid until its length changes. Then `find_header`
+	 * finds them again. */
 	struct ethhdr *eth;
 	struct wire_header *header;
 	void *end;
@@ -38,7 +40,8 @@ struct message {
 	__u16 pid;
 	__u16 flags;
 	__u16 msgtype;
-	/* The number of whose key its tag was made with: who takes the answer. */
+	/* The number of the holder whose key signed the packet, and for whom the answer is
+	 * signed. */
 	__u8 signer;
 };
 
@@ -52,7 +55,7 @@ static __always_inline struct udphdr *udp_of(struct wire_header *h)
 	return (void *)h - sizeof(struct udphdr);
 }
 
-/* Where the value lies behind the header. */
+/* Returns the offset of the value behind the start of the header. */
 static __always_inline __u32 head_len(__u32 flags)
 {
 	return HEADER_LEN + (flags & FLAG_TAG ? TAG_LEN : 0);
@@ -84,7 +87,7 @@ static __always_inline void copy_mac(void *to, const void *from)
 	out[2] = in[2];
 }
 
-/* Destination and source, which follow each other. */
+/* Copies destination and source, which follow each other. */
 static __always_inline void copy_macs(struct ethhdr *eth, const void *from)
 {
 	word_t *out = (void *)eth;
@@ -99,13 +102,15 @@ static __always_inline __u64 frame_length(struct xdp_md *ctx)
 {
 	__u64 len = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
-	/* Else it is computed in 32 bits, which the verifier forbids to pointers. */
+	/* Without this the length is computed in 32 bits, which the verifier forbids for
+	 * pointers. */
 	KEEP(len);
 	return len;
 }
 
-/* `len` bytes of a frame from `at` on; false = they aren't all there, or aren't 1 to `max`. The verifier of
- * kernel 6.1 needs to see that a length isn't 0, and a comparison doesn't show it: a sum does. */
+/* Loads `len` bytes of a frame from `at` on. Returns false if they aren't all there, or aren't 1 to
+ * `max`. The verifier of kernel 6.1 must see that a length isn't 0; a comparison doesn't show it,
+ * but a sum does. */
 static __always_inline int load_bytes(struct xdp_md *ctx, __u32 at, void *to, __u32 len, __u32 max)
 {
 	__u32 less = len - 1;
@@ -132,8 +137,9 @@ static __always_inline int is_own_ip6(const struct device *device, const struct 
 			to[2] == device->ip6[2] && to[3] == device->ip6[3]);
 }
 
-/* Ethernet, IP and UDP. Gives back NOT_OURS, a reason, or 0; then a datagram of that length lies in the
- * frame as a whole. IP options, fragments, extension headers and VLAN tags are the kernel's business. */
+/* Parses Ethernet, IP and UDP. Returns NOT_OURS, a reason, or 0; for 0 the frame holds the whole
+ * datagram of that length. Packets with IP options, fragments, extension headers and VLAN tags are
+ * left to the kernel. */
 static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
 				       const struct device *device, struct message *m,
 				       __u32 *udp_len)
@@ -153,7 +159,7 @@ static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
 			return because(NOT_OURS);
 		if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
 			return because(NOT_OURS);
-		/* All but "don't fragment". */
+		/* The mask leaves out only "don't fragment". */
 		if (ip->frag_off & bpf_htons(0xbfff))
 			return because(NOT_OURS);
 		if (device->ip4 && ip->daddr != device->ip4)
@@ -189,8 +195,8 @@ static __always_inline int parse_frame(void *data, void *end, __u64 frame_len,
 	return 0;
 }
 
-/* The header, and all that needs no state: version, type, flags and lengths. The same checks in the
- * same order as `Packet::parse`. [M-PACKET] */
+/* Parses the header, and checks all that needs no state: version, type, flags and lengths.
+ * `Packet::parse` makes the same checks in the same order. [M-PACKET] */
 static __always_inline int parse_header(struct message *m, __u32 udp_len)
 {
 	struct wire_header *h = m->header;
@@ -224,7 +230,8 @@ static __always_inline int parse_header(struct message *m, __u32 udp_len)
 	return 0;
 }
 
-/* The same place in a frame that may have changed. False = it isn't there. */
+/* Finds the header at the same place in a frame that may have changed. Returns false if the header
+ * isn't there. */
 static __always_inline int find_header(struct xdp_md *ctx, struct message *m)
 {
 	void *data = (void *)(long)ctx->data;
@@ -235,7 +242,7 @@ static __always_inline int find_header(struct xdp_md *ctx, struct message *m)
 	return (void *)(m->header + 1) <= m->end;
 }
 
-/* NOT_OURS, a reason, or 0. */
+/* Parses a frame. Returns NOT_OURS, a reason, or 0. */
 static __always_inline int parse(struct xdp_md *ctx, const struct device *device, struct message *m)
 {
 	void *data = (void *)(long)ctx->data;
@@ -246,7 +253,7 @@ static __always_inline int parse(struct xdp_md *ctx, const struct device *device
 	return refused ? refused : parse_header(m, udp_len);
 }
 
-/* Types with a command, or a no-op, in each message. */
+/* The types with a command, or a no-op, in each message. */
 #define OF_COMMANDS \
 	(1u << REQUEST | 1u << PHASE2A | 1u << PHASE2B | 1u << DELIVER | 1u << ORDERED | 1u << READ)
 _Static_assert(MSGTYPES <= 32, "a bit for each type");
@@ -256,7 +263,7 @@ static __always_inline int has_command(const struct message *m)
 	return OF_COMMANDS >> m->msgtype & 1;
 }
 
-/* What clients send, who may be anywhere: `swid` means nothing there. */
+/* The types that clients send, who may be anywhere; `swid` means nothing in them. */
 #define OF_ANYBODY (1u << REQUEST | 1u << READ)
 
 static __always_inline int is_of_anybody(__u32 msgtype)
@@ -264,7 +271,8 @@ static __always_inline int is_of_anybody(__u32 msgtype)
 	return OF_ANYBODY >> (msgtype & 31) & 1;
 }
 
-/* Whether a message that is in the name of a node comes from its address (`Senders::parse`). [M-SENDER] */
+/* Returns true if a message in the name of a node comes from its address (`Senders::parse`).
+ * [M-SENDER] */
 static __always_inline int is_at_home(const struct message *m)
 {
 	__u32 node = sender_of(m);
@@ -285,7 +293,7 @@ static __always_inline int is_at_home(const struct message *m)
 		 (from[3] ^ home->ip6[3]));
 }
 
-/* Whether clients may be where the packet with this IP header comes from. [M-ASKER] */
+/* Returns true if clients may send from the source address of this packet. [M-ASKER] */
 static __always_inline int may_ask(const struct message *m)
 {
 	struct network from = { .bits = 128 };
@@ -303,7 +311,8 @@ static __always_inline int may_ask(const struct message *m)
 	return bpf_map_lookup_elem(&askers, &from) != NULL;
 }
 
-/* Whether it is this cluster's, and comes from where it may (`Senders::parse`): 0 or a reason. */
+/* Checks that the packet belongs to this cluster, and comes from an allowed address
+ * (`Senders::parse`). Returns 0 or a reason. */
 static __always_inline int check_sender(const struct device *device, const struct message *m)
 {
 	if (m->header->cluster != bpf_htonl(device->cluster))
@@ -317,8 +326,9 @@ static __always_inline int check_sender(const struct device *device, const struc
 	return 0;
 }
 
-/* What else precedes every handler: group, partition, size, and that the session is there exactly where it must be
- * (`Deployment::check`). [M-PACKET] */
+/* Makes the other checks that precede every handler (`Deployment::check`): group, partition, size,
+ * and that the packet names a session exactly if its type must. Returns 0 or a reason.
+ * [M-PACKET] */
 static __always_inline int check(const struct message *m, struct group **found)
 {
 	struct group *group;

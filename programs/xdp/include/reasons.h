@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Why a packet was dropped or rejected. The numbers are on the wire in REJECT and must be those of
- * crates/paxos/src/wire/reason.rs; a test of the crate `loader` compares the lists. */
+/* The reasons why a packet is dropped or rejected. The numbers are on the wire in REJECT and must
+ * be those of crates/paxos/src/wire/reason.rs; a test of the crate `loader` compares the lists. */
 #ifndef WIREPAXOS_REASONS_H
 #define WIREPAXOS_REASONS_H
 

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Requests that somebody sends again who has seen them on their way: as crates/paxos/src/auth/replays.rs.
+/* Recognises requests that an observer of the network sends again, as
+ * crates/paxos/src/auth/replays.rs does.
  *
- * A lock for each bucket, as requests of a client may come to several CPUs. */
+ * Each bucket has a lock, since requests of one client may come to several CPUs. */
 #ifndef WIREPAXOS_REPLAYS_H
 #define WIREPAXOS_REPLAYS_H
 
 #include "tags.h"
 
-/* The buckets of each holder of a key: nobody is forgotten because of another holder's clients. */
+/* The number of buckets of each holder of a key, so that no client is forgotten because of another
+ * holder's clients. */
 #define BUCKETS 1024
 #define HOLDERS (KEY_NUMBER + 1)
 #define ALL_BUCKETS (HOLDERS * BUCKETS)
 #define WAYS 4
 
-/* Which counters there were of a client. */
+/* The counters that came from a client. */
 struct seen {
 	__u64 client;
 	__u64 highest;
-	/* Bit n: `highest` - n was there. */
+	/* Bit n is set if the counter `highest` - n came. */
 	__u64 window;
 };
 
 struct seen_clients {
 	struct seen way[WAYS];
-	/* No counter of a client that was forgotten here is higher. */
+	/* The highest counter of any client that was forgotten here. */
 	__u64 forgotten;
 	__u32 lock;
 	__u32 unused[5];
@@ -44,7 +46,7 @@ static __always_inline struct seen_clients *bucket_of(__u32 holder, __u64 client
 	return bpf_map_lookup_elem(&replays, &at);
 }
 
-/* The client's place; NULL = it isn't remembered. The bucket is locked. */
+/* Returns the client's place, or NULL if it isn't remembered. The bucket is locked. */
 static __always_inline struct seen *place_of(struct seen_clients *bucket, __u64 client)
 {
 #pragma clang loop unroll(full)
@@ -54,7 +56,8 @@ static __always_inline struct seen *place_of(struct seen_clients *bucket, __u64 
 	return NULL;
 }
 
-/* Counters may overtake one another on their way, but not by far. */
+/* Returns true if the counter is new. Counters may overtake one another on their way, but not by
+ * more than 63. */
 static __always_inline int admits(struct seen *seen, __u64 counter)
 {
 	__u64 bit;
@@ -75,7 +78,8 @@ static __always_inline int admits(struct seen *seen, __u64 counter)
 	return 1;
 }
 
-/* Counters follow the time, so who has the lowest has been silent longest. */
+/* Replaces the client that has been silent longest: counters follow the time, so it has the
+ * lowest. */
 static __always_inline void replace_oldest(struct seen_clients *bucket, const struct seen *newcomer)
 {
 	struct seen *oldest = &bucket->way[0];
@@ -106,7 +110,7 @@ static __always_inline int bucket_admits(struct seen_clients *bucket, __u64 clie
 	return 1;
 }
 
-/* Of the message's tag, which was found right. */
+/* Returns the counter in the message's tag, which was checked before. */
 static __always_inline __u64 counter_of(struct xdp_md *ctx, const struct message *m)
 {
 	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
@@ -117,7 +121,7 @@ static __always_inline __u64 counter_of(struct xdp_md *ctx, const struct message
 	return get64((void *)tag) & COUNTER_MASK;
 }
 
-/* 0, or why a request isn't taken. [M-REPLAYED] */
+/* Takes the counter of a request. Returns 0, or the reason to refuse the request. [M-REPLAYED] */
 SUBPROGRAM int admit_counter(__u32 holder, __u64 client, __u64 counter)
 {
 	struct seen_clients *bucket = bucket_of(holder, client);
@@ -138,7 +142,8 @@ static __always_inline int admit(struct xdp_md *ctx, const struct device *device
 	return admit_counter(m->signer, m->client, counter_of(ctx, m));
 }
 
-/* The node's process will run the program once more on the same request. */
+/* Forgets a counter, since the node's process will run the program once more on the same
+ * request. */
 SUBPROGRAM void expect_again(__u32 holder, __u64 client, __u64 counter)
 {
 	struct seen_clients *bucket = bucket_of(holder, client);

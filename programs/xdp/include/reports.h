@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* TRIM reports of replicas, for acceptors and leader alike: as crates/paxos/src/quorum.rs. */
+/* Counts the TRIM reports of replicas, for acceptors and leader alike, as
+ * crates/paxos/src/quorum.rs does. */
 #ifndef WIREPAXOS_REPORTS_H
 #define WIREPAXOS_REPORTS_H
 
@@ -13,20 +14,21 @@ struct replicas {
 };
 
 struct trim_report {
-	/* Of the replica's disk; 0 = nothing was reported. */
+	/* The number of the replica's disk; 0 = nothing was reported. */
 	__u64 incarnation;
-	/* Everything below is durable there. */
+	/* The instance below which everything is durable there. */
 	__u64 inst;
 };
 
-/* a < b without a branch: each branch within two loops would double what the verifier walks. */
+/* Returns a < b without a branch, since each branch within two loops would double the states of the
+ * verifier. */
 static __always_inline __u64 below(__u64 a, __u64 b)
 {
 	return ((~a & b) | (~(a ^ b) & (a - b))) >> 63;
 }
 
-/* Everything below is covered by g+1 replicas: the (g+1)-th largest report. Reports beyond `count`
- * are 0 and so never win. [T-QUORUM] */
+/* Returns the instance below which g+1 replicas cover everything: the (g+1)-th largest report.
+ * Reports beyond `count` are 0 and so never win. [T-QUORUM] */
 SUBPROGRAM __u64 trim_point(const struct replicas *replicas, const struct trim_report *reports)
 {
 	__u64 g = replicas->g;
@@ -47,7 +49,8 @@ SUBPROGRAM __u64 trim_point(const struct replicas *replicas, const struct trim_r
 	return point;
 }
 
-/* A store that no other one overtakes: only atomic operations that give back the old value are barriers. */
+/* Stores a number in order with other stores. Only atomic operations that return the old value are
+ * barriers. */
 static __always_inline void in_order(__u64 *number, __u64 to)
 {
 	__u64 old = __sync_lock_test_and_set(number, to);
@@ -55,9 +58,9 @@ static __always_inline void in_order(__u64 *number, __u64 to)
 	asm volatile("" : : "r"(old));
 }
 
-/* Notes that `replica` covers everything below `inst` on the disk of that incarnation; gives back 0 or a
- * reason. Who calls it holds the lock of the reports. The process may read them meanwhile, `incarnation`
- * first: it must never see a newer one with an older `inst`. [T-NEWEST] */
+/* Notes that `replica` covers everything below `inst` on the disk of that incarnation, and returns
+ * 0 or a reason. The caller holds the lock of the reports, but the process may read them meanwhile,
+ * `incarnation` first: it must never see a newer incarnation with an older `inst`. [T-NEWEST] */
 SUBPROGRAM int note_report(const struct replicas *replicas, struct trim_report *reports,
 			   __u16 replica, __u64 incarnation, __u64 inst)
 {
@@ -86,8 +89,9 @@ SUBPROGRAM int note_report(const struct replicas *replicas, struct trim_report *
 	return REASON_UNKNOWN_SENDER;
 }
 
-/* A replica's TRIM: notes it, and raises `trim` to what g+1 replicas cover. A replica that doesn't know
- * `epoch` may tell of a disk that was gone before this memory was counted in. 0 or a reason. [T-EPOCH] */
+/* Handles a replica's TRIM: notes it, and raises `trim` to the point that g+1 replicas cover.
+ * Returns 0 or a reason; a replica that doesn't know `epoch` is refused, since it may describe a
+ * disk that was lost before this memory became a member. [T-EPOCH] */
 static __always_inline __u32 take_report(const struct message *m, const struct replicas *replicas,
 					 struct trim_report *reports, __u32 *lock, __u32 epoch,
 					 __u64 *trim)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From the kernel to the workers of its host: a window and a ring for each partition. */
+/* The way from the kernel to the workers of its host: a window and a ring for each partition. */
 #ifndef WIREPAXOS_RING_H
 #define WIREPAXOS_RING_H
 
@@ -10,19 +10,20 @@
 #define MAX_RINGS 16
 
 struct partition {
-	/* A host's window starts here, if there is one: below all is stale. Its worker moves it on. */
+	/* The start of a host's window, if there is one; instances below are stale. The partition's
+	 * worker moves it on. */
 	__u64 floor;
 	__u32 flags;
 	__u32 ring;
 };
 /* There is a window. */
 #define PARTITION_HAS_FLOOR 1
-/* The host wants to see the votes, too: a repair of its own waits for some of them. */
+/* The host wants to see the votes, too, since a repair of its own waits for some of them. */
 #define PARTITION_SHOW_VOTES 2
 /* The ring's reader is awake: it needs no wake-up, and looks again before it sleeps. */
 #define PARTITION_AWAKE 4
 
-/* One decision, or ordered message, in a ring; the value follows. In host order. */
+/* A decision or an ordered message in a ring, in host order. The value follows. */
 struct decision {
 	__u64 inst;
 	__u64 client;
@@ -35,7 +36,7 @@ struct decision {
 	__u32 unused;
 };
 
-/* Reservations have constant sizes. */
+/* Records come in three sizes, since reservations must have constant sizes. */
 #define MEDIUM_VALUE 344
 struct small_decision {
 	struct decision head;
@@ -95,7 +96,7 @@ static __always_inline int load_value(struct xdp_md *ctx, const struct message *
 static __always_inline void describe(struct decision *head, const struct message *m);
 static __always_inline void *reserve(__u32 ring, __u64 size);
 
-/* 0, or why not. */
+/* Returns 0 if the instance lies in the window or there is none, or a reason. */
 static __always_inline __u32 in_window(const struct partition *partition, const struct group *group,
 				       __u64 inst)
 {
@@ -109,8 +110,8 @@ static __always_inline __u32 in_window(const struct partition *partition, const 
 	return inst - floor >= group->slots ? REASON_WINDOW : 0;
 }
 
-/* Whether the ring's reader sleeps, or may soon. A reader first says that it falls asleep, then,
- * behind a barrier, looks for records that are at least reserved. */
+/* Returns true if the ring's reader sleeps, or may soon. A reader first says that it falls asleep,
+ * and then, behind a barrier, looks for records that are at least reserved. */
 static __always_inline int sleeps(const struct partition *partition)
 {
 	__u32 any = 0;
@@ -119,14 +120,15 @@ static __always_inline int sleeps(const struct partition *partition)
 	return !(READ_ONCE(partition->flags) & PARTITION_AWAKE);
 }
 
-/* A ring wakes its reader from an interrupt that the CPU sends itself, which costs a virtual machine
- * more than all roles together. */
+/* Returns the flag that wakes the ring's reader only if it sleeps. A ring wakes its reader by an
+ * interrupt that the CPU sends itself, which costs a virtual machine more than all roles
+ * together. */
 static __always_inline __u64 wake_up(const struct partition *partition, int at_socket)
 {
 	return !at_socket && sleeps(partition) ? 0 : BPF_RB_NO_WAKEUP;
 }
 
-/* The message's value, to the partition's worker. False = its ring is full. */
+/* Hands the message's value to the partition's worker. Returns false if its ring is full. */
 static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
 				   const struct partition *partition, int at_socket)
 {
@@ -137,9 +139,9 @@ static __always_inline int to_ring(struct xdp_md *ctx, const struct message *m,
 	return record_large(ctx, m, partition, at_socket);
 }
 
-/* One record of one size; `max` is the room for the value. A global function is verified once: as a part
- * of each way to it, the verifier of kernel 6.1, to which what was reserved at one place isn't like what
- * was at another, finds no end. It doesn't know that the message's pointers are some. */
+/* Writes a record of one size; `max` is the room for the value. As a global function it is verified
+ * once: inlined, the verifier of kernel 6.1 finds no end, since it takes each place of a
+ * reservation as a different state. It doesn't know that the message's pointers are pointers. */
 #define RECORD(name, type, max)                                                                \
 	__noinline int name(struct xdp_md *ctx, const struct message *m,                       \
 			    const struct partition *partition, int at_socket)                  \

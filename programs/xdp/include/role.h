@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What a packet's way through leader, acceptor and learner has in common. */
+/* The way of a packet through a role, as far as all roles have it in common. */
 #ifndef WIREPAXOS_ROLE_H
 #define WIREPAXOS_ROLE_H
 
@@ -8,7 +8,7 @@
 #include "replays.h"
 #endif
 
-/* Part of every role's `struct step`. */
+/* The part that every role's `struct step` has. */
 struct common {
 	const struct device *device;
 	struct group *group;
@@ -16,8 +16,8 @@ struct common {
 	int action;
 };
 
-/* From a frame to a message for a group of this node. False = there is none, and `action` says what
- * becomes of the frame. */
+/* Turns a frame into a message for a group of this node. Returns false if there is none; then
+ * `action` says what becomes of the frame. */
 static __always_inline int receive(struct xdp_md *ctx, struct message *m, struct common *c)
 {
 	int refused;
@@ -42,20 +42,22 @@ static __always_inline int receive(struct xdp_md *ctx, struct message *m, struct
 		return 0;
 	}
 	c->action = XDP_DROP;
-	/* There is one. But the verifier of kernel 6.1 forgets that a reason of `check_tag` which was compared with 0 isn't
-	 * 0, and follows packets that were refused to here: they have no group. */
+	/* The group is never NULL here. But the verifier of kernel 6.1 forgets that a reason of
+	 * `check_tag` isn't 0 after it was compared with 0, and also follows refused packets to
+	 * here, which have no group. */
 	KEEP(c->group);
 	return c->group != NULL;
 }
 
-/* Whether the UDP checksum is all that shows damage: a tag shows more. [M-CHECKSUM] */
+/* Returns true if only the UDP checksum shows damage, since the packets have no tags.
+ * [M-CHECKSUM] */
 static __always_inline int needs_checksum(const struct common *c)
 {
 	return !(c->device->flags & DEVICE_SIGNED);
 }
 
-/* What is sent leaves by `action`. Where the frame has no room for the answer, the packet goes to the
- * node's process, which runs this program again on a frame that has. */
+/* Notes that an answer leaves by `action`. If the frame had no room for it, the packet goes to the
+ * node's process, which runs this program again on a larger frame. */
 static __always_inline void sent(struct common *c, int done, int action)
 {
 	c->action = done ? action : XDP_PASS;
@@ -63,8 +65,9 @@ static __always_inline void sent(struct common *c, int done, int action)
 		count(COUNT_UNSENT);
 }
 
-/* Makes the tag of an answer, for who has signed the question, where there is none yet. Not where the answer is written:
- * a verifier counts the stacks of all functions on the way. */
+/* Makes the tag of an answer, for the holder that signed the question. It is made here and not by
+ * the functions that write answers, because a verifier adds up the stacks of all functions on the
+ * way. */
 static __always_inline int sign_answer(struct xdp_md *ctx, const struct message *m)
 {
 	struct wire_header *h = (void *)(long)ctx->data + known_place(m->header_at);
@@ -81,7 +84,7 @@ static __always_inline int sign_answer(struct xdp_md *ctx, const struct message 
 	return XDP_TX;
 }
 
-/* The end of a packet's way through a role. */
+/* Ends a packet's way through a role, and returns the program's action. */
 static __always_inline int leave(struct xdp_md *ctx, const struct message *m,
 				 const struct common *c)
 {
@@ -93,7 +96,7 @@ static __always_inline int leave(struct xdp_md *ctx, const struct message *m,
 		bpf_tail_call(ctx, &own_switch, CALL_WITHIN);
 	else
 		bpf_tail_call(ctx, &roles, c->action - TO_ROLE);
-	/* Nobody is there. */
+	/* The entry has no program. */
 	return drop(COUNT_UNSENT);
 }
 

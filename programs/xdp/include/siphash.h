@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What tags are made of: keys, and hashes. Both hashes of a tag are SipHash-2-4 of 64 bits (Aumasson and Bernstein,
- * "SipHash: a fast short-input PRF", 2012), or HalfSipHash-2-4. Keys are in the map `keyring`; which are good, and who signs
- * with which, docs/protocol/authentication.md says. */
+/* The keys and hashes of tags. Both hashes of a tag are SipHash-2-4 with 64 bits (Aumasson and
+ * Bernstein, "SipHash: a fast short-input PRF", 2012), or HalfSipHash-2-4. Keys are in the map
+ * `keyring`; docs/protocol/authentication.md says which are good, and who signs with which. */
 #ifndef WIREPAXOS_SIPHASH_H
 #define WIREPAXOS_SIPHASH_H
 
@@ -22,20 +22,22 @@ struct tag {
 	__be32 mac_lo;
 };
 _Static_assert(sizeof(struct tag) == TAG_LEN, "the tag has 24 bytes");
-/* Where the counter lies in the first eight bytes, read as a number. */
+/* The mask of the counter in the first eight bytes, read as a number. */
 #define COUNTER_MASK 0xffffffffffff
 
 #define ALG_SIPHASH 1
 #define ALG_HALF_SIPHASH 2
-/* In `key_id`: the lowest bit of the generation, and whose key it is. Other bits are 0. */
+/* The fields of `key_id`: the lowest bit of the generation, and the number of the key's holder.
+ * Other bits are 0. */
 #define KEY_ODD 0x80
 #define KEY_NUMBER 0x1f
-/* The number of all nodes together; clients' are larger. */
+/* The number of all nodes together. Clients have larger ones. */
 #define KEY_OF_NODES 0
 
 /* ---- State */
 
-/* A holder's keys of one generation, each the two words that SipHash begins with. HalfSipHash's is in the first one. */
+/* A holder's keys of one generation. Each is the two words that SipHash begins with; HalfSipHash's
+ * key is in the first one. */
 struct key_pair {
 	__u64 mac[2];
 	__u64 digest[2];
@@ -43,16 +45,17 @@ struct key_pair {
 
 #define KEY_IDS 64
 struct keys {
-	/* Bit n: there is the key at place n. One hash of the two has keys, the cluster's. */
+	/* Bit n is set if there is a key at place n. Only the cluster's hash has keys. */
 	__u64 known;
 	__u64 known_half;
-	/* `key_id` of the nodes' key that signs. */
+	/* The `key_id` of the nodes' key that signs. */
 	__u32 own;
 	__u32 unused;
 	struct key_pair pair[KEY_IDS];
 };
 
-/* Two generations are live at a time, so a bank is replaced while packets pass. [M-BANK] */
+/* The keys in two banks. Two generations are live at a time, so a bank is replaced while packets
+ * pass. [M-BANK] */
 struct keyring {
 	__u32 bank;
 	__u32 unused;
@@ -69,7 +72,7 @@ static __always_inline const struct keys *these_keys(void)
 	return all ? &all->banks[READ_ONCE(all->bank) & 1] : NULL;
 }
 
-/* NULL = there is no such key. */
+/* Returns a key, or NULL if there is no such key. */
 static __always_inline const struct key_pair *key_of(const struct keys *keys, __u32 key_id,
 						     __u32 alg)
 {
@@ -82,7 +85,8 @@ static __always_inline const struct key_pair *key_of(const struct keys *keys, __
 	_Static_assert(KEY_IDS == 64, "a place isn't changed by its mask");
 	asm volatile("%0 &= 63" : "+r"(place));
 	pair = &keys->pair[place];
-	/* Else the compiler may add it up again, of numbers whose bounds verifiers before 6.11 have forgotten. */
+	/* Without this the compiler may compute it again from numbers whose bounds verifiers before
+	 * 6.11 have forgotten. */
 	KEEP(pair);
 	return pair;
 }
@@ -129,7 +133,8 @@ static __always_inline void sip_word(struct sip *s, __u64 word)
 	s->v0 ^= word;
 }
 
-/* In loops, here and below: with all rounds in a row the code is three times as long, and a leader takes a fifth longer. */
+/* The rounds are in loops, here and below: unrolled, the code is three times as long, and a leader
+ * takes a fifth longer. */
 static __always_inline __u64 sip_end(struct sip *s)
 {
 	s->v2 ^= 0xff;
@@ -141,7 +146,7 @@ static __always_inline __u64 sip_end(struct sip *s)
 	return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* SipHash's words are little-endian. */
+/* Loads a word; SipHash's words are little-endian. */
 static __always_inline __u64 sip_load(const void *at)
 {
 	return __builtin_bswap64(get64(at));
@@ -172,7 +177,7 @@ static __always_inline void hash_word(struct hash *hash, __u64 word, __u32 alg)
 	}
 }
 
-/* Of `len` bytes in all, of which `rest` has what hangs over the last whole word. */
+/* Ends a hash of `len` bytes, of which `rest` has the ones behind the last whole word. */
 static __always_inline __u64 hash_end(struct hash *hash, __u64 rest, __u32 len, __u32 alg)
 {
 	if (alg == ALG_SIPHASH) {
@@ -205,12 +210,13 @@ static __always_inline __u64 mac_of(const struct wire_header *h, const struct ke
 	return hash_end(&hash, 0, HEADER_LEN + TAG_LEN - 8, alg);
 }
 
-/* The words that the largest value has. */
+/* The number of words in the largest value. */
 #define VALUE_WORDS (MAX_VALUE_LEN / 8)
 _Static_assert(MAX_VALUE_LEN <= 2047, "a length isn't changed by its mask");
 
-/* Of instance and value, which is whole up to `end`. False = it isn't. What hangs over the last whole word is read
- * first, together with bytes before it: the verifier then has no address to keep behind the loop. */
+/* Hashes instance and value, and returns false if the value isn't whole up to `end`. The bytes
+ * behind the last whole word are read first, together with bytes before them, so that the verifier
+ * has no address to keep behind the loop. */
 static __always_inline int digest_of(const struct wire_header *h, void *end, __u32 len,
 				     const struct key_pair *pair, __u32 alg, __u64 *digest)
 {
@@ -223,7 +229,8 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 	KEEP(len);
 	if (len > MAX_VALUE_LEN)
 		return 0;
-	/* It is less. Verifiers before 6.11 have forgotten that where the compiler had put a copy aside. */
+	/* The length is less than that. Verifiers before 6.11 have forgotten it if the compiler had
+	 * put a copy aside. */
 	asm volatile("%0 &= 2047" : "+r"(len));
 	last += len;
 	if (last + 8 > end)
@@ -237,7 +244,7 @@ static __always_inline int digest_of(const struct wire_header *h, void *end, __u
 		if (i >= words)
 			break;
 		at += 8;
-		/* Else it is `end` that something is subtracted from, which the verifier forbids. */
+		/* Without this the compiler subtracts from `end`, which the verifier forbids. */
 		KEEP(at);
 		if (at > end)
 			return 0;

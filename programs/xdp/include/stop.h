@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Tests stop a program on its way while another CPU does what must not disturb it. The objects in `stopping/`
- * wait at the place that the map names until it names another one, or some tenths of a second. */
+/* Stops a program for a test, while another CPU does something that must not disturb it. The
+ * objects in `stopping/` wait at the place that the map names until it names another one, or for
+ * some tenths of a second. */
 #ifndef WIREPAXOS_STOP_H
 #define WIREPAXOS_STOP_H
 
@@ -20,7 +21,7 @@ struct stop {
 
 SHARED_ARRAY(stops, 1, struct stop);
 
-/* As often as bpf_loop can look. */
+/* How often bpf_loop can look. */
 #define STOP_LOOKS (1 << 23)
 
 struct waiting {
@@ -33,7 +34,8 @@ static long look_again(__u32 unused __attribute__((unused)), struct waiting *wai
 	return READ_ONCE(waiting->stop->place) != waiting->place;
 }
 
-/* A global function is verified once, not on each way to it. */
+/* Waits if the map names this place. As a global function it is verified once, and not on each way
+ * to it. */
 __noinline int stop_at(__u32 place)
 {
 	__u32 zero = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Tags, by which packets prove where they come from: checked and made as in crates/paxos/src/auth.rs. [M-SIGNED]
+/* Tags, by which packets prove their sender. They are checked and made as in
+ * crates/paxos/src/auth.rs. [M-SIGNED]
  *
- * What is checked and made here lies in the frame, so an answer is written first and signed then. All that the
- * verifier must walk is in functions of their own, which it looks at once. */
+ * Tags are checked and made in the frame, so an answer is first written and then signed. The parts
+ * that the verifier must walk are functions of their own, which it looks at once. */
 #ifndef WIREPAXOS_TAGS_H
 #define WIREPAXOS_TAGS_H
 
@@ -11,8 +12,8 @@
 
 /* ---- Checking */
 
-/* 0, or why the tag of the packet at `header_at` isn't good (`Keyring::check`); above these 8 bits the number of who
- * has signed it. It has a tag, and its lengths are right. */
+/* Checks the tag of the packet at `header_at` (`Keyring::check`), which must have a tag and right
+ * lengths. Returns a reason in the lower 8 bits, or 0 there and the number of the signer above. */
 static __always_inline int check_by(struct xdp_md *ctx, __u32 header_at, __u32 alg)
 {
 	struct wire_header *h = (void *)(long)ctx->data + known_place(header_at);
@@ -50,7 +51,7 @@ __noinline int check_half_tag(struct xdp_md *ctx, __u32 header_at)
 	return check_by(ctx, header_at, ALG_HALF_SIPHASH);
 }
 
-/* 0 or a reason. Notes in the message who has signed it. */
+/* Checks a packet's tag, and notes its signer in the message. Returns 0 or a reason. */
 static __always_inline int check_signed(struct xdp_md *ctx, const struct device *device,
 					struct message *m)
 {
@@ -70,9 +71,9 @@ static __always_inline int check_signed(struct xdp_md *ctx, const struct device 
 
 /* ---- Making */
 
-/* Makes the tag of the packet at `header_at`, for a reader: of its header, and of a value that is the one which its old
- * tag was for (`same_value`) or another one. Gives back by how much the sum of the datagram has grown; 0 = it can't be
- * signed. */
+/* Makes the tag of the packet at `header_at` for a reader. `same_value` says that the packet's old
+ * tag was for the same value. Returns by how much the sum of the datagram has grown, or 0 if it
+ * can't be signed. */
 static __always_inline __u64 sign(void *data, void *end, __u32 header_at, __u32 reader,
 				  __u32 same_value, __u64 counter, __u32 alg)
 {
@@ -112,7 +113,7 @@ __noinline __u64 sign_half(struct xdp_md *ctx, __u32 header_at, __u32 reader, __
 		    same_value, counter, ALG_HALF_SIPHASH);
 }
 
-/* By the hash that has keys. */
+/* Makes the tag by whichever hash has keys, and returns what `sign` does. */
 static __always_inline __u64 make_tag(struct xdp_md *ctx, __u32 header_at, __u32 reader,
 				      __u32 same_value, __u64 counter)
 {
@@ -121,7 +122,8 @@ static __always_inline __u64 make_tag(struct xdp_md *ctx, __u32 header_at, __u32
 	return grown ? grown : sign_half(ctx, header_at, reader, same_value, counter);
 }
 
-/* What nodes send to each other, and to clients: nobody looks at its counter. */
+/* The counter of packets that nodes send to each other and to clients, which no receiver looks
+ * at. */
 #define UNCOUNTED 0
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Values out of the packet in hand. */
+/* Copies values out of the packet in hand. */
 #ifndef WIREPAXOS_VALUE_H
 #define WIREPAXOS_VALUE_H
 
@@ -18,7 +18,7 @@ static __always_inline void copy_doubles(void *to, const void *from, __u32 len)
 		out[i] = in[i];
 }
 
-/* `len` bytes: the first ones and the last ones, which meet or overlap. */
+/* Copies `len` bytes as the first ones and the last ones, which meet or overlap. */
 static __always_inline int copy_ends(void *from, void *end, __u8 *to, __u32 len, __u32 first,
 				     __u32 last)
 {
@@ -36,7 +36,7 @@ static __always_inline int copy_ends(void *from, void *end, __u8 *to, __u32 len,
 	return 1;
 }
 
-/* The value of a message whose header lies at `h`. The helper takes 5 ns more. */
+/* Copies the value of a message whose header lies at `h`. The helper would take 5 ns more. */
 static __always_inline int copy_short(struct xdp_md *ctx, const struct message *m,
 				      struct wire_header *h, void *end, __u8 *to, __u32 len)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* What became of a packet, counted per CPU (map `counters`).
+/* The outcomes of a packet, counted per CPU (map `counters`).
  *
- * A verdict is one number: a dropped packet's is its reason, a rejected one's is VERDICT_REJECTED
- * plus its reason. So the verdict is the index of its counter. */
+ * A verdict is one number: the reason for a dropped packet, VERDICT_REJECTED plus the reason for a
+ * rejected one. So the verdict is the index of its counter. */
 #ifndef WIREPAXOS_VERDICT_H
 #define WIREPAXOS_VERDICT_H
 
@@ -14,10 +14,11 @@ enum verdict {
 	/* 1 to 47: dropped under this reason; 49 to 95: rejected with this reason */
 	VERDICT_CHANGED = 96,
 	VERDICT_ANSWERED = 97,
-	/* Learner: decisions handed over, by ring or DELIVER. */
+	/* Learner: the decisions that were handed over, by ring or DELIVER. */
 	COUNT_DECIDED = 98,
-	/* The answer didn't fit the frame: the packet went to the node's process after its verdict had
-	 * been counted. Or nobody is there to whom a message was to go, or no key to sign it with. */
+	/* The answer didn't fit the frame, so the packet went to the node's process after its
+	 * verdict had been counted; or a message had no receiver, or there was no key to sign it
+	 * with. */
 	COUNT_UNSENT = 99,
 	COUNTERS = 128
 };

@@ -12,9 +12,10 @@
 #define WIRE_VERSION 1
 #define HEADER_LEN 48
 #define TAG_LEN 24
-/* What fits an MTU of 1,500 bytes with IPv4, UDP, header and tag. */
+/* The largest value that fits an MTU of 1,500 bytes with IPv4, UDP, header and tag. */
 #define MAX_VALUE_LEN (1500 - 20 - 8 - HEADER_LEN - TAG_LEN)
-/* Maps have room for any value that a group may be configured for. */
+/* The room for a value in maps, which is enough for any value that a group may be configured
+ * for. */
 #define MAX_VALUE MAX_VALUE_LEN
 _Static_assert(MAX_VALUE % 8 == 0, "map entries are whole words");
 
@@ -68,7 +69,7 @@ enum msgtype {
 	TRIM = 9,
 	PROBE = 10,
 	PROBE_ACK = 11,
-	/* NOPaxos's */
+	/* The types from here on belong to NOPaxos. */
 	ORDERED = 12,
 	ACK = 13,
 	GAP_REQUEST = 14,
@@ -94,8 +95,8 @@ enum msgtype {
 /* The bits that describe the value and travel with it from request to delivery. */
 #define FLAGS_OF_VALUE (FLAG_NOOP | FLAG_MULTI | FLAG_PACKED)
 
-/* The flags that a message of this type may carry besides FLAG_TAG, the lowest, in 4 bits a type. Types from 16
- * on carry none. */
+/* The flags that a message of this type may carry besides FLAG_TAG, the lowest, in 4 bits a type.
+ * Types from 16 on carry none. */
 #define ALLOW(msgtype, flags) ((__u64)(flags) >> 1 << 4 * (msgtype))
 #define ALLOWED                                                                   \
 	(ALLOW(REQUEST, FLAG_MULTI | FLAG_PACKED) | ALLOW(PHASE1A, FLAG_RANGE) |  \
@@ -110,8 +111,8 @@ static __always_inline __u32 allowed_flags(__u32 msgtype)
 	return FLAG_TAG | (msgtype < 64 / 4 ? (ALLOWED >> 4 * msgtype & 0xf) << 1 : 0);
 }
 
-/* Rounds: `epoch << 12 | attempt << 7 | lane`; lane 0 is never issued, so a round whose lower bits
- * name an attempt without a lane is none. */
+/* A round is `epoch << 12 | attempt << 7 | lane`. Lane 0 is never issued, so a number whose lower
+ * bits name an attempt without a lane is no round. */
 #define ROUND_SUB_BITS 12
 #define ROUND_SUB_MASK 0xfffu
 #define ROUND_LANE_MASK 0x7fu
@@ -126,7 +127,8 @@ static __always_inline int round_is_base(__u32 rnd)
 	return rnd != 0 && (rnd & ROUND_SUB_MASK) == 0;
 }
 
-/* [E-ROUND] */
+/* Returns true if this is a round of a real epoch: a base round, or a repair round with a lane.
+ * [E-ROUND] */
 static __always_inline int round_is_valid(__u32 rnd)
 {
 	return round_epoch(rnd) != 0 &&
@@ -135,7 +137,7 @@ static __always_inline int round_is_valid(__u32 rnd)
 
 #define NO_INSTANCE (~0ULL)
 
-/* Structured values. */
+/* The lengths of structured values. */
 #define RANGE_REPORT_LEN 24
 #define REJECTION_LEN 16
 #define PROBE_LEN 2
@@ -145,23 +147,23 @@ static __always_inline int round_is_valid(__u32 rnd)
 #define PROBE_ACCEPTOR 2
 #define PROBE_REPLICA 3
 #define PROBE_SEQUENCER 4
-/* A multi-partition vector: round u32, count u16, then count x {pid u16, inst u64}. */
+/* The lengths of a multi-partition vector: round u32, count u16, then count x {pid u16, inst
+ * u64}. */
 #define MAX_VECTOR 16
 #define VECTOR_HEAD_LEN 6
 #define VECTOR_ENTRY_LEN 10
 
 typedef __u64 __attribute__((may_alias)) double_t;
 
-/* The number whose upper half lies at `hi`, and its lower half behind that. */
+/* Returns the number whose upper half lies at `hi`, and its lower half behind that. */
 static __always_inline __u64 get64(const __be32 *hi)
 {
 	return bpf_be64_to_cpu(*(const double_t *)hi);
 }
 
-/*
- * In one store. A load of eight bytes that follows two stores of four waits until both have reached the cache; a
- * load of what one store wrote gets it from the store itself.
- */
+/* Stores a number in one store. A load of eight bytes that follows two stores of four waits until
+ * both have reached the cache, while a load of what one store wrote gets it from the store
+ * itself. */
 static __always_inline void set64(__be32 *hi, __u64 number)
 {
 	*(double_t *)hi = bpf_cpu_to_be64(number);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Multicast to roles of the same switch: each of them is called with the packet in turn, so a value can
- * be proposed, voted for and decided in one run of the switch's forwarder.
+/* Multicast to roles of the same switch: each of them is called with the packet in turn, so a value
+ * can be proposed, voted for and decided in one run of the switch's forwarder.
  *
- * XDP can't copy a frame and go on with it. But what a subprogram tail-calls returns to that one's
- * caller: so the frame is kept, and put back for the next role after one has had it.
+ * XDP can't copy a frame and go on with it. But a program that a subprogram tail-calls returns to
+ * the subprogram's caller, so the frame is kept, and put back for the next role.
  *
- * One frame leaves by a run. Where several were to, the last one does, and the others are lost like any
- * packet. */
+ * Only one frame leaves by a run. If several were to leave, the last one does, and the others are
+ * lost like any packet. */
 #ifndef WIREPAXOS_WITHIN_H
 #define WIREPAXOS_WITHIN_H
 
@@ -19,11 +19,11 @@ struct kept_frame {
 	__u8 bytes[MAX_FRAME];
 };
 
-/* On one CPU. */
+/* The frames that are kept on one CPU. */
 struct turns {
-	/* What every member gets. */
+	/* The frame that every member gets. */
 	struct kept_frame copy;
-	/* What leaves the switch in the end. */
+	/* The frame that leaves the switch in the end. */
 	struct kept_frame leaving;
 };
 
@@ -52,11 +52,11 @@ static __always_inline int put_back(struct xdp_md *ctx, struct kept_frame *kept)
 	return store_bytes(ctx, 0, kept->bytes, len, MAX_FRAME);
 }
 
-/* A member's program; XDP_ABORTED = nobody is there.
+/* Calls a member's program, and returns its action, or XDP_ABORTED if there is none.
  *
- * Global functions: of one that is static, verifiers as that of kernel 6.1 believe that it gives back what it does
- * when nobody is there, always, and take out what callers do with anything else. So does the compiler but
- * for KEEP. */
+ * This is a global function, because verifiers like that of kernel 6.1 believe that a static one
+ * always returns what it returns without a program, and remove the callers' code for other results.
+ * So does the compiler without KEEP. */
 __noinline int call_role(struct xdp_md *ctx, __u32 entry)
 {
 	int action = XDP_ABORTED;
@@ -75,7 +75,8 @@ __noinline int call_forwarder(struct xdp_md *ctx)
 	return action;
 }
 
-/* A member's turn, and that of whoever it sends to. Gives back the action for what comes out. */
+/* Gives a member its turn, and also the one that it sends to. Returns the action for the resulting
+ * frame. */
 static __always_inline int turn_of(struct xdp_md *ctx, const struct member *member)
 {
 	int action;
@@ -83,11 +84,11 @@ static __always_inline int turn_of(struct xdp_md *ctx, const struct member *memb
 	if (!address_own((void *)(long)ctx->data, (void *)(long)ctx->data_end, member))
 		return XDP_DROP;
 	action = call_role(ctx, member->role - 1);
-	/* An answer goes back, which may be to a role of this switch. */
+	/* An answer goes back to the sender, which may be a role of this switch. */
 	return action == XDP_TX ? call_forwarder(ctx) : action;
 }
 
-/* The group of a role's own message. */
+/* Finds the group of a role's own message. Returns false if the frame holds none. */
 static __always_inline int group_of(struct xdp_md *ctx, __u32 *group)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
