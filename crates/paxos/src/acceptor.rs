@@ -327,9 +327,9 @@ impl Acceptor {
         let range = packet.header.flags.has(Flags::RANGE);
         match packet.header.msgtype {
             MsgType::Probe => self.probe(packet, out),
-            // [A-STRANGER]
+            // A stranger answers PROBE and nothing else. [A-STRANGER]
             _ if self.is_stranger() => Err(Reason::Stranger.into()),
-            // [A-MUTE]
+            // A mute memory answers PROBE and nothing else. [A-MUTE]
             _ if self.mute => Err(Reason::Restarted.into()),
             MsgType::Phase2a => self.phase2a(packet, out),
             MsgType::Phase1a if range => self.phase1a_range(packet, out),

@@ -82,7 +82,7 @@ impl<A> GroupCommit<A> {
 mod tests {
     use super::*;
 
-    /// What may happen to a node next.
+    /// An event that may happen to a node next.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Event {
         /// A packet that changes something and is answered.
@@ -109,7 +109,7 @@ mod tests {
     struct Node {
         commit: GroupCommit<Vec<u32>>,
         memory: u32,
-        /// What the frame that is being synced brings the disk to.
+        /// The state of the disk once the frame that is being synced is there.
         frame: Option<u32>,
         disk: u32,
         left: Vec<u32>,

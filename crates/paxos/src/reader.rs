@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads what a role has saved, number by number. The bytes may be anything.
 
-/// What is left to read. Numbers are big-endian.
+/// The bytes that are left to read. Numbers are big-endian.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(log.noops(0..2), [0..1]);
     }
 
-    /// The same command, sent again and stamped in another session. [Y-ALARM]
+    /// A command that is sent again and stamped in another session has the same name. [Y-ALARM]
     #[test]
     fn the_digest_sees_another_vector() {
         let vector = |round, places: [Instance; 2]| {

@@ -378,7 +378,8 @@ mod tests {
         session(number, Stage::Active { by }, 1)
     }
 
-    /// [E-ONE]
+    /// The replica's knowledge of session 4 is old: session 4 is *writing* now, and is asked.
+    /// [W-QUORUM]
     #[test]
     fn a_session_that_was_only_issued_may_be_issued_again() {
         let mut sessions = Sessions::default();

@@ -84,7 +84,7 @@ impl Hash for LastStored {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// What has changed since something was stored last.
+/// The changes since the last storing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unstored {
     /// The slots whose entries must be stored first.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deliberate mistakes, made from outside the role: what it gets, keeps or sends is falsified, so that the replicas
-//! behave as if the rule in question had been left out.
+//! Deliberate mistakes, made from outside the role: its packets or its state are falsified, so that
+//! the replicas behave as if the rule in question had been left out.
 
 use super::world::{Message, World, feed};
 use crate::nopaxos::{Entry, Replica, Status, view};
@@ -8,7 +8,7 @@ use crate::outbox::Sent;
 use crate::wire::nopaxos::{Noops, SyncPrepare};
 use crate::{Header, Instance, MsgType, Round, To};
 
-/// A mistake.
+/// A deliberate mistake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
     /// The sequencer stamps a slot of a session twice.
@@ -21,13 +21,13 @@ pub enum Mutation {
     GapAnsweredEarly,
     /// A follower behind the leader's `stable` trusts its own entries below.
     BehindTrustsItself,
-    /// SYNC_PREPARE is answered by who hasn't applied it.
+    /// A follower answers SYNC_PREPARE before it has applied it.
     SyncAnsweredEarly,
     /// VIEW_CHANGEs don't show no-ops.
     RequestWins,
     /// VIEW_CHANGEs of all views are merged.
     AllMerged,
-    /// What lies below the largest `stable` is merged, too.
+    /// The slots below the largest `stable` are merged, too.
     StableMerged,
     /// One VIEW_CHANGE counts for two members.
     QuorumOfF,
@@ -47,7 +47,7 @@ pub enum Mutation {
     NormalEarly,
     /// The old log makes room before the new one is complete.
     MakesRoom,
-    /// Who forgot goes on under its name.
+    /// A replica that forgot goes on under its name.
     Forgets,
     /// A client is content with f+1 followers.
     FollowersSuffice,
@@ -55,7 +55,7 @@ pub enum Mutation {
     NoRollback,
     /// A leader that takes over a later view's state goes on.
     LeadsOn,
-    /// What changed is stored some time after it was shown.
+    /// Changes are stored some time after they were shown.
     AnswersBeforeStored,
     /// A leader's answers to a crowd are final before their slots are stable.
     CrowdAnsweredEarly,
@@ -89,7 +89,7 @@ impl Mutation {
         Mutation::CrowdAnsweredEarly,
     ];
 
-    /// Before a replica takes a packet.
+    /// Falsifies a packet before a replica takes it.
     pub fn before(self, world: &mut World, message: &mut Message, out: &mut Sent) {
         let h = message.header;
         let host = world.hosts.get_mut(&message.to).expect("a host");
@@ -152,7 +152,7 @@ impl Mutation {
         }
     }
 
-    /// After it took one.
+    /// Falsifies the replica or its packets after it took a packet.
     pub fn after(self, world: &mut World, message: &Message, before: Replica, out: &mut Sent) {
         let h = message.header;
         let node = message.to;
@@ -201,7 +201,7 @@ impl Mutation {
             _ => {}
         }
     }
-    /// After it took over another one's state.
+    /// Falsifies a replica after it took over another one's state.
     pub fn after_restored(self, replica: &mut Replica, before: Replica, out: &mut Sent) {
         if self == Mutation::LeadsOn && before.leads() && !replica.leads() {
             replica.view = before.view;

@@ -7,10 +7,10 @@ use super::mutation::Mutation;
 use super::world::World;
 
 const STEPS: u64 = 1500;
-/// Seeds within which each mistake must be found.
+/// The number of seeds within which each mistake must be found.
 const SEEDS: u64 = 1500;
 
-/// A run, and what was broken.
+/// Makes a run, and returns it with the rules that were broken.
 fn run(seed: u64, replicas: u16, mutation: Option<Mutation>) -> World {
     let mut world = World::new(seed, replicas, mutation);
     world.run(STEPS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One packet after the other. The first part is what the paper, its specification and other implementations leave
-//! open or get wrong; the second goes through the rules.
+//! Tests of one packet after the other. The first part tests what the paper, its specification and
+//! other implementations leave open or get wrong; the second goes through the rules.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,8 @@ fn view_of(session: Epoch, number: u32) -> Round {
 }
 
 impl Group {
-    /// Session 1 is active, and all are normal in its first view, which the first one leads.
+    /// Returns a group whose session 1 is active. All replicas are normal in its first view, which
+    /// the first one leads.
     fn new(replicas: u16) -> Group {
         let members: Vec<Member> = (1..=replicas).map(member).collect();
         let mut group = Group {
@@ -89,7 +90,7 @@ impl Group {
         self.tell_store();
     }
 
-    /// Another session is *writing*, with these members and this one's turn to lead first.
+    /// Makes another session *writing*, with these members and this one's turn to lead first.
     fn open_session(&mut self, members: &[Member], lead: u16) {
         let number = self.sessions.len() as Epoch + 1;
         self.sessions.push(session(number, members, lead));
@@ -100,7 +101,7 @@ impl Group {
         &self.replicas[&node]
     }
 
-    /// Requests by number; 0 is a no-op.
+    /// Returns the requests in a log by their numbers; 0 is a no-op.
     fn log(&self, node: NodeId) -> Vec<u64> {
         let replica = self.of(node);
         let entries =
@@ -139,7 +140,7 @@ impl Group {
         }
     }
 
-    /// Request `request` in slot `inst` reaches these nodes.
+    /// Hands request `request` in slot `inst` to these nodes.
     fn ordered(&mut self, session: Epoch, inst: Instance, request: u64, to: &[NodeId]) {
         for node in to {
             assert_eq!(
@@ -169,13 +170,13 @@ impl Group {
         self.nodes().into_iter().for_each(|node| self.tick(node));
     }
 
-    /// Messages on their way, in order, without taking them.
+    /// Returns messages on their way, in order, without taking them.
     fn on_the_way(&self, msgtype: MsgType, to: NodeId) -> Vec<Message> {
         let wanted = |m: &&Message| m.header.msgtype == msgtype && m.to == to;
         self.net.iter().filter(wanted).cloned().collect()
     }
 
-    /// Takes the last one of such a message off the network.
+    /// Takes the last message of this type between these two off the network.
     fn take(&mut self, msgtype: MsgType, from: NodeId, to: NodeId) -> Message {
         let is_it = |m: &Message| (m.header.msgtype, m.from, m.to) == (msgtype, from, to);
         let at = self.net.iter().rposition(is_it);
@@ -188,7 +189,7 @@ impl Group {
         self.step(&message)
     }
 
-    /// Passes everything on among these nodes until nothing is left; everything else is lost.
+    /// Passes everything on among these nodes until nothing is left. Everything else is lost.
     fn settle(&mut self, among: &[NodeId]) {
         while !self.net.is_empty() {
             for message in std::mem::take(&mut self.net) {
@@ -203,19 +204,19 @@ impl Group {
         self.net.clear();
     }
 
-    /// `node` wants this view.
+    /// Makes `node` want this view.
     fn want(&mut self, node: NodeId, wanted: Round) {
         let header = self.of(node).header(MsgType::ViewChangeReq, wanted);
         let _ = self.step(&message(node, node, header, &[]));
     }
 
-    /// All of these go to a view, which gets as far as it gets among them.
+    /// Makes all these nodes go to a view, as far as it gets among them.
     fn change_view(&mut self, among: &[NodeId], wanted: Round) {
         among.iter().for_each(|node| self.want(*node, wanted));
         self.settle(among);
     }
 
-    /// The leader gives up slot `inst`: its GAP_COMMITs are on their way.
+    /// Makes the leader give up slot `inst`, so that its GAP_COMMITs are on their way.
     fn give_up(&mut self, leader: NodeId, inst: Instance) {
         let now = self.now;
         self.replicas
@@ -234,7 +235,7 @@ impl Group {
         replica.checkpointed(now, inst, &mut Sent::default());
     }
 
-    /// Another replica's state takes the place of the application's.
+    /// Replaces the application's state by another replica's.
     fn restored(&mut self, node: NodeId, inst: Instance) {
         let mut out = Sent::default();
         let replica = self.replicas.get_mut(&node).expect("a replica");
@@ -242,7 +243,7 @@ impl Group {
         self.send(node, None, out);
     }
 
-    /// The leader makes what is ready stable, among these.
+    /// Lets the leader make its ready slots stable, among these nodes.
     fn synchronise(&mut self, leader: NodeId, among: &[NodeId]) {
         let mut out = Sent::default();
         self.of(leader).synchronise(&mut out);
@@ -367,7 +368,8 @@ fn no_view_begins_among_replicas_that_know_two_sessions_of_one_number() {
     assert_eq!(started.members, [member(1), member(3)]);
 }
 
-/// The TLA+ specification makes a slot a no-op for which a follower asked just before the leader got it. [H-NOOP]
+/// The TLA+ specification makes a slot a no-op if a follower asked for it just before the leader
+/// got it. [H-NOOP]
 #[test]
 fn a_followers_question_is_no_reason_for_a_no_op() {
     let mut group = Group::new(3);
@@ -458,8 +460,9 @@ fn the_log_stays_until_the_new_one_is_complete() {
     assert_eq!(group.log(2), [1]);
 }
 
-/// The same with f = 2: whoever has the tail dies while the new leader fetches it, and so does the first leader. What the
-/// new one has by then is told once more. [W-UNTOUCHED] [W-START]
+/// With f = 2 the holder of the log's tail dies while the new leader fetches it, and so does the
+/// first leader. The part that the new leader has by then is told once more. [W-UNTOUCHED]
+/// [W-START]
 #[test]
 fn two_may_die_while_a_new_log_is_collected() {
     let mut group = Group::new(5);
@@ -507,7 +510,7 @@ fn a_deposed_leaders_no_op_goes() {
     assert_eq!(group.log(2), [1]);
 }
 
-/// The published C++ code panics where an executed operation must be taken back. [N-REWIND]
+/// The published C++ code panics if an executed operation must be taken back. [N-REWIND]
 #[test]
 fn a_deposed_leader_takes_back_what_it_executed_and_no_more() {
     let mut group = Group::new(3);
@@ -531,8 +534,8 @@ fn a_deposed_leader_takes_back_what_it_executed_and_no_more() {
     assert_eq!(replica.take_rewind(), None, "all that it executed is there");
 }
 
-/// A command over several partitions is sent again, and stamped in the same slot of the next session. Who was away knows
-/// its first copy, by the same name. [W-VECTOR] [N-REWIND]
+/// A command over several partitions is sent again, and stamped in the same slot of the next
+/// session. A replica that was away knows its first copy by the same name. [W-VECTOR] [N-REWIND]
 #[test]
 fn a_vector_takes_the_place_of_an_earlier_one_of_the_same_command() {
     let copy = |session: Epoch, places: [Instance; 2], to: NodeId| {
@@ -630,7 +633,7 @@ fn a_full_log_drops_requests_until_a_checkpoint() {
     assert_eq!(group.log(2), [99]);
 }
 
-/// ... and a leader with many no-ops commits no further one until it has synchronised. [H-LIST]
+/// A leader with many no-ops commits no further one until it has synchronised. [H-LIST]
 #[test]
 fn lists_of_no_ops_fit_one_datagram() {
     let mut group = Group::new(3);
@@ -716,7 +719,8 @@ fn only_the_next_request_of_the_session_is_appended() {
     assert_eq!(group.log(2), [1]);
 }
 
-/// Who isn't normal in the view of a message, or isn't a member of its session, takes no part. [N-MUTE]
+/// A node that isn't normal in the view of a message, or isn't a member of its session, takes no
+/// part. [N-MUTE]
 #[test]
 fn messages_of_strangers_former_members_and_other_views_change_nothing() {
     let mut group = Group::new(3);
@@ -754,7 +758,7 @@ fn messages_of_strangers_former_members_and_other_views_change_nothing() {
             };
             for header in [stranger, other_view, unknown] {
                 let header = match msgtype {
-                    // What a member may send in this very view.
+                    // A member may send these messages in this very view.
                     MsgType::GapRequest | MsgType::GapCommitRep | MsgType::SyncRep
                         if header.rnd == view_of(1, 0) =>
                     {
@@ -777,7 +781,8 @@ fn messages_of_strangers_former_members_and_other_views_change_nothing() {
     assert_eq!(group.net.len(), 0);
 }
 
-/// Lists that overlap, descend, or leave their range; values where there are none. [N-MUTE]
+/// Lists that overlap, descend, or leave their range are refused, and so are values where there are
+/// none. [N-MUTE]
 #[test]
 fn malformed_messages_change_nothing() {
     let mut group = Group::new(3);
@@ -822,7 +827,7 @@ fn an_entry_is_taken_from_anybody_and_kept_for_its_turn() {
         (question.header.inst, &question.value[..]),
         (0, &[0, 0, 0, 2][..])
     );
-    // The leader doesn't answer; after a timeout somebody else is asked.
+    // The leader doesn't answer, so another member is asked after a timeout.
     group.now += MS;
     group.tick(3);
     assert_eq!(group.pass(MsgType::GapRequest, 3, 2), Verdict::Answered);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is read of a durable replica's records, whole, cut, damaged, and of others. [N-STORED] [N-RESTART]
+//! Reads a durable replica's records: whole, cut, damaged, and of another replica. [N-STORED]
+//! [N-RESTART]
 
 use super::world::{SLOTS, START, deployment, ordered, settings};
 use crate::nopaxos::stored::Saved;
@@ -9,7 +10,7 @@ use crate::{Deployment, Instance, Member, Packet, Reason, Verdict};
 
 const MEMBER: Member = Member { node: 1, nonce: 7 };
 
-/// Alone in session 1, whose first view has begun.
+/// Returns a replica that is alone in session 1, whose first view has begun.
 fn replica() -> Replica {
     let mut replica = Replica::new(settings(MEMBER), 0);
     replica.keep(START);
@@ -29,7 +30,7 @@ fn replica() -> Replica {
     replica
 }
 
-/// What it sends to itself comes back.
+/// Hands a replica's packets to itself back to it.
 fn pass_time(replica: &mut Replica) {
     let mut out = Sent::default();
     replica.tick(0, &mut out);
@@ -53,7 +54,7 @@ fn head(replica: &Replica) -> Vec<u8> {
     head
 }
 
-/// The records of what has changed.
+/// Returns the records of what has changed.
 fn changed(replica: &mut Replica) -> (Vec<Vec<u8>>, (Saved, Vec<u8>)) {
     let unstored = replica.unstored().expect("something has changed");
     let entry = |inst: &Instance| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replicas, their receivers, sequencers and session changes on a network that loses, repeats, delays and reorders
-//! everything, with a stand-in for the store, the application and a client. A seed is a run.
+//! Replicas, their receivers, sequencers and session changes on a network that loses, repeats,
+//! delays and reorders everything, with a stand-in for the store, the application and a client.
+//! Each seed gives one run.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,13 @@ use crate::{
 
 pub const CLUSTER: u32 = 0xc1;
 pub const SLOTS: usize = 48;
-/// Of all memories: nobody compares them here.
+/// The start of all memories, since nothing compares starts here.
 pub const START: Start = Start::FIRST;
-/// The sequencer of scripts; in random runs each session has one of its own, from here on.
+/// The sequencer's node in scripts. In random runs each session has a sequencer of its own,
+/// numbered from here on.
 pub const SEQUENCER: NodeId = 90;
 const CLIENT: NodeId = 0;
-/// Packets on their way, at most: beyond that some are lost.
+/// The most packets on their way. Beyond that some are lost.
 const MAX_SOUP: usize = 120;
 const MAX_REPORTS: usize = 24;
 const MAX_SESSIONS: Epoch = 4;
@@ -48,7 +50,8 @@ pub fn settings(member: Member) -> ReplicaSettings {
     ReplicaSettings::new(deployment(member.node), 0, SLOTS, member.nonce)
 }
 
-/// A leader gives up as soon as it has asked once: the more no-ops there are, the more can go wrong.
+/// Returns settings of a leader that gives up as soon as it has asked once: the more no-ops there
+/// are, the more can go wrong.
 fn hasty(member: Member) -> ReplicaSettings {
     ReplicaSettings {
         give_up_after: 0,
@@ -56,7 +59,7 @@ fn hasty(member: Member) -> ReplicaSettings {
     }
 }
 
-/// A request's packet with its stamp.
+/// Returns a request's packet with its stamp.
 pub fn ordered(session: Epoch, inst: Instance, request: u64) -> Header {
     Header {
         cluster: CLUSTER,
@@ -80,21 +83,22 @@ pub struct Message {
     pub value: Vec<u8>,
 }
 
-/// A replica's host: receiver, agreement, application.
+/// A replica's host, with receiver, agreement and application.
 #[derive(Clone)]
 pub struct Host {
     pub replica: Replica,
     receiver: Receiver,
     /// The session that the receiver listens to.
     listens_to: Epoch,
-    /// What the application was computed on: a digest after each slot that it has executed, from the first one on.
+    /// The application's state: a digest after each slot that it has executed, from the first one
+    /// on.
     pub app: Vec<u64>,
-    /// How much of it is on disk.
+    /// How many of these slots are on disk.
     durable: usize,
     /// Answers that wait until they are final. [N-CROWD]
     held: Vec<(Header, u64)>,
     now: Time,
-    /// What it has stored.
+    /// The records that the replica has stored.
     stored: Vec<Stored>,
 }
 
@@ -110,28 +114,28 @@ pub struct World {
     pub rng: Rng,
     pub hosts: BTreeMap<NodeId, Host>,
     pub store: Vec<Session>,
-    /// Of each session in the store: the nonce of its sequencer.
+    /// For each session in the store, the nonce of its sequencer.
     nonces_of_sequencers: Vec<u64>,
-    /// Of each active session in the store: where it begins.
+    /// For each active session in the store, the slot at which it begins.
     begins: BTreeMap<Epoch, Instance>,
-    /// The sequencer's node of each session, in the memory that it has now.
+    /// For each session, its sequencer with its present memory.
     pub sequencers: BTreeMap<Epoch, Sequencer>,
-    /// The controller's, while it lives.
+    /// The controller's session change, while the controller lives.
     change: Option<SessionChange>,
-    /// What leaders have told the controller.
+    /// The views that leaders have reported to the controller.
     reports: Vec<(Member, Started)>,
     soup: Vec<Message>,
     pub checker: Committed,
     client: Quorum<(Round, Instance, u64)>,
-    /// What the client was told for good: a digest of the log up to a slot.
+    /// The final answers that the client got: a digest of the log up to a slot.
     finals: BTreeMap<Instance, u64>,
     requests: u64,
     pub mutation: Option<Mutation>,
     pub violations: Vec<String>,
     pub counts: BTreeMap<&'static str, u64>,
-    /// Followers' words, for a client that is content without a leader.
+    /// The acknowledgements of followers, for a client that is content without a leader.
     pub acked: BTreeMap<(Round, NodeId), Instance>,
-    /// The leader as it was before it began its view.
+    /// Each leader as it was before it began its view.
     pub before_start: BTreeMap<NodeId, Replica>,
     nonces: u64,
 }
@@ -218,7 +222,8 @@ impl World {
         }
     }
 
-    /// A request, or one once more, goes to every sequencer that stamps: also to those of earlier sessions.
+    /// Sends a new request, or an earlier one again, to every sequencer that stamps, those of
+    /// earlier sessions included.
     pub fn request(&mut self) {
         let request = match self.rng.percent(20) && self.requests > 0 {
             true => 1 + self.rng.below(self.requests),
@@ -248,7 +253,7 @@ impl World {
             header,
             value: vec![request as u8],
         };
-        // A copy of its machine's memory, from before.
+        // This is a copy of the sequencer's memory from before the packet.
         let copy = self.sequencers[&session].clone();
         self.at_sequencer(&message);
         if self.mutation == Some(Mutation::StampsAgain) && self.rng.once_in(8) {
@@ -256,7 +261,7 @@ impl World {
         }
     }
 
-    /// A REQUEST, or a member's TRIM.
+    /// Hands a REQUEST or a member's TRIM to its sequencer.
     fn at_sequencer(&mut self, message: &Message) {
         let session = Epoch::from(message.to - SEQUENCER);
         let Some(sequencer) = self.sequencers.get_mut(&session) else {
@@ -283,7 +288,8 @@ impl World {
         }
     }
 
-    /// Nothing is stamped before the store has the session as active, nor below where it begins. [F-ACTIVE]
+    /// Checks that nothing is stamped before the session is active in the store, nor below the slot
+    /// at which it begins. [F-ACTIVE]
     fn check_stamp(&mut self, h: &Header) {
         let session = h.rnd.epoch();
         let begins = self.begins.get(&session).copied();
@@ -332,7 +338,7 @@ impl World {
         self.store.push(session);
     }
 
-    /// The newest session's sequencer forgets that it was programmed, or who it was to be.
+    /// Makes the newest session's sequencer forget its program, or its boot nonce.
     fn reboot_sequencer(&mut self) {
         let number = self.store.len() as Epoch;
         if number < MAX_SESSIONS {
@@ -343,7 +349,7 @@ impl World {
         }
     }
 
-    /// The controller hears so many reports, and does what it can.
+    /// Lets the controller hear this many reports, and do what it can.
     fn control(&mut self, reports: usize) {
         let last = self.store.len() - 1;
         if let Stage::Active { .. } = self.store[last].stage {
@@ -369,7 +375,7 @@ impl World {
         }
     }
 
-    /// A member has lost its memory, or the sequencer.
+    /// Returns true if a member or the sequencer has lost its memory since the session was issued.
     fn is_outdated(&self) -> bool {
         let last = self.store.last().expect("a session");
         let is_stale = |h: &Host| last.place(h.replica.member()).is_none();
@@ -377,7 +383,8 @@ impl World {
         self.hosts.values().any(is_stale) || Some(&nonce) != self.nonces_of_sequencers.last()
     }
 
-    /// The session that isn't active yet. The controller may die at any moment: all it has is the store.
+    /// Goes on with the session that isn't active yet. The controller may die at any moment, and
+    /// then has only the store.
     fn carry_on(&mut self, reports: usize) {
         let last = self.store.len() - 1;
         if self.rng.once_in(10) {
@@ -417,7 +424,7 @@ impl World {
         self.change = Some(change);
     }
 
-    /// The last session's sequencer is told what the store has, as often as it is.
+    /// Tells the last session's sequencer its program from the store, again and again.
     fn program(&mut self) {
         let last = self.store.last().expect("a session");
         let nodes: Vec<NodeId> = last.members.iter().map(|m| m.node).collect();
@@ -434,11 +441,11 @@ impl World {
             g: last.f,
         };
         let sequencer = self.sequencers.get_mut(&last.number).expect("one each");
-        // It obeys once, and only in the memory named.
+        // The sequencer obeys once, and only in the memory named.
         let _ = sequencer.program(&program);
     }
 
-    /// What f+1 members have on disk.
+    /// Returns the slot that f+1 members have on disk.
     fn on_disk_at(&self, session: &Session) -> Instance {
         let hosts = session.members.iter().map(|m| &self.hosts[&m.node]);
         let mut on_disk: Vec<usize> = hosts.map(|h| h.durable).collect();
@@ -446,7 +453,7 @@ impl World {
         on_disk[usize::from(session.f)] as Instance
     }
 
-    /// A leader whose view has begun tells the controller.
+    /// Reports a view that has begun to the controller.
     fn report_view(&mut self, node: NodeId) {
         let replica = &self.hosts[&node].replica;
         let started = match (self.mutation, replica.begun.as_ref()) {
@@ -484,8 +491,8 @@ impl World {
 
     // ---- Hosts
 
-    /// The memory is lost, with all but what the application had on disk, while enough are left of each session
-    /// that a view may need.
+    /// Loses a memory, with everything but the application's state on disk, as long as enough
+    /// memories are left of each session that a view may need.
     fn crash(&mut self, node: NodeId) {
         let last_active = self
             .store
@@ -519,12 +526,12 @@ impl World {
         self.hosts.insert(node, host);
     }
 
-    /// The process ends, or the power fails: what is on disk is the memory. [N-RESTART]
+    /// Ends the process or fails the power, so that the memory is what is on disk. [N-RESTART]
     fn restart(&mut self, node: NodeId) {
         self.count("restart");
         let host = self.hosts.get_mut(&node).expect("a host");
         if let Err(why) = host.restart() {
-            // A mistake may have made of it what no replica is.
+            // A deliberate mistake may have stored a state that no replica can have.
             if self.mutation.is_none() {
                 self.violations
                     .push(format!("{node} refuses its log: {why}"));
@@ -540,16 +547,17 @@ impl World {
         self.look_at(node);
     }
 
-    /// The whole cluster is stopped and started.
+    /// Stops and starts the whole cluster.
     fn restart_all(&mut self) {
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         nodes.into_iter().for_each(|node| self.restart(node));
     }
 
-    /// The application's state up to somewhere below `stable` is on disk, and the log forgets some of it.
+    /// Stores the application's state up to some slot below `stable`, and lets the log forget some
+    /// of it.
     fn checkpoint(&mut self, node: NodeId) {
         let lazy = self.rng.percent(50);
-        // What has to be taken back is, before anything is stored.
+        // The application takes back what it must before anything is stored.
         self.execute(node);
         let host = self.hosts.get_mut(&node).expect("a host");
         let stable = host.replica.stable().min(host.app.len() as u64);
@@ -564,7 +572,7 @@ impl World {
         }
     }
 
-    /// Tells the sequencers what is on disk.
+    /// Tells the sequencers the slot that is on disk.
     fn trim(&mut self, node: NodeId, inst: Instance) {
         let header = Header {
             cluster: CLUSTER,
@@ -582,7 +590,7 @@ impl World {
                 header,
                 value: Vec::new(),
             };
-            // It is repeated until it arrives; some are late.
+            // The TRIM is repeated until it arrives; some of them are late.
             match self.rng.percent(70) {
                 true => self.at_sequencer(&message),
                 false => self.send(message),
@@ -590,7 +598,7 @@ impl World {
         }
     }
 
-    /// Execution and ACKs after a batch.
+    /// Executes and acknowledges after a batch.
     fn end_batch(&mut self, node: NodeId) {
         self.execute(node);
         let host = self.hosts.get_mut(&node).expect("a host");
@@ -681,7 +689,7 @@ impl World {
         leave
     }
 
-    /// What a leader answers was computed on its log.
+    /// Checks that a leader's answers were computed on its log.
     fn check_answers(&mut self, node: NodeId, ready: Instance) {
         let host = &self.hosts[&node];
         let floor = host.replica.floor();
@@ -702,7 +710,7 @@ impl World {
         host.now += pause;
         let mut out = Sent::default();
         host.replica.tick(host.now, &mut out);
-        // [N-TIME]
+        // Time changes nothing that must survive. [N-TIME]
         let unstored = host.replica.unstored();
         if let Some(unstored) = unstored.filter(|_| self.mutation.is_none()) {
             self.violations
@@ -715,14 +723,15 @@ impl World {
         self.look_at(node);
     }
 
-    /// A replica that is too far behind takes another one's durable state.
+    /// Lets a replica that is too far behind take another one's durable state.
     fn fetch_state(&mut self, node: NodeId) {
         if let Some(wanted) = self.hosts[&node].replica.wants_checkpoint() {
             self.take_state(node, wanted, "state fetched");
         }
     }
 
-    /// Another partition of its node needs one. Rather of a leader that has slept over a later view.
+    /// Lets a replica take another one's state, as if another partition of its node needed it. A
+    /// leader that has slept over a later view is preferred.
     fn take_state_unasked(&mut self, node: NodeId) {
         let latest = self.hosts.values().map(|h| h.replica.last_normal()).max();
         let sleeps = |h: &&Host| h.replica.leads() && Some(h.replica.view()) < latest;
@@ -740,7 +749,8 @@ impl World {
         self.take_state(node, wanted, "state taken");
     }
 
-    /// It takes another one's durable state that reaches to `wanted` at least, if there is one.
+    /// Lets a replica take another one's durable state that reaches to `wanted` at least, if there
+    /// is one.
     fn take_state(&mut self, node: NodeId, wanted: Instance, how: &'static str) {
         let source = self.hosts.values().find(|h| h.durable as u64 >= wanted);
         let Some(state) = source.map(|h| h.app[..h.durable].to_vec()) else {
@@ -799,7 +809,8 @@ impl World {
         self.drain(node);
     }
 
-    /// The replica gets one slot after the other, and hears what is missing before a later one.
+    /// Hands the replica one slot after the other, and tells it of a missing slot before a later
+    /// one.
     fn drain(&mut self, node: NodeId) {
         loop {
             let host = self.hosts.get_mut(&node).expect("a host");
@@ -820,7 +831,7 @@ impl World {
         }
     }
 
-    /// One packet to one replica.
+    /// Hands one packet to one replica.
     pub fn step(&mut self, message: &Message) -> Verdict {
         let mut message = message.clone();
         let mut out = Sent::default();
@@ -922,7 +933,7 @@ impl World {
         }
     }
 
-    /// A replica's log, whenever something has happened to it.
+    /// Checks a replica's log, whenever something has happened to it.
     fn look_at(&mut self, node: NodeId) {
         let replica = &self.hosts[&node].replica;
         let normal_in = (replica.status() == Status::Normal).then(|| replica.view().0);
@@ -951,7 +962,7 @@ impl World {
 
     // ---- The end: nothing is lost any more
 
-    /// Whether all get on once the network is good, and have the same log.
+    /// Returns true if all replicas make progress once the network is good, and have the same log.
     pub fn settles(&mut self) -> bool {
         for round in 0..400 {
             let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
@@ -977,7 +988,7 @@ impl World {
         false
     }
 
-    /// Where everybody stands; for messages.
+    /// Describes the state of all replicas, for messages.
     pub fn report(&self) -> String {
         let mut report = format!(
             "{:?}",
@@ -1007,7 +1018,8 @@ impl World {
         report
     }
 
-    /// The controller goes on with the session that it has begun, and names everybody who is there.
+    /// Lets the controller go on with the session that it has begun, and name all memories that are
+    /// there.
     fn heal(&mut self) {
         let names_all = !self.is_outdated();
         match self.store.last().expect("a session").stage {
@@ -1037,7 +1049,8 @@ impl World {
         is_active && view.epoch() == last.number && replicas().all(at_end)
     }
 
-    /// A durable replica that restarts is where it was. What others have told it, it hears again. [N-STORED]
+    /// Checks that a durable replica that restarts is where it was. It hears again what others have
+    /// told it. [N-STORED]
     pub fn check_restarts(&mut self) {
         for (node, host) in &self.hosts {
             let memory = |r: &Replica| {
@@ -1067,7 +1080,7 @@ impl World {
         }
     }
 
-    /// Every final answer was computed on the log that all have in the end.
+    /// Checks that every final answer was computed on the log that all have in the end.
     pub fn check_finals(&mut self) {
         let longest = self.hosts.values().max_by_key(|h| h.app.len());
         let app = &longest.expect("hosts").app;
@@ -1110,7 +1123,8 @@ impl Host {
         replica.status() == Status::Normal && replica.view().epoch() == self.listens_to
     }
 
-    /// The receiver follows the replica: to its view's session, and back where a new view's log is shorter.
+    /// Makes the receiver follow the replica: to its view's session, and back if a new view's log
+    /// is shorter.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;
@@ -1122,7 +1136,7 @@ impl Host {
             self.receiver.listen(session, sequencer, next);
             self.listens_to = session;
         }
-        // What the log has got otherwise.
+        // The log has got these slots from elsewhere.
         while self.receiver.position() < next {
             match self.receiver.next(self.now) {
                 Some(Delivery::Message(_)) => {}
@@ -1134,7 +1148,7 @@ impl Host {
         }
     }
 
-    /// The next slot of the replica's log, if it has come.
+    /// Returns the next slot of the replica's log, if it has come.
     fn delivered(&mut self) -> Option<Message> {
         self.listen();
         if !self.is_listening() {
@@ -1159,7 +1173,7 @@ impl Host {
         })
     }
 
-    /// What has changed is on disk.
+    /// Stores the changes.
     fn store(&mut self) {
         let Some(unstored) = self.replica.unstored() else {
             return;
@@ -1175,7 +1189,7 @@ impl Host {
         self.replica.has_stored(unstored);
     }
 
-    /// What its disk holds.
+    /// Returns the replica on the disk.
     fn loaded(&self) -> Result<Replica, &'static str> {
         let member = self.replica.member();
         let mut loaded = Loaded::new(deployment(member.node), 0, SLOTS);
