@@ -172,7 +172,7 @@ fn an_expired_session_is_unknown_to_late_packets() {
         r.op(s, expire(1, inst)).is_empty(),
         "a repeated expiry does nothing"
     );
-    // Of the records only the position and the identity are left.
+    // Only the position and the identity are left of the records.
     r.fold();
     let left = r.disk.committed().without_commits();
     assert_eq!(left.records.len(), 2);

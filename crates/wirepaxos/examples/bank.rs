@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program of your own over several partitions: a bank whose accounts are spread over four of them. A
-//! transfer between accounts of two partitions takes effect in both, or in neither.
+//! A program of your own over several partitions: a bank whose accounts are spread over four partitions. A transfer
+//! between accounts of two partitions takes effect in both, or in neither.
 //!
 //! ```text
 //! bank        # a whole cluster in this process; transfers at random, and no money comes or goes
@@ -30,7 +30,7 @@ impl Accounts {
 }
 
 impl StateMachine for Accounts {
-    /// Commands in one partition.
+    /// Executes a command in one partition.
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(command);
         let answer = match text.split(' ').collect::<Vec<_>>()[..] {
@@ -57,7 +57,7 @@ impl StateMachine for Accounts {
         true
     }
 
-    /// First step, in both partitions: reads. The one that has the account says its balance.
+    /// Carries out the first step, in both partitions: the partition of the payer's account reads the balance.
     fn prepare(&self, command: &[u8], prepared: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(command);
         if let ["transfer", from, _, _] = text.split(' ').collect::<Vec<_>>()[..] {
@@ -67,7 +67,7 @@ impl StateMachine for Accounts {
         }
     }
 
-    /// Second step, once: decides. An effect is whatever `apply` understands.
+    /// Carries out the second step, once: it decides, and describes the effects as text for `apply`.
     fn combine(command: &[u8], parts: &mut [Part], reply: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(command);
         let ["transfer", from, to, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
@@ -89,7 +89,7 @@ impl StateMachine for Accounts {
         reply.extend_from_slice(answer_of(covered).as_bytes());
     }
 
-    /// Third step, in each partition that has an effect: changes.
+    /// Carries out the third step, in each partition that has an effect: it changes the balance.
     fn apply(&mut self, effect: &[u8]) {
         let text = String::from_utf8_lossy(effect);
         if let Some((name, by)) = text.split_once(' ') {
@@ -122,7 +122,8 @@ fn answer_of(covered: bool) -> &'static str {
     }
 }
 
-/// Where an account is, its name says; a transfer is in one partition or in two.
+/// Sends a command to the partitions of the accounts, which their names determine. A transfer is in one partition or in
+/// two.
 fn call(client: &mut Client, names: &[&str], command: &str) -> Result<String, Error> {
     let pids: Vec<u16> = names
         .iter()
@@ -137,7 +138,7 @@ fn main() -> Result<(), Error> {
     let mut draft = Draft::on_loopback(&directory, ApplicationKind::Own)?;
     draft.groups[0].partitions = Some(PARTITIONS);
     let host = draft.nodes[0].address.ip();
-    // Replicas take a port for each partition.
+    // The nodes get addresses anew, since replicas take a port for each partition.
     let roles: Vec<_> = draft.nodes.drain(..).map(|node| node.role).collect();
     for role in roles {
         draft.add_node(role, host);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program of your own, replicated: a counter.
+//! A replicated program of your own: a counter.
 //!
 //! ```text
 //! counter cluster.toml serve replica-1     # be a replica, until SIGTERM
@@ -43,7 +43,7 @@ fn serve(file: &str, name: &str) -> Result<(), Error> {
 fn next(file: &str) -> Result<(), Error> {
     let cluster = ClusterFile::load(Path::new(file))?;
     let mut client = Client::open(&cluster, ClientOptions::default())?;
-    // Partition 0.
+    // The counter is in partition 0.
     match client.call(0, b"next", Duration::from_secs(5)) {
         Outcome::Executed(Some(number)) => println!("{}", String::from_utf8_lossy(&number)),
         Outcome::Executed(None) => println!("counted, but the number is lost"),

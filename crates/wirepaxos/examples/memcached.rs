@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An unmodified server, replicated: memcached. docs/any-server.md says what a server needs for it.
+//! Replicates an unmodified server, memcached. docs/any-server.md says what a server needs for that.
 //!
 //! ```text
 //! memcached cluster.toml serve replica-1       # be a replica, with a memcached as a child
@@ -7,7 +7,8 @@
 //! memcached cluster.toml ask "incr n 4"
 //! ```
 //!
-//! With `WIREPAXOS_PRELOAD=/path/preload.so` the child has the clock and dice of `programs/preload`, and ends with its replica.
+//! With `WIREPAXOS_PRELOAD=/path/preload.so` the child gets its clock and its random numbers from `programs/preload`,
+//! and ends with its replica.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -20,10 +21,10 @@ use std::time::Duration;
 
 use wirepaxos::{Client, ClientOptions, ClusterFile, Error, Program, StateMachine, Stop};
 
-/// The time that the child is told, in microseconds since 1970: it stands still.
+/// The time that the child is told, in microseconds since 1970. It stands still.
 const TIME: u64 = 1_000_000_000_000_000;
 
-/// A memcached on a private socket, without eviction, which would depend on how its memory is laid out.
+/// A memcached on a private socket. It runs without eviction, which would depend on the layout of its memory.
 pub struct Memcached {
     child: Child,
     stream: Mutex<BufReader<UnixStream>>,
@@ -31,7 +32,7 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// An empty one.
+    /// Starts an empty memcached.
     pub fn start() -> io::Result<Memcached> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl Memcached {
         })
     }
 
-    /// Asks it, and returns its answer: all lines up to the one that ends it.
+    /// Sends a command and returns the answer: all lines up to the one that ends it.
     fn ask(&self, command: &[u8]) -> io::Result<Vec<u8>> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         stream.get_mut().write_all(command)?;
@@ -77,7 +78,7 @@ impl Memcached {
                 stream.read_exact(&mut data)?;
                 answer.extend(data);
             } else if !line.starts_with(b"key=") {
-                // Another replica with other data in its memory may have had room.
+                // Another replica, with other data in its memory, may have had room, so this replica can't go on.
                 return match line.starts_with(b"SERVER_ERROR") {
                     true => Err(io::Error::other(String::from_utf8_lossy(line))),
                     false => Ok(answer),
@@ -86,7 +87,7 @@ impl Memcached {
         }
     }
 
-    /// All that it holds, as the commands that set it, in the order of the keys.
+    /// Returns all contents, as the commands that set them, in the order of the keys.
     fn contents(&self) -> io::Result<Vec<u8>> {
         let listed = self.ask(b"lru_crawler metadump all\r\n")?;
         let lines = listed.split(|byte| *byte == b'\n');
@@ -133,7 +134,7 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// A word of a line, from 0.
+/// Returns a word of a line, counted from 0.
 fn word(line: &[u8], at: usize) -> String {
     let text = String::from_utf8_lossy(line);
     text.split_ascii_whitespace()
@@ -142,7 +143,7 @@ fn word(line: &[u8], at: usize) -> String {
         .to_owned()
 }
 
-/// A key as memcached lists it: `%25` stands for a percent sign, and so on.
+/// Decodes a key as memcached lists it: `%25` stands for a percent sign, and so on.
 fn decoded(listed: &str) -> Vec<u8> {
     let mut parts = listed.split('%');
     let mut key = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -154,7 +155,7 @@ fn decoded(listed: &str) -> Vec<u8> {
     key
 }
 
-/// What isn't executed: all but whole commands with one answer, in which no clock has a part.
+/// Returns why a command isn't executed. Only whole commands are executed that have one answer and depend on no clock.
 fn refusal(command: &[u8]) -> Option<&'static str> {
     let head = command.split_inclusive(|byte| *byte == b'\n').next();
     let head = head.unwrap_or_default();
@@ -220,7 +221,7 @@ impl StateMachine for Memcached {
     }
 }
 
-/// What a replica executes.
+/// Returns the program that a replica executes.
 pub fn program() -> Program {
     Program::in_memory(|| Memcached::start().expect("memcached starts: is it installed?"))
 }

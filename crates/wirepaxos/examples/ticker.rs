@@ -85,7 +85,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// An exchange: a trade now and then.
+/// Runs an exchange, which sends a trade now and then.
 fn trade(name: &str, sequencer: SocketAddr) -> io::Result<()> {
     let mut sender = Sender::new(sequencer, GROUP)?;
     for n in 0..TRADES {
@@ -95,7 +95,7 @@ fn trade(name: &str, sequencer: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// A screen: what it shows at each place, until the feed has been silent for a while.
+/// Runs a screen, and returns what it shows at each place, until the feed has been silent for a while.
 fn show(mut screen: Receiver) -> io::Result<Vec<Option<String>>> {
     let mut shown = Vec::new();
     while let Some(event) = screen.get_message(Duration::from_secs(1))? {
@@ -110,7 +110,7 @@ fn show(mut screen: Receiver) -> io::Result<Vec<Option<String>>> {
     Ok(shown)
 }
 
-/// Passes datagrams on, but for every eighth.
+/// Passes datagrams on, except every eighth.
 struct BadLink {
     socket: UdpSocket,
     to: SocketAddr,

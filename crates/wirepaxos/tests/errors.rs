@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program can tell apart when something goes wrong.
+//! The errors that a program can tell apart when something goes wrong.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn program() -> Program {
     Program::in_memory(|| Nothing)
 }
 
-/// Removed at the end.
+/// A directory that is removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -141,7 +141,7 @@ fn nobody_there_is_a_timeout() {
 fn a_store_that_cannot_be_is_a_failed_store() {
     let directory = Directory::new("store");
     let cluster = directory.cluster();
-    // A file where the controller's directory is to be.
+    // A file is in the place of the controller's directory.
     fs::create_dir_all(&cluster.data).unwrap();
     fs::write(cluster.data.join("controller"), "").unwrap();
     let stop = Stop::new().unwrap();
@@ -149,7 +149,7 @@ fn a_store_that_cannot_be_is_a_failed_store() {
     assert!(matches!(error, Error::Store(_)), "{error:?}");
 }
 
-/// None of them is sent, or uses up a request.
+/// These commands aren't sent, and use up no request.
 #[test]
 fn commands_over_partitions_that_cannot_be_are_refused_by_name() {
     let directory = Directory::new("partitions");
@@ -196,7 +196,7 @@ fn commands_over_partitions_that_cannot_be_are_refused_by_name() {
         ),
         "{large:?}"
     );
-    // In any order, and twice, is as good as once.
+    // Partitions in any order, and named twice, are accepted.
     assert_eq!(client.submit_over(&[3, 0, 3], b"x").unwrap(), 1);
     drop(client);
     nodes.stop().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The example that replicates an unmodified memcached.
+//! Tests the example that replicates an unmodified memcached.
 
 #[allow(dead_code)] // its main
 #[path = "../examples/memcached.rs"]
@@ -54,7 +54,7 @@ fn what_is_saved_is_loaded_and_equal_whatever_came_in_between() {
         executed(&mut one, &format!("incr {key} 12\r\n"));
     }
     assert_eq!(executed(&mut one, "delete key%0\r\n"), "DELETED\r\n");
-    // The same contents in another order, in another memory.
+    // The other memcached gets the same contents in another order, so its memory is laid out in another way.
     for n in (1..300).rev() {
         executed(&mut other, &format!("set x{n} 0 0 3\r\nabc\r\n"));
         let key = format!("key%{:x}", n * 7919);

@@ -18,7 +18,7 @@ const NOW: Duration = Duration::from_millis(1);
 struct World {
     sequencer: Sequencer,
     sender: Sender,
-    /// What the sequencer sends comes here, and goes on as a test wants.
+    /// The socket that gets the sequencer's packets; the test passes them on as it likes.
     link: UdpSocket,
     receiver: Receiver,
 }
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// A message on its way to the receiver.
+    /// Sends a message, and returns its packet on the way to the receiver.
     fn stamped(&mut self, message: &str) -> Vec<u8> {
         self.sender.send(message.as_bytes()).unwrap();
         assert_eq!(self.sequencer.serve(PATIENCE).unwrap(), 1);

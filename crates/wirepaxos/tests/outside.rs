@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program outside the workspace that has `wirepaxos` as its only dependency, and no stores.
+//! A program outside the workspace that has `wirepaxos` as its only dependency, without stores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = include_str!("outside/program.rs");
-/// It compiles the library's crates anew, on a busy machine perhaps.
+/// The time for the build, which compiles the library's crates anew, perhaps on a busy machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
@@ -19,9 +19,9 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
     fs::create_dir_all(at("src")).unwrap();
     fs::write(at("src/main.rs"), PROGRAM).unwrap();
     fs::write(at("Cargo.toml"), manifest(library)).unwrap();
-    // The versions that are on this machine.
+    // The lock file names versions that are on this machine.
     fs::copy(library.join("../../Cargo.lock"), at("Cargo.lock")).unwrap();
-    // What the workspace has built of others' crates serves again.
+    // The workspace's build of external crates is used again.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
@@ -58,7 +58,7 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
 }
 
 fn manifest(library: &Path) -> String {
-    // The profile is the workspace's: with another one the crates of others would be compiled anew, too.
+    // The profile is that of the workspace; with another one the external crates would be compiled anew, too.
     format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\nwirepaxos = {{ path = {:?}, default-features = false }}\n\n\
@@ -67,7 +67,7 @@ fn manifest(library: &Path) -> String {
     )
 }
 
-/// Whether it ended well within the limit, and what it said.
+/// Returns whether the command ended well within the limit, and its output.
 fn finish(mut command: Command, log: &Path, limit: Duration) -> (bool, String) {
     let file = fs::File::create(log).unwrap();
     let (out, err) = (file.try_clone().unwrap(), file);
@@ -88,7 +88,7 @@ fn finish(mut command: Command, log: &Path, limit: Duration) -> (bool, String) {
     }
 }
 
-/// Killed if it still runs.
+/// A process that is killed if it still runs.
 struct Running(Child);
 
 impl Drop for Running {
@@ -98,7 +98,7 @@ impl Drop for Running {
     }
 }
 
-/// Away from the workspace; removed at the end.
+/// A directory away from the workspace, which is removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client's reads without the log: they show what was acknowledged before, answers have any length, and nothing of it
-//! takes a place in the log. [B-CLIENT] [B-PIECES]
+//! A client's reads without the log: they show everything that was acknowledged before, their answers have any length,
+//! and they take no place in the log. [B-CLIENT] [B-PIECES]
 
 mod nodes;
 
@@ -17,10 +17,10 @@ use wirepaxos::{
 const PATIENCE: Duration = Duration::from_secs(30);
 const GET: &[u8] = b"get";
 const COUNT: &[u8] = b"count";
-/// As many bytes as fit a packet, more, and as many as a value may have.
+/// Lengths of answers: some fit a packet, others don't, and the last is that of the longest value.
 const LENGTHS: [u32; 5] = [0, 1_300, 1_400, 50_000, 1 << 20];
 
-/// A string, and how many commands have been executed.
+/// A string, and the number of commands that have been executed.
 #[derive(Default)]
 struct Text {
     text: Vec<u8>,
@@ -32,7 +32,7 @@ impl StateMachine for Text {
         match command {
             GET => return reply.extend_from_slice(&self.text),
             COUNT => return reply.extend_from_slice(&self.commands.to_be_bytes()),
-            // So many times one byte.
+            // The command asks for a text of `len` equal bytes.
             [byte, len @ ..] => {
                 let len = u32::from_be_bytes(len.try_into().unwrap_or_default());
                 self.text = vec![*byte; len as usize];
@@ -149,7 +149,7 @@ fn what_is_no_read_is_refused_and_changes_nothing() {
         other => panic!("{other:?}"),
     }
     drop(client);
-    // In an ordered session nothing is under way beside a read.
+    // In an ordered session nothing else is under way during a read.
     let options = ClientOptions {
         ordered: true,
         ..ClientOptions::default()

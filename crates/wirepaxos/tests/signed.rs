@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster whose packets are signed: who has a key is served, and nobody else changes or learns anything.
-//! [M-SIGNED] [M-REPLAYED]
+//! A cluster whose packets are signed: clients with a key are served, and a stranger changes nothing and learns
+//! nothing. [M-SIGNED] [M-REPLAYED]
 
 mod nodes;
 
@@ -22,12 +22,12 @@ use paxos::{Flags, Header, MsgType, Round};
 
 const NUMBER: u32 = 0x0051_69ed;
 
-/// A cluster that signs, and the key file of a client.
+/// Returns a cluster that signs by SipHash, and the key file of a client.
 fn signed_cluster(dir: &TempDir) -> (Cluster, ClusterFile) {
     cluster_signing(dir, Auth::SipHash)
 }
 
-/// The same by one of two hashes.
+/// Returns a cluster that signs by the hash `auth`, and the key file of a client.
 fn cluster_signing(dir: &TempDir, auth: Auth) -> (Cluster, ClusterFile) {
     let mut cluster = Cluster::new(&dir.0, node::loopback::draw().unwrap(), NUMBER, 3);
     cluster.file.auth = auth;
@@ -42,7 +42,7 @@ fn cluster_signing(dir: &TempDir, auth: Auth) -> (Cluster, ClusterFile) {
     (cluster, of_client)
 }
 
-/// What a role has dropped for a reason.
+/// Returns how many packets a role has dropped for a reason.
 fn dropped(cluster: &Cluster, name: &str, reason: &str) -> u64 {
     let at = match name.starts_with("replica") {
         true => format!("/partitions/0/dropped/{reason}"),
@@ -61,7 +61,7 @@ fn header(msgtype: MsgType) -> Header {
     }
 }
 
-/// Sends as a socket at the cluster's own address, which any program on the machine can.
+/// A stranger's socket at the cluster's own address, which any program on the machine can open.
 struct Stranger(UdpSocket);
 
 impl Stranger {
@@ -91,7 +91,7 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
     cluster.start_all();
     let mut commands = Commands::open_with(&of_client);
     commands.some();
-    // The nodes' own file will do, too.
+    // The nodes' own key file serves a client, too.
     let mut own = Commands::open_with(&cluster.file);
     own.acknowledged = commands.acknowledged;
     own.some();
@@ -133,7 +133,7 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
         repeat(|| (dropped(&cluster, to, "unsigned") > before).then_some(()));
     }
     assert!(stranger.hears_nothing());
-    // And with a key of somebody else's.
+    // The packets are signed with a stranger's key.
     let elsewhere = KeyFile::new(NUMBER).unwrap();
     let mut signer = Signer::new(Some(Arc::new(keyring(&elsewhere, Algorithm::SipHash))));
     for (to, header, value) in &forged {
@@ -148,7 +148,7 @@ fn a_stranger_changes_nothing_and_learns_nothing() {
     cluster.stop_all();
 }
 
-/// Ends the flood, also where the test fails.
+/// Ends the flood, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -157,7 +157,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Whoever sends without end what nobody has signed keeps no command from being executed.
+/// A stranger that sends without end packets with bad tags keeps no command from being executed.
 #[test]
 fn a_flood_of_bad_tags_stops_nothing() {
     let dir = TempDir::new("flood");
@@ -189,7 +189,7 @@ fn a_flood_of_bad_tags_stops_nothing() {
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let datagram = signer.datagram(&header, &[0x5a; 64]).unwrap();
-                    // What the kernel has no room for is lost.
+                    // Datagrams for which the kernel has no room are lost.
                     let _ = stranger.0.send_to(&datagram, to);
                 }
             });
@@ -206,7 +206,7 @@ fn a_flood_of_bad_tags_stops_nothing() {
     cluster.stop_all();
 }
 
-/// Nodes that sign by HalfSipHash take nothing that is signed by SipHash, with whatever key of theirs.
+/// Nodes that sign by HalfSipHash refuse packets signed by SipHash, with any of their keys.
 #[test]
 fn a_cluster_signs_by_halfsiphash_alone() {
     let dir = TempDir::new("half");
@@ -281,7 +281,7 @@ fn who_has_no_key_of_this_cluster_is_not_served() {
     let missing = refused(&other);
     assert!(missing.contains("the key file can't be read"), "{missing}");
     KeyFile::new(NUMBER).unwrap().create(&other.keys).unwrap();
-    // Nobody even tells it who leads.
+    // With a stranger's key the client isn't even told who leads.
     let silent = refused(&other);
     assert!(silent.contains("no leader"), "{silent}");
     let unsigned = ClusterFile {
@@ -291,13 +291,13 @@ fn who_has_no_key_of_this_cluster_is_not_served() {
     let silent = refused(&unsigned);
     assert!(silent.contains("no leader"), "{silent}");
     cluster.stop_all();
-    // And a node needs the nodes' file.
+    // A node needs the nodes' key file.
     let as_node = node::run(&of_client, "leader", None, &node::Stop::new().unwrap());
     let refused = as_node.unwrap_err().to_string();
     assert!(refused.contains("nodes need the cluster's"), "{refused}");
 }
 
-/// The secret is replaced while a client works: no packet is refused, and nobody has to be restarted.
+/// The secret is replaced while a client works. No packet is refused, and nothing has to be restarted.
 #[test]
 fn the_secret_is_replaced_under_load() {
     let dir = TempDir::new("rotation");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two clusters were given one set of addresses. One serves; the controller of the other one, which is
-//! older and was forgotten, comes back while the controller in force is away. [E-VIEW]
+//! Two clusters were given the same addresses. One serves; the controller of the other one, which is older and was
+//! forgotten, comes back while the controller in force is away. [E-VIEW]
 
 mod nodes;
 
@@ -11,10 +11,10 @@ use node::ControlPeers;
 use nodes::{CONTROLLER, Cluster, Commands, TempDir, repeat};
 use paxos::{Configuration, Member};
 
-/// Nodes that both clusters have, in one place.
+/// Nodes that both clusters have at the same addresses.
 const SHARED: [&str; 3] = ["leader", "acceptor-1", "replica-1"];
 
-/// A member of a running cluster, as it names itself.
+/// Returns a member of a running cluster, as it names itself.
 fn member(cluster: &Cluster, name: &str) -> Member {
     Member {
         node: cluster.file.node(name).unwrap().id,
@@ -22,7 +22,7 @@ fn member(cluster: &Cluster, name: &str) -> Member {
     }
 }
 
-/// An epoch of one acceptor, later than all others, and the orders that would bring it about.
+/// Returns orders that would bring about an epoch of one acceptor, which is later than all others.
 fn orders_of_one_acceptor(leader: Member, acceptor: Member, replica: u16) -> Vec<Message> {
     let configuration = Configuration {
         epoch: 900,
@@ -68,7 +68,7 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     let mut old = Cluster::new(&dir.0, host, 0x01d0_01d0, 1);
     let mut new = Cluster::new(&dir.0, host, 0x4e40_4e40, 3);
 
-    // The old cluster has one acceptor, and an epoch that is later than the new one's will be.
+    // The old cluster has one acceptor, and a later epoch than the new cluster will have.
     old.start_all();
     let mut last = old.epoch_after(0);
     for _ in 0..4 {
@@ -83,14 +83,14 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     assert!(epoch < last);
     let mut commands = Commands::open(&new);
     commands.some();
-    // What is still asked when a controller goes costs its successor an epoch.
+    // Every replica has a number, since a question that is open when a controller goes costs its successor an epoch.
     let is_numbered = |replica: &str| new.shown(replica, "/partitions/0/incarnation") > 0;
     repeat(|| {
         let mut replicas = ["replica-1", "replica-2", "replica-3"].into_iter();
         replicas.all(is_numbered).then_some(())
     });
 
-    // Its controller comes back, with orders of its operator, and has the address for itself.
+    // The old cluster's controller comes back, with orders of its operator, and has the address for itself.
     new.stop(CONTROLLER);
     old.start(CONTROLLER);
     repeat(|| {
@@ -108,7 +108,7 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     assert_eq!(old.shown(CONTROLLER, "/groups/0/active"), u64::from(last));
     old.stop(CONTROLLER);
 
-    // And if it knew the boot nonces of those that have its nodes' addresses now.
+    // The old controller might even know the boot nonces of the nodes that have its nodes' addresses now.
     let [leader, acceptor, replica] = SHARED.map(|name| member(&new, name));
     let its_orders = orders_of_one_acceptor(leader, acceptor, replica.node);
     let socket = UdpSocket::bind(old.control(CONTROLLER)).unwrap();
@@ -127,7 +127,7 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     commands.some();
     drop(socket);
 
-    // The cluster has its own controller again, and goes through an epoch of its own.
+    // The new cluster has its own controller again, and goes through an epoch of its own.
     new.start(CONTROLLER);
     assert_eq!(new.epoch_after(epoch - 1), epoch);
     new.order_an_epoch(epoch, false);

@@ -28,7 +28,7 @@ impl<A: Application> Execution<A> {
         }
         self.begins = (epoch, at);
         if self.is_alarmed() && !self.settings.answers_wait {
-            // What was answered is stored, so that the alarm comes again after each start. An error of this commit
+            // Everything answered is stored, so that the alarm comes again after each start. An error of this commit
             // stops the worker as well.
             let _ = self.commit();
         }

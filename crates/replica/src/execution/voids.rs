@@ -51,7 +51,7 @@ struct Promise {
     is_void: bool,
 }
 
-/// What this replica knows of commands on which programs have died.
+/// Commands on which programs have died, and the promises about them.
 #[derive(Default)]
 pub(super) struct Voids {
     promises: BTreeMap<CommandPlace, Promise>,

@@ -20,10 +20,10 @@ use replica::{InMemory, StateMachine};
 use serde_json::Value;
 
 pub const CONTROLLER: &str = "controller";
-/// There only so that a failing test ends.
+/// The time after which a failing test ends.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Answers with the number of commands: what is lost or executed twice shows at once.
+/// Answers with the number of commands, so that a command that was lost or executed twice shows at once.
 #[derive(Default)]
 struct Counter(u64);
 
@@ -51,7 +51,7 @@ fn services() -> Services {
     }))
 }
 
-/// A directory of the test's own, removed with it.
+/// A test's own directory, which is removed at its end.
 pub struct TempDir(pub PathBuf);
 
 impl TempDir {
@@ -79,7 +79,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Equal names have equal numbers and addresses in every cluster at `host`.
+    /// Returns a cluster whose nodes have the same ids and addresses as the nodes of equal names in every cluster at
+    /// `host`.
     pub fn new(dir: &Path, host: Ipv4Addr, number: u32, copies: u16) -> Cluster {
         let mut text = format!(
             "cluster = \"{number:08x}\"\ndata = \"{number:08x}\"\n\
@@ -165,11 +166,11 @@ impl Cluster {
         };
         let mut client = ControlClient::new(&self.file).unwrap();
         client.send(self.control(CONTROLLER), &order);
-        // It may be answered late or never, but is challenged first. [E-CHALLENGE]
+        // The order may be answered late or never, but it is challenged first. [E-CHALLENGE]
         client.receive(Duration::from_millis(300));
     }
 
-    /// All replicas are at one instance, with one digest.
+    /// Returns whether all replicas are at one instance, with one digest.
     pub fn replicas_are_equal(&self) -> bool {
         let mut client = ControlClient::new(&self.file).unwrap();
         let replicas = self.file.replicas(0);
@@ -202,7 +203,7 @@ pub fn repeat<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Commands that were acknowledged, each with the next number.
+/// A client that counts acknowledged commands, each of which must get the next number.
 pub struct Commands {
     client: Client,
     pub acknowledged: u64,
@@ -213,7 +214,7 @@ impl Commands {
         Commands::open_with(&cluster.file)
     }
 
-    /// As the file says, which may be another one than the nodes'.
+    /// Opens the client with a cluster file, which may be another one than the nodes'.
     pub fn open_with(file: &ClusterFile) -> Commands {
         let options = ClientOptions {
             open_timeout: LIMIT,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Built by `outside.rs` in a place of its own, with `wirepaxos` as its only dependency.
+//! A program that `outside.rs` builds in a place of its own, with `wirepaxos` as its only dependency.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -52,7 +52,7 @@ fn main() -> Result<(), Error> {
     }
     let cluster = Draft::on_loopback("data", ApplicationKind::Own)?.write(Path::new(&file))?;
     println!("{}", add(&cluster, &[b"a", b"bc"])?);
-    // What was stored is found again.
+    // The stored state is found again.
     println!("{}", add(&cluster, &[b"def"])?);
     match wirepaxos::run(&cluster, "nobody", &Program::in_memory(Sum::default), &wirepaxos::Stop::new()?) {
         Err(Error::Configuration(errors)) => println!("{}", errors.errors[0].problem),
