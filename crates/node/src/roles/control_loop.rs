@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's life as the controller sees it: orders, views, status, stop. One loop for all roles, on every plane.
+//! A node's side of the control plane: orders, views, status, stop. All roles use this one loop, on every plane.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,68 +18,68 @@ use crate::host::{Spinner, Stop, is_due};
 use crate::roles::unknown_members::check_members_are_known;
 use crate::{Error, status};
 
-/// A role of all its groups, as the loop of its node drives it.
+/// A role in all its groups, as the loop of its node drives it.
 pub(crate) trait Controlled {
-    /// Readable when there is something to [take](Self::take); nothing where it is looked for all the time, by
-    /// [turns](ControlLoop::turn).
+    /// Returns a descriptor that is readable when there are packets to [take](Self::take), or `None` if
+    /// [turns](ControlLoop::turn) poll for them all the time.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Readable when a turn is due for another reason than a packet or a time.
+    /// Returns a descriptor that is readable when a turn is due for another reason than a packet or a time.
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// How long it looks for packets before it sleeps.
+    /// Returns how long the role polls for packets before it sleeps.
     fn spin(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Takes what has come for the role past the control plane. False if there was nothing.
+    /// Handles the packets that have come for the role on the data plane. Returns false if there were none.
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error>;
 
-    /// Ends a turn: does what is due, and lets leave what the turn has caused. Returns how long nothing
-    /// else is due, if anything ever is.
+    /// Ends a turn: does the work that is due, and sends the turn's packets. Returns the time until more work is due,
+    /// if there ever is any.
     fn settle(&mut self, control: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error>;
 
-    /// Handles a message that is for this role alone: an order, a question, an answer.
+    /// Handles a message for this role: an order, a question or an answer.
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error>;
 
-    /// Answers a question of the controller, if it is one that is for this role.
+    /// Answers a question of the controller, if it is for this role.
     fn answer(&mut self, _question: &Message) -> Result<Option<Message>, Error> {
         Ok(None)
     }
 
-    /// Learns of a newer view.
+    /// Handles a newer view.
     fn view(&mut self, view: &View);
 
-    /// Completes a status document: `groups`, one object a group, or `partitions`, and what the plane
-    /// has to say; and warnings.
+    /// Completes a status document with `groups`, one object for each group, or with `partitions`, and with the plane's
+    /// part; adds warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
-    /// There was nothing to take.
+    /// There was nothing to do.
     Idle,
-    /// There was something.
+    /// There was something to do.
     Busy,
-    /// The node should end, and what its turns caused has left.
+    /// The node should end, and the packets of its turns have left.
     Ended,
 }
 
-/// A node's end of the control plane, and who asked it to stop.
+/// A node's end of the control plane, with those who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
     node: &'a Node,
     cluster: ClusterFile,
-    /// Whose views this node follows; the controller makes them.
+    /// The groups whose views this node follows; the controller itself follows none.
     groups: Vec<GroupId>,
     socket: ControlSocket,
     views: Views,
     contradiction: Option<Contradiction>,
     /// Why the role must not go on, by what is stored.
     refusal: Option<String>,
-    /// Members whom the cluster file doesn't name, by the newest view of a group.
+    /// For each group a member in its newest view that the cluster file doesn't name.
     unknown_members: BTreeMap<GroupId, Unknown>,
     stop: &'a Stop,
     stoppers: Vec<SocketAddr>,
@@ -89,11 +89,11 @@ pub(crate) struct ControlLoop<'a> {
 /// A member of an epoch that the cluster file doesn't name.
 struct Unknown {
     why: String,
-    /// Whether the node must end for it.
+    /// The node must end because of it.
     is_at_start: bool,
 }
 
-/// A role that misses a view asks for it no more often than that.
+/// The shortest time between two requests of a role for a view that it lacks.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
 impl<'a> ControlLoop<'a> {
@@ -113,7 +113,7 @@ impl<'a> ControlLoop<'a> {
         })
     }
 
-    /// Drives a role until the node should end. What its last turn caused has left by then.
+    /// Drives a role until the node should end. By then the packets of its last turn have left.
     pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         let mut spinner = Spinner::new(role.spin());
         loop {
@@ -133,8 +133,8 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// One turn of a role that looks for packets all the time. With `messages` it looks for those, too, which costs a call
-    /// of the system.
+    /// Gives one turn to a role that polls for packets. With `messages` it also polls for messages, which costs a
+    /// system call.
     pub fn turn(&mut self, role: &mut impl Controlled, messages: bool) -> Result<Turn, Error> {
         role.settle(self)?;
         if self.is_stopping() {
@@ -147,8 +147,8 @@ impl<'a> ControlLoop<'a> {
         Ok(if found { Turn::Busy } else { Turn::Idle })
     }
 
-    /// Tells those who asked that this node ends, also those who did so while it was ending. Fails where
-    /// it ends because it must not go on.
+    /// Tells those who asked that this node ends, including those who asked while it was ending. Returns an error if
+    /// the node ends because it must not continue.
     pub fn end(mut self) -> Result<(), Error> {
         self.socket.begin_turn();
         while let Some((message, from)) = self.socket.receive() {
@@ -163,14 +163,13 @@ impl<'a> ControlLoop<'a> {
         self.alarm().map_or(Ok(()), Err)
     }
 
-    /// Asks the controller for the view of a group of which something unknown was seen, unless it was asked
-    /// for one a moment ago. The answer comes among the messages, or never: whoever still needs it
-    /// asks again.
+    /// Asks the controller for the view of a group of which something unknown was seen, unless it asked a moment ago.
+    /// The answer comes as a message, or gets lost, so the caller asks again if it still needs the view.
     pub fn ask_for_view(&mut self, group: GroupId) {
         self.ask_for_view_after(ASK_VIEW_INTERVAL, group);
     }
 
-    /// The same, unless it was asked for one within an interval.
+    /// Asks for a view, unless it asked within an interval.
     pub fn ask_for_view_after(&mut self, interval: Duration, group: GroupId) {
         if is_due(self.asked_view, interval) {
             self.asked_view = Some(Instant::now());
@@ -184,13 +183,13 @@ impl<'a> ControlLoop<'a> {
         self.refusal = Some(why);
     }
 
-    /// For roles that send control messages themselves.
+    /// Returns the sender, for roles that send control messages themselves.
     pub fn sender(&self) -> ControlSender {
         self.socket.sender()
     }
 
-    /// Whether the role is to be taken off, where it could go on without this process: by an order, or
-    /// because it must not.
+    /// Returns whether the role must be removed although it could continue without this process: by an order, or
+    /// because it must not continue.
     pub fn takes_off(&self) -> bool {
         !self.stoppers.is_empty() || self.alarm().is_some()
     }
@@ -199,9 +198,8 @@ impl<'a> ControlLoop<'a> {
         self.stop.is_requested() || self.takes_off()
     }
 
-    /// Why the node must not go on: it counts votes, and was told by two configurations for one epoch.
-    /// The others count nothing by them, and an acceptor's memory is worth more: they only warn.
-    /// [E-ONE]
+    /// Returns why the node must not continue: it counts votes, and was told one epoch with two configurations. Other
+    /// roles don't count by configurations, and an acceptor's memory is worth more, so they only warn. [E-ONE]
     fn alarm(&self) -> Option<Error> {
         let counts_votes = matches!(self.node.role, Role::Learner | Role::Replica);
         if let Some(why) = self.contradiction.filter(|_| counts_votes) {
@@ -215,9 +213,9 @@ impl<'a> ControlLoop<'a> {
         refused.next().map(|unknown| Error::new(&unknown.why))
     }
 
-    /// Compares the members of a view with the cluster file. A replica of NOPaxos that was started with a file without one
-    /// of them ends: it would take nothing from that one. One that has run with its file for longer warns, as it may hold
-    /// the log that others need.
+    /// Compares the members of a view with the cluster file. A NOPaxos replica that was started with a file that lacks
+    /// a member ends, since it would ignore that member's packets; one that has run with its file for longer only
+    /// warns, since it may have the log that others need.
     fn look_for_unknown_members(&mut self, view: &View, is_first: bool) {
         let Some(group) = self.cluster.group(view.group) else {
             return;
@@ -235,7 +233,7 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// Handles the messages that wait, as many as a turn takes.
+    /// Handles the waiting messages, as many as one turn takes.
     fn messages(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         self.socket.begin_turn();
         while let Some((message, from)) = self.socket.receive() {
@@ -302,7 +300,7 @@ fn followed_groups(cluster: &ClusterFile, node: &Node) -> Vec<GroupId> {
     }
 }
 
-/// The group's place among the groups of the cluster file, and the role's state for it.
+/// Returns the role's state for a group.
 pub(crate) fn of_group<T>(
     all: &mut [T],
     group: GroupId,
@@ -311,17 +309,16 @@ pub(crate) fn of_group<T>(
     all.iter_mut().find(|one| id(one) == group)
 }
 
-/// The orders that a role has refused. Late and repeated ones are, so that is nothing special; and as the
-/// controller repeats orders until they show, a node that stood still finds hundreds of one. So each is
-/// said once.
+/// The orders that a role has refused. Late and repeated orders are refused routinely, and the controller repeats an
+/// order until its effect shows, so each refusal is logged once.
 #[derive(Default)]
 pub(crate) struct Refusals(RefCell<VecDeque<(String, String)>>);
 
-/// So many are remembered.
+/// The number of refusals that are remembered.
 const MAX_REFUSALS: usize = 16;
 
 impl Refusals {
-    /// Says that an order was refused, unless it was said before.
+    /// Logs that an order was refused, unless that was logged before.
     pub fn say(&self, node: NodeId, what: String, why: &str) {
         if self.are_new(&what, why) {
             info!(node, why, "{what} refused");

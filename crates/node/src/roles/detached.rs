@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role that is a program elsewhere, in the kernel or in a switch: it controls it, and takes what that
-//! passes on.
+//! The process of a role that runs as a program elsewhere, in the kernel or in a switch. It controls the program, and
+//! handles the packets that the program passes on.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -19,29 +19,29 @@ use crate::plane::p4::P4Plane;
 use crate::plane::xdp::XdpPlane;
 use crate::plane::{Handler, in_kernel};
 
-/// A role whose packets are handled elsewhere than in its process.
+/// A role whose packets are handled outside its process.
 pub(crate) trait Detached: Sized {
-    /// By whom.
+    /// The plane that handles the packets.
     type Plane: Handler;
 
-    /// Puts it where it belongs, with what an earlier process has left.
+    /// Installs the role's program, with the memory that an earlier process has left.
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error>;
 
     fn plane(&self) -> &Self::Plane;
 
     fn plane_mut(&mut self) -> &mut Self::Plane;
 
-    /// Takes what has come to the process.
+    /// Handles the packets that have come to the process.
     fn take_passed(&mut self) -> Result<(), Error> {
         self.plane_mut().take_passed()
     }
 
-    /// Looks after what changes without a message.
+    /// Follows changes that no message announces.
     fn refresh(&mut self) {
         self.plane_mut().refresh();
     }
 
-    /// A group of which a vote has shown an epoch that isn't known here, once.
+    /// Returns a group of which a vote has shown an unknown epoch, once for each such vote.
     fn wants_view(&mut self) -> Option<GroupId> {
         None
     }
@@ -51,27 +51,27 @@ pub(crate) trait Detached: Sized {
         Ok(())
     }
 
-    /// Answers a question of the controller, if it is one that is for this role.
+    /// Answers a question of the controller, if it is for this role.
     fn answer(&mut self, _question: &Message) -> Result<Option<Message>, Error> {
         Ok(None)
     }
 
-    /// Learns of a newer view.
+    /// Handles a newer view.
     fn view(&mut self, _view: &View) {}
 
-    /// Completes a status document: `groups`, and what more is counted.
+    /// Completes a status document with `groups` and more counters.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 
-    /// Takes it off, and stores what must survive that.
+    /// Removes the role's program, and stores the state that must survive that.
     fn leave(&mut self) -> Result<(), Error>;
 }
 
-/// To whom `node` multicasts what replicas are to learn of a group.
+/// Returns the nodes to which `node` multicasts the decisions of a group.
 pub(crate) fn listeners(cluster: &ClusterFile, node: &Node, group: GroupId) -> Vec<Member> {
     members(cluster.listeners(node, group))
 }
 
-/// Nodes as receivers of a multicast.
+/// Returns nodes as receivers of a multicast.
 pub(crate) fn members(nodes: Vec<&Node>) -> Vec<Member> {
     let member = |node: &Node| Member {
         address: node.address,
@@ -80,11 +80,11 @@ pub(crate) fn members(nodes: Vec<&Node>) -> Vec<Member> {
     nodes.into_iter().map(member).collect()
 }
 
-/// Time between two looks at what changes without a message.
+/// The time between two checks for changes that no message announces.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs a role in the kernel, or in a switch, until the stop is requested; false if it is to run behind sockets. A
-/// signal ends the process alone, an order takes the role off.
+/// Runs a role in the kernel, or in a switch, until the stop is requested. Returns false if it must run behind sockets.
+/// A signal ends only the process, while an order removes the role's program.
 pub(crate) fn run<K, S>(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<bool, Error>
 where
     K: Detached<Plane = XdpPlane>,
@@ -100,7 +100,7 @@ where
     }
 }
 
-/// The control socket comes first: a second process of the same name fails there.
+/// Opens the control socket first, so that a second process of the same name fails there.
 fn open<'a, R: Detached>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -125,7 +125,7 @@ fn drive<R: Detached>(mut control: ControlLoop<'_>, role: R) -> Result<(), Error
 
 struct Process<R> {
     role: R,
-    /// When the members' hardware addresses were looked up.
+    /// The time when the members' hardware addresses were last looked up.
     refreshed: Instant,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's ways to everybody else on the data plane, where its process handles packets: what comes in is counted and
-//! recorded here, and what a role sends is addressed as well.
+//! Connects a role with all other nodes on the data plane, if its process handles packets. Packets that come in are
+//! counted and recorded here, and those that a role sends get their addresses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::counters::Counters;
 use crate::plane::{SendBatch, Sends};
 use crate::trace::Recorder;
 
-/// Who is where, as one group sees it.
+/// The addresses of nodes, as one group sees them.
 #[derive(Clone, Debug)]
 struct Directory {
     acceptors: Vec<SocketAddr>,
-    /// By partition: who takes votes from here or, if this is a learner, decisions.
+    /// For each partition the nodes that receive votes from here or, if this is a learner, decisions.
     learners: Vec<Vec<SocketAddr>>,
-    /// By partition.
+    /// The addresses of the replicas in each partition.
     replicas: Vec<Vec<SocketAddr>>,
     nodes: Vec<Place>,
-    /// Only replicas know it, from the view.
+    /// The leader's address, which only replicas know, from the view.
     leader: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug)]
 struct Place {
     node: NodeId,
-    /// By partition.
+    /// The node's address in each partition.
     addresses: Vec<SocketAddr>,
 }
 
@@ -60,7 +60,8 @@ impl Directory {
         }
     }
 
-    /// Where a packet of a partition goes; `sender` is where the packet in hand came from.
+    /// Returns the addresses to which a packet of a partition goes. `sender` is the address from which the packet in
+    /// hand came.
     fn addresses<'a>(
         &'a self,
         to: To,
@@ -83,14 +84,14 @@ impl Directory {
         }
     }
 
-    /// A node's address for packets of a partition.
+    /// Returns a node's address for packets of a partition.
     fn node(&self, node: NodeId, pid: PartitionId) -> Option<SocketAddr> {
         let place = self.nodes.iter().find(|p| p.node == node)?;
         place.addresses.get(usize::from(pid)).copied()
     }
 }
 
-/// Where a packet goes; nowhere is like any other loss.
+/// The addresses to which a packet goes. If there are none, the packet is lost like any other loss.
 enum Addresses<'a> {
     All(&'a [SocketAddr]),
     One(Option<SocketAddr>),
@@ -105,33 +106,33 @@ impl Addresses<'_> {
     }
 }
 
-/// What becomes of what a turn has sent.
+/// The result of a turn for the packets that it has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaving {
-    /// It has left.
+    /// The packets have left.
     Left,
-    /// What its steps changed is to be stored now; it leaves after that.
+    /// The changes of its steps must be stored now, and the packets leave after that.
     Stores,
-    /// Something else is being stored.
+    /// Other changes are still being stored.
     Waits,
 }
 
-/// See the module.
+/// A role's connection to all other nodes on the data plane.
 pub struct Links {
     groups: Vec<Linked>,
-    /// The place of the group of the packet that came last: nearly all that is sent is of this one.
+    /// The index of the group of the last packet, to which nearly all sent packets belong.
     latest: usize,
-    /// Where the packet in hand came from; nothing at a timer.
+    /// The address from which the packet in hand came; `None` at a timer.
     sender: Option<SocketAddr>,
-    /// Who has signed it, and takes the answer.
+    /// The holder of the key that signed the packet in hand, who gets the answer.
     asker: u8,
     signer: Signer,
     leaving: GroupCommit<SendBatch>,
-    /// Of what has come in and gone out.
+    /// The counters of packets that came in and went out.
     pub counters: Counters,
 }
 
-/// One group's part.
+/// The part of one group.
 struct Linked {
     id: GroupId,
     directory: Directory,
@@ -139,14 +140,14 @@ struct Linked {
 }
 
 impl Links {
-    /// Those of all groups, in the order of the cluster file.
+    /// Opens the links of all groups, in the order of the cluster file.
     pub fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
         let groups = cluster.groups.iter();
         let groups = groups.map(|group| Linked::open(cluster, node, group, None));
         Links::of(cluster, groups)
     }
 
-    /// Those of one partition, for a replica's worker.
+    /// Opens the links of one partition, for a replica's worker.
     pub fn of_partition(
         cluster: &ClusterFile,
         node: &Node,
@@ -172,7 +173,7 @@ impl Links {
         })
     }
 
-    /// A well-formed packet has come and is handled next: notes it, and returns its group's place.
+    /// Counts and records a well-formed packet that is handled next, and returns the index of its group.
     #[inline]
     pub fn receives(&mut self, packet: &Packet<'_>, datagram: &[u8]) -> Option<usize> {
         self.counters.received.count(packet.header.msgtype);
@@ -186,37 +187,37 @@ impl Links {
         Some(group)
     }
 
-    /// What is handled next came from here.
+    /// Sets the address from which the packet that is handled next came.
     pub fn set_sender(&mut self, from: SocketAddr) {
         self.sender = Some(from);
     }
 
-    /// What is sent from now on is signed with these keys.
+    /// Sets the keys with which packets are signed from now on.
     pub fn use_keys(&mut self, keyring: Arc<Keyring>) {
         self.signer.use_keys(keyring);
     }
 
-    /// No packet is in hand any more.
+    /// Notes that no packet is in hand any more.
     pub fn forget_sender(&mut self) {
         self.sender = None;
         self.asker = NODES;
     }
 
-    /// Records something else that happens to a group.
+    /// Records another event of a group.
     pub fn record(&mut self, group: GroupId, event: impl FnOnce(&mut Recorder)) {
         if let Some(at) = self.position(group) {
             event(&mut self.groups[at].trace);
         }
     }
 
-    /// From now on the leader is here, if there is one.
+    /// Sets the leader's address, if there is a leader.
     pub fn set_leader(&mut self, leader: Option<SocketAddr>) {
         for group in &mut self.groups {
             group.directory.leader = leader;
         }
     }
 
-    /// Sends to the address of a client, which has the key of this number.
+    /// Sends a packet to the address of a client, which has the key of this number.
     pub fn send_to(&mut self, to: &SocketAddr, key: u8, header: &Header, value: &[u8]) {
         if let Some(group) = self.position(header.group) {
             self.counters.sent.count(header.msgtype);
@@ -226,14 +227,14 @@ impl Links {
         }
     }
 
-    /// Writes the record of what was received. If that fails, nothing of it may be stored.
+    /// Writes the record of received packets. If that fails, none of them may be stored.
     #[inline]
     pub fn flush_received(&mut self) -> Result<(), Error> {
         let mut groups = self.groups.iter_mut();
         groups.try_for_each(|group| group.trace.flush_received())
     }
 
-    /// Lets everything leave, once the record that explains it is written. For roles that store nothing.
+    /// Sends everything, once the record that explains it is written. This is for roles that store nothing.
     #[inline]
     pub fn flush(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         let left = self.turn(plane)?;
@@ -241,35 +242,35 @@ impl Links {
         Ok(())
     }
 
-    /// Writes the record of what was received and sent. What is to leave stays in the batch.
+    /// Writes the record of received and sent packets. The packets to send stay in the batch.
     pub fn write_record(&mut self) -> Result<(), Error> {
         let mut groups = self.groups.iter_mut();
         groups.try_for_each(|group| group.trace.flush())
     }
 
-    /// Puts another batch in the place of the one that is being filled. For roles that store nothing.
+    /// Exchanges the batch that is being filled with another one. This is for roles that store nothing.
     pub fn exchange(&mut self, batch: &mut SendBatch) {
         std::mem::swap(self.leaving.answers(), batch);
     }
 
-    /// A step has changed what must be stored before it is shown.
+    /// Notes that a step has changed state that must be stored before it is shown.
     #[inline]
     pub fn changed(&mut self) {
         self.leaving.changed();
     }
 
-    /// Whether anything that was changed isn't stored.
+    /// Returns whether any change isn't stored yet.
     pub fn is_open(&self) -> bool {
         self.leaving.is_open()
     }
 
-    /// Whether something is being stored.
+    /// Returns whether changes are being stored.
     pub fn is_storing(&self) -> bool {
         self.leaving.is_syncing()
     }
 
-    /// Ends a turn: lets everything leave, or says what keeps it. The record of what was received, or of what
-    /// leaves, is written first.
+    /// Ends a turn: sends everything, or returns why it must wait. Before that it writes the record of the received
+    /// packets, or of those that leave.
     #[inline]
     pub fn turn(&mut self, plane: &mut impl Sends) -> Result<Leaving, Error> {
         let groups = &mut self.groups;
@@ -292,7 +293,7 @@ impl Links {
         }
     }
 
-    /// What was to be stored is: what waited for it leaves.
+    /// Sends the packets that waited for changes which are stored now.
     pub fn stored(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         let mut groups = self.groups.iter_mut();
         groups.try_for_each(|group| group.trace.flush_held())?;
@@ -300,7 +301,7 @@ impl Links {
         Ok(())
     }
 
-    /// A turn without a plane.
+    /// Ends a turn without a plane, for tests. Returns whether changes must be stored.
     #[cfg(any(test, fuzzing))]
     pub fn begins_to_store(&mut self) -> bool {
         match self.leaving.turn() {
@@ -313,7 +314,7 @@ impl Links {
         }
     }
 
-    /// The same, when that is stored.
+    /// Notes without a plane that these changes are stored.
     #[cfg(any(test, fuzzing))]
     pub fn has_stored(&mut self) {
         self.leaving.synced().clear();
@@ -345,7 +346,7 @@ impl Linked {
 }
 
 impl Outbox for Links {
-    /// What has no address is not sent: it is lost like any other packet.
+    /// Sends a packet. One without an address is lost like any other packet.
     #[inline]
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
         let Some(group) = self.position(header.group) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The nodes of a process that look for packets all the time: those at ports of DPDK. One thread gives each of them a turn
-//! after the other, so several need no more than one CPU.
+//! Runs the nodes of a process that poll for packets, which are those at DPDK ports. One thread gives each of them a
+//! turn after the other, so several nodes need only one CPU.
 
 use std::sync::{Arc, mpsc};
 
@@ -11,45 +11,45 @@ use crate::Error;
 use crate::host::Stop;
 use crate::plane::Ports;
 
-/// Messages of the control plane are looked for once in so many rounds: that costs a call of the system a node.
+/// Control messages are polled once in this many rounds, since that costs a system call for each node.
 const ROUNDS_OF_A_LOOK: u32 = 256;
-/// Others may have the CPU after so many rounds without anything to do.
+/// After this many rounds without work other threads may have the CPU.
 const IDLE_ROUNDS: u32 = 32;
 
-/// One of them.
+/// A node in the rotation.
 pub(crate) trait Polled {
-    /// One turn, without waiting; with `messages` it looks for those, too.
+    /// Takes one turn without waiting; with `messages` it also handles control messages.
     fn turn(&mut self, messages: bool) -> Result<Turn, Error>;
 
     /// Ends in good order.
     fn end(self: Box<Self>) -> Result<(), Error>;
 }
 
-/// All of them.
+/// The nodes that share a thread.
 pub(crate) struct Rotation<'a> {
     pub stop: &'a Arc<Stop>,
     pub ports: &'a Ports,
     seated: Vec<(Span, Box<dyn Polled + 'a>)>,
     entering: mpsc::Receiver<Newcomer>,
-    /// Kept for as long as doors are made.
+    /// Kept as long as doors can be made.
     door: Option<mpsc::Sender<Newcomer>>,
     result: Result<(), Error>,
 }
 
-/// One that another thread has made.
+/// A node that another thread has made.
 struct Newcomer {
     span: Span,
     polled: Box<dyn Polled + Send>,
 }
 
-/// How another thread adds to a rotation.
+/// Lets another thread add nodes to a rotation.
 pub(crate) struct Door<'a> {
     pub ports: &'a Ports,
     seats: mpsc::Sender<Newcomer>,
 }
 
 impl Door<'_> {
-    /// Adds one, which says from then on what this thread's span says.
+    /// Adds a node, which logs in this thread's span from then on.
     pub fn enter(&self, polled: Box<dyn Polled + Send>) -> Result<(), Error> {
         let span = Span::current();
         let entered = self.seats.send(Newcomer { span, polled });
@@ -58,7 +58,7 @@ impl Door<'_> {
 }
 
 impl<'a> Rotation<'a> {
-    /// Nobody yet.
+    /// Returns an empty rotation.
     pub fn new(stop: &'a Arc<Stop>, ports: &'a Ports) -> Rotation<'a> {
         let (door, entering) = mpsc::channel();
         Rotation {
@@ -71,7 +71,7 @@ impl<'a> Rotation<'a> {
         }
     }
 
-    /// A way in for another thread. The rotation lasts for as long as there is one.
+    /// Returns a door for another thread. The rotation lasts as long as there is one.
     pub fn door(&self) -> Door<'a> {
         let seats = self.door.clone();
         Door {
@@ -80,13 +80,13 @@ impl<'a> Rotation<'a> {
         }
     }
 
-    /// Adds one that this thread has made.
+    /// Adds a node that this thread has made.
     pub fn seat(&mut self, polled: Box<dyn Polled + 'a>) {
         self.seated.push((Span::current(), polled));
     }
 
-    /// Gives all of them turns until each has ended. If one fails, so do all: the first reason is returned when the others
-    /// have ended in good order.
+    /// Gives all nodes turns until each has ended. If one fails, all end in good order, and then the first error is
+    /// returned.
     pub fn run(mut self) -> Result<(), Error> {
         self.door = None;
         let (mut rounds, mut idle) = (0_u32, 0_u32);
@@ -107,7 +107,7 @@ impl<'a> Rotation<'a> {
         self.result
     }
 
-    /// Waits for somebody to come in where there is nobody.
+    /// Waits for a node to be added if there is none. Returns false if none can come any more.
     fn has_somebody(&mut self) -> bool {
         if self.seated.is_empty() {
             match self.entering.recv() {
@@ -124,14 +124,14 @@ impl<'a> Rotation<'a> {
         }
     }
 
-    /// A turn of each. Whether one of them had something to do.
+    /// Gives each node a turn, and returns whether any had work.
     fn turns(&mut self, messages: bool) -> bool {
         let (mut busy, mut ended) = (false, false);
         let mut at = 0;
         while at < self.seated.len() {
             let (span, polled) = &mut self.seated[at];
             let turn = match messages {
-                // Only then there is something to be said.
+                // Only these turns write log messages.
                 true => span.in_scope(|| polled.turn(true)),
                 false => polled.turn(false),
             };
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Has so many turns, or as many as there are before the stop, and fails then or doesn't.
+    /// Takes this many turns, or all turns until the stop, and then fails if it must.
     struct Scripted {
         name: &'static str,
         turns: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role that handles its packets itself, behind a socket or at a port of DPDK: packets and control
-//! messages in, one thread, nothing queued.
+//! The process of a role that handles its packets itself, behind a socket or at a DPDK port. One thread handles packets
+//! and control messages, and nothing is queued.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ use crate::plane::{DataPlane, DpdkPlane, Sockets};
 use crate::senders::Senders;
 use crate::watched_keys::LOOK_INTERVAL;
 
-/// A role of all groups.
+/// A role in all its groups.
 pub(crate) trait Role {
     /// Handles a packet of the `group`-th group; `datagram` is the packet as it came.
     fn step(
@@ -32,40 +32,40 @@ pub(crate) trait Role {
         links: &mut Links,
     ) -> Result<Verdict, Error>;
 
-    /// Ends a turn, before anything leaves that its steps sent.
+    /// Ends a turn, before the packets of its steps leave.
     fn commit(&mut self, _links: &mut Links) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Begins to store what the steps up to now have [changed](Links::changed).
+    /// Begins to store the [changes](Links::changed) of the steps so far.
     fn store(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether what was begun last is stored; `wait`s for it.
+    /// Returns whether the changes that were begun last are stored; waits for that if `wait` is set.
     fn stored(&mut self, _wait: bool) -> Result<bool, Error> {
         Ok(true)
     }
 
-    /// Readable when something is stored that was begun.
+    /// Returns a descriptor that is readable when changes have been stored.
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// How long nothing is due for it by itself, if anything ever is.
+    /// Returns the time until the role has work without a packet, if it ever has.
     fn due_in(&self) -> Option<Duration> {
         None
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     fn tick(&mut self, _links: &mut Links) {}
 
-    /// Why it must not go on, once all it has said has left.
+    /// Returns why the role must not continue, once all its packets have left.
     fn alarm(&self) -> Option<Error> {
         None
     }
 
-    /// Handles a message that is for this role alone, as an order of the controller.
+    /// Handles a message for this role, such as an order of the controller.
     fn message(
         &mut self,
         _message: &Message,
@@ -75,7 +75,7 @@ pub(crate) trait Role {
         Ok(())
     }
 
-    /// Answers a question of the controller, if it is one that is for this role.
+    /// Answers a question of the controller, if it is for this role.
     fn answer(
         &mut self,
         _question: &Message,
@@ -84,29 +84,28 @@ pub(crate) trait Role {
         Ok(None)
     }
 
-    /// Learns of a newer view.
+    /// Handles a newer view.
     fn view(&mut self, _view: &View, _links: &mut Links) {}
 
-    /// A group of which a vote showed an epoch that isn't known here.
+    /// Returns a group of which a vote showed an unknown epoch.
     fn wants_view(&mut self) -> Option<GroupId> {
         None
     }
 
-    /// Stores what must survive an orderly stop.
+    /// Stores the state that must survive an orderly stop.
     fn stop(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The role's part of `status`: one object a group, and warnings.
+    /// Returns the role's part of `status`, one object for each group, and adds warnings.
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value>;
 
-    /// What else the role has to show.
+    /// Adds more to the status document.
     fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
 
-/// Runs a role until the stop is requested, on the plane that its node has; at a port of DPDK it gets a seat in the
-/// rotation. The control socket comes first: a second process of the same name fails there, before it reads or writes any
-/// file.
+/// Runs a role until the stop is requested, on the plane of its node; at a DPDK port it is added to the rotation. The
+/// control socket is opened first, so that a second process of the same name fails before it reads or writes any file.
 pub(crate) fn run<'a, R: Role + 'a>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -126,7 +125,7 @@ pub(crate) fn run<'a, R: Role + 'a>(
     alone.end()
 }
 
-/// A role's process, and its end of the control plane.
+/// A role's process with its end of the control plane.
 struct Seated<'a, R, P> {
     control: ControlLoop<'a>,
     process: Process<R, P>,
@@ -158,10 +157,10 @@ struct Process<R, P> {
     keys: Keys,
     links: Links,
     spin: Duration,
-    /// A full batch means that more may wait. A smaller one means that the socket is empty: to
-    /// ask it again would cost a system call and tell nothing.
+    /// The last batch was full, so more packets may wait. After a smaller one the socket is empty, and asking it again
+    /// would cost a system call for nothing.
     more: bool,
-    /// Whether newer keys were looked for since it settled last: each look reads the clock.
+    /// Newer keys were looked for since the last settle; each look reads the clock.
     has_looked: bool,
 }
 
@@ -222,7 +221,8 @@ impl<R: Role, P: DataPlane> Process<R, P> {
         }
     }
 
-    /// Whether it looks for newer keys although nothing comes: what is signed with them may be dropped before it wakes anybody.
+    /// Returns whether the role looks for newer keys although no packet comes. Packets that are signed with newer keys
+    /// may be dropped before they wake the process.
     fn looks_for_keys(&self) -> bool {
         self.keys.are_used() && self.plane.as_fd().is_some()
     }
@@ -238,18 +238,18 @@ impl<R: Role, P: DataPlane> Process<R, P> {
         self.advance()
     }
 
-    /// Lets everything leave that may, and begins to store what must be stored before the rest.
+    /// Sends everything that may leave, and begins to store the changes for which the rest waits.
     fn advance(&mut self) -> Result<(), Error> {
         self.release(false)?;
         if self.links.turn(&mut self.plane)? == Leaving::Stores {
             self.role.store()?;
-            // What was stored in this thread is done.
+            // Changes that were stored in this thread are done already.
             self.release(false)?;
         }
         Ok(())
     }
 
-    /// Lets leave what waited for what is stored by now.
+    /// Sends the packets that waited for changes which are stored by now.
     fn release(&mut self, wait: bool) -> Result<(), Error> {
         match self.links.is_storing() && self.role.stored(wait)? {
             true => self.links.stored(&mut self.plane),
@@ -257,7 +257,7 @@ impl<R: Role, P: DataPlane> Process<R, P> {
         }
     }
 
-    /// Waits until all that was changed is stored and everything has left.
+    /// Waits until all changes are stored and all packets have left.
     fn leave_all(&mut self) -> Result<(), Error> {
         self.leave()?;
         while self.links.is_open() {
@@ -315,13 +315,13 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
         self.role.bell()
     }
 
-    /// An order may put another memory in the place of one, of which nothing must be open then.
+    /// Handles a message. An order may replace a memory, for which no change may be open then.
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
         self.leave_all()?;
         self.role.message(message, from, &mut self.links)
     }
 
-    /// What an answer shows is stored before it is given. [A-TOLD]
+    /// Answers a question after the state that the answer shows is stored. [A-TOLD]
     fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
         let answer = self.role.answer(question, &mut self.links)?;
         self.leave_all()?;

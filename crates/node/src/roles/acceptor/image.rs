@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory of all acceptors of a node as one file: for an orderly stop of volatile ones.
+//! The memory of all acceptors of a node as one file, which volatile acceptors write at an orderly stop.
 //!
 //! ```text
 //! magic "WPAI", version u16, cluster u32, node u16,
@@ -20,7 +20,7 @@ use crate::roles::wal::foreign;
 const MAGIC: [u8; 4] = *b"WPAI";
 const VERSION: u16 = 2;
 
-/// All acceptors as bytes.
+/// Returns all acceptors as bytes.
 pub fn encode(acceptors: &[Acceptor]) -> Vec<u8> {
     let saved = acceptors.iter().map(|acceptor| {
         let mut bytes = Vec::new();
@@ -30,7 +30,7 @@ pub fn encode(acceptors: &[Acceptor]) -> Vec<u8> {
     of_saved(&saved.collect::<Vec<_>>())
 }
 
-/// The same for acceptors that were saved already, with their places.
+/// Returns acceptors that were saved already, with their deployments, as bytes.
 pub fn of_saved(acceptors: &[(Deployment, Vec<u8>)]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&VERSION.to_be_bytes());
@@ -49,8 +49,8 @@ pub fn of_saved(acceptors: &[(Deployment, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// The acceptors of an image, in the order of the cluster file's groups; `None` for a group that
-/// the image doesn't have.
+/// Returns the acceptors of an image, in the order of the cluster file's groups; `None` for a group that the image
+/// doesn't have.
 pub fn decode(
     bytes: &[u8],
     cluster: &ClusterFile,
@@ -88,7 +88,7 @@ pub fn decode(
     }
 }
 
-/// What follows the head of an image, if it is this node's.
+/// Returns the part of an image after its head, if it is this node's.
 fn of_this_place<'a>(
     body: &'a [u8],
     cluster: &ClusterFile,
@@ -108,13 +108,13 @@ fn of_this_place<'a>(
     }
 }
 
-/// Removes a file for good.
+/// Removes a file, durably.
 pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)?;
     sync_directory_of(path)
 }
 
-/// An error about a file that can't be used, with the way out.
+/// Returns an error about a file that can't be used, with the remedy.
 pub fn unusable(path: &Path, why: &str) -> Error {
     Error::store(format!(
         "{} can't be used: {why}. Restore what it was written with, or remove it: then this acceptor \

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor in the kernel: its votes are in pinned maps.
+//! An acceptor in the kernel. Its votes are in pinned maps.
 //!
-//! When the process ends by a signal, or is killed, the acceptor votes on, and the next process
-//! finds it; a new version of the program takes its place without losing a vote. An order to stop
-//! takes it off and leaves its memory in `acceptor.state`, as a software acceptor does, from where
-//! the next start takes it, on any plane.
+//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process finds it; a new
+//! version of the program replaces it without losing a vote. An order to stop removes it and leaves its memory in
+//! `acceptor.state`, like that of a software acceptor, for the next start on any plane.
 
 use std::path::PathBuf;
 
@@ -27,9 +26,9 @@ use crate::{Error, random_nonce};
 
 pub(super) struct KernelAcceptor {
     plane: XdpPlane,
-    /// By group, in the order of the cluster file.
+    /// The acceptor of each group, in the order of the cluster file.
     acceptors: Vec<Acceptor>,
-    /// Where an orderly stop leaves the memory.
+    /// The file in which an orderly stop leaves the memory.
     dump: PathBuf,
     refusals: Refusals,
 }
@@ -39,8 +38,7 @@ impl Detached for KernelAcceptor {
 
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let dump = memory_on_disk(cluster, node)?;
-        // If a start was interrupted, it had not taken all of the file over. If a stop was, it had
-        // finished the file.
+        // An interrupted start had not taken over the whole file, and an interrupted stop had completed it.
         if dump.exists() {
             XdpPlane::forget_unless_attached(cluster, node)?;
         }
@@ -63,7 +61,7 @@ impl Detached for KernelAcceptor {
                 }
             }
         }
-        // From the first vote on, the file would be a memory that forgot that vote.
+        // After the first vote the file would be a memory that has forgotten that vote.
         remove_dump(&dump)?;
         plane.attach(0)?;
         Ok(KernelAcceptor {
@@ -145,7 +143,7 @@ impl Detached for KernelAcceptor {
         document["groups"] = groups.collect();
     }
 
-    /// Leaves its memory on disk.
+    /// Leaves the memory on disk.
     fn leave(&mut self) -> Result<(), Error> {
         self.plane.detach()?;
         let saved = self
@@ -163,7 +161,7 @@ impl KernelAcceptor {
         acceptors.find(|a| a.place().deployment.group == group)
     }
 
-    /// The controller has compared what this start of a memory shows.
+    /// Lets this start of a memory continue, after the controller has compared it.
     fn resume(&self, group: GroupId, nonce: u64, start: Start) {
         let Some(acceptor) = self.of_group(group) else {
             return;
@@ -174,8 +172,7 @@ impl KernelAcceptor {
         }
     }
 
-    /// The controller has seen more of this memory than there is: it is put aside, and an empty one
-    /// takes its place.
+    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it than there is.
     fn discard(&self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
         let Some(acceptor) = self.of_group(group) else {
             return Ok(());

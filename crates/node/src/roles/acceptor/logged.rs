@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The acceptors of a node as their log has them: what it is read into, and what it asks of them.
+//! The link between a node's acceptors and their log: the memory that the log is read into, and the state that the log
+//! asks for.
 
 use control::Message;
 use paxos::{Acceptor, Flags, GroupId, Header, Instance, MsgType, Outbox, Packet, To, Verdict};
@@ -9,17 +10,17 @@ use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::roles::wal::{BLOCK, Kind, Place, Remembered, Replayed};
 use crate::{Error, random_nonce};
 
-/// Bytes that the acceptors of a node remember at most, as records.
+/// Returns how many bytes the acceptors of a node remember at most, as records.
 pub fn remembered_bytes(cluster: &ClusterFile) -> u64 {
     let of_group = |g: &Group| {
-        // Each in a frame of its own, which takes whole blocks.
+        // Each slot may be in its own frame, which takes whole blocks.
         let slot = u64::from(g.max_value).next_multiple_of(BLOCK as u64);
         u64::from(g.partitions) * g.slots as u64 * slot
     };
     cluster.groups.iter().map(of_group).sum()
 }
 
-/// The slot that a packet that changed an acceptor is about, if it is about one alone.
+/// Returns the slot that a packet has changed, if it is about a single one.
 pub fn slot_of(h: &Header) -> Option<(Place, Instance)> {
     let of_one = match h.msgtype {
         MsgType::Phase2a => true,
@@ -52,7 +53,7 @@ impl Remembered for Vec<Acceptor> {
     }
 }
 
-/// What a log is read into: a memory for each group of the cluster file that it has.
+/// The memory that a log is read into: one acceptor for each group of the cluster file that the log has.
 pub struct LoggedMemory<'a> {
     cluster: &'a ClusterFile,
     node: &'a Node,
@@ -68,7 +69,7 @@ impl<'a> LoggedMemory<'a> {
         }
     }
 
-    /// All of them, each at another start; strangers where there is no memory.
+    /// Returns all acceptors, each at a new start; groups without a memory get strangers.
     pub fn restarted(self) -> Result<Vec<Acceptor>, Error> {
         let mut acceptors = self.acceptors;
         for acceptor in acceptors.iter_mut().flatten() {
@@ -77,7 +78,7 @@ impl<'a> LoggedMemory<'a> {
         strangers_for_none(acceptors, self.cluster, self.node)
     }
 
-    /// The memory of the first group, as it was found.
+    /// Returns the memory of the first group as it was found.
     #[cfg(test)]
     pub fn found(&self) -> Option<Acceptor> {
         self.acceptors[0].clone()
@@ -146,7 +147,7 @@ impl Replayed for LoggedMemory<'_> {
                 let enabled = self.of(group)?.enable(&enable);
                 enabled.map(|_| ()).map_err(does_not_fit)?;
             }
-            // The log's own.
+            // This record is for the log itself.
             Kind::Oldest => {}
             Kind::Entry | Kind::Reach | Kind::Change => {
                 return Err("a record is of a replica's log".to_owned());
@@ -164,7 +165,7 @@ fn order_in(record: &[u8]) -> Result<Message, String> {
     serde_json::from_slice(record).map_err(|e| format!("a record holds no order: {e}"))
 }
 
-/// What a replayed packet would send was sent before, or never left; it isn't sent again.
+/// Discards the packets that replayed packets cause, since each was sent before, or never left.
 struct Nowhere;
 
 impl Outbox for Nowhere {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor's memory on disk: which files it is in, and what an orderly stop leaves.
+//! An acceptor's memory on disk: its files, and what an orderly stop leaves.
 
 use std::fs;
 use std::io;
@@ -17,9 +17,8 @@ use crate::listen;
 use crate::roles::wal::{self, Directory, Owner, Sizes, Wal};
 use crate::{Error, random_nonce};
 
-/// Where a node's kind of storage keeps its votes. Refuses to start if a memory of the other kind
-/// was left behind: it must not vote again later, since meanwhile another one votes under the same
-/// node id.
+/// Returns the path where a node's kind of storage keeps its votes. Returns an error if there is a memory of the other
+/// kind: it must not vote again later, since meanwhile another memory votes under the same node id.
 pub fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
     private_directory(&directory)
@@ -36,7 +35,7 @@ pub fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Err
     Ok(mine)
 }
 
-/// What an orderly stop has left, by group.
+/// Returns the memory of each group that an orderly stop has left.
 pub fn read_dump(
     cluster: &ClusterFile,
     node: &Node,
@@ -73,7 +72,7 @@ pub fn write_dump(dump: &Path, image: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// What a log holds.
+/// Reads a log, and returns the memory in it.
 pub fn read_log<'a>(
     cluster: &'a ClusterFile,
     node: &'a Node,
@@ -91,7 +90,7 @@ pub fn read_log<'a>(
     Ok((read, memory))
 }
 
-/// Keeps a log under another name, too. It costs no room until its segments are needed no more.
+/// Keeps a copy of a log under another name. The copy takes no room until the log's segments are freed.
 pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
     let from = wal.files().path().to_owned();
     private_directory(aside)
@@ -111,10 +110,10 @@ pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
         .map_err(|e| Error::store(format!("can't write {}: {e}", aside.display())))
 }
 
-/// Puts a durable acceptor's damaged log aside, on an operator's order. The acceptor then joins as a new member.
-/// Refused while its process runs, and where nothing is damaged. Returns where the log is kept. [A-DISCARD]
+/// Sets a durable acceptor's damaged log aside, on an operator's order, so that the acceptor joins as a new member;
+/// returns where the log is kept. It is refused while the process runs, and if nothing is damaged. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
-    // As long as this is held, no process of that name starts.
+    // No process of that name can start while this socket is held.
     let _socket = listen::udp(node.control, "control")?;
     let log = cluster.node_dir(node).join("log");
     let there = |what: &str| Error::store(format!("{} {what}", log.display()));
@@ -137,7 +136,7 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> 
     Ok(aside)
 }
 
-/// Where a memory that has forgotten is kept, for anybody who wants to look at it.
+/// Returns the path where a memory that has gone backwards is kept for inspection.
 pub fn put_aside_as(memory: &Path, nonce: u64) -> PathBuf {
     let mut name = memory.as_os_str().to_owned();
     name.push(format!(".forgotten-{nonce:016x}"));

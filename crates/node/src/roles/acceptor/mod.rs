@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An acceptor's process: the role of every group behind one socket (`sockets.rs`), in the kernel (`kernel.rs`), or in
-//! a switch (`switch.rs`), and where its votes are kept.
+//! a switch (`switch.rs`), and the storage of its votes.
 //!
-//! *Volatile*: in memory. An orderly stop writes them to `acceptor.state`, which the next start
-//! reads and removes before it serves: a dump is used once. After a crash there is none, and the
-//! acceptor starts as a stranger with a new boot nonce. [A-MUTE]
+//! *Volatile*: votes are in memory. An orderly stop writes them to `acceptor.state`, which the next start reads and
+//! removes before it serves, so a dump is used once. After a crash there is none, and the acceptor starts as a stranger
+//! with a new boot nonce. [A-MUTE]
 //!
-//! *Durable*: in memory and in a log; nothing that a packet caused leaves before the packet is on
-//! disk (see `roles/wal.rs`). [A-DURABLE]
+//! *Durable*: votes are in memory and in a log. No packet leaves before the packet that caused it is on disk
+//! (`roles/wal.rs`). [A-DURABLE]
 
 mod image;
 mod kernel;
@@ -32,7 +32,7 @@ use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::{Error, status};
 
-/// Runs an acceptor until the stop is requested, or gives it a seat in the rotation.
+/// Runs an acceptor until the stop is requested, or adds it to the rotation.
 pub(crate) fn run<'a>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -46,7 +46,7 @@ pub(crate) fn run<'a>(
     })
 }
 
-/// What an acceptor of one group shows, on any plane.
+/// The state of an acceptor in one group that `status` shows, on any plane.
 struct Shown {
     group: GroupId,
     epoch: Epoch,
@@ -62,7 +62,7 @@ struct ShownPartition {
     floor: Round,
     trim: Instance,
     end: Instance,
-    /// Up to where each replica's checkpoint reaches: who holds back the trim.
+    /// The checkpoint that each replica has reported, which shows who holds back the trim.
     reports: Vec<(NodeId, TrimReport)>,
 }
 

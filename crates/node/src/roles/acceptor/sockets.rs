@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor behind sockets, and its memory in a log or, after an orderly stop, in a file.
+//! An acceptor behind sockets, with its memory in a log or, after an orderly stop, in a file.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,14 +24,14 @@ use crate::roles::wal::{Kind, Wal};
 use crate::{Error, random_nonce};
 
 pub(super) struct AcceptorRole {
-    /// By group, in the order of the cluster file.
+    /// The acceptor of each group, in the order of the cluster file.
     pub acceptors: Vec<Acceptor>,
     keeping: Keeping,
     refusals: Refusals,
 }
 
 enum Keeping {
-    /// Where an orderly stop leaves the memory.
+    /// The file in which an orderly stop leaves the memory.
     Volatile(PathBuf),
     Durable(Box<Wal>),
 }
@@ -64,8 +64,7 @@ impl AcceptorRole {
             acceptor.restarted(random_nonce()? as u32);
         }
         let acceptors = strangers_for_none(dumped, cluster, node)?;
-        // This must come before the first vote: from then on the dump would be a memory that forgot
-        // that vote.
+        // This must come before the first vote: after that the dump would be a memory that has forgotten that vote.
         remove_dump(dump)?;
         Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }
@@ -120,7 +119,7 @@ impl Role for AcceptorRole {
         Ok(())
     }
 
-    /// [A-DURABLE]
+    /// Begins to store the votes of a durable acceptor. [A-DURABLE]
     fn store(&mut self) -> Result<(), Error> {
         match &mut self.keeping {
             Keeping::Durable(wal) => wal.begin(&self.acceptors),
@@ -161,7 +160,8 @@ impl Role for AcceptorRole {
         Ok(())
     }
 
-    /// A start that the controller is told of must be known to all later ones, hence stored first. [A-TOLD]
+    /// Answers a question about an earlier start. A start that the controller is told must be known to all later ones,
+    /// so it is stored first. [A-TOLD]
     fn answer(&mut self, question: &Message, links: &mut Links) -> Result<Option<Message>, Error> {
         let Some(request) = question.earlier_start_request() else {
             return Ok(None);
@@ -239,14 +239,14 @@ impl AcceptorRole {
         let changed = match acceptor.enable(enable) {
             Ok(changed) => changed,
             Err(why) => {
-                // An order that comes late, or repeated for a memory that is gone, is nothing special.
+                // Orders that come late, or are repeated for a memory that is gone, are routine.
                 let node = acceptor.deployment().node;
                 let order = format!("enabling in epoch {} of group {group}", enable.epoch);
                 self.refusals.say(node, order, why);
                 false
             }
         };
-        // The controller repeats its orders all the time.
+        // The controller keeps repeating its orders, so only changes are stored.
         match changed {
             true => self.append(Kind::Enable, order, links),
             false => Ok(()),
@@ -262,7 +262,7 @@ impl AcceptorRole {
         Ok(())
     }
 
-    /// The controller has compared what this start of a memory shows. [A-MUTE]
+    /// Lets this start of a memory continue, after the controller has compared it. [A-MUTE]
     fn resume(&mut self, group: GroupId, nonce: u64, start: Start, links: &mut Links) {
         let Some(acceptor) = of_group(&mut self.acceptors, group, id) else {
             return;
@@ -277,8 +277,7 @@ impl AcceptorRole {
         }
     }
 
-    /// The controller has seen more of this memory than there is: it is put aside, and an empty one
-    /// takes its place.
+    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it than there is.
     /// [A-DISCARD]
     fn discard(
         &mut self,
@@ -316,7 +315,7 @@ impl AcceptorRole {
                 keep_log_as(wal, &aside)?;
                 say_what_was_put_aside(acceptor.deployment(), &aside);
                 self.acceptors[at] = empty;
-                // Nothing else is open: the process has seen to that before it took the order.
+                // No other change is open, since the process made sure of that before it took the order.
                 wal.append_heads(&self.acceptors);
                 wal.begin(&self.acceptors)?;
                 wal.synced(true)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor with its files and without its sockets, for tests that damage the files.
+//! An acceptor with its files but without sockets, for tests that damage the files.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub struct Stored {
     links: Links,
 }
 
-/// The example's cluster with its data in `directory`.
+/// Returns the example's cluster with its data in `directory`.
 pub fn cluster(directory: &Path, storage: &str) -> ClusterFile {
     let text = include_str!("../../../../../examples/cluster.toml")
         .replacen(
@@ -33,7 +33,7 @@ pub fn cluster(directory: &Path, storage: &str) -> ClusterFile {
 }
 
 impl Stored {
-    /// Starts it on what is in its directory.
+    /// Starts the acceptor with the files in its directory.
     pub fn open(cluster: &ClusterFile) -> Result<Stored, Error> {
         let node = cluster.node("acceptor-1").expect("the example's acceptor");
         let mut links = Links::open(cluster, node)?;
@@ -41,12 +41,12 @@ impl Stored {
         Ok(Stored { role, links })
     }
 
-    /// A packet, stored before it returns. A refusal is part of what is tried.
+    /// Handles a packet, and stores its changes before it returns. The packet may be refused.
     pub fn take(&mut self, datagram: &[u8]) {
         let _ = self.step(datagram);
     }
 
-    /// The same; returns what became of it.
+    /// Handles a packet like [`take`](Self::take), and returns the verdict.
     pub fn step(&mut self, datagram: &[u8]) -> Verdict {
         let packet = Packet::parse(datagram).expect("well-formed");
         let links = &mut self.links;
@@ -55,7 +55,7 @@ impl Stored {
         verdict.expect("no step fails")
     }
 
-    /// A proposal of epoch 1, as [`Self::step`] takes it.
+    /// Handles a proposal of epoch 1 like [`step`](Self::step).
     pub fn vote(&mut self, inst: Instance) -> Verdict {
         let header = Header {
             cluster: self.acceptor().deployment().cluster,
@@ -68,7 +68,7 @@ impl Stored {
         self.step(&header.datagram(b"value"))
     }
 
-    /// An order of the controller.
+    /// Handles an order of the controller.
     pub fn order(&mut self, order: &Message) {
         let from = (Ipv4Addr::LOCALHOST, 0).into();
         let done = self.role.message(order, from, &mut self.links);
@@ -76,7 +76,7 @@ impl Stored {
         self.store();
     }
 
-    /// As its process does before anything leaves.
+    /// Stores all changes, as the process does before anything leaves.
     fn store(&mut self) {
         let links = &mut self.links;
         self.role.commit(links).expect("there is room");
@@ -87,7 +87,7 @@ impl Stored {
         }
     }
 
-    /// The order that makes its memory a member of an epoch.
+    /// Gives the order that makes the memory a member of an epoch.
     pub fn enable(&mut self, epoch: Epoch) {
         let nonce = self.acceptor().nonce();
         self.order(&Message::EnableAcceptor {
@@ -101,7 +101,7 @@ impl Stored {
         });
     }
 
-    /// The order that lets this start of its memory go on.
+    /// Gives the order that lets this start of the memory continue.
     pub fn resume(&mut self) {
         let (nonce, start) = (self.acceptor().nonce(), self.acceptor().start().number());
         self.order(&Message::ResumeAcceptor {
@@ -111,19 +111,19 @@ impl Stored {
         });
     }
 
-    /// A question of the controller.
+    /// Answers a question of the controller.
     pub fn answer(&mut self, question: &Message) -> Option<Message> {
         let answer = self.role.answer(question, &mut self.links);
         self.store();
         answer.expect("there is room")
     }
 
-    /// Its memory.
+    /// Returns the acceptor's memory.
     pub fn acceptor(&self) -> &Acceptor {
         &self.role.acceptors[0]
     }
 
-    /// An orderly stop.
+    /// Stops the acceptor in good order.
     pub fn stop(mut self) {
         self.role.stop().expect("there is room");
     }

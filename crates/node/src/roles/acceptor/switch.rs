@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor in a switch: its votes are in registers.
+//! An acceptor in a switch. Its votes are in registers.
 //!
-//! When the process ends by a signal, or is killed, the acceptor votes on, and the next process finds it. An order to
-//! stop takes it off; its memory stays in the switch as long as that runs, and nowhere else.
+//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process finds it. An order
+//! to stop removes it; its memory stays in the switch as long as the switch runs, and nowhere else.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ impl Detached for SwitchAcceptor {
         Ok(())
     }
 
-    /// No memory of a switch was read from disk: it is at its first start, and was at no other. [A-MUTE]
+    /// Answers that a switch's memory was never read from disk: it is at its first start, and was at no other. [A-MUTE]
     fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
         let Some(request) = question.earlier_start_request() else {
             return Ok(None);
@@ -88,7 +88,8 @@ impl Detached for SwitchAcceptor {
     }
 }
 
-/// A switch takes no memory from a file, and once it has voted the file is a memory that has forgotten that.
+/// Returns an error if there is a memory in a file. A switch can't read one, and once the switch has voted the file
+/// would be a memory that has forgotten those votes.
 fn refuse_dump(dump: &Path) -> Result<(), Error> {
     match dump.exists() {
         false => Ok(()),
@@ -101,7 +102,7 @@ fn refuse_dump(dump: &Path) -> Result<(), Error> {
     }
 }
 
-/// Nothing where the switch doesn't answer.
+/// Returns a group's state, or `None` if the switch doesn't answer.
 fn shown(group: &OfGroup<'_>) -> Option<Shown> {
     let place = group.place();
     let mut role = group.role();

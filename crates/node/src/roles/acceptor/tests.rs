@@ -20,7 +20,7 @@ fn open(cluster: &ClusterFile) -> Result<Stored, Error> {
     Stored::open(cluster)
 }
 
-/// What it remembers, but for the number of its start.
+/// Returns everything that the acceptor remembers except for the number of its start.
 fn remembered(role: &Stored) -> String {
     let a = role.acceptor();
     let slots: Vec<_> = (0..64)
@@ -30,7 +30,7 @@ fn remembered(role: &Stored) -> String {
     format!("{state:?} {:?}", a.reports())
 }
 
-/// As the controller does when it has compared what the acceptor shows.
+/// Lets the acceptor continue, as the controller does after it has compared the memory.
 fn resume(role: &mut Stored) {
     role.resume();
     assert!(!role.acceptor().is_mute());
@@ -45,7 +45,7 @@ fn discard(role: &mut Stored, start: u64) {
     role.order(&order);
 }
 
-/// Asks whether it was at an earlier start.
+/// Asks whether the memory was at an earlier start.
 fn was_at(role: &mut Stored, earlier: Start) -> Option<bool> {
     let memory = role.acceptor();
     let question = Message::EarlierStartRequest {
@@ -65,7 +65,7 @@ fn refusal(cluster: &ClusterFile) -> String {
     open(cluster).map(|_| ()).unwrap_err().to_string()
 }
 
-/// [A-MUTE]
+/// An orderly stop keeps a volatile memory for one start. [A-MUTE]
 #[test]
 fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     let dir = TestDir::new();
@@ -82,13 +82,13 @@ fn an_orderly_stop_keeps_a_volatile_memory_for_one_start() {
     resume(&mut back);
     assert_eq!(back.vote(1), Verdict::Changed);
     drop(back);
-    // Killed: the dump was used, so this is a stranger with a nonce of its own.
+    // After a kill the dump is used up, so this is a stranger with a new nonce.
     let stranger = open(&cluster).unwrap();
     assert!(stranger.acceptor().is_stranger());
     assert_ne!(stranger.acceptor().nonce(), nonce);
 }
 
-/// [A-DURABLE] [A-MUTE]
+/// A durable memory survives without an orderly stop. [A-DURABLE] [A-MUTE]
 #[test]
 fn a_durable_memory_survives_without_a_stop() {
     let dir = TestDir::new();
@@ -128,7 +128,7 @@ fn a_durable_memory_survives_without_a_stop() {
     assert!(matches!(role.vote(3), Verdict::Rejected(_)));
 }
 
-/// [A-DISCARD]
+/// A memory that has gone backwards is set aside and replaced by an empty one. [A-DISCARD]
 #[test]
 fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
     for storage in ["durable", "volatile"] {
@@ -174,7 +174,8 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
     }
 }
 
-/// [A-TOLD] What the controller was told is on disk, also if the process is killed right then; an old copy doesn't have it.
+/// A start that the controller was told is on disk, even if the process is killed right then, and an old copy doesn't
+/// have it. [A-TOLD]
 #[test]
 fn a_start_that_was_told_is_known_to_later_ones_and_to_no_copy() {
     for storage in ["durable", "volatile"] {
@@ -234,7 +235,7 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// [A-DISCARD]
+/// An operator can give up a damaged log, and no other one. [A-DISCARD]
 #[test]
 fn an_operator_gives_up_a_damaged_log_and_no_other() {
     let dir = TestDir::new();
@@ -272,7 +273,7 @@ fn an_operator_gives_up_a_damaged_log_and_no_other() {
     );
 }
 
-/// The controller repeats its orders twice a second.
+/// The controller repeats its orders twice a second, so repeated ones must not fill the log.
 #[test]
 fn an_order_that_changes_nothing_is_not_logged() {
     let dir = TestDir::new();

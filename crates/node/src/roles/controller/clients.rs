@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom the controller's answers go to, besides nodes.
+//! The clients, besides nodes, to which the controller's answers go.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Clients whose questions may still be answered.
+/// The number of clients whose questions may still be answered.
 const MAX_CLIENTS: usize = 256;
 
-/// Numbers for the addresses of clients. The oldest are forgotten: they ask again.
+/// Numbers for the addresses of clients. The oldest ones are forgotten, and those clients ask again.
 #[derive(Default)]
 pub struct Clients {
     addresses: VecDeque<SocketAddr>,

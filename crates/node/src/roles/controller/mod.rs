@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller's process: [`control::Controller`] behind sockets, with a store in a file.
 //!
-//! Whatever it must remember is in the store before it acts on it, so it can be killed at any time;
-//! meanwhile everything but failover goes on.
+//! Everything that it must remember is in the store before it acts on it, so it can be killed at any time; only
+//! failover stops meanwhile.
 
 mod clients;
 mod sockets;
@@ -30,7 +30,7 @@ pub(crate) fn run<'a>(
 }
 
 fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
-    // Whoever leaves is in no further epoch. The epochs that count on its memory name it themselves.
+    // Leaving nodes are in no later epoch. Epochs that rely on their memories name them.
     let ids = |nodes: Vec<&Node>| {
         let staying = nodes.into_iter().filter(|n| !n.leaving);
         staying.map(|n| n.id).collect::<Vec<NodeId>>()

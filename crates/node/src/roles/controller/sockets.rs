@@ -29,11 +29,11 @@ pub(super) struct ControllerRole {
     groups: Vec<GroupId>,
     controller: Controller<FileStore>,
     ways: ControlWays,
-    /// What nodes are told once what explains it is recorded.
+    /// Messages to nodes that are sent once the record that explains them is written.
     told: Vec<(SocketAddr, Message)>,
     started: Instant,
     looked: Option<Instant>,
-    /// The warnings at the last look.
+    /// The warnings at the last check.
     said: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl ControllerRole {
         })
     }
 
-    /// Logs warnings once, as they come up.
+    /// Logs new warnings once.
     fn say_news(&mut self) {
         if !is_due(self.looked, LOOK_INTERVAL) {
             return;
@@ -102,8 +102,7 @@ impl Role for ControllerRole {
         _datagram: &[u8],
         links: &mut Links,
     ) -> Result<Verdict, Error> {
-        // The record that explains a change must be written before the controller
-        // stores the change.
+        // The record that explains a change must be written before the controller stores the change.
         links.flush_received()?;
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
@@ -111,8 +110,8 @@ impl Role for ControllerRole {
         Ok(self.controller.packet(now, packet, &mut out))
     }
 
-    /// Records what is in the store before anything leaves: also before nodes are told of it, since what they do then
-    /// is in their own records.
+    /// Records the store's state before anything leaves, including messages to nodes, whose own records show what they
+    /// do after that.
     fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
         for group in &self.groups {
             if let Some(state) = self.controller.state(*group) {
@@ -169,7 +168,7 @@ impl Role for ControllerRole {
     }
 }
 
-/// Ways to everybody else on the control plane.
+/// Sends to all others on the control plane.
 struct ControlWays {
     sender: ControlSender,
     clients: Clients,
@@ -191,7 +190,7 @@ impl ControlWays {
     }
 }
 
-/// And on both planes.
+/// Sends to all others on both planes.
 struct Outgoing<'a> {
     links: &'a mut Links,
     ways: &'a ControlWays,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader or sequencer in the kernel. `next` and the round are handed over to its maps through
-//! `ProgramLeader`, as to any other.
+//! A leader or sequencer in the kernel. `ProgramLeader` sets `next` and the round in its maps, as on any other plane.
 //!
-//! When the process ends by a signal the program serves on, with its boot nonce and its epoch; an
-//! order to stop takes it off.
+//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch; an order to stop
+//! removes it.
 
 use control::{Message, View};
 use loader::leader::Leader;
@@ -20,12 +19,12 @@ use crate::{Error, random_nonce};
 
 pub(super) struct KernelStamper {
     plane: XdpPlane,
-    /// By group, in the order of the cluster file.
+    /// The leader of each group, in the order of the cluster file.
     leaders: Vec<Leader>,
     refusals: Refusals,
 }
 
-/// To whom what this node stamps goes.
+/// Returns the nodes that receive the values that this node stamps.
 pub(super) fn receivers(cluster: &ClusterFile, node: &Node, group: &Group) -> Vec<Member> {
     match cluster.stampers(group).iter().any(|n| n.id == node.id) {
         true => members(cluster.memories(group)),
@@ -81,7 +80,7 @@ impl Detached for KernelStamper {
             let order = format!("programming epoch {} of group {group}", program.epoch);
             self.refusals.say(node, order, why);
         }
-        // The new bank serves by now. To wait here spares the next order the wait.
+        // The new bank serves by now. Waiting here saves the next order the wait.
         leader.settle();
         Ok(())
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader's or a sequencer's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
-//! (`kernel.rs`), or in a switch (`switch.rs`). A leader stamps for groups of Paxos and a sequencer for groups of NOPaxos; for the others
-//! nobody programs it.
+//! The process of a leader or a sequencer: the role of every group behind one socket (`sockets.rs`), in the kernel
+//! (`kernel.rs`), or in a switch (`switch.rs`). A leader stamps for Paxos groups and a sequencer for NOPaxos groups;
+//! for other groups it is never programmed.
 //!
-//! Nothing is stored. One that starts has a new boot nonce and stamps nothing until the
-//! controller programs it in a new epoch; until then it is a backup.
+//! It stores nothing. One that starts has a new boot nonce and stamps nothing until the controller programs it in a new
+//! epoch; until then it is a backup.
 
 mod kernel;
 mod sockets;
@@ -23,7 +23,7 @@ use super::{detached, sockets as behind_sockets};
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::{Error, status};
 
-/// Runs a leader or a sequencer until the stop is requested, or gives it a seat in the rotation.
+/// Runs a leader or a sequencer until the stop is requested, or adds it to the rotation.
 pub(crate) fn run<'a>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -42,13 +42,13 @@ pub(crate) fn run<'a>(
     }
 }
 
-/// What one of them shows of a group, on any plane.
+/// The state of one group that `status` shows, on any plane.
 struct Shown {
     group: GroupId,
     round: Round,
     nonce: u64,
     window: u64,
-    /// `next` and `trimmed`, by partition.
+    /// `next` and `trimmed` of each partition.
     partitions: Vec<(Instance, Instance)>,
 }
 

@@ -16,7 +16,7 @@ use crate::roles::sockets::Role;
 use crate::{Error, random_nonce};
 
 pub(super) struct StampingRole<K> {
-    /// By group, in the order of the cluster file.
+    /// The stamper of each group, in the order of the cluster file.
     stampers: Vec<Stamper<K>>,
     refusals: Refusals,
 }
@@ -76,7 +76,7 @@ impl<K: Kind> Role for StampingRole<K> {
         Ok(())
     }
 
-    /// [L-RETIRE] [Q-RETIRE]
+    /// Retires the stamper if a later epoch has begun. [L-RETIRE] [Q-RETIRE]
     fn view(&mut self, view: &View, links: &mut Links) {
         let id = |stamper: &Stamper<K>| stamper.deployment().group;
         let stamper = of_group(&mut self.stampers, view.group, id);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader or sequencer in a switch. Its rounds are orders to the program, which refuses what doesn't fit its memory.
+//! A leader or sequencer in a switch. Its rounds are orders to the program, which refuses an order that doesn't fit its
+//! memory.
 //!
-//! When the process ends by a signal the program serves on, with its boot nonce and its epoch; an order to stop takes
-//! the role off.
+//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch; an order to stop
+//! removes the role.
 
 use control::{Message, View};
 use paxos::Round;
@@ -55,7 +56,7 @@ impl Detached for SwitchStamper {
         let Some(leader) = self.plane.of_group(group) else {
             return Ok(());
         };
-        // The controller repeats an order until its effect shows. An answer may have been lost, too.
+        // The controller repeats an order until its effect shows, and the answer of an earlier one may have been lost.
         let is_done = || {
             let wanted = (program.nonce, Round::base(program.epoch));
             let shown = leader.role().look(0);
@@ -75,7 +76,7 @@ impl Detached for SwitchStamper {
         Ok(())
     }
 
-    /// [L-RETIRE] [Q-RETIRE]
+    /// Retires the leader if a later epoch has begun. [L-RETIRE] [Q-RETIRE]
     fn view(&mut self, view: &View) {
         let leader = self.plane.of_group(view.group);
         if let (Some(epoch), Some(leader)) = (view.begun(), leader) {
@@ -99,7 +100,7 @@ impl Detached for SwitchStamper {
     }
 }
 
-/// Nothing where the switch doesn't answer.
+/// Returns a group's state, or `None` if the switch doesn't answer.
 fn shown(group: &OfGroup<'_>) -> Option<Shown> {
     let mut role = group.role();
     let first = role.look(0).ok()?;

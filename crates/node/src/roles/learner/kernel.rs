@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner in the kernel: its counts, and the configurations that it counts by, are in pinned maps.
+//! A learner in the kernel. Its counts, and the configurations by which it counts, are in pinned maps.
 //!
-//! When the process ends, the learner counts on for the epochs that it knows. Those of a later one
-//! wait until the process is back: it is the process that asks for views, when the program passes it
-//! a vote of an unknown epoch.
+//! When the process ends, the learner keeps counting for the epochs that it knows. Votes of a later epoch wait until
+//! the process is back, since the process asks for views when the program passes it a vote of an unknown epoch.
 
 use control::View;
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
@@ -22,7 +21,7 @@ use crate::roles::detached::{Detached, listeners};
 
 pub(super) struct KernelLearner {
     plane: XdpPlane,
-    /// By group, in the order of the cluster file.
+    /// The learner of each group, in the order of the cluster file.
     learners: Vec<Learner>,
     /// A group with votes of an epoch that isn't known here.
     unknown: Option<GroupId>,
@@ -54,7 +53,8 @@ impl Detached for KernelLearner {
         &mut self.plane
     }
 
-    /// Votes of epochs that the program doesn't know, what is no vote, and votes of acceptors on this machine.
+    /// Handles packets that the program has passed on: votes of unknown epochs, packets that are no votes, and votes of
+    /// acceptors on this machine.
     fn take_passed(&mut self) -> Result<(), Error> {
         let KernelLearner {
             plane,

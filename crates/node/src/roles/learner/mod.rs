@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner's process: the role of every group behind one socket (`sockets.rs`), or in the kernel
-//! (`kernel.rs`), or in a switch (`switch.rs`).
-//! It counts votes for the replicas and tells them what is decided, one DELIVER each.
+//! A learner's process: the role of every group behind one socket (`sockets.rs`), in the kernel (`kernel.rs`), or in a
+//! switch (`switch.rs`). It counts votes for the replicas and sends them each decision in one DELIVER.
 //!
-//! Nothing is stored, and nothing must be: the votes are the acceptors' memory. What a learner
-//! forgets, or never heard, a replica notices as a gap, or by asking how far the acceptors are, and
-//! repairs. So one may start, restart or vanish at any time, and several may count the same votes:
-//! replicas ignore repeats.
+//! It stores nothing, since the votes are the acceptors' memory. A replica notices decisions that a learner forgets, or
+//! never heard, as a gap or by asking how far the acceptors are, and repairs them. So a learner may start, restart or
+//! vanish at any time, and several may count the same votes, since replicas ignore repeats.
 //!
-//! It counts by the configurations of the epochs, which the controller tells it. A vote of an epoch
-//! that isn't known makes it ask.
+//! It counts by the configurations of the epochs, which the controller sends; a vote of an unknown epoch makes it ask.
 
 mod kernel;
 mod sockets;
@@ -26,7 +23,7 @@ use super::{detached, sockets as behind_sockets};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 
-/// Runs a learner until the stop is requested, or gives it a seat in the rotation.
+/// Runs a learner until the stop is requested, or adds it to the rotation.
 pub(crate) fn run<'a>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -40,8 +37,8 @@ pub(crate) fn run<'a>(
     })
 }
 
-/// What a learner of one group shows, on any plane: the epochs whose configurations it knows, newest
-/// first. How much it has decided is `counters.sent.deliver`.
+/// Returns the status of a learner in one group, on any plane: the epochs whose configurations it knows, newest first.
+/// `counters.sent.deliver` shows how much it has decided.
 fn shown(group: GroupId, epochs: Vec<Epoch>, slots: u64) -> Value {
     json!({ "group": group, "epoch": epochs.first(), "epochs": epochs, "slots": slots })
 }

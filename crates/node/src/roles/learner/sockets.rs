@@ -13,7 +13,7 @@ use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 
 pub(super) struct LearnerRole {
-    /// By group, in the order of the cluster file.
+    /// The learner of each group, in the order of the cluster file.
     learners: Vec<Learner>,
     /// A group with votes of an epoch that isn't known here.
     unknown: Option<GroupId>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner in a switch: its counts are in registers, the configurations that it counts by in tables.
+//! A learner in a switch. Its counts are in registers, and the configurations by which it counts are in tables.
 //!
-//! When the process ends, the learner counts on for the epochs that it knows. A switch tells nobody of a vote of an unknown
-//! epoch, but it counts them: when there are more, the process asks for the view.
+//! When the process ends, the learner keeps counting for the epochs that it knows. A switch reports no votes of unknown
+//! epochs, but it counts them; when their number grows, the process asks for the view.
 
 use control::View;
 use loader::run::counter;
@@ -20,13 +20,13 @@ use crate::roles::detached::{Detached, listeners};
 
 pub(super) struct SwitchLearner {
     plane: P4Plane,
-    /// By group, in the order of the cluster file.
+    /// The configurations of each group, in the order of the cluster file.
     known: Vec<Configurations>,
-    /// Slots of a partition, likewise.
+    /// The slots of a partition of each group.
     slots: Vec<u64>,
-    /// Votes of epochs that weren't known, when they were counted last.
+    /// The number of votes of unknown epochs at the last look.
     unknown: u64,
-    /// Of which groups a view is wanted.
+    /// The groups whose view is wanted.
     wanted: Vec<GroupId>,
 }
 
@@ -64,7 +64,7 @@ impl Detached for SwitchLearner {
         if unknown > self.unknown {
             self.wanted = self.known.iter().map(Configurations::group).collect();
         }
-        // A switch that was started anew counts from 0.
+        // A switch that was restarted counts from 0.
         self.unknown = unknown;
     }
 

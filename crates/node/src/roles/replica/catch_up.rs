@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that brings a replica up that fell behind: it fetches another one's state of all partitions,
-//! installs it, and has the workers execute what was decided meanwhile. The workers go on until the install
-//! itself, which is short: by then all of the state lies in new stores beside those in use.
+//! The thread that helps a replica that fell behind: it fetches another replica's state of all partitions, installs it,
+//! and has the workers execute what was decided meanwhile. The workers continue until the install itself, which is
+//! short, since by then the whole state is in new stores beside those in use.
 //!
 //! | in the node's directory | |
 //! |---|---|
@@ -34,20 +34,20 @@ use crate::transfer::incoming::{self, Head, Incoming};
 use crate::transfer::wire::Trust;
 use crate::transfer::{Patience, Question, copy};
 
-/// How long it waits before it asks again, at first and at last.
+/// The pause before the thread asks again, at first and at most.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// A state is kept open at its source by asking this often, whatever takes long here.
+/// How often the source is asked to keep a state open while this side is busy.
 const STAY_INTERVAL: Duration = Duration::from_secs(10);
-/// A worker this close to its source needs it no more, unless acceptors have forgotten what comes next: so much it
-/// buffers by itself.
+/// A worker this close to its source no longer needs it, unless acceptors have forgotten its next value, since it
+/// buffers this many values itself.
 const NEAR: u64 = 1_024;
-/// While a worker has executed all that there is, it asks for more this often.
+/// How often a worker that has executed everything asks for more.
 const LOG_INTERVAL: Duration = Duration::from_millis(5);
-/// So much of it waits here at most, while a worker waits for another one; a part more may have come.
+/// How many bytes of the log wait here while a worker waits for another one; one more part may have come.
 const MAX_LOG: usize = 4 << 20;
 
-/// Where an install that was begun is noted.
+/// The note that an install was begun.
 pub struct Note {
     file: CheckpointFile,
     path: PathBuf,
@@ -55,7 +55,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// In the node's directory.
+    /// Returns the note in the node's directory.
     pub fn new(directory: &std::path::Path, deployment: Deployment) -> Note {
         let path = directory.join("install");
         Note {
@@ -65,7 +65,7 @@ impl Note {
         }
     }
 
-    /// The install that was begun and hasn't ended. [X-INSTALL]
+    /// Returns the install that was begun and hasn't ended. [X-INSTALL]
     pub fn read(&mut self) -> Result<Option<Install>, Error> {
         let mut read = || match self.file.load()? {
             None => Ok(None),
@@ -89,27 +89,27 @@ impl Note {
     }
 }
 
-/// The thread, from outside. It ends when this is dropped.
+/// The handle of the thread, which ends when this is dropped.
 pub struct CatchUp {
     thread: Option<JoinHandle<()>>,
     interrupt: Arc<Interrupt>,
     shown: Arc<Mutex<Value>>,
 }
 
-/// What the thread needs.
+/// The things that the thread needs.
 pub struct Needs {
     pub deployment: Deployment,
-    /// The node's.
+    /// The node's directory.
     pub directory: PathBuf,
-    /// Where the other replicas hand out their states.
+    /// The addresses where the other replicas hand out their states.
     pub peers: Vec<SocketAddr>,
     pub trust: Trust,
     pub workers: Arc<Vec<WorkerHandle>>,
-    /// Nobody opens copies of them while it installs one.
+    /// Held during an install, so that no copies of the partitions are opened meanwhile.
     pub whole: Whole,
-    /// Told by a worker that needs a state.
+    /// Receives a message from a worker that needs a state.
     pub told: Receiver<()>,
-    /// An install that was begun by an earlier process.
+    /// An install that an earlier process had begun.
     pub begun: Option<Install>,
 }
 
@@ -144,7 +144,7 @@ impl CatchUp {
         })
     }
 
-    /// For `status`: null while there is nothing to do.
+    /// Returns the status, or null while there is nothing to do.
     pub fn status(&self) -> Value {
         lock(&self.shown).clone()
     }
@@ -159,11 +159,11 @@ impl Drop for CatchUp {
     }
 }
 
-/// Why there was no catching up.
+/// The reason why an attempt failed.
 enum Missed {
     /// The node ends.
     Stopping,
-    /// It is worth trying again.
+    /// The attempt may be repeated.
     Why(String),
 }
 
@@ -185,21 +185,21 @@ struct Thread {
     incoming: PathBuf,
     interrupt: Arc<Interrupt>,
     shown: Arc<Mutex<Value>>,
-    /// Why it failed the last time: said once.
+    /// The last error, which is logged once.
     said: String,
-    /// Until it tries again.
+    /// The pause before the next attempt.
     pause: Duration,
 }
 
-/// What a partition takes of what was decided behind the state.
+/// The progress of a partition in the values that were decided after the state.
 #[derive(Default)]
 struct Following {
-    /// Bytes asked for so far, and those of them that weren't taken yet.
+    /// How many bytes were asked for so far; `log` has those that weren't executed yet.
     asked: u64,
     log: Vec<u8>,
-    /// How far the source was when it was last asked.
+    /// The source's position when it was last asked.
     source: Option<Instance>,
-    /// There is no more.
+    /// The source has no more.
     ended: bool,
 }
 
@@ -240,7 +240,7 @@ impl Thread {
         workers.map(|w| w.standing.get().needs).collect()
     }
 
-    /// Fetches a state and installs it, or what an earlier process had begun to install.
+    /// Fetches a state and installs it, or completes the install that an earlier process had begun.
     fn once(&mut self) -> Result<(), Missed> {
         if let Some(begun) = self.needs.begun.clone() {
             if begun
@@ -252,7 +252,7 @@ impl Thread {
                 return self.put_in_place(&begun, &[]);
             }
         }
-        // What has come of a state goes on, as long as its source has it open.
+        // A state that has partly come is continued as long as its source has it open.
         let left = Incoming::open(&self.incoming)?;
         if let Some(left) = left.filter(|left| self.fits(&left.head.positions)) {
             match self.go_on(left) {
@@ -272,8 +272,7 @@ impl Thread {
         done
     }
 
-    /// Whether a state that stands there can take the place of the one whose install was begun, if one
-    /// was.
+    /// Returns whether a state at these positions can replace the one whose install was begun, if one was.
     fn fits(&self, positions: &[Instance]) -> bool {
         let stands = Install::new(positions.to_vec());
         let begun = self.needs.begun.as_ref();
@@ -298,7 +297,7 @@ impl Thread {
         )
     }
 
-    /// A replica that helps, with its state open.
+    /// Returns a replica that can help, with its state open.
     fn find(&self) -> Result<(Peer, Head), Missed> {
         let needs = match &self.needs.begun {
             Some(begun) => begun.positions().iter().copied().map(Some).collect(),
@@ -336,7 +335,7 @@ impl Thread {
         Err(Missed::Why(search.why()))
     }
 
-    /// Fetches what is missing of a state, installs it, and follows its source.
+    /// Fetches the missing parts of a state, installs it, and follows its source.
     fn take(&mut self, peer: &mut Peer, mut incoming: Incoming) -> Result<(), Missed> {
         let Head { from, state, .. } = incoming.head;
         for pid in self.in_order(&incoming) {
@@ -357,7 +356,8 @@ impl Thread {
         self.follow(peer, &head)
     }
 
-    /// Partitions that need it come first. Meanwhile others may get there by themselves.
+    /// Returns the partitions in order. Those that need the state come first, since the others may get there without it
+    /// meanwhile.
     fn in_order(&self, incoming: &Incoming) -> Vec<PartitionId> {
         let mut pids: Vec<_> = (0..incoming.head.positions.len() as u16).collect();
         let wanted = self.wanted();
@@ -370,7 +370,8 @@ impl Thread {
         incoming.head.positions[at] > self.committed(pid)
     }
 
-    /// What the install's beginning leaves of a partition. By less than that none would be read which is put in place.
+    /// Returns the position that a partition keeps when an install begins. A smaller position would let an install skip
+    /// a state that it must put in place.
     fn committed(&self, pid: PartitionId) -> Instance {
         self.needs.workers[usize::from(pid)]
             .standing
@@ -378,7 +379,7 @@ impl Thread {
             .committed
     }
 
-    /// Puts a state in place that is here and durable.
+    /// Installs a state that is here and durable.
     fn install(&mut self, incoming: &Incoming) -> Result<(), Missed> {
         let mut read = Vec::new();
         for pid in self.pids() {
@@ -394,8 +395,7 @@ impl Thread {
         (0..self.needs.workers.len() as u16).collect()
     }
 
-    /// Replaces the partitions whose new stores were read, but for those that have got further.
-    /// [X-INSTALL]
+    /// Replaces the partitions whose new stores were read, except for those that have got further. [X-INSTALL]
     fn put_in_place(&mut self, install: &Install, read: &[PartitionId]) -> Result<(), Missed> {
         let whole = self.needs.whole.clone();
         let _whole = lock(&whole);
@@ -409,7 +409,7 @@ impl Thread {
         debug_assert!(put.iter().all(|pid| read.contains(pid)), "none goes back");
         self.ask_all(&kept, |_, answer| Order::MakeDurable(answer))?;
         if let Err(e) = self.note.write(install) {
-            // Nothing has changed. If another one was noted before, nobody goes on.
+            // Nothing has changed. But if another install was noted before, execution stays stopped.
             if self.needs.begun.is_none() {
                 self.go_on_executing();
             }
@@ -420,9 +420,9 @@ impl Thread {
         for result in self.ask_all(&put, end)? {
             result.map_err(Missed::Why)?;
         }
-        // So that it is noted how far they have reached, before this install's own note is gone. [T-REACHED]
+        // This notes how far the partitions have reached before the note of this install is removed. [T-REACHED]
         self.ask_all(&put, |_, answer| Order::MakeDurable(answer))?;
-        // All at once, before the first one goes on.
+        // All partitions do this before the first one continues.
         self.ask_all(&all, |_, answer| Order::MeetAnew(answer))?;
         self.note.remove()?;
         self.needs.begun = None;
@@ -430,7 +430,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Others may have been told where this replica stands. [G-STOP]
+    /// Returns whether execution is stopped; others may have been told this replica's positions. [G-STOP]
     fn is_execution_stopped(&self) -> bool {
         let mut workers = self.needs.workers.iter();
         workers.any(|worker| worker.standing.get().stopped.is_some())
@@ -455,8 +455,8 @@ impl Thread {
         restore(&mut state).map_err(|e| Missed::Why(e.to_string()))
     }
 
-    /// Has the workers execute what the source has decided behind its state, until none lacks anything. In
-    /// turn: one may have to wait for another one, also for one that was near its source before. [X-LOG]
+    /// Has the workers execute what the source has decided after its state, until none needs more. They take turns,
+    /// since one may have to wait for another one, even for one that was near its source before. [X-LOG]
     fn follow(&self, peer: &mut Peer, head: &Head) -> Result<(), Missed> {
         let mut all: Vec<_> = head
             .positions
@@ -486,21 +486,22 @@ impl Thread {
         }
     }
 
-    /// Whether it is far from its source, or can't get what comes next anywhere else.
+    /// Returns whether a worker is far from its source, or can't get its next value anywhere else.
     fn lacks(&self, pid: PartitionId, one: &Following) -> bool {
         let stand = self.needs.workers[usize::from(pid)].standing.get();
         let is_far = one.source.is_none_or(|source| stand.next + NEAR < source);
         stand.needs.is_some() || is_far && !one.ended
     }
 
-    /// Whether only another state gets it on: others may wait for it, so none of them is followed for longer.
+    /// Returns whether only another state helps this worker. The others may wait for it, so then none of them is
+    /// followed any longer.
     fn needs_another(&self, pid: PartitionId, one: &Following) -> bool {
         let needs = self.needs.workers[usize::from(pid)].standing.get().needs;
         needs.is_some_and(|at| one.ended || one.source.is_some_and(|source| source < at))
     }
 
-    /// Whether anything was taken. If there is no more, the partition goes on by itself; and if that
-    /// doesn't get it there, a state is asked for again. [X-LOG]
+    /// Fetches and executes the next part of one partition's log, and returns whether anything was taken. If there is
+    /// no more, the partition continues without it, and asks for a state again if that doesn't suffice. [X-LOG]
     fn follow_one(
         &self,
         peer: &mut Peer,
@@ -536,7 +537,7 @@ impl Thread {
         }
     }
 
-    /// Asks all at once, and waits for all.
+    /// Gives an order to all these workers at once, and waits for all answers.
     fn ask_all<T>(
         &self,
         pids: &[PartitionId],
@@ -568,7 +569,7 @@ impl Thread {
     }
 }
 
-/// Keeps a state open at its source until dropped.
+/// Keeps a state open at its source until it is dropped.
 struct Stay {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -581,7 +582,7 @@ impl Stay {
             .name("catch-up-stay".into())
             .spawn(move || {
                 while stopped.recv_timeout(STAY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    // Whether it has gone shows when it is asked for more.
+                    // If the state is gone, the next request for a part shows it.
                     let _ = peer.stay(state);
                 }
             })?;
@@ -601,7 +602,7 @@ impl Drop for Stay {
     }
 }
 
-/// Reads until the node ends.
+/// A reader that fails once the node ends.
 struct Interruptible<'a, R> {
     from: R,
     interrupt: &'a Interrupt,

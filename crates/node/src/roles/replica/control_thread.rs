@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica's control thread does: it passes views, lanes and incarnations to the workers, and asks
-//! the controller for them.
+//! The control thread of a replica: it asks the controller for views, lanes and incarnations, and passes them to the
+//! workers.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,29 +27,29 @@ use crate::plane::Ports;
 use crate::roles::control_loop::{ControlLoop, Controlled};
 use crate::transfer::server::{Server, Stand};
 
-/// How often a view is asked for while none is active.
+/// How often a view is asked for while no epoch is active.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
-/// How often it is asked for when one is: the controller tells news by itself.
+/// How often a view is asked for while an epoch is active, since the controller sends news without being asked.
 const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
 const ASK_NUMBER_INTERVAL: Duration = Duration::from_millis(100);
-/// How often somebody who waits for digests is thought of.
+/// How often waiting requests for digests are checked.
 const DIGEST_INTERVAL: Duration = Duration::from_millis(20);
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a worker asks the control thread for.
+/// A worker's request to the control thread.
 pub enum Ask {
-    /// A repair lane in this epoch.
+    /// Asks for a repair lane in this epoch.
     Lane(Epoch),
-    /// A number for the disk.
+    /// Asks for a number for the disk.
     Incarnation,
-    /// Votes of an epoch that is not known here have been seen.
+    /// Votes of an unknown epoch have been seen.
     View,
-    /// Only a new epoch goes on: repair rounds are used up, or the leaders of a session's views; or what a replica has
+    /// Only a new epoch helps: repair rounds or the leaders of a session's views are used up, or this replica's state
     /// contradicts the others' log.
     NewEpoch,
     /// An epoch was told with another configuration than is stored here.
     Contradiction(Epoch),
-    /// The controller is to be told this.
+    /// Sends this message to the controller.
     Report(Message),
     /// The worker has ended with an error.
     Failed,
@@ -60,19 +60,19 @@ pub struct ReplicaControl<'a> {
     pub cluster: &'a ClusterFile,
     pub node: &'a Node,
     pub group: &'a Group,
-    /// Of this start of the replica, or of its memory.
+    /// The nonce of this start of the replica, or of its memory.
     pub nonce: u64,
-    /// Names this process, whatever memory it has: its disk gets a number of its own at each start. [T-DISK]
+    /// Identifies this process, whatever memory it has, so that its disk gets a new number at each start. [T-DISK]
     pub process: u64,
-    /// Of a durable replica.
+    /// The memory of a durable replica.
     pub memory: Option<Memory>,
-    /// Whether this start of it was let go on.
+    /// This start of the memory may continue.
     pub may_go_on: bool,
     pub services: &'a Services,
     pub sender: ControlSender,
     pub workers: &'a [WorkerHandle],
     pub learner: Option<&'a KernelLearner>,
-    /// Where its workers are, if that is the DPDK plane.
+    /// The ports of its workers on the DPDK plane.
     pub ports: Option<&'a Ports>,
     pub catch_up: &'a CatchUp,
     pub copies: Option<&'a Copies>,
@@ -84,16 +84,16 @@ pub struct ReplicaControl<'a> {
     pub numbers: Numbers,
 }
 
-/// What the controller has told, and what it is still asked for.
+/// The numbers that the controller has given, and those that are still asked for.
 #[derive(Default)]
 pub struct Numbers {
     /// The active epoch and its leader.
     active: Option<(Epoch, NodeId)>,
-    /// This process's lane; all its partitions share it, rounds being per partition and instance.
+    /// The lane of this process. All its partitions share it, since rounds are per partition and instance.
     lane: Option<(Epoch, u8)>,
     wanted_lane: Option<Epoch>,
     asked_lane: Option<Instant>,
-    /// The number of this process's disk; all its partitions share it.
+    /// The number of this process's disk, which all its partitions share.
     incarnation: Option<u64>,
     wants_incarnation: bool,
     asked_incarnation: Option<Instant>,
@@ -104,7 +104,7 @@ impl Controlled for ReplicaControl<'_> {
         Some(self.woken.as_fd())
     }
 
-    /// What the workers ask for.
+    /// Handles the requests of the workers.
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
         let mut rung = true;
         loop {
@@ -176,7 +176,7 @@ impl Controlled for ReplicaControl<'_> {
                 let meant = message.discard().map(|(_, nonce, start)| (nonce, start));
                 let memory = self.memory.as_ref();
                 let memory = memory.filter(|m| meant == Some((m.nonce(), m.start())));
-                // One that was let go on has shown since that it is whole.
+                // A memory that was allowed to continue has been compared since, and is whole.
                 if let Some(memory) = memory.filter(|_| !self.may_go_on) {
                     return Err(memory.discard());
                 }
@@ -199,7 +199,7 @@ impl Controlled for ReplicaControl<'_> {
         Ok(())
     }
 
-    /// [A-TOLD]
+    /// Answers whether the memory was at an earlier start. [A-TOLD]
     fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
         let request = question.earlier_start_request();
         let request = request.filter(|request| request.group == self.group.id);
@@ -264,7 +264,7 @@ impl ReplicaControl<'_> {
         match ask {
             Ask::Lane(epoch) => self.wants_lane(epoch),
             Ask::Incarnation => self.wants_incarnation(),
-            // A worker asks no more often than is good.
+            // Workers limit how often they ask.
             Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
             Ask::NewEpoch => self.ask_for_new_epoch(),
             Ask::Contradiction(epoch) => {
@@ -291,7 +291,7 @@ impl ReplicaControl<'_> {
         }
     }
 
-    /// Asks for what is wanted and due; says whether anything is wanted.
+    /// Asks for the numbers that are wanted and due, and returns whether any are wanted.
     fn ask_for_numbers(&mut self) -> bool {
         let (group, node, nonce) = (self.group.id, self.node.id, self.nonce);
         let numbers = &mut self.numbers;
@@ -315,8 +315,8 @@ impl ReplicaControl<'_> {
         numbers.wants_incarnation || numbers.wanted_lane.is_some()
     }
 
-    /// Stops all partitions. The order is repeated until all have stopped, and it is answered where they
-    /// stand. [G-STOP]
+    /// Stops execution in all partitions. The order is repeated until all have stopped, and is then answered with their
+    /// positions. [G-STOP]
     fn stop_execution(&self, epoch: Epoch) {
         self.give_all(|| Job::StopExecution(epoch));
         let stands = self.workers.iter().map(|worker| worker.standing.get());
@@ -363,7 +363,7 @@ impl ReplicaControl<'_> {
         });
     }
 
-    /// The status of each partition whose worker answers in time.
+    /// Returns the status of each partition whose worker answers in time.
     fn partitions(&self) -> Vec<Value> {
         let (answer, answers) = mpsc::channel();
         self.give_all(|| Job::Status(answer.clone()));
@@ -381,7 +381,7 @@ impl ReplicaControl<'_> {
         partitions
     }
 
-    /// Has the workers make digests if somebody waits for them, without waiting; the last one sends the answers.
+    /// Has the workers make digests if somebody waits for them, without waiting; the last worker sends the answers.
     fn begin_digests(&mut self) {
         let round = self.digests.begin(self.workers.len(), Instant::now());
         let Some(round) = round else { return };
@@ -406,8 +406,8 @@ impl ReplicaControl<'_> {
     }
 }
 
-/// Where all partitions stand, if all have stopped: until this epoch is active, or a later one, as a controller with an
-/// older store may issue numbers once more.
+/// Returns the positions of all partitions if all have stopped until this epoch, or a later one, is active. A later one
+/// counts, since a controller with an older store may issue a number again.
 fn where_stopped(stands: impl Iterator<Item = Stand>, epoch: Epoch) -> Option<Vec<Instance>> {
     let has_stopped = |stand: &Stand| stand.stopped.is_some_and(|until| until >= epoch);
     let stopped = stands.map(|stand| has_stopped(&stand).then_some(stand.next));
@@ -418,7 +418,7 @@ fn where_stopped(stands: impl Iterator<Item = Stand>, epoch: Epoch) -> Option<Ve
 mod tests {
     use super::*;
 
-    /// [G-STOP]
+    /// A replica that has stopped for a later epoch answers the order, too. [G-STOP]
     #[test]
     fn an_order_is_answered_by_who_has_stopped_for_a_later_one() {
         let stand = |next, stopped| Stand {

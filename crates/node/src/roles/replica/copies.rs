@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that makes copies of a replica's state by itself, every so often, and keeps the last of them.
+//! The thread that regularly makes copies of a replica's state, and keeps the newest of them.
 //!
 //! | in the directory of the cluster file, below the node's name | |
 //! |---|---|
 //! | `copy-`number | a copy, whole and on the disk: of links ([`linked`]), or of parts ([`copy::make`]) |
 //! | `copy-`number`.unfinished` | one that was being made, or removed |
 //!
-//! Whatever goes wrong costs the copy alone: it is said, shown, and tried again.
+//! An error costs only the copy: it is logged and shown in `status`, and the copy is tried again.
 
 use std::fs;
 use std::io;
@@ -28,10 +28,10 @@ use crate::transfer::client::Interrupt;
 use crate::transfer::held::lock;
 use crate::transfer::{copy, incoming, linked};
 
-/// After a copy that failed, the next attempt comes no later than this.
+/// The longest time until the next attempt after a copy that failed.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The thread, from outside. It ends when this is dropped.
+/// The handle of the thread, which ends when this is dropped.
 pub struct Copies {
     stop: Option<Sender<()>>,
     interrupt: Arc<Interrupt>,
@@ -39,13 +39,13 @@ pub struct Copies {
     shown: Arc<Mutex<Shown>>,
 }
 
-/// What came of it so far.
+/// The results so far.
 #[derive(Default)]
 struct Shown {
     made: u64,
     failed: u64,
     last: Option<Last>,
-    /// Why the last attempt failed, if it did.
+    /// The reason why the last attempt failed, if it did.
     error: Option<String>,
 }
 
@@ -57,7 +57,7 @@ struct Last {
 }
 
 impl Copies {
-    /// Makes copies as the cluster file has it, if it does.
+    /// Starts making copies, if the cluster file asks for them.
     pub fn start(
         cluster: &ClusterFile,
         node: &Node,
@@ -97,7 +97,7 @@ impl Copies {
         }))
     }
 
-    /// For `status`; a warning if the last attempt failed.
+    /// Returns the status, and adds a warning if the last attempt failed.
     pub fn status(&self, warnings: &mut Vec<String>) -> Value {
         let shown = lock(&self.shown);
         warnings.extend(shown.error.as_ref().map(|e| format!("no copy: {e}")));
@@ -125,7 +125,7 @@ impl Drop for Copies {
 }
 
 impl Shown {
-    /// Says what came of an attempt. Returns how long it is until the next one.
+    /// Logs the result of an attempt, and returns the time until the next one.
     fn note(&mut self, made: Result<Last, Error>, every: Duration) -> Duration {
         match made {
             Ok(last) => {
@@ -163,7 +163,7 @@ impl Maker {
         Duration::from_secs(self.settings.every_s)
     }
 
-    /// By the copies that earlier processes have made.
+    /// Returns the time until the next copy, according to the copies that earlier processes have made.
     fn due_in(&self) -> Duration {
         let numbers = self.numbers().unwrap_or_default();
         let last = numbers.last().map(|number| self.path(*number));
@@ -179,7 +179,7 @@ impl Maker {
         let numbers = self.numbers().map_err(failed)?;
         let number = numbers.last().map_or(1, |last| last + 1);
         let last = self.make(&self.path(number))?;
-        // The new one is among those that are kept.
+        // The new copy counts among those that are kept.
         let old = numbers.len().saturating_sub(self.settings.kept - 1);
         for number in &numbers[..old] {
             self.remove(*number).map_err(failed)?;
@@ -201,13 +201,13 @@ impl Maker {
         };
         match linked {
             Some(positions) => Ok(last(true, positions)),
-            // The copying that another machine does, too.
+            // This copies over the network, as another machine would.
             None => copy::make(&self.cluster, &self.node, to, &self.interrupt, |_| {})
                 .map(|positions| last(false, positions)),
         }
     }
 
-    /// A copy by links, where there can be one.
+    /// Makes a copy of hard links, if that is possible.
     fn link(&self, to: &Path) -> Result<Option<Vec<Instance>>, Error> {
         let failed = |why: String| Error::store(format!("{}: {why}", to.display()));
         let from =
@@ -225,7 +225,7 @@ impl Maker {
         self.state.link(make).map_err(failed)
     }
 
-    /// Removes what was left by a process that was killed.
+    /// Removes what a killed process has left.
     fn clean(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
@@ -236,7 +236,7 @@ impl Maker {
         Ok(())
     }
 
-    /// One that is half removed doesn't look like a copy.
+    /// Removes a copy, which first gets a name that doesn't look like a copy's.
     fn remove(&self, number: u64) -> io::Result<()> {
         let path = self.path(number);
         let unfinished = copy::unfinished(&path);
@@ -248,7 +248,7 @@ impl Maker {
         self.directory.join(format!("copy-{number}"))
     }
 
-    /// Of the copies that are there, ascending.
+    /// Returns the numbers of the existing copies, in ascending order.
     fn numbers(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.directory)? {

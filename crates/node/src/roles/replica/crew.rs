@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The threads of a replica that execute. There may be fewer than partitions: thread `t` of `n` serves
-//! the partitions whose number modulo `n` is `t`. One waking then serves all of them, and what arrives
-//! for several partitions meanwhile is done at once.
+//! The threads of a replica that execute. There may be fewer threads than partitions: thread `t` of `n` serves the
+//! partitions whose number modulo `n` is `t`. So one wake serves all of them, and packets that arrive for several
+//! partitions meanwhile are handled together.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
@@ -18,22 +18,22 @@ use super::followed::Followed;
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
 
-/// Waits at most so long, then looks after everything.
+/// The longest wait, after which the thread checks everything.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// What one worker sends waits for the others of its thread: those to one address leave together, and wake it
-/// once. While they take so long, it doesn't.
+/// The packets of one worker wait this long for those of the thread's other workers. Packets to one address are then
+/// sent together, and wake their receiver once.
 const SEND_AFTER: Duration = Duration::from_micros(50);
-/// Among the descriptors waited for.
+/// The index of the first socket among the descriptors of a wait.
 const FIRST_SOCKET: usize = 2;
 
-/// A crew at work.
+/// A crew that is running.
 pub(super) enum Working {
     Thread(JoinHandle<Result<(), Error>>),
     Seated(mpsc::Receiver<Result<(), Error>>),
 }
 
 impl Working {
-    /// Waits until it has ended.
+    /// Waits until the crew has ended.
     pub fn join(self) -> Result<(), Error> {
         let result = match self {
             Working::Thread(thread) => thread.join().ok(),
@@ -43,16 +43,16 @@ impl Working {
     }
 }
 
-/// The workers that share a thread. Those at ports of DPDK share it with other nodes, too.
+/// The workers that share a thread. Those at DPDK ports also share it with other nodes.
 pub(super) struct Crew<G> {
     workers: Vec<WorkerThread<G>>,
-    /// Something was given to one of them.
+    /// Wakes the thread when a worker gets a job.
     woken: Waker,
     stop: Arc<Stop>,
     spinner: Spinner,
-    /// What workers have left here, to be sent.
+    /// The packets of workers that wait to be sent.
     outgoing: SendBatch,
-    /// The first error of one of them.
+    /// The first error of a worker.
     failed: Result<(), Error>,
 }
 
@@ -82,7 +82,7 @@ impl<G: Followed> Crew<G> {
         })
     }
 
-    /// Starts the thread, on a CPU of its own if one is named.
+    /// Starts the thread, pinned to a CPU if one is named.
     pub fn start(self, name: String, cpu: Option<usize>) -> Result<Working, Error> {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             if let Some(cpu) = cpu {
@@ -93,11 +93,11 @@ impl<G: Followed> Crew<G> {
         Ok(Working::Thread(thread))
     }
 
-    /// Takes a seat among those that look for packets all the time. The result comes when it has ended.
+    /// Enters a rotation of nodes that poll for packets. The result is sent when the crew has ended.
     pub fn enter(self, door: &Door<'_>) -> Result<Working, Error> {
         let (tell, result) = mpsc::channel();
         self.tell_local_sessions();
-        // It looks for jobs in each turn, so nobody needs to wake it.
+        // The crew looks for jobs in each turn, so nobody needs to wake it.
         self.woken.wake_up(false);
         door.enter(Box::new(Seated { crew: self, tell }))?;
         Ok(Working::Seated(result))
@@ -124,7 +124,7 @@ impl<G: Followed> Crew<G> {
         self.failed
     }
 
-    /// A turn of each worker, at ports. Whether there was something to do.
+    /// Gives each worker at a port a turn, and returns whether there was work.
     fn poll(&mut self) -> bool {
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let nothing = HandedOn::default();
@@ -138,7 +138,7 @@ impl<G: Followed> Crew<G> {
         busy
     }
 
-    /// A turn of each worker for which there is something to do.
+    /// Gives a turn to each worker that has work.
     fn turns(&mut self, round: &Round, handed_on: &mut HandedOn) {
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let mut since = Instant::now();
@@ -150,7 +150,7 @@ impl<G: Followed> Crew<G> {
             }
             let result = worker.turn(arrived, handed_on, &mut outgoing);
             if result.is_err() {
-                // Some of it may be what the worker didn't get to store.
+                // The batch may show changes that the worker could not store.
                 outgoing.clear();
             }
             worker.hand_on(handed_on);
@@ -166,7 +166,7 @@ impl<G: Followed> Crew<G> {
         self.outgoing = outgoing;
     }
 
-    /// Does something for each worker. One that fails says so, and is served no more.
+    /// Calls `what` for each worker. A worker that fails logs its error, and is no longer served.
     fn each(&mut self, mut what: impl FnMut(usize, &mut WorkerThread<G>) -> Result<(), Error>) {
         let mut at = 0;
         let failed = &mut self.failed;
@@ -184,10 +184,10 @@ impl<G: Followed> Crew<G> {
         });
     }
 
-    /// Waits for packets, jobs, the stop or the next deadline; not at all while there is more to do.
+    /// Waits for packets, jobs, the stop or the next deadline, but not while there is more work.
     fn wait(&mut self) -> Result<Round, Error> {
         let workers = &mut self.workers;
-        // All of them, also behind one that stays awake.
+        // Every worker must be asked, even after one that stays awake.
         let awake = workers
             .iter_mut()
             .filter_map(|w| w.stays_awake().then_some(()))
@@ -214,7 +214,7 @@ impl<G: Followed> Crew<G> {
     }
 }
 
-/// A crew among others that look for packets all the time.
+/// A crew in a rotation with other nodes that poll for packets.
 struct Seated<G> {
     crew: Crew<G>,
     tell: mpsc::Sender<Result<(), Error>>,
@@ -232,16 +232,16 @@ impl<G: Followed> Polled for Seated<G> {
         }
     }
 
-    /// The replica's own thread waits for the result, and ends after it.
+    /// Ends the crew. The replica's own thread waits for the result, and ends after it.
     fn end(self: Box<Self>) -> Result<(), Error> {
         let _ = self.tell.send(self.crew.end());
         Ok(())
     }
 }
 
-/// What a wait ended with.
+/// The result of a wait.
 struct Round {
     arrived: Ready,
-    /// All are to look what there is to do.
+    /// All workers must check for work.
     everyone: bool,
 }

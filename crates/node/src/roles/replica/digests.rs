@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Digests of the contents, for whoever asks. To make them, all workers read all they have, and execute nothing meanwhile:
-//! so there is one round at a time, for all who have asked by then, and rounds take a part of the time at most.
+//! Makes digests of the contents for those who ask. For a digest all workers read all their data, and execute nothing
+//! meanwhile. So there is one round at a time for all who have asked by then, and rounds take at most a part of the
+//! time.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,15 +11,15 @@ use paxos::Instance;
 
 use crate::transfer::held::lock;
 
-/// So many wait for a round.
+/// How many askers may wait for a round.
 const MAX_ASKERS: usize = 16;
-/// After a round there is none for so many times as long as it took.
+/// After a round there is a pause of this many times its length.
 const REST: u32 = 3;
 
-/// Where a partition stands, and the digest of its contents there.
+/// The position of a partition, and the digest of its contents there.
 pub type Found = (Instance, String);
 
-/// Who asks, and what is under way.
+/// The askers, and the round in progress.
 #[derive(Default)]
 pub struct Digests {
     waiting: Vec<SocketAddr>,
@@ -26,7 +27,7 @@ pub struct Digests {
     refused: u64,
 }
 
-/// One round: the partitions' digests, and who gets them.
+/// One round: the partitions' digests, and those who get them.
 pub struct Round {
     begun: Instant,
     askers: Vec<SocketAddr>,
@@ -39,7 +40,7 @@ struct State {
 }
 
 impl Digests {
-    /// Somebody asks. Whoever waits already goes on waiting.
+    /// Adds an asker, unless it already waits.
     pub fn ask(&mut self, asker: SocketAddr) {
         let under_way = self.round.as_ref().filter(|round| round.ended().is_none());
         let waits = self.waiting.contains(&asker)
@@ -53,12 +54,12 @@ impl Digests {
         }
     }
 
-    /// Whether anybody waits for a round that hasn't begun.
+    /// Returns whether anybody waits for a round that hasn't begun.
     pub fn is_wanted(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Begins a round over so many partitions, if one is wanted and may begin.
+    /// Begins a round over this many partitions, if one is wanted and may begin.
     pub fn begin(&mut self, partitions: usize, now: Instant) -> Option<Arc<Round>> {
         let rests = self.round.as_ref().is_some_and(|round| round.rests(now));
         if rests || self.waiting.is_empty() {
@@ -76,14 +77,14 @@ impl Digests {
         Some(round)
     }
 
-    /// How many questions there was no room for.
+    /// Returns how many questions were refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 }
 
 impl Round {
-    /// A partition's digest. After the last one: who gets them all.
+    /// Takes a partition's digest. After the last one it returns all digests, and those who get them.
     pub fn found(
         &self,
         pid: usize,
@@ -97,7 +98,7 @@ impl Round {
         Some((&self.askers, all))
     }
 
-    /// Whether it is under way, or was so a moment ago.
+    /// Returns whether the round is in progress, or ended too recently for another one.
     fn rests(&self, now: Instant) -> bool {
         self.ended().is_none_or(|ended| {
             let took = ended.saturating_duration_since(self.begun);

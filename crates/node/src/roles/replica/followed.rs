@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a worker follows the control plane, by the protocol of its group.
+//! Connects a worker with the control plane, according to the protocol of its group.
 
 use control::{EpochRecord, EpochState, Message, View};
 use paxos::acceptor::Start;
@@ -8,41 +8,42 @@ use paxos::{GroupId, Member, PartitionId, Time};
 use replica::{Agreement, EpochView, NoPaxos, Paxos};
 use serde_json::{Value, json};
 
-/// A protocol whose replicas nodes run.
+/// A protocol of replicas that nodes can run.
 pub trait Followed: Agreement + Send + 'static {
-    /// What a view says of the epochs to the worker of a partition; nothing if they aren't of this protocol.
+    /// Returns the part of a view's epochs that concerns the worker of a partition; empty if they aren't of this
+    /// protocol.
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
 
-    /// What a partition's status document has of this protocol alone: its name there, and what it says.
+    /// Returns the part of a partition's status document that only this protocol has: its name there, and its value.
     fn shown_alone(&self) -> Option<(&'static str, Value)> {
         None
     }
 
-    /// Its memory is stored from now on; this is the first start of it.
+    /// Begins to store the memory, at its first start.
     fn begin_memory(&mut self, _: Start) -> Result<(), replica::Error> {
         Err(replica::Error(NO_MEMORY.into()))
     }
 
-    /// Goes on with a memory that was read from a disk, at another start of it.
+    /// Continues with a memory that was read from a disk, at a later start of it.
     fn go_on_with(&mut self, _: Loaded, _: Start) -> Result<(), replica::Error> {
         Err(replica::Error(NO_MEMORY.into()))
     }
 
-    /// Whose memory is stored.
+    /// Returns the replica whose memory is stored, if there is one.
     fn stored(&mut self) -> Option<&mut Replica> {
         None
     }
 
-    /// The controller lets this start of its memory go on.
+    /// Lets this start of the memory continue, by the controller's order.
     fn let_go_on(&mut self, _now: Time, _nonce: u64, _: Start) {}
 
-    /// What the controller is to be told of a partition by this member, again and again until that shows.
+    /// Returns the report about a partition that this member must repeat to the controller until its effect shows.
     fn report(&self, _group: GroupId, _pid: PartitionId, _from: Member) -> Option<Message> {
         None
     }
 }
 
-/// What replicas of Paxos need is remembered by acceptors.
+/// With Paxos the acceptors remember what replicas need.
 const NO_MEMORY: &str = "replicas of this protocol have no logs of their own";
 
 impl Followed for Paxos {
@@ -59,7 +60,7 @@ pub fn epoch_view(epoch: &EpochRecord) -> EpochView {
 }
 
 impl Followed for NoPaxos {
-    /// Sessions, also those that have not begun: nothing is concluded from some with one missing in between.
+    /// Returns the sessions, including those that have not begun, since nothing is concluded from sessions with a gap.
     /// [F-TOLD]
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView> {
         view.sessions(pid).unwrap_or_default()
@@ -109,11 +110,11 @@ impl Followed for NoPaxos {
     }
 
     fn let_go_on(&mut self, now: Time, nonce: u64, start: Start) {
-        // An order that comes late, or for a memory that is gone, is nothing special.
+        // An order that comes late, or is for a memory that is gone, is routine.
         let _ = self.resume(now, nonce, start);
     }
 
-    /// [F-REPORT]
+    /// Reports a view that this replica has begun as its leader. [F-REPORT]
     fn report(&self, group: GroupId, pid: PartitionId, from: Member) -> Option<Message> {
         let started = self.replica().unreported()?;
         Some(Message::view_started(group, from, pid, &started))

@@ -14,11 +14,11 @@ use crate::transfer::Patience;
 use crate::transfer::held::{Copies, Keeper, lock};
 use crate::transfer::server::{Stand, Workers};
 
-/// Held while partitions are replaced by another replica's state, and while copies of them are opened: partitions
-/// of before and after an install don't belong together.
+/// A lock that is held while partitions are replaced by another replica's state, and while copies of them are opened,
+/// since partitions from before and after an install don't belong together.
 pub type Whole = Arc<Mutex<()>>;
 
-/// See the module.
+/// The workers that hand out their states.
 pub struct HandingOut {
     pub workers: Arc<Vec<WorkerHandle>>,
     pub whole: Whole,
@@ -43,8 +43,8 @@ impl Workers for HandingOut {
 }
 
 impl HandingOut {
-    /// Has a copy made of links, one of each partition with where that stands at least; `None` if the
-    /// application makes none.
+    /// Has a copy of hard links made; `make` gets the links of each partition with the position that it has reached at
+    /// least. Returns `None` if the application can't make links.
     pub fn link<T>(
         &self,
         make: impl FnOnce(Vec<(Instance, Link)>) -> Result<T, String>,
@@ -57,8 +57,8 @@ impl HandingOut {
         })
     }
 
-    /// All partitions are held from before the first copy is opened until the last one is: what a command
-    /// over several of them needs is then in the copies, however far apart they stand. [X-HOLD]
+    /// Holds all partitions from before the first copy is opened until the last one is open. So the copies have
+    /// everything that a command over several partitions needs, however far apart their positions are. [X-HOLD]
     fn while_held<T>(&self, open: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let _whole = lock(&self.whole);
         if self.stands().iter().any(|stand| stand.is_installing) {
@@ -85,7 +85,7 @@ impl HandingOut {
     }
 }
 
-/// A way to readers of the workers' states.
+/// Returns a function that opens readers of the workers' states.
 pub fn readers(workers: Arc<Vec<WorkerHandle>>) -> OpenReader {
     Arc::new(move |pid| {
         let worker = workers.get(usize::from(pid));
@@ -96,7 +96,8 @@ pub fn readers(workers: Arc<Vec<WorkerHandle>>) -> OpenReader {
     })
 }
 
-/// A way to reads without the log. A worker that has ended answers none; then the process ends, too.
+/// Returns a function that passes reads without the log to the workers. A worker that has ended answers none; then the
+/// process ends, too.
 pub fn reads(workers: Arc<Vec<WorkerHandle>>) -> AskReads {
     Arc::new(move |pid, reads| {
         if let Some(worker) = workers.get(usize::from(pid)) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica's learner in the kernel: an XDP program at the interface counts the votes, and each
-//! partition's worker reads what is decided in place, from a ring of its own. Everything else that
-//! comes for the replica goes to the workers' sockets, as do the votes while one repairs.
+//! A replica's learner in the kernel. An XDP program at the interface counts the votes, and each partition's worker
+//! reads the decisions in place, from its own ring. All other packets for the replica go to the workers' sockets, and
+//! so do the votes while a worker repairs.
 //!
-//! Votes of acceptors on this very machine come to the workers' sockets past the interface, and so past the program.
-//! Where there are such acceptors, the program always shows all other votes, too, and workers count by themselves.
+//! Votes of acceptors on this machine reach the workers' sockets without passing the interface, and so the program. If
+//! there are such acceptors, the program always passes on all other votes, too, and workers count by themselves.
 //!
-//! Its memory is the process's: when that ends, so does the program, and the next one begins at what
-//! the replica has executed.
+//! The learner's memory belongs to the process: the program ends with it, and the next one begins where the replica's
+//! execution stands.
 
 use std::cell::RefCell;
 
@@ -37,12 +37,12 @@ pub(super) struct KernelLearner {
     table: Learner,
     interface: Interface,
     attachment: Attachment,
-    /// Whether workers get all votes.
+    /// Workers get all votes.
     shows_all: bool,
 }
 
 impl KernelLearner {
-    /// Loads and attaches it. It counts nothing until it has learned a configuration.
+    /// Loads and attaches the learner. It counts nothing until it has learned a configuration.
     pub fn open(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Self, Error> {
         if usize::from(group.partitions) > MAX_RINGS {
             return Err(Error::new(format!(
@@ -76,7 +76,7 @@ impl KernelLearner {
         })
     }
 
-    /// A worker's end.
+    /// Returns a worker's end of the learner.
     pub fn worker(&self, pid: PartitionId) -> Result<Decisions, Error> {
         let windows = Windows::open(&self.object, self.place)?;
         windows.show_votes(pid, self.shows_all);
@@ -97,14 +97,14 @@ impl KernelLearner {
         }
     }
 
-    /// Notes the configurations of a view's epochs.
+    /// Learns the configurations of a view's epochs.
     pub fn learn<'a>(&self, configurations: impl Iterator<Item = &'a Configuration>) {
         if self.table.learn_all(configurations) {
             self.table.settle();
         }
     }
 
-    /// For `status`.
+    /// Returns the plane's part of the status.
     pub fn status(&self) -> Value {
         json!({
             "name": "xdp",
@@ -117,7 +117,7 @@ impl KernelLearner {
     }
 }
 
-/// Whether acceptors on this machine vote for this replica.
+/// Returns whether acceptors on this machine vote for this replica.
 fn has_voters_here(cluster: &ClusterFile, node: &Node, group: &Group) -> bool {
     let hears = |acceptor: &&Node| {
         let listeners = cluster.listeners(acceptor, group.id);
@@ -128,20 +128,20 @@ fn has_voters_here(cluster: &ClusterFile, node: &Node, group: &Group) -> bool {
     heard.any(|acceptor| Interface::with_address(acceptor.address.ip()).is_ok())
 }
 
-/// What is decided in one partition.
+/// The decisions of one partition.
 pub(super) struct Decisions {
     pid: PartitionId,
     cluster: u32,
     windows: Windows,
     ring: Ring,
-    /// Whether votes come to the socket, too: always, or now.
+    /// Votes always come to the socket, too; `shown` says whether they do now.
     shows_all: bool,
     shown: bool,
 }
 
 impl Decisions {
-    /// To be called before waiting at the socket: from now on the packet that decides comes there,
-    /// too. Returns false, and changes nothing, if there is something to read.
+    /// Prepares for a wait at the socket: from now on the packet that decides comes there, too. Returns false, and
+    /// changes nothing, if there is something to read.
     pub fn fall_asleep(&self) -> bool {
         self.windows.set_awake(self.pid, false);
         let empty = self.ring.is_empty();
@@ -151,12 +151,12 @@ impl Decisions {
         empty
     }
 
-    /// To be called after waiting: a reader that is awake needs no packet to wake it.
+    /// Must be called after a wait, since a reader that is awake needs no packet to wake it.
     pub fn wake_up(&self) {
         self.windows.set_awake(self.pid, true);
     }
 
-    /// Hands the next decision to `take`, in place; `None` if there is none.
+    /// Passes the next decision to `take`, in place, or returns `None` if there is none.
     pub fn next<R>(&mut self, take: impl FnOnce(&Packet<'_>) -> R) -> Option<R> {
         let cluster = self.cluster;
         self.ring.next(|record| {
@@ -170,7 +170,7 @@ impl Decisions {
         })
     }
 
-    /// Votes below are stale from now on. No system call.
+    /// Sets the instance below which votes are stale. It takes no system call.
     pub fn follow(&mut self, next: Instance, wants_votes: bool) {
         self.windows.set_floor(self.pid, next);
         let show = wants_votes || self.shows_all;
@@ -181,7 +181,7 @@ impl Decisions {
     }
 }
 
-/// The DELIVER that a learner elsewhere would have sent.
+/// Returns the header of the DELIVER that a learner elsewhere would have sent.
 fn header(decision: &Decision, cluster: u32) -> Header {
     Header {
         value_len: decision.len,

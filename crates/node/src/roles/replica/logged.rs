@@ -18,7 +18,7 @@ use crate::roles::wal::{
     self, BLOCK, Directory, Kind, Owner, Place, Remembered, Replayed, Shown, Sizes, Wal, unusable,
 };
 
-/// See the module.
+/// The log of a partition.
 pub struct ReplicaLog {
     wal: Wal,
     place: Place,
@@ -26,8 +26,8 @@ pub struct ReplicaLog {
 }
 
 impl ReplicaLog {
-    /// Opens the log in `path`, and has `worker` go on with what it holds. At the first start of a memory there is
-    /// none; later a missing one is refused.
+    /// Opens the log in `path`, and has `worker` continue from its contents. There is no log at the first start of a
+    /// memory; later a missing log is an error.
     pub fn open<G: Followed>(
         partition: Partition<'_>,
         path: &Path,
@@ -56,7 +56,7 @@ impl ReplicaLog {
         })
     }
 
-    /// What has changed is on disk when this returns. [N-STORED]
+    /// Stores all changes before it returns. [N-STORED]
     pub fn store(&mut self, replica: &mut Replica) -> Result<(), Error> {
         if let Some(unstored) = replica.unstored() {
             let memory = Memory { replica };
@@ -65,7 +65,7 @@ impl ReplicaLog {
                 replica.save_entry(*inst, &mut self.bytes);
                 let slot = Some((self.place, *inst));
                 self.wal.append(Kind::Entry, &self.bytes, slot);
-                // They count when the last piece is there. [W-UNTOUCHED]
+                // The entries take effect only when the last piece is there. [W-UNTOUCHED]
                 if self.wal.is_full() {
                     self.wal.store(&memory)?;
                 }
@@ -86,7 +86,7 @@ impl ReplicaLog {
         }
     }
 
-    /// What it shows of itself.
+    /// Returns the log's counters.
     pub fn shown(&self) -> Shown {
         self.wal.shown()
     }
@@ -96,7 +96,7 @@ fn place(partition: Partition<'_>) -> Place {
     (partition.group.id, partition.pid)
 }
 
-/// What a log holds.
+/// Reads a log, and returns its contents.
 pub fn read(partition: Partition<'_>, path: &Path) -> Result<(wal::Read, Loaded), Error> {
     let Partition {
         cluster,
@@ -111,7 +111,7 @@ pub fn read(partition: Partition<'_>, path: &Path) -> Result<(wal::Read, Loaded)
         cluster: cluster.cluster,
         node: node.id,
     };
-    // Each entry in a frame of its own, which takes whole blocks.
+    // Each entry may be in its own frame, which takes whole blocks.
     let entry = u64::from(group.max_value).next_multiple_of(BLOCK as u64);
     let deployment = cluster.deployment(node, group);
     let mut log = LoggedReplica {
@@ -123,7 +123,7 @@ pub fn read(partition: Partition<'_>, path: &Path) -> Result<(wal::Read, Loaded)
     Ok((read, log.loaded))
 }
 
-/// A replica as its log has it.
+/// A replica, as the log that stores it sees it.
 struct Memory<'a> {
     replica: &'a Replica,
 }
@@ -144,7 +144,7 @@ impl Remembered for Memory<'_> {
     }
 }
 
-/// What a log is read into.
+/// The replica that a log is read into.
 struct LoggedReplica {
     place: Place,
     loaded: Loaded,
@@ -156,14 +156,14 @@ impl Replayed for LoggedReplica {
         let slot = match kind {
             Kind::Head => loaded.head(bytes).map(|()| None),
             Kind::Entry => loaded.entry(bytes).map(Some),
-            // Behind its place.
+            // The entry follows its place.
             Kind::Slot => match bytes.get(4..) {
                 Some(entry) => loaded.entry_again(entry).map(Some),
                 None => Err("it is cut"),
             },
             Kind::Reach => loaded.commit(Saved::Reach, bytes).map(|()| None),
             Kind::Change => loaded.commit(Saved::Change, bytes).map(|()| None),
-            // The log's own.
+            // This record is for the log itself.
             Kind::Oldest => Ok(None),
             Kind::Packet | Kind::Enable | Kind::Asked => Err("it is of an acceptor's log"),
         };

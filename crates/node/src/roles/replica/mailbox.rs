@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How other threads reach a worker, and the workers of a replica one another.
+//! Mailboxes, by which other threads reach a worker, and the workers of a replica reach one another.
 
 use std::sync::{Arc, mpsc};
 
@@ -9,7 +9,7 @@ use replica::SiblingMessage;
 use super::waker::Wake;
 use super::worker_thread::Job;
 
-/// The giving side.
+/// The sending side of a worker's jobs.
 #[derive(Clone)]
 pub struct Mailbox {
     jobs: mpsc::Sender<Job>,
@@ -17,14 +17,14 @@ pub struct Mailbox {
     pub wake: Wake,
 }
 
-/// An empty one, and what is asked of the worker, in order. `wake` wakes the thread that serves it.
+/// Returns both sides of an empty mailbox, which keeps jobs in order. `wake` wakes the thread that serves the worker.
 pub fn mailbox(wake: Wake) -> (Mailbox, mpsc::Receiver<Job>) {
     let (jobs, given) = mpsc::channel();
     (Mailbox { jobs, wake }, given)
 }
 
 impl Mailbox {
-    /// Hands over a job; false if the worker has ended.
+    /// Gives the worker a job, and returns false if the worker has ended.
     pub fn give(&self, job: Job) -> bool {
         let given = self.jobs.send(job).is_ok();
         self.wake.wake();
@@ -32,18 +32,18 @@ impl Mailbox {
     }
 }
 
-/// One worker's way to the others. All of them end with the process, so whom a message no longer reaches
-/// needs it no longer.
+/// A worker's connection to the other workers. All of them end with the process, so a worker that has ended needs no
+/// more messages.
 pub struct Siblings {
     own: PartitionId,
-    /// By partition.
+    /// The mailbox of each partition.
     mailboxes: Arc<[Mailbox]>,
-    /// To whom something was sent since they were woken last.
+    /// The partitions that got messages since they were last woken.
     to_wake: Vec<PartitionId>,
 }
 
 impl Siblings {
-    /// From the worker of partition `own`.
+    /// Returns the connection of the worker of partition `own`.
     pub fn of(own: PartitionId, mailboxes: Arc<[Mailbox]>) -> Siblings {
         Siblings {
             own,
@@ -52,7 +52,7 @@ impl Siblings {
         }
     }
 
-    /// Sends one message, which is read at the latest after [`Siblings::wake`].
+    /// Sends one message, which is read after [`Siblings::wake`] at the latest.
     pub fn send(&mut self, to: PartitionId, message: SiblingMessage) {
         let from = self.own;
         let _ = self.mailboxes[usize::from(to)]
@@ -63,7 +63,7 @@ impl Siblings {
         }
     }
 
-    /// Wakes all that have got something.
+    /// Wakes all workers that have got messages.
     pub fn wake(&mut self) {
         for to in self.to_wake.drain(..) {
             self.mailboxes[usize::from(to)].wake.wake();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which memory a durable replica has: its boot nonce, its starts, and where its logs are. [N-RESTART]
+//! Identifies the memory of a durable replica: its boot nonce, its starts, and the place of its logs. [N-RESTART]
 //!
 //! ```text
 //! log/
@@ -9,8 +9,8 @@
 //!   refused        why the last start refused to go on with a log that is whole
 //! ```
 //!
-//! A memory is *begun* once all of its logs are there. From then on it is refused without one of them. Each start is
-//! counted, and on disk before it is shown, as an acceptor's is. [A-MUTE]
+//! A memory is *begun* once all of its logs are there. After that it is refused if one of them is missing. Each start
+//! is counted, and is on disk before it is shown, as with an acceptor. [A-MUTE]
 
 use std::fs;
 use std::io;
@@ -33,7 +33,7 @@ const MAGIC: [u8; 4] = *b"WPRM";
 const VERSION: u16 = 1;
 const REFUSED: &str = "refused";
 
-/// See the module.
+/// The memory of a durable replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Memory {
     directory: PathBuf,
@@ -44,7 +44,7 @@ pub struct Memory {
     told: ToldStarts,
 }
 
-/// Whose it is.
+/// The replica that a memory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Of {
     cluster: u32,
@@ -54,8 +54,8 @@ struct Of {
 }
 
 impl Memory {
-    /// That of a durable replica, at another start; a new one where there is none. A volatile replica has none on disk,
-    /// and must not have one: it would come back later, without what was stamped meanwhile.
+    /// Opens the memory of a durable replica at a new start, or a new memory if there is none. A volatile replica must
+    /// not have one on disk, since it would come back later without what was stamped meanwhile.
     pub fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -70,7 +70,7 @@ impl Memory {
         }
         private_directory(&directory)
             .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
-        // What the last start found is looked at again.
+        // The next checks find again what the last start has found.
         let _ = fs::remove_file(directory.join(REFUSED));
         let of = Of {
             cluster: cluster.cluster,
@@ -104,7 +104,7 @@ impl Memory {
         Ok(Some(memory))
     }
 
-    /// All logs are there.
+    /// Notes that all logs are there.
     pub fn begins(&mut self) -> Result<(), Error> {
         if !std::mem::replace(&mut self.begun, true) {
             self.write()?;
@@ -112,17 +112,17 @@ impl Memory {
         Ok(())
     }
 
-    /// The boot nonce of the replica.
+    /// Returns the boot nonce of the replica.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
 
-    /// Which start it is.
+    /// Returns the number of this start.
     pub fn start(&self) -> Start {
         self.start
     }
 
-    /// Where the log of a partition is.
+    /// Returns the path of the log of a partition.
     pub fn log(&self, pid: PartitionId) -> Result<PathBuf, Error> {
         let path = partition_log(&self.directory, pid);
         match self.begun && !path.exists() {
@@ -131,8 +131,8 @@ impl Memory {
         }
     }
 
-    /// The controller asks this start whether the memory was at an earlier one; nothing if it asks another one. That
-    /// it asked is on disk before it is answered. [A-TOLD]
+    /// Answers whether the memory was at an earlier start, or returns `None` if the controller asks another start of
+    /// it. The question is noted on disk before it is answered. [A-TOLD]
     pub fn asked(
         &mut self,
         nonce: u64,
@@ -148,8 +148,8 @@ impl Memory {
         Ok(Some(self.told.has(earlier)))
     }
 
-    /// The controller has seen more of this memory than there is: its logs are put aside. The replica must not go
-    /// on. [A-DISCARD]
+    /// Sets the logs aside, since the controller has seen more of this memory than there is. Returns the error with
+    /// which the replica must end. [A-DISCARD]
     pub fn discard(&self) -> Error {
         let aside = match put_aside(&self.directory, self.nonce) {
             Ok(aside) => aside,
@@ -263,7 +263,7 @@ impl Memory {
     }
 }
 
-/// Where a replica's logs are.
+/// Returns the directory of a replica's logs.
 fn logs(cluster: &ClusterFile, node: &Node) -> PathBuf {
     cluster.node_dir(node).join("log")
 }
@@ -280,8 +280,8 @@ fn put_aside(directory: &Path, nonce: u64) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Notes beside the log in `path` why this start can't go on with it although it is whole, so that `forget-log` gives
-/// it up. Without the note the log alone would look as if it were needed.
+/// Notes beside the log in `path` why this start can't continue from it although it is whole, so that `forget-log`
+/// gives it up. Without the note the log alone would look as if it were needed.
 pub fn note_refused(path: &Path, why: &str) {
     if let Some(directory) = path.parent() {
         let noted = fs::write(directory.join(REFUSED), why);
@@ -294,8 +294,8 @@ pub fn note_refused(path: &Path, why: &str) {
     }
 }
 
-/// Puts a durable replica's log aside, on an operator's order, if it is damaged or the last start refused it. The
-/// replica then joins as a new member. Refused while its process runs, and where the log is needed. Returns where the
+/// Sets a durable replica's log aside, on an operator's order, if it is damaged or the last start refused it, so that
+/// the replica joins as a new member. It is refused while the process runs, and if the log is needed; returns where the
 /// log is kept. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<PathBuf, Error> {
     let _in_use = lock_directory(&cluster.node_dir(node), node)?;
@@ -316,7 +316,7 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<P
     Ok(aside)
 }
 
-/// What is wrong with the logs, if anything is.
+/// Returns an error if anything is wrong with the logs.
 fn read_all(
     cluster: &ClusterFile,
     node: &Node,
@@ -357,10 +357,10 @@ mod tests {
     use crate::cluster_file::parse;
     use crate::test_dir::TestDir;
 
-    /// What a start finds in its directory.
+    /// The worker and the log that a start opens.
     type Opened = (Worker<Box<dyn Application>, NoPaxos>, ReplicaLog);
 
-    /// The example's cluster with NOPaxos, and with durable replicas.
+    /// Returns the example's cluster with NOPaxos and durable replicas.
     fn cluster(directory: &TestDir) -> ClusterFile {
         let sample = include_str!("../../../../../examples/cluster.toml");
         let nodes = sample.split_inclusive("\n[[node]]\n");
@@ -378,7 +378,7 @@ mod tests {
         parse(&text, &file.display().to_string()).unwrap()
     }
 
-    /// A worker of the first partition, and its log, at the next start.
+    /// Returns a worker of the first partition, and its log, at the next start.
     fn open(cluster: &ClusterFile, checkpoint: &Path) -> Result<Opened, Error> {
         let (node, group) = (cluster.node("replica-1").unwrap(), &cluster.groups[0]);
         let mut memory = Memory::open(cluster, node, group)?.unwrap();
@@ -392,7 +392,7 @@ mod tests {
         Ok((worker, log))
     }
 
-    /// Its application went back below its log. The error names `forget-log`, which finds nothing wrong with the log
+    /// The application went back below its log. The error names `forget-log`, which finds nothing wrong with the log
     /// alone. [N-RESTART]
     #[test]
     fn a_log_that_a_start_has_refused_is_given_up_by_order() {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica: one thread for the control plane, worker threads for the partitions, the server that hands
-//! out checkpoints, and the thread that makes copies of the state.
+//! A replica: one thread for the control plane, worker threads for the partitions, the server that hands out
+//! checkpoints, and the thread that makes copies of the state.
 //!
-//! A worker has its own socket (port + partition), its own learner, sessions and application, so
-//! nothing is passed between I/O and execution: the thread that receives a vote executes the value
-//! that it decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring takes the
-//! place of the votes. On the DPDK plane one thread has all of them, beside other nodes of the process (`../rotation.rs`).
-//! A durable replica, with NOPaxos, has a log for each partition (`logged.rs`), and a file that says which memory that is
-//! (`memory.rs`). The control thread (`control_thread.rs`) passes views and lanes to the workers and asks for them.
+//! A worker has its own socket (port + partition), learner, sessions and application, so nothing is passed between I/O
+//! and execution: the thread that receives a vote executes the value that the vote decides. On the XDP plane the
+//! learner is in the kernel (`kernel.rs`) and a ring replaces the votes. On the DPDK plane one thread runs all workers,
+//! besides other nodes of the process (`../rotation.rs`). A durable replica, with NOPaxos, has a log for each partition
+//! (`logged.rs`), and a file that identifies its memory (`memory.rs`). The control thread (`control_thread.rs`) asks
+//! for views and lanes and passes them to the workers.
 
 mod catch_up;
 mod control_thread;
@@ -77,58 +77,57 @@ use crate::{Error, random_nonce, transfer};
 
 /// An answer for a session of the front end beside this replica.
 pub struct LocalReply<'a> {
-    /// Partition.
+    /// The partition.
     pub pid: PartitionId,
-    /// Session, or the nonce of an OPEN.
+    /// The session, or the nonce of an OPEN.
     pub client: u64,
-    /// Request.
+    /// The request.
     pub request: u64,
-    /// [`replica::Status`] as a number.
+    /// The [`replica::Status`] as a number.
     pub status: u8,
     /// The application's answer.
     pub bytes: &'a [u8],
 }
 
-/// Hands reads without the log to the worker of a partition.
+/// Passes reads without the log to the worker of a partition.
 pub type AskReads = Arc<dyn Fn(PartitionId, AskedReads) + Send + Sync>;
 
-/// Opens the application of a partition in a directory of its own.
+/// Opens the application of a partition in its own directory.
 pub type OpenApplication =
     dyn Fn(PartitionId, &Path) -> Result<Box<dyn Application>, replica::Error> + Send + Sync;
 
-/// What a replica needs from the program around it.
+/// The functions that the surrounding program gives a replica.
 #[derive(Clone)]
 pub struct Services {
     /// Opens the replicated program.
     pub open_application: Arc<OpenApplication>,
-    /// Takes the answers for local sessions.
+    /// Receives the answers for local sessions.
     pub on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
-    /// Takes what came of reads without the log.
+    /// Receives the results of reads without the log.
     pub on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
-    /// Called behind a batch of either.
+    /// Called after a batch of answers or results.
     pub on_batch_end: Arc<dyn Fn() + Send + Sync>,
-    /// Told of all local sessions that a partition's state has, when that has been opened or
-    /// replaced by another replica's.
+    /// Receives all local sessions of a partition's state, when that has been opened or replaced by another replica's.
     pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
-    /// Told of every new view.
+    /// Receives every new view.
     pub on_view: Arc<dyn Fn(&View) + Send + Sync>,
-    /// Called when a stop is requested, while the workers still execute: now local sessions finish
-    /// what they have in flight.
+    /// Called when a stop is requested, while the workers still execute, so that local sessions can finish their
+    /// requests.
     pub before_stop: Arc<dyn Fn() + Send + Sync>,
-    /// How many instances the workers have executed, by partition, for the front end's INFO.
+    /// Receives how many instances the worker of each partition has executed, for the front end's INFO.
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
-    /// Told how the partitions' states can be read, once they are open.
+    /// Receives a function that opens readers of the partitions' states, once they are open.
     pub on_readers: Arc<dyn Fn(OpenReader) + Send + Sync>,
-    /// Told how to read without the log, where that is possible.
+    /// Receives a function that reads without the log, if that is possible.
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
-    /// What the front end has counted, by name, for the replica's status; nothing without one.
+    /// Returns the front end's counters by name for the replica's status; empty without a front end.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
-    /// The front end's way to the leader, where that is the replica's port.
+    /// The front end's connection to the leader through the replica's port, if it has one.
     pub relay: Option<Relay>,
 }
 
 impl Services {
-    /// Only an application: no front end.
+    /// Returns services with an application and no front end.
     pub fn new(open_application: Arc<OpenApplication>) -> Services {
         Services {
             open_application,
@@ -147,8 +146,7 @@ impl Services {
     }
 }
 
-/// Runs a replica until `stop` is requested: then it executes what it has, makes a checkpoint and
-/// returns.
+/// Runs a replica until `stop` is requested; then it executes what it has, makes a checkpoint and returns.
 pub fn run_alone(
     cluster: &ClusterFile,
     node: &Node,
@@ -158,7 +156,7 @@ pub fn run_alone(
     run(cluster, node, services, stop, None)
 }
 
-/// The same whose workers, if they are at ports of DPDK, enter by a door.
+/// Runs a replica like [`run_alone`], whose workers, if they are at DPDK ports, enter a rotation by a door.
 pub(crate) fn run(
     cluster: &ClusterFile,
     node: &Node,
@@ -192,7 +190,7 @@ fn serve<G: Followed>(
     stop: &Arc<Stop>,
     door: Option<Door<'_>>,
 ) -> Result<(), Error> {
-    // The workers go on for a while after the node is told to end.
+    // The workers continue for a while after the node is told to end.
     let stop_workers = Stop::new()?;
     let (wake_control, woken) = waker_pair()?;
     let (ask, asked) = mpsc::channel();
@@ -272,7 +270,7 @@ fn serve<G: Followed>(
     if let (Some(door), Some(relay)) = (&door, &services.relay) {
         Relaying::enter(cluster, node, group, door, relay, &stop_workers)?;
     }
-    // Only the workers may tell: it ends with them.
+    // Only the workers keep this sender, so the channel ends with them.
     drop(is_behind);
     let trust = Trust::of_node(cluster)?;
     let settings = transfer::server::Settings {
@@ -339,8 +337,8 @@ fn serve<G: Followed>(
     results.into_iter().collect()
 }
 
-/// Keeps other processes from a replica's directory: another one of the same name, and `copy put`. The lock lies beside
-/// the directory, so that it holds for whatever is put in its place.
+/// Locks a replica's directory against other processes: another one of the same name, and `copy put`. The lock is
+/// beside the directory, so that it also holds for a directory that replaces it.
 pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Error> {
     let path = directory.with_extension("lock");
     Lock::take(&path).map_err(|e| match e.kind() {
@@ -353,7 +351,8 @@ pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Erro
     })
 }
 
-/// How many threads execute. More than there are CPUs would only wake one another. A port of DPDK is looked at by one.
+/// Returns how many threads execute. More threads than CPUs would only wake one another, and a DPDK port is polled by
+/// one thread.
 fn worker_threads(node: &Node, group: &Group) -> u16 {
     if node.plane == Plane::Dpdk {
         return 1;

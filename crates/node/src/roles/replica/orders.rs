@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker does for those who read its replica's state, hand it out, or install another one's.
+//! The orders to a worker by those who read its replica's state, hand it out, or install another replica's.
 
 use std::sync::mpsc::Sender;
 
@@ -12,45 +12,45 @@ use super::worker_thread::WorkerThread;
 use crate::Error;
 use crate::transfer::held::Keeper;
 
-/// A copy of a partition's state with its position, or why there is none.
+/// A copy of a partition's state with its position, or the reason why there is none.
 pub type Offer = Result<(Instance, Box<dyn Snapshot>), String>;
 
-/// A reader of a partition's state, or why there is none.
+/// A reader of a partition's state, or the reason why there is none.
 pub type Reading = Result<Box<dyn Reader>, String>;
 
-/// Where a partition stands, and what makes a copy of it by links, if there is such a thing.
+/// The position of a partition, and a function that makes a copy by links, if that is possible.
 pub type Linking = Result<(Instance, Option<Link>), String>;
 
-/// An order. What is answered, is answered through the sender; nothing if the worker ends before.
+/// An order. Its answer comes through the sender, or never if the worker ends before.
 pub enum Order {
-    /// To open a reader.
+    /// Opens a reader.
     Read(Sender<Reading>),
-    /// To forget nothing that a copy of another partition may need.
+    /// Keeps everything that a copy of another partition may need.
     Hold(Sender<()>),
-    /// To open a copy, and to keep what is decided behind it.
+    /// Opens a copy, and keeps what is decided after it.
     Open(Keeper, Sender<Offer>),
-    /// To begin a copy by links.
+    /// Begins a copy by links.
     Link(Sender<Linking>),
-    /// All copies are open, or given up.
+    /// Ends the hold, since all copies are open or given up.
     Release,
-    /// To begin to take over a state that stands at this instance.
+    /// Begins to take over a state at this position.
     BeginRestore(Instance, Sender<Result<Restore, String>>),
-    /// To execute nothing from now on. Answered with the next instance, once no checkpoint is under way.
+    /// Stops execution. It is answered with the next instance once no checkpoint is in progress.
     BeginInstall(Sender<Instance>),
-    /// To make what it has durable.
+    /// Makes everything executed durable.
     MakeDurable(Sender<()>),
-    /// To put the state in place that was read. Answered with what goes wrong and changes nothing; any
-    /// other error is the worker's end.
+    /// Puts the state that was read in place. It is answered with an error if nothing was changed; any other error ends
+    /// the worker.
     EndRestore(Instance, Sender<Result<(), String>>),
-    /// To forget what siblings have said, now that all have stopped.
+    /// Forgets the messages of siblings, now that all have stopped.
     MeetAnew(Sender<()>),
-    /// To go on.
+    /// Continues execution.
     EndInstall,
-    /// To execute what another replica has kept. Answered with the number of bytes taken.
+    /// Executes values that another replica has kept. It is answered with the number of bytes taken.
     Replay(Vec<u8>, Sender<Result<usize, String>>),
 }
 
-/// What is answered later: once all that is executed is stable, or once no checkpoint is under way.
+/// Orders that are answered later: once everything executed is stable, or once no checkpoint is in progress.
 #[derive(Default)]
 pub struct Waiting {
     readers: Vec<Sender<Reading>>,
@@ -61,7 +61,7 @@ pub struct Waiting {
 impl<G: Followed> WorkerThread<G> {
     pub(super) fn obey(&mut self, order: Order) -> Result<(), Error> {
         let now = self.now();
-        // Those who ask may have gone meanwhile.
+        // Those who asked may have gone meanwhile.
         match order {
             Order::Read(answer) => self.waiting.readers.push(answer),
             Order::Hold(answer) => {
@@ -121,14 +121,14 @@ impl<G: Followed> WorkerThread<G> {
 
     fn open_copy(&mut self, keeper: Keeper) -> Offer {
         let copy = self.worker.snapshot().map_err(|e| e.to_string())?;
-        // What came before it is of others' copies.
+        // Earlier values belong to the copies of other askers.
         self.keep_log();
         self.worker.keep_log(true);
         self.keepers.push(keeper);
         Ok(copy)
     }
 
-    /// Hands on what was executed since the last call, to those who keep it.
+    /// Passes the values that were executed since the last call to the keepers.
     pub(super) fn keep_log(&mut self) {
         let Some(log) = self.worker.take_log() else {
             return;
@@ -139,7 +139,7 @@ impl<G: Followed> WorkerThread<G> {
         }
     }
 
-    /// Answers what had to wait.
+    /// Answers the orders that had to wait.
     pub(super) fn answer_waiting(&mut self) {
         while let Some(answer) = self.waiting.readers.pop() {
             let Some(reader) = self.worker.reader() else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a worker sends: packets by role, and replies, which are packed by address.
+//! The packets that a worker sends: those for roles, and replies, which are packed by address.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::Error;
 use crate::plane::Sends;
 use crate::roles::links::Links;
 
-/// Collects what one batch of a worker sends.
+/// Collects the packets of one batch of a worker.
 pub struct WorkerOutbox {
-    /// Where packets go.
+    /// The links by which packets leave.
     pub links: Links,
     siblings: Siblings,
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
-    /// Those wait until everything else may leave, too: what they show is being stored.
+    /// Local replies wait until everything else may leave, too, since the state that they show is being stored.
     holds: bool,
     held: Vec<HeldReply>,
     on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
     on_batch_end: Arc<dyn Fn() + Send + Sync>,
-    /// Whether the front end of this process has been told something since the last batch.
+    /// The front end of this process was told something since the last batch.
     has_told: bool,
     scratch: Vec<u8>,
 }
 
-/// A local reply, with bytes of its own.
+/// A local reply with its own copy of the bytes.
 struct HeldReply {
     client: u64,
     request: u64,
@@ -44,7 +44,8 @@ struct HeldReply {
 /// Replies to one address that will share a datagram.
 struct PendingReply {
     to: ReplyTo,
-    /// The view of answers that aren't final yet, and the last one's slot: who has that has the others. [N-ANSWER]
+    /// The view of answers that aren't final yet. With the slot of the last one a follower acknowledges all of them.
+    /// [N-ANSWER]
     view: Round,
     slot: Instance,
     items: Vec<u8>,
@@ -52,7 +53,7 @@ struct PendingReply {
 }
 
 impl WorkerOutbox {
-    /// For a partition's worker.
+    /// Returns the outbox of a partition's worker.
     pub fn new(
         partition: Partition<'_>,
         services: &Services,
@@ -92,13 +93,13 @@ impl WorkerOutbox {
         })
     }
 
-    /// Sends all of it.
+    /// Sends everything that was collected.
     pub fn flush(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         self.gather();
         self.links.flush(plane)
     }
 
-    /// Puts all of it into the batch, which somebody else sends.
+    /// Puts everything that was collected into the batch, which the caller sends.
     pub fn hand_over(&mut self) -> Result<(), Error> {
         self.gather();
         self.links.write_record()
@@ -118,8 +119,7 @@ impl WorkerOutbox {
         for at in 0..self.replies.len() {
             self.send_reply(at);
         }
-        // An address that was silent in this batch is forgotten, so that clients that came and
-        // went leave nothing behind.
+        // An address without replies in this batch is removed, so that clients that have gone leave nothing behind.
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
         self.siblings.wake();
@@ -163,7 +163,7 @@ impl WorkerOutbox {
         pending.items.clear();
     }
 
-    /// By its own, which is in `scratch`.
+    /// Sends the answer to a READ, which is in `scratch`, in its own packet.
     fn send_read(&mut self, to: &ReplyTo, basis: Basis, (client, request): (u64, u64)) {
         let header = Header {
             rnd: basis.view,
@@ -204,7 +204,7 @@ impl WorkerOutbox {
             bytes: &self.scratch,
         };
         append_packed(&mut pending.items, &item);
-        // Slots come in order, but for commands that are answered again.
+        // Slots come in order, except for commands that are answered again.
         pending.slot = match pending.count {
             0 => slot,
             _ => pending.slot.max(slot),
@@ -220,7 +220,7 @@ impl WorkerOutbox {
         (status, bytes): (u8, &[u8]),
     ) {
         match to {
-            // A READ's: front ends don't count acknowledgements.
+            // This is for a READ, whose acknowledgements front ends don't count.
             ReplyTo::Local if basis.is_some() => {}
             ReplyTo::Local if self.holds => self.held.push(HeldReply {
                 client: of.0,
@@ -251,7 +251,7 @@ impl WorkerOutbox {
     }
 }
 
-/// What the front end of this process is told doesn't go over the network.
+/// Sends a packet, unless it is for the front end of this process, which isn't reached over the network.
 fn send_to(links: &mut Links, to: &ReplyTo, header: &Header, value: &[u8]) {
     match to {
         ReplyTo::Local => {}

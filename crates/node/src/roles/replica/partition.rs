@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One partition of a replica, as the cluster file has it.
+//! One partition of a replica, as the cluster file describes it.
 
 use std::path::PathBuf;
 
@@ -11,26 +11,27 @@ use super::memory::Memory;
 use crate::Error;
 use crate::cluster_file::{Answer, ClusterFile, Group, Node};
 
-/// A busy partition would make dozens of checkpoints a second, each of which waits for the disk twice.
+/// The shortest time between two checkpoints. A busy partition would otherwise make dozens each second, and each waits
+/// for the disk twice.
 const CHECKPOINT_PAUSE: Time = 100_000_000;
 
-/// See the module.
+/// A partition with its node and group.
 #[derive(Clone, Copy)]
 pub struct Partition<'a> {
     pub cluster: &'a ClusterFile,
     pub node: &'a Node,
     pub group: &'a Group,
     pub pid: PartitionId,
-    /// Of this start of the replica.
+    /// The nonce of this start of the replica.
     pub nonce: u64,
-    /// Of a durable replica.
+    /// The memory of a durable replica.
     pub memory: Option<&'a Memory>,
-    /// An earlier process had begun to install another replica's state, and hadn't ended.
+    /// An earlier process had begun to install another replica's state, and had not finished.
     pub installing: bool,
 }
 
 impl<'a> Partition<'a> {
-    /// Not to be served: to look into a state.
+    /// Returns a partition that isn't served, to look into its state.
     pub fn of(
         cluster: &'a ClusterFile,
         node: &'a Node,
@@ -48,12 +49,12 @@ impl<'a> Partition<'a> {
         }
     }
 
-    /// Where its state is.
+    /// Returns the directory of its state.
     fn path(&self) -> PathBuf {
         self.cluster.partition_dir(self.node, self.pid)
     }
 
-    /// The same; made if missing.
+    /// Returns the directory of its state, and creates it if it is missing.
     pub fn directory(&self) -> Result<PathBuf, Error> {
         let directory = self.path();
         private_directory(&directory)
@@ -61,7 +62,7 @@ impl<'a> Partition<'a> {
         Ok(directory)
     }
 
-    /// How its worker behaves.
+    /// Returns the settings of its worker.
     pub fn settings(&self) -> Settings {
         let group = self.group;
         let deployment = self.cluster.deployment(self.node, group);
@@ -78,7 +79,7 @@ impl<'a> Partition<'a> {
         }
     }
 
-    /// Why it can't begin.
+    /// Returns the error that the partition can't be opened.
     pub fn failed(&self, e: replica::Error) -> Error {
         let directory = self.path();
         let directory = directory.display();

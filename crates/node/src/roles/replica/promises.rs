@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of which this replica's program has died, beside a partition's store: it never executes them, whatever
-//! happens later. Other replicas count on that, so it is on disk before anybody is told. [X-DIED]
+//! Keeps beside a partition's store the commands that have made this replica's program crash, which it never executes,
+//! whatever happens later. Other replicas rely on that, so it is on disk before anybody is told. [X-DIED]
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use replica::{Agreement, Application, MOVE_AWAY, Worker};
 use serde_json::{Value, json};
 use tracing::{error, warn};
 
-/// The file's first bytes: what it is, and of which format.
+/// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXDIED\x01";
 
-/// One of them, and whether an operator has ordered that it takes no effect.
+/// A command that is never executed here. `is_ordered` means that an operator has ordered that it takes no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     pub place: CommandPlace,
@@ -23,27 +23,27 @@ pub struct Promise {
 
 const LEN: usize = CommandPlace::LEN + 1;
 
-/// See the module.
+/// The promises of a partition.
 pub struct Promises {
     path: PathBuf,
 }
 
 impl Promises {
-    /// Of the partition in `directory`.
+    /// Returns the promises of the partition in `directory`.
     pub fn new(directory: &Path) -> Promises {
         Promises {
             path: directory.join("died"),
         }
     }
 
-    /// Those that aren't below `next`, as what is below was passed; and what was ordered.
+    /// Returns the promises that aren't below `next`, since commands below were passed, and all that were ordered.
     pub fn read(&self, next: Instance) -> Result<Vec<Promise>, replica::Error> {
         let mut all = self.load()?;
         all.retain(|promise| promise.is_ordered || promise.place.inst >= next);
         Ok(all)
     }
 
-    /// Notes one durably.
+    /// Notes a promise durably.
     pub fn note(&self, place: CommandPlace, is_ordered: bool) -> Result<(), replica::Error> {
         let mut all = self.load()?;
         match all.iter_mut().find(|promise| promise.place == place) {
@@ -54,7 +54,7 @@ impl Promises {
         self.write(&all)
     }
 
-    /// The same of a process that ends. If it can't be noted, the next one dies of it again.
+    /// Notes a promise when the process ends. If that fails, the next process crashes on the command again.
     pub fn note_death(&self, place: CommandPlace) {
         let CommandPlace { inst, index } = place;
         match self.note(place, false) {
@@ -108,7 +108,7 @@ fn parse(bytes: &[u8]) -> Option<Vec<Promise>> {
     noted.strip_prefix(MAGIC)?.chunks(LEN).map(one).collect()
 }
 
-/// What was logged of a partition, so that it is logged once.
+/// The events of a partition that were logged, so that each is logged once.
 #[derive(Default)]
 pub struct Noticed {
     waits_at: Option<CommandPlace>,
@@ -117,7 +117,7 @@ pub struct Noticed {
 }
 
 impl Noticed {
-    /// Logs what has changed.
+    /// Logs the changes.
     pub fn tell<A: Application, G: Agreement>(&mut self, worker: &Worker<A, G>) {
         let waits_at = worker.waits_at();
         if waits_at != self.waits_at {
@@ -151,7 +151,7 @@ impl Noticed {
     }
 }
 
-/// Where the command lies that an operator orders to take no effect, or why it can't be that one.
+/// Returns the place of the command that an operator orders to take no effect, or why it can't be that command.
 pub fn ordered<A: Application, G: Agreement>(
     worker: &Worker<A, G>,
     inst: Instance,
@@ -171,7 +171,7 @@ fn contradiction(place: CommandPlace) -> String {
     )
 }
 
-/// For `status`: what an operator has to know first.
+/// Returns the warning for `status` that an operator should see first.
 pub fn warning<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Option<String> {
     if let Some(place) = worker.contradicted() {
         return Some(contradiction(place));
@@ -186,7 +186,7 @@ pub fn warning<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Option<St
     ))
 }
 
-/// For `status`: the command in front of which the partition waits.
+/// Returns the command before which the partition waits, for `status`.
 pub fn deadly_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Value {
     worker.deadly().map_or(Value::Null, |deadly| {
         json!({
@@ -198,7 +198,7 @@ pub fn deadly_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Va
     })
 }
 
-/// For `status`: the last commands that took no effect.
+/// Returns the last commands that took no effect, for `status`.
 pub fn voided_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Value {
     let place = |at: CommandPlace| json!({ "instance": at.inst, "index": at.index });
     worker.voided().map(place).collect()
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::test_dir::TestDir;
 
-    /// [X-DIED]
+    /// Promises stay until they are passed, and damage is noticed. [X-DIED]
     #[test]
     fn promises_are_there_until_they_are_passed_and_damage_is_noticed() {
         let dir = TestDir::new();

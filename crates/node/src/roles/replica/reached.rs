@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far a partition's checkpoints had reached, beside its store and apart from it.
+//! Remembers how far a partition's checkpoints had reached, in a file beside its store.
 //!
-//! Other nodes count on what a replica reported as durable. A store may lose that without a word: RocksDB
-//! takes a flipped bit in its log for the end of it, and an old copy of a directory looks like any other. Such
-//! a store ends below a checkpoint that it had made, which a file of its own remembers. [T-REACHED]
+//! Other nodes rely on what a replica reported as durable. A store may lose it silently: RocksDB takes a flipped bit in
+//! its log for the end of the log, and an old copy of a directory looks like any other. Such a store ends below a
+//! checkpoint that it had made, which this file remembers. [T-REACHED]
 //!
-//! The replica's other partitions forget outcomes by what they are told to be durable. So among several partitions
-//! each checkpoint is noted, before they are told. A partition that is alone notes one a second at most.
+//! The replica's other partitions forget outcomes once they are told that these are durable. So with several partitions
+//! each checkpoint is noted before the others are told; a single partition makes at most one note a second.
 //!
-//! A copy of the whole directory, this file included, can't be told from the directory itself.
+//! A copy of the whole directory, including this file, can't be told from the directory itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ use paxos::Instance;
 use replica::MOVE_AWAY;
 use replica::storage::{CheckpointFile, Storage};
 
-/// The file's first bytes: what it is, and of which format.
+/// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 
-/// Of a partition that is alone. Under load there are dozens of checkpoints a second, and one of them is
-/// enough to notice most of what a disk can lose.
+/// The interval of notes of a single partition. Under load there are dozens of checkpoints a second, and one note among
+/// them suffices to detect most losses of a disk.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The note of how far a partition's checkpoints had reached.
 pub struct Reached {
     path: PathBuf,
-    /// Between two notes, at least.
+    /// The shortest time between two notes.
     interval: Duration,
     noted: Option<Moment>,
 }
 
 impl Reached {
-    /// Of the partition in `directory`. Notes each checkpoint.
+    /// Returns the note of the partition in `directory`, which notes each checkpoint.
     pub fn new(directory: &Path) -> Reached {
         Reached {
             path: directory.join("reached"),
@@ -43,7 +43,7 @@ impl Reached {
         }
     }
 
-    /// The same, of one among so many partitions of a replica: see the module.
+    /// Returns the note of one among `partitions` partitions of a replica; a single one notes less often.
     pub fn among(directory: &Path, partitions: u16) -> Reached {
         let interval = match partitions {
             1 => NOTE_INTERVAL,
@@ -55,7 +55,7 @@ impl Reached {
         }
     }
 
-    /// Refuses a store that ends at `next`, below a checkpoint that was made.
+    /// Returns an error if a store ends at `next` and that is below a checkpoint that was made.
     pub fn check(&self, next: Instance) -> Result<(), replica::Error> {
         let path = self.path.display();
         let Some(reached) = self.read()? else {
@@ -71,7 +71,7 @@ impl Reached {
         Ok(())
     }
 
-    /// Notes durably that a checkpoint has reached `upto`. One that is alone doesn't if it noted one a moment ago.
+    /// Notes durably that a checkpoint has reached `upto`. A single partition skips this if its last note is recent.
     pub fn note(&mut self, upto: Instance) -> Result<(), replica::Error> {
         if self.noted.is_some_and(|at| at.elapsed() < self.interval) {
             return Ok(());
@@ -105,9 +105,9 @@ impl Reached {
     }
 }
 
-/// Refuses a replica that has lost one partition's note, or its whole directory, and has state in another one. That
-/// one may have forgotten what the first would have to ask it, if it began anew. All partitions have notes before any
-/// of them executes. [T-REACHED]
+/// Returns an error if a replica has lost the note or the whole directory of one partition and has state in another
+/// one. If the lost partition began anew, the other one might have forgotten outcomes that it would have to ask for;
+/// all partitions have notes before any of them executes. [T-REACHED]
 pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error> {
     let notes = directories.iter().map(|of| Reached::new(of).read());
     let notes: Vec<_> = notes.collect::<Result<_, _>>()?;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::test_dir::TestDir;
 
-    /// [T-REACHED]
+    /// A store that ends below a checkpoint is refused. [T-REACHED]
     #[test]
     fn a_store_that_ends_below_a_checkpoint_is_refused() {
         let dir = TestDir::new();
@@ -147,7 +147,7 @@ mod tests {
         );
     }
 
-    /// [T-REACHED]
+    /// A partition doesn't begin anew while others have state. [T-REACHED]
     #[test]
     fn a_partition_does_not_begin_anew_beside_others() {
         let dir = TestDir::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's place at a replica's port of DPDK: what it sends to the leader leaves by it, and what the leader answers
-//! there comes to it.
+//! Connects the front end through a replica's DPDK port: its packets to the leader leave there, and the leader's
+//! answers reach it there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::host::Stop;
 use crate::plane::{DpdkPlane, Relay, SendBatch};
 
-/// The first of the UDP ports that nobody has for good, among which systems choose one for whoever asks.
+/// The first of the UDP ports that have no fixed owner, from which systems choose temporary ports.
 const FIRST_FREE: u16 = 49_152;
 
-/// See the module.
+/// The front end's place at the port.
 pub struct Relaying {
     port: DpdkPlane,
     relay: Relay,
@@ -24,7 +24,8 @@ pub struct Relaying {
 }
 
 impl Relaying {
-    /// Lets it in, at an address of its own beside those of the replica's partitions. It lasts until the stop.
+    /// Adds the front end to the rotation, at an address that none of the replica's partitions has. It stays until the
+    /// stop.
     pub fn enter(
         cluster: &ClusterFile,
         node: &Node,
@@ -43,7 +44,7 @@ impl Relaying {
     }
 }
 
-/// An address of the node that none of its partitions has.
+/// Returns an address of the node that none of its partitions has.
 fn free_address(node: &Node, partitions: u16) -> SocketAddr {
     let is_free =
         |port: &u16| (0..partitions).all(|pid| node.partition_address(pid).port() != *port);

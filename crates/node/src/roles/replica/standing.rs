@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a worker stands, shown to other threads without asking it.
+//! The position of a worker, which other threads can read without asking the worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::transfer::server::Stand;
 
-/// In place of an instance: none.
+/// Stands for no instance.
 const NONE: u64 = u64::MAX;
 
-/// See the module.
+/// The position of a worker.
 #[derive(Default)]
 pub struct Standing {
     next: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Standing {
     needs: AtomicU64,
     is_behind: AtomicBool,
     is_installing: AtomicBool,
-    /// 0 = not.
+    /// The epoch until which execution is stopped; 0 means that it isn't.
     stopped: AtomicU32,
 }
 
@@ -29,7 +29,7 @@ impl Standing {
         self.is_behind.store(stand.is_behind, Ordering::Relaxed);
         self.is_installing
             .store(stand.is_installing, Ordering::Relaxed);
-        // Who sees that it is stopped sees where.
+        // A thread that sees that the worker is stopped also sees its position.
         let stopped = stand.stopped.unwrap_or(0);
         self.stopped.store(stopped, Ordering::Release);
     }

@@ -22,7 +22,7 @@ use crate::cluster_file::parse;
 use crate::test_dir::TestDir;
 use crate::transfer::incoming::{Head, Incoming};
 
-/// Has no state.
+/// An application without state.
 pub(super) struct Nothing;
 
 impl StateMachine for Nothing {
@@ -51,8 +51,8 @@ fn by_socket(partition: Partition<'_>) -> Ways {
     }
 }
 
-/// What comes for a partition to the socket of its thread's first one is handed on, so all that the thread's
-/// partitions send leaves there; what no partition of the thread takes changes nothing.
+/// A packet that comes to the socket of a thread's first partition is handed on to its partition, so all partitions of
+/// the thread send from there. A packet for no partition of the thread changes nothing.
 #[test]
 fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     let directory = TestDir::new();
@@ -87,7 +87,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
         WorkerHandle::open::<Paxos>(partition, &services(), by_socket(partition), link, mail)
             .unwrap()
     };
-    // Partition 2 is another thread's.
+    // Partition 2 belongs to another thread.
     let (_handles, mut served): (Vec<_>, Vec<_>) = inboxes.into_iter().zip(0..).map(open).unzip();
     served.truncate(2);
     let crew = Crew::new(served, woken, stop.clone(), Duration::ZERO).unwrap();
@@ -127,8 +127,9 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     crew.join().unwrap();
 }
 
-/// What leaves together for one client shares a packet, if it is final, or of the same view; that names the last slot. A
-/// READ's client counts acknowledgements of that READ, and gets a packet for it. [N-ANSWER] [N-READ]
+/// Answers to one client that leave together share a packet if they are final, or of the same view, and the packet
+/// names the last slot. A READ has its own packet, since its client counts acknowledgements of that READ. [N-ANSWER]
+/// [N-READ]
 #[test]
 fn answers_of_a_view_share_a_packet_and_a_read_has_its_own() {
     let directory = TestDir::new();
@@ -192,7 +193,7 @@ fn answers_of_a_view_share_a_packet_and_a_read_has_its_own() {
     assert_eq!(told, expected);
 }
 
-/// A peer begins to hand out a state and falls silent: the worker answers meanwhile.
+/// A worker keeps answering while a peer that hands out a state falls silent.
 #[test]
 fn a_worker_that_waits_for_a_state_goes_on() {
     let directory = TestDir::new();
@@ -270,7 +271,7 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     worker.give(Job::Status(answer));
     let status = answers.recv().unwrap();
     assert_eq!(status["catching_up"], 1u64 << 32);
-    // Only now, if at all, the state is given up.
+    // The state is given up only now, if at all.
     stream.set_nonblocking(true).unwrap();
     let still = (&stream).read(&mut [0]).unwrap_err();
     assert_eq!(still.kind(), io::ErrorKind::WouldBlock);
@@ -278,9 +279,9 @@ fn a_worker_that_waits_for_a_state_goes_on() {
     crew.join().unwrap();
 }
 
-// ---- What siblings count on
+// ---- The notes that siblings rely on
 
-/// Whether a store that ends below this would be refused.
+/// Checks that a store that ends below `upto` would be refused.
 fn assert_noted(partition: Partition<'_>, upto: Instance) {
     let reached = Reached::new(&partition.directory().unwrap());
     reached.check(upto).unwrap();
@@ -288,7 +289,8 @@ fn assert_noted(partition: Partition<'_>, upto: Instance) {
     assert!(why.contains("a checkpoint had reached"), "{why}");
 }
 
-/// By what they are told they forget outcomes, at each checkpoint, however soon it follows. [T-REACHED] [V-FORGET]
+/// Siblings are told only of checkpoints that are noted, since they forget outcomes after that, however soon the next
+/// checkpoint follows. [T-REACHED] [V-FORGET]
 #[test]
 fn siblings_are_told_only_what_is_noted() {
     let directory = TestDir::new();
@@ -356,7 +358,7 @@ fn partition(cluster: &ClusterFile, pid: PartitionId, installing: bool) -> Parti
     }
 }
 
-/// The state of a partition that has executed everything below `position`.
+/// Returns the state of a partition that has executed everything below `position`.
 fn state_at(cluster: &ClusterFile, pid: PartitionId, position: Instance) -> Vec<u8> {
     let directory = TestDir::new();
     let file = CheckpointFile::new(directory.path().join("checkpoint"));
@@ -421,8 +423,7 @@ struct Begun {
     incoming: PathBuf,
 }
 
-/// What a process leaves that is killed between the replacement of the first partition and that of the
-/// second one.
+/// Leaves the files of a process that was killed between the replacements of the first and the second partition.
 fn killed_in_the_middle() -> Begun {
     let directory = TestDir::new();
     let cluster = cluster_of_two_partitions(&directory);
@@ -466,7 +467,7 @@ struct Started {
     crew: Working,
 }
 
-/// Starts the replica's workers, and what catches up, with nobody to ask.
+/// Starts the replica's workers and its catch-up thread, with no other replica to ask.
 fn start(begun: &Begun) -> Started {
     let cluster = &begun.cluster;
     let node = cluster.node("replica-1").unwrap();
@@ -522,12 +523,12 @@ fn start(begun: &Begun) -> Started {
     }
 }
 
-/// No other replica is needed: all of it is here. The front end hears of the sessions that came with a
-/// partition. [X-INSTALL] [S-ANEW]
+/// A replica that was killed during an install completes it without another replica, since the whole state is here. The
+/// front end hears of the sessions that came with a partition. [X-INSTALL] [S-ANEW]
 #[test]
 fn a_replica_that_was_killed_in_an_install_ends_it() {
     let begun = killed_in_the_middle();
-    // Somebody was killed, too, who was to put a copy there.
+    // A process that was putting a copy there was killed, too.
     let of_node = begun.note.with_file_name("");
     let half_put = ["incoming.unfinished", "opened"].map(|name| of_node.join(name));
     for path in &half_put {
@@ -554,7 +555,7 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     // Partition 0 had been replaced before.
     assert_eq!(*told.lock().unwrap(), [0, 1, 1]);
     for (pid, next) in [(0, 30), (1, 20)] {
-        // Siblings were told so, too. [T-REACHED]
+        // Siblings were told of it, too. [T-REACHED]
         assert_noted(partition(&begun.cluster, pid, false), next);
         let worker =
             open_worker::<Paxos>(partition(&begun.cluster, pid, false), &services()).unwrap();
@@ -562,8 +563,8 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     }
 }
 
-/// With what has come damaged it needs another replica, and until there is one nothing is executed and no
-/// note is lost. [X-INSTALL]
+/// If the fetched state is damaged the replica needs another one, and until then it executes nothing and keeps its
+/// note. [X-INSTALL]
 #[test]
 fn a_replica_that_cannot_end_an_install_executes_nothing() {
     let begun = killed_in_the_middle();
@@ -578,13 +579,13 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
         crew,
         ..
     } = start(&begun);
-    // It gives up what can't be used.
+    // The replica gives up the state that can't be used.
     while begun.incoming.exists() {
         std::thread::yield_now();
     }
     assert!(workers.iter().all(|w| w.standing.get().is_installing));
     assert_eq!(workers[1].standing.get().next, 0);
-    // Nor is a copy opened: one partition is of before, the other one of after. [X-HOLD]
+    // No copy is opened, either, since one partition is from before the install and the other from after it. [X-HOLD]
     let handing_out = HandingOut {
         workers: workers.clone(),
         whole: Arc::default(),
@@ -595,7 +596,7 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     assert!(begun.note.exists());
     stop.request();
     crew.join().unwrap();
-    // A note that nobody can read isn't passed over.
+    // An unreadable note isn't ignored.
     std::fs::write(&begun.note, b"WPinst").unwrap();
     let node = begun.cluster.node("replica-1").unwrap();
     let deployment = begun.cluster.deployment(node, &begun.cluster.groups[0]);

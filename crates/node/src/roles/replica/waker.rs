@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wakes a thread that waits for sockets.
 //!
-//! A wake costs a system call only if the thread may be asleep, and only the first of several does. So workers that share a
-//! thread tell one another for nothing, and so do threads that are busy anyway.
+//! A wake costs a system call only if the thread may be asleep, and only the first of several wakes does. So workers
+//! that share a thread wake one another at no cost, and so do threads that are busy anyway.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,20 +10,20 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The waiting side. It is asleep until it says that it isn't.
+/// The waiting side. It counts as asleep until it says that it is awake.
 pub struct Waker {
     bell: UnixStream,
     sleep: Arc<Sleep>,
 }
 
-/// The waking side. What the other side is to find has to be there before it is woken.
+/// The waking side. A job must be left before the other side is woken.
 #[derive(Clone)]
 pub struct Wake {
     bell: Arc<UnixStream>,
     sleep: Arc<Sleep>,
 }
 
-/// A connected pair.
+/// Returns a connected pair.
 pub fn waker_pair() -> io::Result<(Wake, Waker)> {
     let (wake, waker) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
@@ -40,21 +40,21 @@ impl Wake {
     /// Wakes the other side.
     pub fn wake(&self) {
         if self.sleep.wake() {
-            // There is room: between two bytes the other side has been awake.
+            // There is room, since the other side has been awake between two bytes.
             let _ = (&*self.bell).write(&[1]);
         }
     }
 }
 
 impl Waker {
-    /// From now on a wake makes this readable. False if there has been one since the other side was awake: then it has to
-    /// look what there is, and must not wait.
+    /// Makes every later wake ring the bell. Returns false if there has been a wake since the other side was last
+    /// awake; then it must look for jobs, and must not wait.
     pub fn fall_asleep(&self) -> bool {
         self.sleep.fall_asleep()
     }
 
-    /// From now on a wake costs nothing. `rung`: it was found readable. Says whether somebody has woken it; what was left
-    /// before that is there.
+    /// Makes later wakes cost nothing; `rung` means that the bell was found readable. Returns whether there was a wake,
+    /// whose job is there by now.
     pub fn wake_up(&self, rung: bool) -> bool {
         if rung {
             self.drain();
@@ -74,7 +74,7 @@ impl AsFd for Waker {
     }
 }
 
-/// Whether the waiting side may be asleep, and whether it was woken.
+/// The state of the waiting side: it may be asleep, and it may have been woken.
 ///
 /// ```text
 ///   AWAKE  -- fall_asleep --> ASLEEP
@@ -83,16 +83,16 @@ impl AsFd for Waker {
 ///   any    -- wake_up ------> AWAKE
 /// ```
 ///
-/// No wake is lost. Each step is one atomic exchange, so all of them are in one order, and who takes a step sees what the others
-/// wrote before theirs that lie before it. Let somebody leave a job and then wake. That step finds
+/// No wake is lost. Each step is one atomic exchange, so all steps are in one order, and a step sees everything that
+/// was written before earlier steps. Suppose that a thread leaves a job and then wakes. Its step finds
 ///
-/// - ASLEEP, and rings. The other side ends its wait by the bell or for another reason, then `wake_up` comes, and the job is
-///   found. Wakes in between find WOKEN, and their jobs are found as well, though the one who rings may take its time: it
-///   has left ASLEEP before it rings, so nobody takes its bell for nothing and sleeps on.
+/// - ASLEEP, and rings the bell. The other side ends its wait by the bell or for another reason, then calls `wake_up`,
+///   and finds the job. Wakes in between find WOKEN, and their jobs are found as well, even if the thread that rings is
+///   slow: the state has left ASLEEP before the bell rings, so the bell can't be drained before and the side sleep on.
 /// - WOKEN. A `wake_up` is still to come, and the job is found there.
 /// - AWAKE. The next `fall_asleep` fails, `wake_up` comes next, and the job is found.
 ///
-/// A bell that rings after the other side has woken up for another reason ends its next wait for nothing. That is all.
+/// A bell that rings after the other side has woken up for another reason only ends its next wait early.
 #[derive(Default)]
 struct Sleep(AtomicU8);
 
@@ -101,7 +101,7 @@ const AWAKE: u8 = 1;
 const WOKEN: u8 = 2;
 
 impl Sleep {
-    /// Whether the bell has to ring.
+    /// Sets the state to WOKEN, and returns whether the bell must ring.
     fn wake(&self) -> bool {
         self.0.swap(WOKEN, Ordering::AcqRel) == ASLEEP
     }
@@ -127,11 +127,11 @@ mod tests {
     use super::*;
     use crate::host::wait_for;
 
-    /// Everything that two who wake and one who waits have done so far, one step of one of them at a time.
+    /// The state of two threads that wake and one that waits, after any of their steps.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
     struct World {
         sleep: u8,
-        /// Bells that have rung since the waiting side has listened.
+        /// The bells that have rung since the waiting side last listened.
         bells: u8,
         jobs: u8,
         waits: Waits,
@@ -141,7 +141,7 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Waits {
         FallsAsleep,
-        /// Until there is a bell, unless it must not.
+        /// Waits for a bell, unless it must not wait.
         Polls {
             waits: bool,
         },
@@ -152,7 +152,7 @@ mod tests {
 
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Step {
-        /// So many times more.
+        /// This many more times.
         LeavesJob(u8),
         Wakes(u8),
         Rings(u8),
@@ -166,7 +166,8 @@ mod tests {
             result
         }
 
-        /// A step of the waiting side; nothing where it sleeps. `packet`: something else than a bell ends its wait.
+        /// Takes a step of the waiting side, or returns `None` if it sleeps. With `packet` something other than a bell
+        /// ends its wait.
         fn waits(mut self, packet: bool) -> Option<World> {
             self.waits = match self.waits {
                 Waits::FallsAsleep => Waits::Polls {
@@ -191,7 +192,7 @@ mod tests {
             Some(self)
         }
 
-        /// A step of one who wakes; nothing where it has done all.
+        /// Takes a step of a waking thread, or returns `None` if it has done all.
         fn wakes(mut self, who: usize) -> Option<World> {
             self.wakers[who] = match self.wakers[who] {
                 Step::LeavesJob(0) => return None,
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// In all orders of their steps: who sleeps for good has found all jobs.
+    /// In all orders of steps, a waiting side that sleeps for good has found all jobs.
     #[test]
     fn no_wake_is_lost() {
         let mut to_visit = vec![World {
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!((&waker.bell).read(&mut bells).unwrap(), 1);
     }
 
-    /// By real threads: each job is left while the other side falls asleep, or nearly.
+    /// With real threads, each job is left while the other side falls asleep, or nearly so.
     #[test]
     fn a_thread_that_falls_asleep_finds_every_job() {
         const ROUNDS: u32 = 100_000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How packets come to a worker, and leave it: by a socket, or by a port of DPDK, which it may share with other nodes.
+//! The ways by which a worker receives and sends packets: a socket, or a DPDK port, which it may share with other
+//! nodes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,18 +18,18 @@ use crate::plane::{
     SendCounters, Sends, UdpPlane,
 };
 
-/// What is opened for a worker before itself.
+/// The ways that are opened before the worker itself.
 pub struct Ways {
     pub plane: WorkerPlane,
-    /// Of a learner in the kernel.
+    /// The decisions of a learner in the kernel, if there is one.
     pub decisions: Option<Decisions>,
 }
 
-/// See the module.
+/// The plane of a worker.
 pub enum WorkerPlane {
     Socket {
         socket: UdpPlane,
-        /// The way out: by the socket of the thread's first worker, where answers are handed on.
+        /// Sends through the socket of the thread's first worker, where the answers are handed on.
         out: UdpPlane,
         inbox: Box<RecvBatch>,
     },
@@ -36,7 +37,7 @@ pub enum WorkerPlane {
 }
 
 impl WorkerPlane {
-    /// At the address of a partition.
+    /// Opens the plane at the address of a partition.
     pub fn open(partition: Partition<'_>, ports: Option<&Ports>) -> Result<WorkerPlane, Error> {
         let Partition {
             cluster, node, pid, ..
@@ -57,7 +58,8 @@ impl WorkerPlane {
         })
     }
 
-    /// Readable when something has come; nothing where it is to be looked at all the time.
+    /// Returns a descriptor that is readable when packets have come, or `None` if the plane must be polled all the
+    /// time.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             WorkerPlane::Socket { socket, .. } => Some(socket.as_fd()),
@@ -65,7 +67,7 @@ impl WorkerPlane {
         }
     }
 
-    /// Another way out by its socket, if it has one.
+    /// Returns another plane that sends through this socket, if there is a socket.
     pub fn way_out(&self) -> Result<Option<UdpPlane>, Error> {
         match self {
             WorkerPlane::Socket { socket, .. } => Ok(Some(socket.another()?)),
@@ -73,14 +75,14 @@ impl WorkerPlane {
         }
     }
 
-    /// From now on what it sends leaves by another one's socket.
+    /// Makes the worker send through another worker's socket.
     pub fn send_by(&mut self, other: UdpPlane) {
         if let WorkerPlane::Socket { out, .. } = self {
             *out = other;
         }
     }
 
-    /// Takes what is there, without waiting. False if there is nothing.
+    /// Receives the packets that are there, without waiting. Returns false if there are none.
     pub fn receive(&mut self) -> io::Result<bool> {
         match self {
             WorkerPlane::Socket { socket, inbox, .. } => socket.receive(inbox),
@@ -88,7 +90,7 @@ impl WorkerPlane {
         }
     }
 
-    /// What was received last, and the way out.
+    /// Returns the packets of the last receive, and the sending side.
     pub fn split(&mut self) -> (impl Iterator<Item = Arrival<'_>>, Out<'_>) {
         let (by_socket, by_port, out) = match self {
             WorkerPlane::Socket { out, inbox, .. } => (Some(inbox.iter()), None, Out::Socket(out)),
@@ -101,14 +103,15 @@ impl WorkerPlane {
         (by_socket.chain(by_port.into_iter().flatten()), out)
     }
 
-    /// What arrives must be signed with these keys: the worker checks it, and the plane may before.
+    /// Sets the keys with which arriving packets must be signed. The worker checks each packet; the plane may check it
+    /// before.
     pub fn use_keys(&mut self, keyring: &Keyring) {
         if let WorkerPlane::Socket { socket, .. } = self {
             socket.use_keys(keyring);
         }
     }
 
-    /// What the plane has dropped.
+    /// Returns how many packets the plane has dropped, by reason.
     pub fn dropped(&self) -> ReasonCounters {
         match self {
             WorkerPlane::Socket { socket, .. } => socket.dropped(),
@@ -116,7 +119,7 @@ impl WorkerPlane {
         }
     }
 
-    /// Whether more may be there than was received last.
+    /// Returns whether there may be more packets than the last receive returned.
     pub fn may_have_more(&self) -> bool {
         match self {
             WorkerPlane::Socket { inbox, .. } => inbox.is_full(),
@@ -124,7 +127,7 @@ impl WorkerPlane {
         }
     }
 
-    /// What became of sends so far.
+    /// Returns the counters of sends.
     pub fn counters(&self) -> SendCounters {
         match self {
             WorkerPlane::Socket { out, .. } => out.counters(),
@@ -133,7 +136,7 @@ impl WorkerPlane {
     }
 }
 
-/// A way out.
+/// The sending side of a plane.
 pub enum Out<'a> {
     Socket(&'a mut UdpPlane),
     Port(PortOut<'a>),

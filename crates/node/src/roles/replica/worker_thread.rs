@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a thread does for one partition: packets in, execution, replies out. Which thread serves which
-//! partitions, `crew.rs` says.
+//! The work of a thread for one partition: packets in, execution, replies out. `crew.rs` says which thread serves which
+//! partitions.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -40,43 +40,43 @@ use crate::transfer::held::Keeper;
 use crate::transfer::server::Stand;
 use crate::watched_keys::LOOK_INTERVAL;
 
-/// What other threads ask of a worker.
+/// A request of another thread to a worker.
 pub enum Job {
-    /// A newer view, and the leader's address (a sequencer's) if one is active.
+    /// A newer view, with the address of the leader (or sequencer) if an epoch is active.
     View {
         view: Arc<View>,
         leader: Option<SocketAddr>,
     },
-    /// A repair lane.
+    /// Gives the worker a repair lane.
     Lane { epoch: Epoch, lane: u8 },
-    /// A number for the disk.
+    /// Gives the worker the number of its disk.
     Incarnation(u64),
-    /// This start of a stored memory may go on.
+    /// Lets this start of a stored memory continue.
     LetGoOn { nonce: u64, start: Start },
-    /// Nothing is to be executed until this epoch is active.
+    /// Stops execution until this epoch is active.
     StopExecution(Epoch),
-    /// What the worker of another partition says.
+    /// Passes on a message of another partition's worker.
     Sibling {
         from: PartitionId,
         message: SiblingMessage,
     },
-    /// The front end of this process reads without the log.
+    /// Reads without the log that the front end of this process asks for.
     Read(AskedReads),
-    /// For those who read the replica's state, hand it out, or install another one's.
+    /// An order of those who read the replica's state, hand it out, or install another replica's.
     Order(Order),
-    /// The command in front of which this partition waits takes no effect, says an operator.
+    /// Tells the worker that the command before which this partition waits takes no effect, by an operator's order.
     Skip(Instance),
-    /// The digest of the contents; takes as long as reading all of them.
+    /// Asks for the digest of the contents, which takes as long as reading all of them.
     Digest(Box<dyn FnOnce(Instance, String) + Send>),
-    /// A status document.
+    /// Asks for a status document.
     Status(mpsc::Sender<Value>),
 }
 
-/// A worker's way to the control thread.
+/// A worker's connection to the control thread.
 pub struct Link {
     pub ask: mpsc::Sender<Ask>,
     pub wake_control: Wake,
-    /// To the thread that catches up: a state is needed.
+    /// Tells the catch-up thread that a state is needed.
     pub is_behind: mpsc::Sender<()>,
 }
 
@@ -88,22 +88,22 @@ impl Link {
     }
 }
 
-/// The mailboxes of all partitions' workers, and the reading side of one of them.
+/// The mailboxes of all partitions' workers, and the receiving side of one of them.
 pub struct Mail {
     pub inbox: mpsc::Receiver<Job>,
     pub mailboxes: Arc<[Mailbox]>,
 }
 
-/// Another thread's way to a worker.
+/// Another thread's access to a worker.
 pub struct WorkerHandle {
     mailbox: Mailbox,
-    /// Where it stands.
+    /// The position of the worker.
     pub standing: Arc<Standing>,
 }
 
 impl WorkerHandle {
-    /// Opens the application; one that can't be opened is an error here. The worker is to be served by
-    /// the thread that its mailbox wakes.
+    /// Opens the application, and returns an error if that fails. The thread that the mailbox wakes must serve the
+    /// worker.
     pub(super) fn open<G: Followed>(
         partition: Partition<'_>,
         services: &Services,
@@ -128,7 +128,7 @@ impl WorkerHandle {
         Ok((handle, worker))
     }
 
-    /// Hands over a job; false if the worker has ended.
+    /// Gives the worker a job, and returns false if the worker has ended.
     pub fn give(&self, job: Job) -> bool {
         self.mailbox.give(job)
     }
@@ -137,49 +137,49 @@ impl WorkerHandle {
 pub(super) struct WorkerThread<G> {
     group: GroupId,
     pid: PartitionId,
-    /// This replica, in this process.
+    /// The replica as a member, in this process.
     member: Member,
     span: Span,
-    /// Shown to other threads.
+    /// The position that is shown to other threads.
     standing: Arc<Standing>,
     window: u64,
     pub(super) worker: Worker<Box<dyn Application>, G>,
-    /// Of a durable replica.
+    /// The log of a durable replica.
     log: Option<ReplicaLog>,
     plane: WorkerPlane,
-    /// Whether what it sends leaves with what the thread's other workers send.
+    /// The worker's packets are sent together with those of the thread's other workers.
     shares: bool,
     senders: Senders,
     keys: Keys,
-    /// Of a learner in the kernel.
+    /// The decisions of a learner in the kernel, if there is one.
     decisions: Option<Decisions>,
     pub(super) outbox: WorkerOutbox,
     services: Services,
     link: Link,
     jobs: mpsc::Receiver<Job>,
-    /// Writes checkpoints.
+    /// The thread that writes checkpoints.
     writer: Writer,
-    /// Those who keep what is executed.
+    /// The keepers of executed values.
     pub(super) keepers: Vec<Keeper>,
     pub(super) waiting: Waiting,
-    /// Whether the socket or the ring may hold more than was taken.
+    /// The socket or the ring may hold more than was taken.
     more: bool,
     took: bool,
-    /// For whom this worker's socket receives, too, and what has come for them.
+    /// The partitions for which this worker's socket receives, too, and the packets that have come for them.
     others: Vec<PartitionId>,
     handed_on: HandedOn,
     start: Instant,
-    /// Its last turn.
+    /// The time of the last turn.
     turned: Time,
     asked_lane: Option<Epoch>,
     asked_incarnation: bool,
     asked_view: Option<Instant>,
     asked_epoch: Option<Instant>,
     reported: Option<Instant>,
-    /// Whether it was said that a state is needed.
+    /// The catch-up thread was told that a state is needed.
     asked_state: bool,
     promises: Promises,
-    /// What was logged about commands of which programs die.
+    /// The events that were logged about commands that make programs crash.
     noticed: Noticed,
 }
 
@@ -192,7 +192,7 @@ const MAX_PENDING_REPLIES: usize = 512;
 /// How many decisions one turn takes at most.
 const MAX_DECISIONS: usize = 512;
 
-/// Opens the state of a partition, unless some of what was reported as durable is missing.
+/// Opens the state of a partition, or returns an error if part of what was reported as durable is missing.
 pub fn open_worker<G: Followed>(
     partition: Partition<'_>,
     services: &Services,
@@ -203,7 +203,7 @@ pub fn open_worker<G: Followed>(
         let mut worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
         let mut reached = Reached::new(&directory);
         reached.check(worker.next())?;
-        // Opening has made it durable, and TRIM and siblings count on it from now on.
+        // Opening has made the state durable, and TRIM and siblings rely on it from now on.
         reached.note(worker.next())?;
         for promise in Promises::new(&directory).read(worker.next())? {
             worker.promise(0, promise.place, promise.is_ordered);
@@ -281,12 +281,13 @@ impl<G: Followed> WorkerThread<G> {
         })
     }
 
-    /// What is said there is of this partition.
+    /// Returns the log span of this partition.
     pub fn span(&self) -> &Span {
         &self.span
     }
 
-    /// It goes on no more. A command of which the program has died is noted first. [X-DIED]
+    /// Tells the control thread that the worker has failed. If a command has made the program crash, that is noted
+    /// first. [X-DIED]
     pub fn tell_failure(&self) {
         if let Some(place) = self.worker.died() {
             self.promises.note_death(place);
@@ -294,43 +295,43 @@ impl<G: Followed> WorkerThread<G> {
         self.link.ask(Ask::Failed);
     }
 
-    /// Readable when something has come to its socket; nothing where it is at a port.
+    /// Returns a descriptor that is readable when packets have come to the socket, or `None` at a port.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.plane.as_fd()
     }
 
-    /// Which partition it serves.
+    /// Returns the partition that the worker serves.
     pub fn pid(&self) -> PartitionId {
         self.pid
     }
 
-    /// Another way out by its socket, if it has one.
+    /// Returns another plane that sends through the worker's socket, if it has one.
     pub fn way_out(&self) -> Result<Option<UdpPlane>, Error> {
         self.plane.way_out()
     }
 
-    /// It shares a thread. It sends by `out`, together with the others; and what comes to its socket for
-    /// `others` is to be handed on.
+    /// Makes the worker share a thread: it sends through `out`, together with the others, and hands on packets that
+    /// come to its socket for `others`.
     pub fn share(&mut self, out: UdpPlane, others: Vec<PartitionId>) {
         self.plane.send_by(out);
         self.shares = true;
         self.others = others;
     }
 
-    /// Sends what workers of its thread have left in a batch.
+    /// Sends the packets that workers of the thread have left in a batch.
     pub fn send(&mut self, outgoing: &mut SendBatch) {
         self.plane.send(outgoing);
     }
 
-    /// Hands on what has come for them.
+    /// Hands on the packets that have come for other workers.
     pub fn hand_on(&mut self, to: &mut HandedOn) {
         if !self.handed_on.items.is_empty() {
             std::mem::swap(&mut self.handed_on, to);
         }
     }
 
-    /// Takes what has arrived at its socket, if anything has, and at the one of the thread's first worker;
-    /// and does what is due. If it shares its thread, what it sends may stay in `outgoing`.
+    /// Takes packets from its socket, if any have arrived, and from that of the thread's first worker, and does the
+    /// work that is due. If the worker shares its thread, its packets may stay in `outgoing`.
     pub fn turn(
         &mut self,
         arrived: bool,
@@ -344,7 +345,7 @@ impl<G: Followed> WorkerThread<G> {
     }
 
     fn take_all(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
-        // One reading of the clock a turn: at one request in flight each is 1% of its time.
+        // The clock is read once a turn, since with one request in flight each reading is 1% of the time.
         let now = self.now();
         self.turned = now;
         if let Some(keyring) = self.keys.newer() {
@@ -352,8 +353,8 @@ impl<G: Followed> WorkerThread<G> {
             self.outbox.links.use_keys(keyring.clone());
             self.senders.use_keys(keyring);
         }
-        // A full batch means that more may wait. A smaller one means that the socket is empty: to ask it
-        // again would cost a system call and tell nothing.
+        // After a full batch more packets may wait. After a smaller one the socket is empty, and asking it again would
+        // cost a system call for nothing.
         self.more = self.take_decisions(now)? | (arrived && self.receive(now)?);
         self.receive_from(now, handed_on)?;
         self.take_jobs()?;
@@ -365,7 +366,7 @@ impl<G: Followed> WorkerThread<G> {
         self.noticed.tell(&self.worker);
         self.tick(now)?;
         self.store()?;
-        // Votes must come here before the answers to the next questions of a repair do.
+        // Votes must come to the socket before the answers to the next questions of a repair do.
         if let Some(decisions) = &mut self.decisions {
             decisions.follow(self.worker.next(), self.worker.wants_votes());
         }
@@ -373,7 +374,7 @@ impl<G: Followed> WorkerThread<G> {
         Ok(())
     }
 
-    /// An orderly stop: what is executed becomes durable.
+    /// Stops in good order, and makes everything executed durable.
     pub fn end(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.receive(now)?;
@@ -387,32 +388,32 @@ impl<G: Followed> WorkerThread<G> {
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
     }
 
-    /// To be asked before the thread sleeps: whether there is more to do at once. Otherwise what is
-    /// decided wakes it.
+    /// Returns whether there is more work at once; it must be called before the thread sleeps. If there is none, the
+    /// next decision wakes the thread.
     pub fn stays_awake(&mut self) -> bool {
         let decided = self.decisions.as_ref().is_some_and(|d| !d.fall_asleep());
         self.more |= decided;
         self.more
     }
 
-    /// To be told afterwards: what is decided needs not wake it.
+    /// Notes that the thread is awake, so that decisions needn't wake it.
     pub fn wake_up(&self) {
         if let Some(decisions) = &self.decisions {
             decisions.wake_up();
         }
     }
 
-    /// Whether its last turn has taken anything from its socket or port.
+    /// Returns whether the last turn has taken anything from the socket or port.
     pub fn took_something(&self) -> bool {
         self.took
     }
 
-    /// Whether there is more to take at once.
+    /// Returns whether there is more to take at once.
     pub fn has_more(&self) -> bool {
         self.more
     }
 
-    /// How long it may wait.
+    /// Returns how long the worker may wait.
     pub fn due_in(&self) -> Duration {
         let deadline = self.worker.next_deadline();
         let now = self.now();
@@ -420,16 +421,16 @@ impl<G: Followed> WorkerThread<G> {
         due.min(IDLE_WAIT)
     }
 
-    /// Whether something is to be done by time.
+    /// Returns whether work is due by time.
     pub fn is_due(&self) -> bool {
         let now = self.now();
-        // What is signed with newer keys may be dropped before it wakes anybody.
+        // Packets that are signed with newer keys may be dropped before they wake the thread.
         let looks_for_keys =
             self.keys.are_used() && now >= self.turned + LOOK_INTERVAL.as_nanos() as Time;
         looks_for_keys || self.worker.next_deadline().is_some_and(|at| at <= now)
     }
 
-    /// Hands on a checkpoint that has begun, and takes back one that has ended.
+    /// Passes a checkpoint that has begun to its thread, and takes back one that has ended.
     pub(super) fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
             let upto = self.worker.checkpointing();
@@ -448,7 +449,7 @@ impl<G: Followed> WorkerThread<G> {
         ended.map_err(|e| self.fatal(e))
     }
 
-    /// Takes what the kernel's learner has seen decided. Says whether there may be more.
+    /// Takes the decisions of the kernel's learner. Returns whether there may be more.
     fn take_decisions(&mut self, now: Time) -> Result<bool, Error> {
         let Some(decisions) = &mut self.decisions else {
             return Ok(false);
@@ -471,7 +472,7 @@ impl<G: Followed> WorkerThread<G> {
         Ok(more)
     }
 
-    /// Takes what has arrived at the socket. Says whether there may be more.
+    /// Takes the packets that have arrived at the socket. Returns whether there may be more.
     fn receive(&mut self, now: Time) -> Result<bool, Error> {
         self.took = self.plane.receive()?;
         if !self.took {
@@ -495,7 +496,7 @@ impl<G: Followed> WorkerThread<G> {
                 };
                 let in_ring = self.decisions.is_some();
                 match verdict {
-                    // This was in the ring, too; here it only wakes this thread.
+                    // This decision was in the ring, too, and its packet only wakes this thread.
                     Verdict::Dropped(Reason::Stale | Reason::Duplicate) if in_ring => {}
                     verdict => self.outbox.links.counters.conclude(verdict),
                 }
@@ -512,7 +513,7 @@ impl<G: Followed> WorkerThread<G> {
         Ok(self.plane.may_have_more())
     }
 
-    /// Takes what the thread's first worker has received for this one.
+    /// Takes the packets that the thread's first worker has received for this one.
     fn receive_from(&mut self, now: Time, handed_on: &HandedOn) -> Result<(), Error> {
         if !handed_on.has(self.pid) {
             return Ok(());
@@ -534,14 +535,14 @@ impl<G: Followed> WorkerThread<G> {
         self.finish(now)
     }
 
-    /// What has changed of a durable replica is on disk, before anything leaves that shows it. [N-STORED]
+    /// Stores the changes of a durable replica before anything leaves that shows them. [N-STORED]
     fn store(&mut self) -> Result<(), Error> {
         store(&mut self.log, &mut self.worker)
     }
 
-    /// Acknowledges, executes, commits, then lets the answers go.
+    /// Acknowledges, executes and commits, and then sends the answers.
     pub(super) fn finish(&mut self, now: Time) -> Result<(), Error> {
-        // Who shares a thread sends together with the others, later.
+        // A worker that shares its thread sends together with the others, later.
         if !self.shares && self.worker.acknowledge(&mut self.outbox) {
             self.store()?;
             self.outbox.flush(&mut self.plane)?;
@@ -573,7 +574,7 @@ impl<G: Followed> WorkerThread<G> {
         let mut heard = false;
         while let Ok(job) = self.jobs.try_recv() {
             let now = self.now();
-            // Some jobs take long, and nobody else's answer needs to wait for one.
+            // Some jobs take long, and other answers must not wait for one.
             if self.shares && !matches!(job, Job::Sibling { .. } | Job::Read(_)) {
                 self.store()?;
                 self.outbox.flush(&mut self.plane)?;
@@ -675,13 +676,13 @@ impl<G: Followed> WorkerThread<G> {
         self.standing.show(stand(&self.worker));
         let needs = wanted.checkpoint_at_least.is_some();
         if needs && !self.asked_state {
-            // It looks at all standings from then on, until nobody needs any.
+            // The catch-up thread checks all positions from then on, until no worker needs a state.
             let _ = self.link.is_behind.send(());
         }
         self.asked_state = needs;
     }
 
-    /// Notes durably that a command is never executed here, before anything goes on. [X-DIED]
+    /// Notes durably that a command is never executed here, before anything continues. [X-DIED]
     fn promise(&mut self, place: CommandPlace, is_ordered: bool) -> Result<(), Error> {
         let noted = self.promises.note(place, is_ordered);
         noted.map_err(|e| self.fatal(e))?;
@@ -765,7 +766,7 @@ fn store<G: Followed>(
 pub(super) struct HandedOn {
     bytes: Vec<u8>,
     items: Vec<(PartitionId, SocketAddr, Range<usize>)>,
-    /// A bit for each partition: there are 64 at most.
+    /// One bit for each partition, of which there are at most 64.
     pids: u64,
 }
 
@@ -777,7 +778,7 @@ impl HandedOn {
         self.pids |= 1 << pid;
     }
 
-    /// Whether there is something for a partition.
+    /// Returns whether there are datagrams for a partition.
     pub fn has(&self, pid: PartitionId) -> bool {
         self.pids >> pid & 1 == 1
     }
@@ -794,7 +795,7 @@ impl HandedOn {
     }
 }
 
-/// Where a worker stands, for other threads.
+/// Returns the position of a worker for other threads.
 fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
     Stand {
         next: worker.settled(),
@@ -806,7 +807,7 @@ fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
     }
 }
 
-/// Nothing more may be executed or acknowledged.
+/// Returns the error after which nothing more may be executed or acknowledged.
 fn fatal(pid: PartitionId, e: replica::Error) -> Error {
     Error::store(format!(
         "partition {pid}: {e}; stopping. What was acknowledged is stored, or in the acceptors' log. \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that writes a worker's checkpoints, which take milliseconds of waiting for the disk, and notes how far
-//! each has reached before the worker hears of its end.
+//! The thread that writes a worker's checkpoints, since each waits milliseconds for the disk. It notes how far a
+//! checkpoint has reached before the worker hears of its end.
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
@@ -11,17 +11,17 @@ use super::reached::Reached;
 use super::waker::Wake;
 use crate::Error;
 
-/// What came of a checkpoint.
+/// The result of a checkpoint.
 pub type Ended = Result<(), replica::Error>;
 
-/// The thread ends when this is dropped.
+/// The handle of the thread, which ends when this is dropped.
 pub struct Writer {
     begun: Sender<(Checkpoint, Option<Instance>)>,
     ended: Receiver<Ended>,
 }
 
 impl Writer {
-    /// `wake` is called whenever a checkpoint has ended.
+    /// Starts the thread. `wake` is called whenever a checkpoint has ended.
     pub fn start(name: String, mut reached: Reached, wake: Wake) -> Result<Writer, Error> {
         let (begun, to_write) = mpsc::channel::<(Checkpoint, Option<Instance>)>();
         let (tell, ended) = mpsc::channel();
@@ -39,11 +39,11 @@ impl Writer {
 
     /// Writes a checkpoint of everything below `upto`.
     pub fn write(&self, checkpoint: Checkpoint, upto: Option<Instance>) {
-        // Fails only if the thread has panicked, which `ended` tells.
+        // Sending fails only if the thread has panicked, which `ended` reports.
         let _ = self.begun.send((checkpoint, upto));
     }
 
-    /// What came of the one under way, if it has ended.
+    /// Returns the result of the checkpoint in progress, if it has ended.
     pub fn ended(&self) -> Option<Ended> {
         match self.ended.try_recv() {
             Ok(ended) => Some(ended),
@@ -52,7 +52,7 @@ impl Writer {
         }
     }
 
-    /// Waits for the one under way.
+    /// Waits for the checkpoint in progress.
     pub fn wait(&self) -> Ended {
         self.ended.recv().map_err(|_| died())?
     }
