@@ -144,7 +144,7 @@ pub trait Agreement: Log + Sized {
     const SPANS: bool = true;
     /// Reads without a place in the log wait for a bound, as Paxos has it.
     const BOUNDS_READS: bool = false;
-    /// Those who are told which instances are in this replica's durable checkpoint.
+    /// The receivers of TRIM, which says which instances are in this replica's durable checkpoint.
     const TRIM_TO: &'static [To];
 
     /// Opens the agreement at the position of execution. `nonce` is this process's.

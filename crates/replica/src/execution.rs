@@ -366,7 +366,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Executes the next value. It returns false if the value has to wait: for other partitions, or until this replica
-    /// knows that the command takes effect.
+    /// knows whether the command takes effect.
     fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
         if self.waits_for_void() {

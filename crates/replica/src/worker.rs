@@ -182,9 +182,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.agreement.set_lane(now, epoch, lane);
     }
 
-    /// Takes the instance at which the last active epoch begins, and returns whether this is news; call
-    /// [`Worker::give_up`] first, and repeat both calls at will. Where epochs have no markers, this position decides in
-    /// place of the markers which commands over several partitions are dead. [X-BEGIN] [V-SEALED]
+    /// Takes the instance at which the last active epoch begins, and returns whether this is news. Call
+    /// [`Worker::give_up`] before; repeated calls do no harm. Where epochs have no markers, this position decides in their
+    /// place which commands over several partitions are dead. [X-BEGIN] [V-SEALED]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if !G::HAS_MARKERS {
             return self.execution.seals(epoch, at);

@@ -10,7 +10,7 @@ use replica::parts::Sending;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{Limits, Settings, Status};
 
-/// The limits are small, so that each is met.
+/// Returns settings with limits so small that each is met.
 fn tight() -> Settings {
     Settings {
         limits: Limits {

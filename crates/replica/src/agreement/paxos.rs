@@ -280,7 +280,7 @@ impl Agreement for Paxos {
         }
     }
 
-    /// The epoch's marker is decided at `at`, so everything up to it was begun.
+    /// Notes that everything up to `at` was begun, since the epoch's marker is decided there.
     fn begins(&mut self, at: Instance) {
         self.gaps.begun_below(at.saturating_add(1));
     }

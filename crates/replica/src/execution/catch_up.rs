@@ -214,7 +214,7 @@ fn another(of: Identity, own: Identity) -> Error {
     Error(format!("it is a checkpoint of {of}, and this is {own}"))
 }
 
-/// Before anything is read: the snapshot is of this partition, and where it was announced. [X-NAME]
+/// Checks, before anything else is read, that the snapshot is of this partition and has the announced position. [X-NAME]
 fn check_name(own: Identity, position: Instance, from: &mut dyn io::Read) -> Result<(), Error> {
     let (of, stands) = read_name(from)?;
     if of != own {
