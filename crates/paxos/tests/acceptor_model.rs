@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The acceptor against a model that is as simple as the rules: maps without a ring, and a rule a
-//! line. Random packets from a small space, so that rounds, instances and laps collide all the time.
+//! The acceptor against a model that is as simple as the rules: maps without a ring, and one line
+//! for each rule. Random packets come from a small space, so that rounds, instances and laps
+//! collide all the time.
 
 mod common;
 
@@ -13,7 +14,7 @@ use paxos::{
 };
 use test_world::Rng;
 
-/// What an acceptor has promised and voted for an instance.
+/// The promise and the vote of an acceptor for an instance.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Entry {
     rnd: Round,
@@ -22,20 +23,20 @@ struct Entry {
     value: Vec<u8>,
 }
 
-/// A partition as the rules have it. It never forgets; it only doesn't tell.
+/// A partition according to the rules. It never forgets; it only doesn't tell.
 #[derive(Default)]
 struct Model {
     floor: Round,
-    /// Who was promised which round last.
+    /// The round that was promised last, and the candidate that has the promise.
     asker: (Round, u64),
     trim: Instance,
     end: Instance,
     entries: BTreeMap<Instance, Entry>,
-    /// Of each replica: its disk, and what is on that.
+    /// For each replica, its disk and the instance up to which the disk is durable.
     reports: BTreeMap<NodeId, (u64, Instance)>,
 }
 
-/// Verdict, and what is sent.
+/// The expected verdict and messages.
 type Expected = (Verdict, Vec<Message>);
 
 impl Model {
@@ -167,7 +168,7 @@ impl Model {
                 return Verdict::Dropped(reason);
             }
             *report = told;
-            // g = 1: the largest instance that two have reported.
+            // With g = 1 this is the largest instance that two replicas have reported.
             let reported = || self.reports.values().map(|(_, inst)| *inst);
             let covered = |t: &Instance| reported().filter(|r| r >= t).count() >= 2;
             let point = reported().filter(covered).max();
@@ -277,7 +278,7 @@ fn changed_if(changed: bool) -> Verdict {
     }
 }
 
-/// A packet from a small space around the window of its partition.
+/// Returns a packet from a small space around the window of its partition.
 fn random_packet(random: &mut Rng, trim: Instance) -> (Header, Vec<u8>) {
     let inst = (trim + random.below(SLOTS as u64 + 6)).saturating_sub(3);
     let rnd = match random.below(12) {
@@ -288,8 +289,8 @@ fn random_packet(random: &mut Rng, trim: Instance) -> (Header, Vec<u8>) {
         }
         _ => Round(random.below(1 << 14) as u32),
     };
-    // In a round the value of an instance follows from both, as a proposer would have it, but for
-    // a few packets that should never be.
+    // Round and instance determine the value, as a proposer would have it, but for a few packets
+    // that should never be.
     let choice = u64::from(rnd.0) + inst + u64::from(random.once_in(8));
     let value = vec![choice as u8; [0, 1, 40, 64][choice as usize % 4]];
     let mut packet = match random.below(16) {
@@ -376,7 +377,7 @@ fn behaves_as_the_model() {
             );
         }
     }
-    // Nothing is shown by packets that never get anywhere.
+    // Packets that are dropped for these reasons show nothing.
     for verdict in [
         "Changed",
         "Answered",
@@ -438,7 +439,8 @@ fn bad_bytes_change_nothing() {
     assert!(changed > 1000, "good packets are among them: {changed}");
 }
 
-/// What could not have been saved is refused; what is accepted is saved again byte by byte.
+/// Bytes that could not have been saved are refused, and accepted ones are saved again byte by
+/// byte.
 #[test]
 fn damaged_memory_is_refused_or_means_what_it_says() {
     let (mut refused, mut accepted) = (0, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fuzz targets' bodies on a fixed stream of random input, so that they can't rot and an
-//! ordinary test run finds what is easy to find. `fuzz/README.md` has the real thing.
+//! Runs the fuzz targets' bodies on a fixed stream of random input, so that they can't rot and an
+//! ordinary test run finds what is easy to find. `fuzz/README.md` describes real fuzzing.
 
 #[path = "../../../fuzz/src/header.rs"]
 mod header;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Learner and leader under random packets: the learner against a model of maps and sets, the leader
-//! against what must never happen.
+//! Learner and leader under random packets: the learner against a model of maps and sets, the
+//! leader against what must never happen.
 
 mod common;
 
@@ -23,7 +23,8 @@ struct Counted {
     delivered: bool,
 }
 
-/// Five acceptors with f = 2 in even epochs, three others with f = 1 in odd ones.
+/// Returns the acceptors of an epoch: five with f = 2 in even epochs, three others with f = 1 in
+/// odd ones.
 fn acceptors(epoch: u32) -> (&'static [NodeId], u8) {
     if epoch % 2 == 0 {
         (&[11, 12, 13, 14, 15], 2)
@@ -67,8 +68,8 @@ fn learner_counts_as_the_model() {
             } else {
                 Round::repair(epoch, 1, 0).expect("in range")
             };
-            // One value an instance, as chosen, but for a few votes that should never be, or that
-            // are of a round in which nothing was decided.
+            // Each instance has one value, as chosen, but for a few votes that should never be, or
+            // that belong to a round in which nothing was decided.
             let request = 1 + inst + 100 * u64::from(random.once_in(20));
             let expected = expected_of(&mut model, floor, inst, node, rnd, request);
             let datagram = phase2b(node, inst, rnd, request, b"v").datagram(b"v");

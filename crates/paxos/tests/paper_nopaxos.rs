@@ -22,9 +22,9 @@ use paxos::{
 const MS: Time = 1_000_000;
 const HOUR: Time = 3_600_000 * MS;
 const SLOTS: usize = 32;
-/// How long a receiver waits for what was overtaken.
+/// How long a receiver waits for overtaken packets.
 const WAIT: Time = 50_000;
-/// The sequencer of session n is this node and n.
+/// The sequencer of session n is the node with this number plus n.
 const SEQUENCERS: NodeId = 90;
 const NONCE: u64 = 0xb1;
 const ALL: [NodeId; 3] = [1, 2, 3];
@@ -43,7 +43,7 @@ struct Host {
     replica: Replica,
 }
 
-/// A group with a client; what replicas send each other waits until a test passes it on.
+/// A group with a client. Packets between replicas wait until a test passes them on.
 struct Group {
     now: Time,
     hosts: BTreeMap<NodeId, Host>,
@@ -92,7 +92,7 @@ fn host(member: Member) -> Host {
     }
 }
 
-/// The session as it is when it is *writing*.
+/// Returns the session as it is when it is *writing*.
 fn session(number: Epoch, members: &[Member]) -> Session {
     Session {
         number,
@@ -106,7 +106,7 @@ fn session(number: Epoch, members: &[Member]) -> Session {
     }
 }
 
-/// What tells a sequencer to stamp a session from a slot on.
+/// Returns the program that makes a sequencer stamp a session from a slot on.
 fn program(session: &Session, next: Instance) -> Program {
     let nodes: Vec<NodeId> = session.members.iter().map(|m| m.node).collect();
     Program {
@@ -122,7 +122,7 @@ fn program(session: &Session, next: Instance) -> Program {
     }
 }
 
-/// What the sequencer makes of a client's request: its verdict, and the packet that goes to all members.
+/// Returns the sequencer's verdict on a client's request, and the packet that goes to all members.
 fn stamp(sequencer: &mut Sequencer, request: u64) -> (Verdict, Option<Header>) {
     let header = Header {
         cluster: 0xc1,
@@ -138,7 +138,7 @@ fn stamp(sequencer: &mut Sequencer, request: u64) -> (Verdict, Option<Header>) {
     (verdict, ordered.map(|(_, header, _)| header))
 }
 
-/// A message of a session, as its sequencer sends it.
+/// Returns a message of a session, as its sequencer sends it.
 fn ordered(sequencer: &mut Sequencer, request: u64) -> Header {
     stamp(sequencer, request).1.expect("it stamps")
 }
@@ -148,7 +148,8 @@ fn take(receiver: &mut Receiver, now: Time, ordered: &Header) -> Verdict {
     receiver.take(now, &Packet::parse(&datagram).expect("a packet"))
 }
 
-/// All that `getMessage` says until it repeats itself: requests, `-SLOT` for a drop, or the end of the session.
+/// Returns all that `getMessage` says until it repeats itself: requests, `-SLOT` for a drop, or the
+/// end of the session.
 fn messages(receiver: &mut Receiver, now: Time) -> Vec<String> {
     let mut said = Vec::new();
     loop {
@@ -169,7 +170,7 @@ fn messages(receiver: &mut Receiver, now: Time) -> Vec<String> {
     }
 }
 
-/// A sequencer in session 1, from slot 0 on, and receivers that listen to it.
+/// Returns a sequencer in session 1, from slot 0 on, and receivers that listen to it.
 fn oum(receivers: usize) -> (Sequencer, Vec<Receiver>) {
     let session = session(1, &ALL.map(member));
     let mut sequencer = Sequencer::new(deployment(session.sequencer), NONCE);
@@ -183,7 +184,8 @@ fn oum(receivers: usize) -> (Sequencer, Vec<Receiver>) {
 }
 
 impl Group {
-    /// Session 1 is active, and all are normal in its first view, which node 1 leads.
+    /// Returns a group whose session 1 is active. All replicas are normal in its first view, which
+    /// node 1 leads.
     fn new(replicas: u16) -> Group {
         let members: Vec<Member> = (1..=replicas).map(member).collect();
         let mut group = Group {
@@ -216,7 +218,7 @@ impl Group {
         self.hosts.get_mut(&node).expect("a host")
     }
 
-    /// Requests by number; 0 is a no-op.
+    /// Returns the requests in a log by their numbers; 0 is a no-op.
     fn log(&self, node: NodeId) -> Vec<u64> {
         let replica = self.of(node);
         let entries = (0..replica.next()).map(|inst| replica.entry(inst).expect("it is filled"));
@@ -227,7 +229,7 @@ impl Group {
 
     // ---- The controller
 
-    /// The store has another session as *writing*.
+    /// Makes another session *writing* in the store.
     fn open_session(&mut self, members: &[Member]) {
         let session = session(self.sessions.len() as Epoch + 1, members);
         let sequencer = Sequencer::new(deployment(session.sequencer), session.nonce);
@@ -244,7 +246,8 @@ impl Group {
         }
     }
 
-    /// What leaders report makes the session active; then its sequencer stamps, and receivers listen.
+    /// Makes the session active by the leaders' reports. Then its sequencer stamps, and receivers
+    /// listen.
     fn activate(&mut self) {
         let last = self.sessions.last_mut().expect("a session");
         let mut change = SessionChange::resume(last.clone(), 1).expect("the store's own");
@@ -273,7 +276,8 @@ impl Group {
 
     // ---- The network
 
-    /// A client's request goes through the last session's sequencer, and from there to these nodes. Its slot.
+    /// Sends a client's request through the last session's sequencer to these nodes, and returns
+    /// its slot.
     fn request(&mut self, to: &[NodeId]) -> Instance {
         let ordered = self.stamped();
         to.iter().for_each(|node| self.hand(*node, &ordered));
@@ -286,14 +290,14 @@ impl Group {
         ordered(sequencer, self.requests)
     }
 
-    /// An ordered message reaches a host's receiver, and its replica when it is its turn.
+    /// Hands an ordered message to a host's receiver, and then to its replica when it is its turn.
     fn hand(&mut self, node: NodeId, ordered: &Header) {
         let now = self.now;
         let _ = take(&mut self.host(node).receiver, now, ordered);
         self.deliver(node);
     }
 
-    /// What the receiver says is the replica's next, or lost.
+    /// Hands the replica what the receiver says: the next message, or that it was lost.
     fn deliver(&mut self, node: NodeId) {
         let now = self.now;
         loop {
@@ -361,7 +365,7 @@ impl Group {
         }
     }
 
-    /// Passes on what these nodes send each other, until nothing is left; everything else is lost.
+    /// Passes on the packets between these nodes until none is left. All others are lost.
     fn settle(&mut self, among: &[NodeId]) {
         while !self.net.is_empty() {
             for message in std::mem::take(&mut self.net) {
@@ -397,7 +401,7 @@ impl Group {
         self.net.iter().filter(of_type).count()
     }
 
-    /// Time passes, in steps, for these nodes: what they send each other arrives.
+    /// Lets time pass, in steps, for these nodes. The packets between them arrive.
     fn pass_time(&mut self, time: Time, among: &[NodeId]) {
         for _ in 0..10 {
             self.now += time / 10;
@@ -406,14 +410,15 @@ impl Group {
         }
     }
 
-    /// The leader is silent for these nodes, who go to the next view as far as they get among them.
+    /// Lets these nodes find the leader silent, and go to the next view as far as they get among
+    /// them.
     fn replace_leader(&mut self, among: &[NodeId]) {
         self.now += 50 * MS;
         self.tick(among);
         self.settle(among);
     }
 
-    /// The leader's receiver says that a slot was lost, nobody among these has it, and a no-op is put there.
+    /// Loses a slot at the leader's receiver. No node among these has it, so a no-op is put there.
     fn lose(&mut self, leader: NodeId, among: &[NodeId]) {
         self.now += WAIT;
         self.pass_time(5 * MS, among);
@@ -422,7 +427,7 @@ impl Group {
 
     // ---- The client
 
-    /// The leader's answer for a slot reaches the client, if there is one.
+    /// Hands the leader's answer for a slot, if there is one, to the client.
     fn answer(&mut self, leader: NodeId, slot: Instance) -> Result<(), Reason> {
         let replica = self.of(leader);
         assert!(
@@ -440,14 +445,14 @@ impl Group {
         self.client.reply(&header, slot).map(|_| ())
     }
 
-    /// A follower's acknowledgement reaches the client.
+    /// Hands a follower's acknowledgement to the client.
     fn acknowledge(&mut self, follower: NodeId) {
         let ack = self.host(follower).replica.take_ack();
         let ack = ack.expect("it has something to say");
         self.client.ack(&ack.header).expect("a member's");
     }
 
-    /// The slots whose answers are final now.
+    /// Returns the slots whose answers are final now.
     fn done(&mut self) -> Vec<Instance> {
         std::iter::from_fn(|| self.client.next()).collect()
     }
@@ -1126,7 +1131,7 @@ fn a_leaders_log_only_grows() {
         ..first
     };
     let _ = group.step(SEQUENCERS + 1, 1, &other, &[99]);
-    // Somebody offers another entry for the slot, as an answer to a question.
+    // Another node offers another entry for the slot, as an answer to a question.
     for (flags, client) in [(paxos::Flags::NOOP, 0), (paxos::Flags::NONE, 7)] {
         let offered = Header {
             msgtype: MsgType::GapReply,

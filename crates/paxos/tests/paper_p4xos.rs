@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The claims of "P4xos: Consensus as a Network Service" (TNET 2020) that the roles keep, and
-//! where they depart. One test a claim, with its section.
+//! The claims of "P4xos: Consensus as a Network Service" (TNET 2020) that the roles keep, and where
+//! they depart from them. Each claim has one test, with its section.
 
 mod common;
 

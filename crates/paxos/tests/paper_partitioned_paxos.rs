@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The claims of "Partitioned Paxos via the Network Data Plane" (2019) that the roles keep, and
-//! where they depart. One test a claim, with its section.
+//! where they depart from them. Each claim has one test, with its section.
 
 mod common;
 

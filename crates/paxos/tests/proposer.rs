@@ -15,7 +15,7 @@ use test_world::cluster::refused;
 
 const NONCE: u64 = 99;
 const RETRY: Time = 1000;
-/// Longer than any first waiting time.
+/// A time that is longer than any first waiting time.
 const LATE: Time = 2 * RETRY;
 
 fn settings() -> ProposerSettings {
@@ -63,7 +63,7 @@ fn tick(proposer: &mut Proposer, now: Time) -> Vec<(Header, Vec<u8>)> {
     requests(out)
 }
 
-/// Checks what holds for every REQUEST.
+/// Checks the properties of every REQUEST, and returns them all.
 fn requests(out: Sent) -> Vec<(Header, Vec<u8>)> {
     out.0
         .into_iter()
@@ -79,7 +79,7 @@ fn requests(out: Sent) -> Vec<(Header, Vec<u8>)> {
         .collect()
 }
 
-/// The (client, request) of the commands in a REQUEST.
+/// Returns the (client, request) of the commands in a REQUEST.
 fn commands((header, value): &(Header, Vec<u8>)) -> Vec<(u64, u64)> {
     if header.flags.has(Flags::PACKED) {
         let items = packed_items(value).map(|item| item.unwrap());
@@ -219,9 +219,9 @@ fn an_answered_neighbour_does_not_travel_again() {
     assert!(tick(&mut proposer, deadline - 1).is_empty());
     let again = tick(&mut proposer, deadline);
     assert_eq!(commands(&again[0]), [(5, 1), (5, 3)]);
-    // A new pack: no acceptor may see one name with two values.
+    // The commands leave in a new pack, since no acceptor may see one name with two values.
     assert_ne!(again[0].0.request, first[0].0.request);
-    // The last one left goes under its own name.
+    // The last command that is left goes under its own name.
     assert!(proposer.reply(0, 5, 1));
     let last = tick(&mut proposer, deadline + 10 * LATE);
     assert_eq!((last[0].0.client, last[0].0.request), (5, 3));
@@ -282,7 +282,7 @@ fn out_of_order_is_no_answer() {
     assert_eq!(answers.len(), 1);
 }
 
-/// The (client, request) of all that a tick sends.
+/// Returns the (client, request) of all commands that a tick sends.
 fn leaves(proposer: &mut Proposer, now: Time) -> Vec<(u64, u64)> {
     tick(proposer, now).iter().flat_map(commands).collect()
 }
@@ -294,7 +294,7 @@ fn too_early(proposer: &mut Proposer, now: Time, request: u64) -> Verdict {
     verdict
 }
 
-/// Of an ordered session, where the first value was lost. [P-EARLY]
+/// Holds the commands of an ordered session after its first value was lost. [P-EARLY]
 #[test]
 fn what_came_too_early_waits_for_the_commands_before_it() {
     let mut proposer = Proposer::new(settings());
@@ -302,19 +302,20 @@ fn what_came_too_early_waits_for_the_commands_before_it() {
         proposer.submit(0, 5, request, &[b'x'; 70]).unwrap();
     }
     assert_eq!(flush(&mut proposer, 0).len(), 5);
-    // Each is too early, so it was decided, and what left before it was lost.
+    // Each of these was too early, so it was decided, and the value before it was lost.
     for request in 2..=5 {
         assert_eq!(too_early(&mut proposer, 10, request), Verdict::Changed);
     }
     assert_eq!(leaves(&mut proposer, 10), [(5, 1)]);
-    // A further one of the session would come too early, too; one of another session wouldn't.
+    // A further command of the session would come too early, too, but one of another session
+    // wouldn't.
     proposer.submit(0, 5, 6, b"x").unwrap();
     proposer.submit(0, 6, 1, b"x").unwrap();
     assert_eq!(leaves(&mut proposer, 11), [(6, 1)]);
-    // Repeated, it changes nothing.
+    // A repeated answer changes nothing.
     let unexpected = Verdict::Dropped(Reason::Unexpected);
     assert_eq!(too_early(&mut proposer, 12, 5), unexpected);
-    // Whatever may be lost meanwhile, they aren't.
+    // Whatever may be lost meanwhile, these commands aren't.
     assert_eq!(leaves(&mut proposer, LATE), [(5, 1)]);
     for (request, followers) in [
         (1, &[2, 3][..]),
@@ -323,7 +324,7 @@ fn what_came_too_early_waits_for_the_commands_before_it() {
         (4, &[]),
         (5, &[]),
     ] {
-        // An answer to the first copy, which is late by an hour.
+        // This answer to the first copy is late by an hour.
         if request > 1 {
             assert_eq!(too_early(&mut proposer, LATE, request), unexpected);
         }
@@ -338,7 +339,7 @@ fn what_came_too_early_waits_for_the_commands_before_it() {
     assert_eq!(proposer.next_deadline(), None);
 }
 
-/// The caller may give up any of them. [P-EARLY]
+/// The caller may give up any of the held commands. [P-EARLY]
 #[test]
 fn what_waits_for_a_command_that_is_given_up_waits_no_longer() {
     let mut proposer = Proposer::new(settings());
@@ -353,7 +354,8 @@ fn what_waits_for_a_command_that_is_given_up_waits_no_longer() {
     assert_eq!(leaves(&mut proposer, 10), [(5, 2), (5, 4)]);
 }
 
-/// Otherwise all that follows them in their session would come too early again. [P-AGAIN]
+/// Commands are sent again in order; otherwise all that follow one in their session would come too
+/// early again. [P-AGAIN]
 #[test]
 fn what_leaves_again_leaves_in_the_order_in_which_it_was_submitted() {
     let mut proposer = Proposer::new(settings());
@@ -367,7 +369,7 @@ fn what_leaves_again_leaves_in_the_order_in_which_it_was_submitted() {
     flush(&mut proposer, due);
     let (_, answers) = step(&mut proposer, due + 10, reply_to(0, 6, 1), &[0]);
     assert_eq!(answers.len(), 1);
-    // The copy, too, although it left last.
+    // The copy leaves in order, too, although it left last.
     let again = leaves(&mut proposer, due + 10);
     assert_eq!(again, [(5, 1), (5, 2), (5, 3), (5, 4)]);
 }
@@ -478,7 +480,7 @@ fn a_full_window_is_tried_again_soon_and_is_no_failure() {
     assert!(soon < RETRY / 4, "{soon}");
     let again = tick(&mut proposer, soon);
     assert_eq!(commands(&again[0]), [(5, 1), (5, 2)]);
-    // A late one names the value that is no more.
+    // A late REJECT names a value that is gone.
     let (header, value) = refused(&sent[0].0, Reason::Window);
     let late = step(&mut proposer, soon, header, &value).0;
     assert_eq!(late, Verdict::Dropped(Reason::Unexpected));
@@ -560,12 +562,12 @@ fn under_load_commands_wait_and_pack() {
     proposer.submit(1, 5, 1, b"x").unwrap();
     assert_eq!(flush(&mut proposer, 0).len(), 1);
     assert!(proposer.reply(0, 5, 1));
-    // Given up while it waits: not sent at all.
+    // A command that is given up while it waits is not sent at all.
     assert!(proposer.reply(0, 5, 3));
     let sent = flush(&mut proposer, 0);
     assert_eq!(commands(&sent[0]), [(5, 2), (5, 4)]);
     assert_eq!(sent.len(), 1);
-    // The place is free only once all of the value is answered.
+    // The value makes room only once all of it is answered.
     proposer.submit(0, 5, 5, b"x").unwrap();
     assert!(proposer.reply(0, 5, 2));
     assert!(flush(&mut proposer, 0).is_empty());
@@ -573,8 +575,8 @@ fn under_load_commands_wait_and_pack() {
     assert_eq!(flush(&mut proposer, 0).len(), 1);
 }
 
-/// Answers in small portions, as they come where commands are spread over partitions, don't lead to ever
-/// smaller values.
+/// Answers in small portions, as they come if commands are spread over partitions, don't lead to
+/// ever smaller values.
 #[test]
 fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
     let mut proposer = Proposer::new(settings());
@@ -583,16 +585,16 @@ fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
         proposer.submit(0, 5, request, b"x").unwrap();
         assert_eq!(flush(&mut proposer, 0).len(), usize::from(request < 3));
     }
-    // In another partition that is no matter, and where there is more to send nothing waits.
+    // Another partition isn't affected, and a partition with more to send doesn't wait.
     proposer.submit(1, 5, 1, b"x").unwrap();
     assert_eq!(flush(&mut proposer, 0).len(), 1);
     proposer.submit(0, 5, 4, &vec![0; half]).unwrap();
     let sent = flush(&mut proposer, 0);
     assert_eq!(commands(&sent[0]), [(5, 3), (5, 4)]);
-    // Nor do commands over several partitions, which share no value.
+    // Commands over several partitions don't wait either, since they share no value.
     proposer.submit_multi(&[0, 1], 5, 5, b"x").unwrap();
     assert_eq!(flush(&mut proposer, 0).len(), 1);
-    // Whatever is answered, what was sent before it isn't waited for: it may be lost.
+    // A value that was sent before an answered one isn't waited for, since it may be lost.
     proposer.submit(0, 5, 6, b"x").unwrap();
     assert_eq!(flush(&mut proposer, 0).len(), 0);
     assert!(proposer.reply(0, 5, 3));
@@ -600,41 +602,41 @@ fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
         assert_eq!(flush(&mut proposer, 0).len(), usize::from(request < 9));
         proposer.submit(0, 5, request, b"x").unwrap();
     }
-    // Sent again, it is a value like others.
+    // When it is sent again, it is a value like others.
     let mut out = Sent::default();
     proposer.leader_changed(LATE, &mut out);
     let all: Vec<_> = requests(out).iter().flat_map(commands).collect();
     assert_eq!(all.len(), 9, "{all:?}");
 }
 
-/// Datagrams of one size cost a network of sockets hardly more than one of them. So neither a full value and a
-/// small rest, nor another size for each partition.
+/// Datagrams of one size cost a network of sockets hardly more than one of them. So the proposer
+/// sends neither a full value and a small rest, nor another size for each partition.
 #[test]
 fn what_leaves_at_once_leaves_in_values_of_one_size() {
     let mut proposer = Proposer::new(settings());
     let sizes = |sent: Vec<(Header, Vec<u8>)>| -> Vec<_> {
         sent.iter().map(|request| commands(request).len()).collect()
     };
-    // Five of them fit.
+    // Five commands fit a value.
     for request in 1..=6 {
         for pid in 0..2 {
             proposer.submit(pid, 5, request, b"x").unwrap();
         }
     }
     assert_eq!(sizes(flush(&mut proposer, 0)), [3, 3, 3, 3]);
-    // The last one may be shorter, and there are no more of them than are needed.
+    // The last value may be shorter, and there are no more values than needed.
     for request in 7..=19 {
         proposer.submit(0, 5, request, b"x").unwrap();
     }
     assert_eq!(sizes(flush(&mut proposer, 0)), [5, 5, 3]);
-    // As before, where there is less than a value of it.
+    // Less than a value of commands leaves as before.
     for request in 20..=23 {
         proposer.submit(0, 5, request, b"x").unwrap();
     }
     assert_eq!(sizes(flush(&mut proposer, 0)), [4]);
 }
 
-/// Against a network that loses most of everything: every command is answered exactly once, under
+/// Runs against a network that loses most packets: every command is answered exactly once, under
 /// its own name, and the slots of forgotten commands are never mistaken for others.
 #[test]
 fn every_command_is_answered_once_over_a_bad_network() {

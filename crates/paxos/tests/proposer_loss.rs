@@ -12,7 +12,7 @@ const MICROSECOND: Time = 1_000;
 const MILLISECOND: Time = 1_000 * MICROSECOND;
 const RETRY: Time = 50 * MILLISECOND;
 const ROUND_TRIP: Time = 100 * MICROSECOND;
-/// By about which packets may overtake each other, once they have.
+/// The time by which packets may overtake each other, once they have.
 const REORDERING: Time = ROUND_TRIP / 4;
 
 fn proposer() -> Proposer {
@@ -36,7 +36,7 @@ fn proposer_of(nonce: u64) -> Proposer {
     .without_packing()
 }
 
-/// A command leaves at `now`.
+/// Sends a command at `now`.
 fn send(proposer: &mut Proposer, now: Time, pid: PartitionId, request: u64) {
     proposer.submit(pid, 5, request, b"x").unwrap();
     let mut out = Sent::default();
@@ -50,7 +50,7 @@ fn requests(out: Sent) -> Vec<(PartitionId, u64)> {
         .collect()
 }
 
-/// What leaves by a tick at `now`, of partition 0.
+/// Returns the requests of partition 0 that leave by a tick at `now`.
 fn tick(proposer: &mut Proposer, now: Time) -> Vec<u64> {
     let mut out = Sent::default();
     proposer.tick(now, &mut out);
@@ -71,7 +71,7 @@ fn answer(proposer: &mut Proposer, now: Time, pid: PartitionId, request: u64) {
     let _ = proposer.step(now, &Packet::parse(&datagram).unwrap(), &mut |_, _, _| {});
 }
 
-/// One whose answers have always taken a round trip.
+/// Returns a proposer whose answers have always taken a round trip.
 fn acquainted() -> (Proposer, Time) {
     let mut proposer = proposer();
     let mut now = 0;
@@ -95,13 +95,13 @@ fn what_a_later_answer_shows_to_be_lost_leaves_again_at_once() {
     send(&mut proposer, start, 1, 1);
     let answered_at = start + ROUND_TRIP + 3;
     answer(&mut proposer, answered_at, 0, 3);
-    // 4 left later, and another partition has a log of its own.
+    // Command 4 left later, and another partition has a log of its own.
     assert_eq!(proposer.next_deadline(), Some(answered_at));
     assert_eq!(tick(&mut proposer, answered_at), [1, 2]);
     assert!(tick(&mut proposer, answered_at + ROUND_TRIP).is_empty());
 }
 
-/// Where what seemed to be lost was only late, others wait for a while. [P-OVERTAKEN]
+/// If a value that seemed lost was only late, others wait for a while. [P-OVERTAKEN]
 #[test]
 fn where_packets_overtake_each_other_there_is_more_patience() {
     let (mut proposer, start) = acquainted();
@@ -111,7 +111,7 @@ fn where_packets_overtake_each_other_there_is_more_patience() {
     answer(&mut proposer, now, 0, 2);
     assert_eq!(tick(&mut proposer, now), [1]);
     answer(&mut proposer, now + 1, 0, 1);
-    // Now all others are late, too, and nothing leaves twice.
+    // Now all others are late, too, and none leaves twice.
     for request in 3..30 {
         send(&mut proposer, now, 0, 2 * request);
         send(&mut proposer, now, 0, 2 * request + 1);
@@ -122,7 +122,7 @@ fn where_packets_overtake_each_other_there_is_more_patience() {
         assert!(tick(&mut proposer, late).is_empty());
         answer(&mut proposer, late, 0, 2 * request);
     }
-    // What is lost after that ends it.
+    // The loss of later values ends this patience.
     let mut again = 0;
     for request in 30..60 {
         send(&mut proposer, now, 0, 2 * request);
@@ -167,7 +167,7 @@ fn what_is_overtaken_again_and_again_leaves_ever_more_seldom() {
         assert!(again.iter().all(|request| *request == 1));
         times.extend(again.iter().map(|_| (now - start) / ROUND_TRIP));
     }
-    // Two seconds are 20,000 round trips. Each waits four times as long as the one before.
+    // Two seconds are 20,000 round trips. Each copy waits four times as long as the one before.
     assert!((5..=9).contains(&times.len()), "{times:?}");
     assert!(
         times.windows(2).skip(2).all(|t| t[1] > 2 * t[0]),
@@ -188,7 +188,8 @@ fn without_any_answer_one_value_alone_leaves_again() {
         let again = tick(&mut proposer, now);
         times.extend(again.into_iter().map(|request| (now - start, request)));
     }
-    // The first one is sent again after a time that a thread may need, and all others by their turn.
+    // The first command is sent again after a time that a thread may need, and all others in their
+    // turn.
     assert!(
         times[0].0 >= MILLISECOND && times[0].0 < 2 * MILLISECOND,
         "{times:?}"
@@ -196,21 +197,22 @@ fn without_any_answer_one_value_alone_leaves_again() {
     let order: Vec<u64> = times.iter().map(|(_, request)| *request).collect();
     assert!(order[1..].is_sorted(), "{order:?}");
     assert!((9..=12).contains(&times.len()), "{times:?}");
-    // One of them was answered: then those before it were lost, and leave together.
+    // One of them is answered, so those before it were lost, and leave together.
     let copy = *order.last().unwrap();
     answer(&mut proposer, now + ROUND_TRIP, 0, copy);
     let again = tick(&mut proposer, now + ROUND_TRIP + RETRY * 32);
     assert_eq!(again.len(), 19);
 }
 
-/// An answer may be to the first copy, however late: it says nothing of the time that answers take. [P-WAIT]
+/// An answer may belong to the first copy, however late, and says nothing of the time that answers
+/// take. [P-WAIT]
 #[test]
 fn the_answer_to_a_copy_is_no_sample() {
     let (mut proposer, start) = acquainted();
     send(&mut proposer, start, 0, 1);
     let due = proposer.next_deadline().unwrap();
     assert_eq!(tick(&mut proposer, due), [1]);
-    // Sooner than any before it: the first copy was slow, and not lost.
+    // This answer comes sooner than any before it, so the first copy was slow and not lost.
     send(&mut proposer, due - 1, 0, 2);
     answer(&mut proposer, due + ROUND_TRIP / 2, 0, 1);
     assert!(
@@ -226,7 +228,7 @@ fn the_answer_to_a_copy_is_no_sample() {
     assert!(wait < 2 * MILLISECOND, "{wait}");
 }
 
-/// How many copies leave of 50 commands, one after the other, whose answers take so long.
+/// Returns how many copies leave of 50 commands, one after the other, whose answers take this long.
 fn copies(mut proposer: Proposer, mut now: Time, answers_take: Time) -> usize {
     let mut copies = 0;
     for request in 1..=50 {
@@ -242,7 +244,8 @@ fn copies(mut proposer: Proposer, mut now: Time, answers_take: Time) -> usize {
     copies
 }
 
-/// Where answers take longer than is waited at first, or longer than they took before, they are waited for. [P-WAIT]
+/// If answers take longer than the first waiting time, or longer than they took before, they are
+/// waited for. [P-WAIT]
 #[test]
 fn an_overload_is_no_loss() {
     let of_new = copies(proposer(), 0, 3 * RETRY);
@@ -252,14 +255,14 @@ fn an_overload_is_no_loss() {
     assert!(of_acquainted <= 7, "{of_acquainted}");
 }
 
-/// Commands a second of simulated time, 64 in flight, where every packet is lost with this probability, in millionths.
-/// A server answers in order.
+/// Returns the commands in a second of simulated time, with 64 in flight and a server that answers
+/// in order. Every packet is lost with this probability, in millionths.
 fn throughput(seed: u64, loss: u64) -> f64 {
     const COMMANDS: u64 = 50_000;
     const OUTSTANDING: usize = 64;
     let mut rng = Rng::new(seed);
     let mut proposer = proposer();
-    // What arrives at the client.
+    // The answers that arrive at the client.
     let mut answers: BinaryHeap<Reverse<(Time, u64)>> = BinaryHeap::new();
     let (mut now, mut submitted, mut done) = (0, 0, 0);
     while done < COMMANDS {
@@ -301,13 +304,13 @@ fn a_network_that_loses_one_packet_of_a_hundred_costs_little() {
     }
 }
 
-/// Clients with one command in flight each, and one server, which takes a time for each packet.
+/// Clients with one command in flight each, and one server, which takes some time for each packet.
 struct Crowd {
     service: Time,
     clients: Vec<Proposer>,
-    /// When each client is due.
+    /// The time at which each client is due.
     due: Vec<Time>,
-    /// What is served when, of whom; request 0 says that the client may be due.
+    /// The events by time, client and request. Request 0 says that the client may be due.
     events: BinaryHeap<Reverse<(Time, usize, u64)>>,
     queued: usize,
     free_at: Time,
@@ -316,7 +319,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// All have found the server idle, and come at once then.
+    /// Returns clients that have all found the server idle, and then come at once.
     fn new(clients: usize, service: Time) -> Crowd {
         let acquainted = |n: usize| {
             let mut client = proposer_of(n as u64 + 1);
@@ -360,7 +363,7 @@ impl Crowd {
     }
 
     fn arrive(&mut self, now: Time, n: usize, request: u64) {
-        /// What a socket holds.
+        /// The number of packets that a socket holds.
         const QUEUE: usize = 4_096;
         if self.queued < QUEUE {
             self.queued += 1;
@@ -380,7 +383,8 @@ impl Crowd {
     }
 }
 
-/// How much of what the server serves was sent for the first time, until each client has 20 answers in the mean.
+/// Returns the share of first copies in what the server serves, until each client has 20 answers in
+/// the mean.
 fn share_of_first_copies(clients: usize, service: Time) -> f64 {
     let mut crowd = Crowd::new(clients, service);
     while crowd.answered < 20 * clients as u64 {
@@ -389,8 +393,8 @@ fn share_of_first_copies(clients: usize, service: Time) -> f64 {
     crowd.answered as f64 / crowd.served as f64
 }
 
-/// Clients who all wait for one server don't keep it from its work, also where each waits for longer than until it asks
-/// who leads. [P-WAIT]
+/// Clients that all wait for one server don't keep it from its work, even if each waits for longer
+/// than until it asks who leads. [P-WAIT]
 #[test]
 fn a_crowd_does_not_send_the_same_again_and_again() {
     for service in [100 * MICROSECOND, MILLISECOND] {

@@ -14,21 +14,21 @@ use test_world::cluster::refused;
 const MICROSECOND: Time = 1_000;
 const MILLISECOND: Time = 1_000 * MICROSECOND;
 const RETRY: Time = 20 * MILLISECOND;
-/// Of a packet, one way.
+/// The time of a packet, one way.
 const WAY: Time = 50 * MICROSECOND;
-/// For which the log executes a value where nothing else is said.
+/// The usual time for which the log executes a value.
 const SERVICE: Time = 20 * MICROSECOND;
 /// Requests of a session in flight, counted from the oldest without an answer.
 const WINDOW: u64 = 64;
 
-/// Each out of 100 packets on their way to the log.
+/// The faults among 100 packets on their way to the log.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     lost: u64,
     repeated: u64,
     delayed: u64,
     refused: u64,
-    /// Of answers.
+    /// How many answers out of 100 are lost.
     lost_answers: u64,
 }
 
@@ -49,27 +49,27 @@ enum Event {
 struct Session {
     submitted: u64,
     answered: BTreeSet<u64>,
-    /// All up to it are answered.
+    /// The last request up to which all are answered.
     done: u64,
-    /// At the server.
+    /// The last request that the server has executed.
     executed: u64,
 }
 
-/// A front end with so many sessions, and a log that is executed in its order.
+/// A front end with some sessions, and a log that is executed in its order.
 struct World {
     rng: Rng,
     faults: Faults,
-    /// For which the log executes a value.
+    /// The time for which the log executes a value.
     service: Time,
     commands: u64,
     proposer: Proposer,
     sessions: BTreeMap<u64, Session>,
     now: Time,
-    /// By time, and in the order in which they were caused.
+    /// The events by time, and in the order in which they were caused.
     events: BTreeMap<(Time, u64), Event>,
     last_event: u64,
     free_at: Time,
-    /// Commands that have left, each as often as it has.
+    /// The number of commands that have left, counting each copy.
     sent: u64,
 }
 
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Until every session has an answer to each of its commands.
+    /// Runs until every session has an answer to each of its commands.
     fn run(&mut self) {
         loop {
             self.submit();
@@ -218,7 +218,7 @@ impl World {
     }
 }
 
-/// The (client, request) of the commands in a REQUEST.
+/// Returns the (client, request) of the commands in a REQUEST.
 fn commands(header: &Header, value: &[u8]) -> Vec<(u64, u64)> {
     if header.flags.has(Flags::PACKED) {
         let items = packed_items(value).map(|item| item.unwrap());
@@ -248,7 +248,7 @@ fn a_lost_value_costs_an_ordered_session_a_few_round_trips() {
     }
 }
 
-/// Nothing is lost, so hardly anything leaves twice. [P-OVERTAKEN] [P-WAIT]
+/// No packet is lost, so hardly any leaves twice. [P-OVERTAKEN] [P-WAIT]
 #[test]
 fn what_a_slow_log_answers_late_is_not_taken_for_lost() {
     const COMMANDS: u64 = 1_200;

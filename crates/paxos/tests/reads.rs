@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log against real acceptors, in any order of packets, over a change of epoch that replaces a
-//! member: nothing that was acknowledged when a read came lies at its bound or beyond. The same rules as
-//! `spec/promela/reads.pml`, which looks at every order.
+//! Reads without the log against real acceptors, in any order of packets, over a change of epoch
+//! that replaces a member: no write that was acknowledged when a read came lies at its bound or
+//! beyond. `spec/promela/reads.pml` has the same rules and looks at every order.
 
 use paxos::outbox::Sent;
 use paxos::wire::value::{RangeReport, emit_marker};
@@ -17,13 +17,13 @@ const NODES: [NodeId; 4] = [11, 12, 13, 14];
 const FIRST: [usize; 3] = [0, 1, 2];
 const SECOND: [usize; 3] = [0, 1, 3];
 
-/// What a reader does wrong.
+/// A deliberate mistake of the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mistake {
     None,
-    /// An answer counts whatever its floor.
+    /// An answer counts with any floor.
     AnyFloor,
-    /// An answer counts whatever question it answers.
+    /// An answer counts for any question.
     AnyQuestion,
     /// A memory that the epoch doesn't name counts.
     AnyMember,
@@ -42,7 +42,7 @@ fn configuration(epoch: Epoch) -> Configuration {
     }
 }
 
-/// The epoch that replaces a member, as far as it has come.
+/// The progress of the epoch that replaces a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Change {
     None,
@@ -55,17 +55,17 @@ struct Run {
     rng: Rng,
     mistake: Mistake,
     acceptors: Vec<Acceptor>,
-    /// Who has voted for an instance, by epoch.
+    /// The acceptors that have voted for an instance, by epoch.
     votes: [[u8; INSTANCES as usize + 1]; 2],
     change: Change,
     promised: u8,
-    /// Where the second epoch begins.
+    /// The instance at which the second epoch begins.
     end: Instance,
     acknowledged: Instance,
     reads: ReadBounds,
     /// The newest epoch that the reader has been told of.
     told: Epoch,
-    /// What was acknowledged when the reads of each question came.
+    /// The acknowledged instances when the reads of each question came.
     known: Vec<Instance>,
     questions: Vec<Header>,
     answers: Vec<(Header, Vec<u8>)>,
@@ -128,7 +128,7 @@ impl Run {
         out.0
     }
 
-    /// A proposal reaches an acceptor.
+    /// Hands a proposal to an acceptor.
     fn propose(&mut self, at: usize, epoch: Epoch, inst: Instance) {
         let is_marker = epoch == 2 && inst == self.end;
         let header = Header {
@@ -196,7 +196,7 @@ impl Run {
         }
     }
 
-    /// The candidate proposes up to its marker, the leader behind that.
+    /// Proposes in the second epoch: the candidate up to its marker, the leader behind that.
     fn propose_anew(&mut self, at: usize, inst: Instance) {
         let begun = inst <= self.end || self.change == Change::Active;
         if begun && SECOND.contains(&at) {
@@ -258,7 +258,7 @@ impl Run {
             Mistake::AnyFloor => header.rnd = Round::base(self.told),
             Mistake::AnyQuestion => header.request = self.questions.last().unwrap().request,
             Mistake::AnyMember => {
-                // Taken for the member in its place.
+                // The answer is taken for one of the member in its place.
                 let members = configuration(self.told).acceptors;
                 if !members.iter().any(|m| m.node == header.swid) {
                     header.swid = self.rng.pick(&members).node;
@@ -276,7 +276,7 @@ impl Run {
         let _ = self.reads.step(now, &packet);
         if let Some(Bound { question, end }) = self.reads.take_bound() {
             self.bounds += 1;
-            // One that was void was asked anew under a later number.
+            // A void question was asked anew under a later number.
             let known = self.known.iter().take(question as usize + 1).max();
             assert!(
                 end >= *known.unwrap(),
@@ -286,7 +286,7 @@ impl Run {
     }
 }
 
-/// One of them, mostly of the last.
+/// Returns one of the items, mostly one of the last.
 fn recent<T: Clone>(rng: &mut Rng, items: &[T]) -> T {
     let first = match rng.percent(70) {
         true => items.len().saturating_sub(4),

@@ -64,7 +64,7 @@ fn takes(receiver: &mut Receiver, now: Time, slot: Instance) {
     );
 }
 
-/// What comes next, as text.
+/// Returns the next delivery as text.
 fn next(receiver: &mut Receiver, now: Time) -> String {
     match receiver.next(now) {
         None => "nothing".into(),
@@ -130,7 +130,7 @@ fn a_gap_is_told_when_it_was_waited_for_and_until_it_is_passed_over() {
     let now = 9_000 + WAIT;
     assert_eq!(r.missing(now, 9), [100..102, 103..105], "all at once");
 
-    // Late, but before it was passed over.
+    // This packet is late, but comes before its slot was passed over.
     takes(&mut r, now, 100);
     assert_eq!(all(&mut r, now), ["100", "dropped 101"]);
     assert_eq!(next(&mut r, now), "dropped 101", "again");
@@ -155,7 +155,7 @@ fn what_is_beyond_the_ring_waits_for_nobody() {
         let verdict = take(&mut r, 0, ordered(slot));
         assert_eq!(verdict, Verdict::Dropped(Reason::Window), "{slot}");
     }
-    // The ring wraps, and what lay in a slot before doesn't show.
+    // The ring wraps, and the old content of a slot doesn't show.
     for slot in 100..last {
         takes(&mut r, 0, slot);
     }
@@ -169,7 +169,7 @@ fn what_is_beyond_the_ring_waits_for_nobody() {
     );
 }
 
-/// The very end of numbers.
+/// Delivers the last slots that have a number.
 #[test]
 fn the_last_slots_do_not_wrap() {
     let mut r = receiver();
@@ -303,7 +303,7 @@ fn what_is_not_for_it_changes_nothing() {
     assert_eq!(next(&mut never, WAIT), "nothing");
 }
 
-/// A flag of the value travels with it; a tag doesn't.
+/// A flag of the value travels with it, and a tag doesn't.
 #[test]
 fn a_message_is_what_was_sent() {
     let mut r = receiver();
@@ -336,12 +336,12 @@ struct World {
     receivers: Vec<Followed>,
 }
 
-/// A receiver, and what the model says of it.
+/// A receiver, and the model's state of it.
 struct Followed {
     receiver: Receiver,
-    /// What has come for slots that aren't passed yet.
+    /// The packets that have come for slots that aren't passed yet.
     came: BTreeMap<Instance, Vec<u8>>,
-    /// What was delivered; `None` = it was dropped.
+    /// The delivered values; `None` = the slot was dropped.
     log: Vec<Option<Vec<u8>>>,
 }
 
@@ -486,7 +486,8 @@ fn receivers_agree_but_for_what_they_are_told_they_missed() {
                     assert_eq!(*value, (at as u64 + 1).to_be_bytes(), "seed {seed}");
                 }
             }
-            // All but lost ones at the very end, and what was beyond the ring when it came.
+            // Only packets lost at the very end are missing, and those that were beyond the ring
+            // when they came.
             assert!(followed.log.len() > 200, "seed {seed}");
         }
     }

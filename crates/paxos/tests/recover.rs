@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recover, answer by answer.
+//! Tests recover answer by answer.
 
 use paxos::outbox::Sent;
 use paxos::recover::{Filler, Outcome};
@@ -25,7 +25,7 @@ fn configuration(epoch: Epoch, acceptors: &[NodeId]) -> Configuration {
     }
 }
 
-/// A recoverer, its clock and what it sent.
+/// A recoverer, its clock and the packets that it sent.
 struct Bench {
     recover: Recover,
     now: Time,
@@ -33,7 +33,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// In epoch 2 with acceptors 1, 2, 3 and lane 5.
+    /// Returns a bench in epoch 2 with acceptors 1, 2, 3 and lane 5.
     fn new() -> Bench {
         let mut bench = Bench {
             recover: Recover::new(RecoverSettings {
@@ -102,7 +102,7 @@ impl Bench {
         self.receive(vote(from, inst, round, value), value)
     }
 
-    /// "No vote", as an answer to the last QUERY.
+    /// Hands in "no vote", as an answer to the last QUERY.
     fn no_vote(&mut self, from: NodeId, inst: Instance) -> Verdict {
         let question = self.last(MsgType::Query);
         let answer = Header {
@@ -159,7 +159,7 @@ impl Bench {
         of_type.cloned().collect()
     }
 
-    /// Instance 0 in phase 1, no vote known.
+    /// Returns a bench with instance 0 in phase 1 and no known vote.
     fn in_phase1() -> (Bench, Round) {
         let mut bench = Bench::new();
         bench.recover(0);
@@ -175,7 +175,7 @@ impl Bench {
     }
 }
 
-/// A vote for a command, or for a plain no-op where `value` is empty.
+/// Returns a vote for a command, or for a plain no-op if `value` is empty.
 fn vote(from: NodeId, inst: Instance, round: Round, value: &[u8]) -> Header {
     let command = u64::from(!value.is_empty());
     Header {
@@ -246,17 +246,17 @@ fn votes_are_judged_by_the_configuration_of_their_round() {
     bench.recover.learn(&configuration(1, &[2, 3, 4, 5, 6]));
     bench.recover(4);
     let old = Round::base(1);
-    // 1 was no acceptor then, and then it took three.
+    // Node 1 was no acceptor then, and then it took three.
     assert_eq!(bench.vote(1, 4, old, b"x"), Verdict::Changed);
     assert_eq!(bench.vote(2, 4, old, b"x"), Verdict::Changed);
     assert_eq!(bench.vote(3, 4, old, b"x"), Verdict::Changed);
     assert_eq!(bench.recover.poll(), None);
-    // An epoch that nobody has told of.
+    // No view has told of this epoch.
     assert_eq!(
         bench.vote(1, 4, Round::base(3), b"x"),
         Verdict::Dropped(Reason::UnknownEpoch)
     );
-    // All the same they have answered: it goes on with phase 1.
+    // The acceptors have answered all the same, so it goes on with phase 1.
     bench.tick(LATER);
     assert_eq!(bench.all(MsgType::Phase1a).len(), 3);
 }
@@ -281,7 +281,7 @@ fn an_empty_instance_gets_the_noop_and_is_confirmed_by_queries() {
     assert_eq!(bench.vote(2, 0, round, b""), Verdict::Changed);
     bench.sent.clear();
     bench.tick(LATER);
-    // Who has voted isn't asked again.
+    // A member that has voted isn't asked again.
     let asked: Vec<_> = bench
         .sent
         .iter()
@@ -322,7 +322,7 @@ fn a_promise_counts_for_its_own_round_only() {
             Verdict::Dropped(Reason::Stale)
         );
     }
-    // A no-vote (to a QUERY) is no promise; nor is one with a vote from the future.
+    // A "no vote" (to a QUERY) is no promise, and neither is one with a vote from the future.
     assert_eq!(bench.no_vote(1, 0), Verdict::Dropped(Reason::Unexpected));
     for vrnd in [second, Round::base(3), Round(3)] {
         assert_eq!(
@@ -335,7 +335,7 @@ fn a_promise_counts_for_its_own_round_only() {
         Verdict::Dropped(Reason::UnknownSender)
     );
     assert!(bench.all(MsgType::Phase2a).is_empty());
-    // Nor does a rejection of the first round stop the second.
+    // A rejection of the first round doesn't stop the second.
     assert_eq!(
         bench.preempt(first, Round::repair(2, 6, 5).unwrap()),
         Verdict::Dropped(Reason::Stale)
@@ -377,7 +377,7 @@ fn a_repair_that_begins_again_takes_a_fresh_round() {
     bench.recover(0);
     bench.answer_no_votes();
     assert!(bench.last(MsgType::Phase1a).rnd > first);
-    // The same when the epoch was out of sight for a while.
+    // The same holds after the epoch was out of sight for a while.
     let second = bench.last(MsgType::Phase1a).rnd;
     bench.recover.set_epoch(bench.now, None);
     bench.epoch(2, &[1, 2, 3], Some(5));
@@ -489,7 +489,7 @@ fn what_is_trimmed_is_reported_and_never_repaired() {
     );
     assert_eq!(bench.reject(1, Round::NONE, trimmed(9)), Verdict::Changed);
     assert_eq!(bench.recover.poll(), None, "one of f+1");
-    // They needn't have trimmed to the same place: both have got as far as the lower one.
+    // The acceptors needn't have trimmed to the same place: both have got as far as the lower one.
     assert_eq!(bench.reject(3, Round::NONE, trimmed(2)), Verdict::Changed);
     for inst in 0..2 {
         assert_eq!(
@@ -513,7 +513,7 @@ fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
         trim,
     };
     let (mut bench, round) = Bench::in_phase1();
-    // However often it says so, late or twice, also with ever larger numbers.
+    // It counts once however often it comes, late or twice, and with ever larger numbers.
     for (trim, verdict) in [
         (1, Verdict::Changed),
         (1, Verdict::Dropped(Reason::Duplicate)),
@@ -527,7 +527,7 @@ fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
     assert_eq!(stranger, Verdict::Dropped(Reason::UnknownSender));
     assert_eq!(bench.recover.poll(), None);
 
-    // The others bring it to its end, and nothing remains of what the one has said.
+    // The others bring the repair to its end, and nothing remains of that one's claim.
     for from in [1, 2] {
         assert_eq!(
             bench.promise(from, round, Round::NONE, b""),
@@ -704,7 +704,7 @@ fn what_is_not_for_it_is_dropped() {
     assert_eq!(bench.recover.open(), 1);
 }
 
-/// Who has no vote may get the proposal yet. [X-HOLE]
+/// An acceptor without a vote may still get the proposal. [X-HOLE]
 #[test]
 fn nothing_is_proposed_before_it_was_asked_for_a_while() {
     let mut b = Bench::new();

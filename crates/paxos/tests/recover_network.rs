@@ -17,7 +17,7 @@ use test_world::{Arrival, World};
 
 const INSTANCES: u64 = 6;
 const SLOTS: usize = 64;
-/// Whose commands the leader stamps.
+/// The session whose commands the leader stamps.
 const SESSION: u64 = 5;
 
 /// The hosts of two replicas that repair, with a leader and its acceptors.
@@ -64,7 +64,7 @@ impl Duel {
         duel
     }
 
-    /// A recoverer's process starts, with a fresh lane and no memory.
+    /// Starts a recoverer's process, with a fresh lane and no memory.
     fn start(&mut self, index: usize) {
         self.lanes += 1;
         let seed = self.seed + 7919 * u64::from(self.lanes);
@@ -140,7 +140,7 @@ impl Duel {
         }
     }
 
-    /// Something that happens in the middle of it all.
+    /// Makes a disturbance in the middle of the run.
     fn disturb(&mut self) {
         let rng = &mut self.world.rng;
         let (index, inst) = (rng.below(2) as usize, rng.below(INSTANCES));
@@ -160,7 +160,7 @@ impl Duel {
         }
     }
 
-    /// The leader stamps the next instance.
+    /// Stamps the next instance.
     fn command(&mut self) {
         let request = Header {
             cluster: CLUSTER,
@@ -207,6 +207,6 @@ fn agreement_holds_and_every_gap_is_filled() {
             repaired += usize::from(!agreement.is_chosen_in(pid, inst, Round::base(1)));
         }
     }
-    // Both ways were taken often, or this test shows nothing.
+    // Both ways must be taken often, or this test shows nothing.
     assert!(repaired > 3000 && chosen_by_leader > 3000);
 }

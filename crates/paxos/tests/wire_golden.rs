@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Golden bytes of `testdata/wire/`: what is written there must parse to what is said there, and
-//! must come out again byte by byte. The format is described in `testdata/wire/README.md`.
+//! Checks the golden bytes of `testdata/wire/`: the bytes there must parse to the fields that are
+//! written beside them, and must come out again byte by byte. `testdata/wire/README.md` describes
+//! the format.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,7 +71,7 @@ fn malformed_datagrams_are_dropped_under_their_reason() {
     assert_eq!(reasons, BTreeSet::from(all), "all that parsing may say");
 }
 
-/// Cut anywhere, or with a byte too many, a good datagram is no packet.
+/// A good datagram that is cut anywhere, or has a byte too many, is no packet.
 #[test]
 fn no_part_of_a_datagram_is_a_packet() {
     for record in records("messages.txt") {
@@ -277,7 +278,7 @@ fn check_vector(meaning: &Meaning<'_>, value: &[u8]) {
     assert_eq!(again, value, "{}", meaning.name);
 }
 
-/// A list of no-ops that ends before `end`, as the header says.
+/// Checks a list of no-ops that ends before `end`, as the header says.
 fn check_noops(kind: &str, meaning: &Meaning<'_>, end: u64, value: &[u8]) {
     const MAX_VALUE: u16 = 1024;
     let (digest, noops) = match kind {
@@ -303,7 +304,7 @@ fn check_noops(kind: &str, meaning: &Meaning<'_>, end: u64, value: &[u8]) {
     });
 }
 
-/// `FIRST:COUNT,...`
+/// Reads ranges in the form `FIRST:COUNT,...`.
 fn ranges(text: &str) -> Vec<Range<u64>> {
     let entries = text.split(',').filter(|entry| !entry.is_empty());
     let both = entries.map(|entry| entry.split_once(':').expect("first:count"));
@@ -311,7 +312,7 @@ fn ranges(text: &str) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// What a record says of its value's structure.
+/// The structure of a record's value.
 struct Meaning<'a> {
     rest: &'a str,
     name: &'a str,
@@ -344,7 +345,7 @@ impl<'a> Meaning<'a> {
     }
 }
 
-/// The lines of a record: a word, and what belongs to it.
+/// The lines of a record, each with a word and what belongs to it.
 struct Record(Vec<(String, String)>);
 
 impl Record {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `programs/p4/shared/wirepaxos.p4` says of the wire is what Rust, C and `testdata/wire/` say: every constant, and
-//! every header field by field. No P4 compiler is needed for that; the file is read line by line.
+//! Checks that `programs/p4/shared/wirepaxos.p4` agrees with Rust, C and `testdata/wire/` on the
+//! wire: every constant, and every header field by field. No P4 compiler is needed for that, since
+//! the file is read line by line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,13 +12,13 @@ use paxos::wire::value::{Probe, ProbeReport, RangeReport, Rejection};
 use paxos::wire::{HEADER_LEN, TAG_LEN, Tag, VERSION};
 use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
 
-/// A constant's width in bits, and its number.
+/// The constants: each one's width in bits, and its number.
 type Constants = BTreeMap<String, (u32, u64)>;
 
-/// A header's fields, in order: name and width in bits.
+/// A header's fields in order: name and width in bits.
 type Fields = Vec<(String, u32)>;
 
-/// A datagram, and what is said of its fields.
+/// A datagram, and the fields that are written beside it.
 type Golden = (Vec<u8>, Vec<(String, u64)>);
 
 #[test]
@@ -72,7 +73,7 @@ fn constants_are_those_of_rust() {
     ] {
         assert_eq!(take(name), number, "{name}");
     }
-    // Where a leader can still go on, and one further.
+    // This is the last instance from which a leader can go on, and one further.
     let end = take("END");
     assert!(check_next(&[end]).is_ok() && check_next(&[end + 1]).is_err());
     let sub = take("ROUND_SUB_MASK") as u32;
@@ -83,7 +84,7 @@ fn constants_are_those_of_rust() {
         let base = round != 0 && round & sub == 0;
         assert_eq!(base, Round(round).is_base(), "{round:#x}");
     }
-    // What only C has as a number is compared with it below.
+    // Constants that only C has as numbers are compared with C below.
     let rest: BTreeSet<_> = constants.into_keys().collect();
     let in_c = numbers_of_c().into_keys().collect();
     let unknown: Vec<_> = rest.difference(&in_c).collect();
@@ -111,7 +112,8 @@ fn a_number_fits_its_width() {
     }
 }
 
-/// Each good golden datagram, read by the widths of `wire_t`, gives the fields that are said of it.
+/// Each good golden datagram, read by the widths of `wire_t`, gives the fields that are written
+/// beside it.
 #[test]
 fn the_header_reads_golden_datagrams() {
     let headers = headers(&p4());
@@ -248,7 +250,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root.join(path)).expect("a file of the tree")
 }
 
-/// The lines `const bit<WIDTH> NAME = NUMBER;`.
+/// Returns the constants of the lines `const bit<WIDTH> NAME = NUMBER;`.
 fn constants(text: &str) -> Constants {
     let mut found = Constants::new();
     for line in text.lines() {
@@ -267,7 +269,7 @@ fn constants(text: &str) -> Constants {
     found
 }
 
-/// Each `header NAME {`, with its lines `bit<WIDTH> NAME;`.
+/// Returns the fields of each `header NAME {`, from its lines `bit<WIDTH> NAME;`.
 fn headers(text: &str) -> BTreeMap<String, Fields> {
     let mut found = BTreeMap::new();
     let mut lines = text.lines();
@@ -291,7 +293,7 @@ fn headers(text: &str) -> BTreeMap<String, Fields> {
     found
 }
 
-/// What a header's fields hold where it lies at the beginning of `bytes`.
+/// Returns the values of a header's fields at the beginning of `bytes`.
 fn fields_of(header: &Fields, bytes: &[u8]) -> BTreeMap<String, u64> {
     let mut at = 0;
     let mut found = BTreeMap::new();
@@ -307,7 +309,7 @@ fn fields_of(header: &Fields, bytes: &[u8]) -> BTreeMap<String, u64> {
     found
 }
 
-/// `#define NAME NUMBER` and `NAME = NUMBER,` of the XDP programs' headers.
+/// Returns the numbers of `#define NAME NUMBER` and `NAME = NUMBER,` in the XDP programs' headers.
 fn numbers_of_c() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for name in ["wire.h", "reasons.h", "verdict.h"] {
@@ -330,7 +332,7 @@ fn numbers_of_c() -> BTreeMap<String, u64> {
     found
 }
 
-/// Decimal, hexadecimal, or a shifted 1 in brackets.
+/// Reads a decimal or hexadecimal number, or a shifted 1 in brackets.
 fn number_in(text: &str) -> Option<u64> {
     if let Some(shift) = text
         .strip_prefix("(1 << ")
@@ -344,7 +346,7 @@ fn number_in(text: &str) -> Option<u64> {
     }
 }
 
-/// Flags that each type may have, in 4 bits a type.
+/// Returns the flags that each type may have, in 4 bits a type.
 fn allowed_flags() -> u64 {
     let mut allowed = 0;
     for msgtype in MsgType::ALL {
@@ -357,7 +359,7 @@ fn allowed_flags() -> u64 {
     allowed
 }
 
-/// Whether a message of this type without a session is refused.
+/// Returns true if a message of this type without a session is refused.
 fn needs_session(msgtype: MsgType) -> bool {
     let deployment = paxos::Deployment {
         cluster: 0,
@@ -377,7 +379,8 @@ fn bits(msgtypes: impl IntoIterator<Item = MsgType>) -> u64 {
         .fold(0, |bits, msgtype| bits | 1 << msgtype as u32)
 }
 
-/// The good datagrams of a file of `testdata/wire/`, each with the fields that are said of it.
+/// Returns the good datagrams of a file of `testdata/wire/`, each with the fields that are written
+/// beside it.
 fn golden(name: &str) -> Vec<Golden> {
     let text = read(&format!("testdata/wire/{name}"));
     let mut found = Vec::new();

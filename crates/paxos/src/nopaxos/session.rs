@@ -378,8 +378,7 @@ mod tests {
         session(number, Stage::Active { by }, 1)
     }
 
-    /// The replica's knowledge of session 4 is old: session 4 is *writing* now, and is asked.
-    /// [W-QUORUM]
+    /// [E-ONE]
     #[test]
     fn a_session_that_was_only_issued_may_be_issued_again() {
         let mut sessions = Sessions::default();
@@ -428,7 +427,8 @@ mod tests {
         assert_eq!(sessions.get(5), Some(&told[0]));
     }
 
-    /// What it had heard of session 4 is old: that was *writing* meanwhile, and is asked. [W-QUORUM]
+    /// The replica's knowledge of session 4 is old: session 4 is *writing* now, and is asked.
+    /// [W-QUORUM]
     #[test]
     fn a_store_without_its_last_active_session_tells_nothing() {
         let mut sessions = Sessions::default();

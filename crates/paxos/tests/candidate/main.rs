@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The candidate with real acceptors.
+//! Tests the candidate with real acceptors.
 
 mod net;
 
@@ -77,7 +77,7 @@ fn a_member_that_lost_its_memory_joins_and_counts_from_then_on() {
     net.world.down.clear();
     assert!(net.run_until_active(second, 1_000));
     net.assert_chosen_is_held();
-    // The newcomer alone with the other that was absent from the votes of epoch 1.
+    // The newcomer is alone with the other acceptor that was absent from the votes of epoch 1.
     net.world.down.insert(ACCEPTORS[1]);
     let third = net.issue();
     assert!(net.run_until_active(third, 1_000));
@@ -121,8 +121,8 @@ fn one_trimmed_acceptor_makes_the_others_trim_before_the_epoch_is_active() {
     assert_eq!(net.world.acceptors[&ACCEPTORS[1]].trim(0), 20);
 }
 
-/// Loss, duplicates, delays of seconds, crashes of the candidate at any step, memories lost, trims,
-/// two candidates of different epochs at once.
+/// Runs with loss, duplicates, delays of seconds, crashes of the candidate at any step, lost
+/// memories, trims, and two candidates of different epochs at once.
 #[test]
 fn chosen_values_survive_everything_that_may_happen() {
     for seed in 0..400 {
@@ -137,7 +137,7 @@ fn chosen_values_survive_everything_that_may_happen() {
             if net.world.rng.percent(30) {
                 net.crash_candidate(epoch);
             }
-            // Otherwise it goes on beside its successor.
+            // Otherwise the candidate goes on beside its successor.
         }
         net.world.down.clear();
         net.set_loss(0);
@@ -148,7 +148,7 @@ fn chosen_values_survive_everything_that_may_happen() {
     }
 }
 
-/// Every handed-over leader goes on stamping, also after it has been replaced.
+/// Makes every handed-over leader go on stamping, even after it has been replaced.
 fn leaders_stamp(net: &mut Net) {
     let handed: Vec<_> = net
         .handed
@@ -157,7 +157,7 @@ fn leaders_stamp(net: &mut Net) {
         .collect();
     for (epoch, next) in handed {
         for pid in 0..PARTITIONS {
-            // Below the trim point plus the window, as a leader would.
+            // The leader stamps below the trim point plus the window.
             let trim = net.world.acceptors[&ACCEPTORS[0]].trim(pid);
             let used = &mut net.handed.get_mut(&epoch).unwrap().next[usize::from(pid)];
             if *used < trim + SLOTS as u64 / 2 {
@@ -174,7 +174,8 @@ fn leaders_stamp(net: &mut Net) {
     }
 }
 
-/// At most one of three fails at a time, and none while an epoch still counts on what it forgot.
+/// Makes at most one of three acceptors fail at a time, and none while an epoch still counts on
+/// what it forgot.
 fn disturb(net: &mut Net) {
     net.world.down.clear();
     let node = ACCEPTORS[net.world.rng.below(3) as usize];
@@ -322,7 +323,7 @@ fn configuration(epoch: u32, acceptors: &[(NodeId, u64)]) -> Configuration {
 
 const OLD: [(NodeId, u64); 3] = [(3, 13), (4, 14), (5, 15)];
 
-/// One partition's worth of answers by hand; the other partition is empty.
+/// A candidate that gets one partition's answers by hand. The other partition is empty.
 struct ByHand {
     candidate: Candidate,
     out: Sent,
@@ -380,7 +381,7 @@ impl ByHand {
         self.candidate.marked_writing(0, &mut self.out);
     }
 
-    /// A promise with a vote of `vrnd`'s base round, or with none.
+    /// Hands in a promise with a vote of `vrnd`'s base round, or with none.
     fn promise(&mut self, from: NodeId, inst: Instance, vrnd: u32) -> Verdict {
         let vote = u64::from(vrnd);
         let vrnd = if vrnd == 0 {
@@ -409,7 +410,7 @@ impl ByHand {
         self.step(header, &rejection.emit())
     }
 
-    /// What it proposed in partition 0: instance, client, no-op.
+    /// Returns its proposals in partition 0: instance, client, no-op.
     fn proposed(&self) -> Vec<(Instance, u64, bool)> {
         let phase2a = self.out.0.iter().map(|(_, h, _)| h);
         let mut all: Vec<_> = phase2a
@@ -507,7 +508,7 @@ fn the_vote_of_the_highest_round_is_proposed() {
     assert_eq!(hand.proposed(), [(0, 3, false), (1, 0, true), (2, 0, true)]);
 }
 
-/// A round has one proposer: one of the two memories is false, and nobody can say which.
+/// A round has one proposer, so one of the two memories is false, and nobody can say which.
 /// [C-CONFLICT]
 #[test]
 fn two_votes_of_one_round_that_differ_stop_it() {

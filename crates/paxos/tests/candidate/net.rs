@@ -15,7 +15,7 @@ use test_world::{Arrival, World};
 
 pub const PARTITIONS: u16 = 2;
 pub const SLOTS: usize = 64;
-/// Candidates share a node; each has an address of its own: this and its epoch.
+/// Candidates share a node, and each has an address of its own: this number and its epoch.
 const CANDIDATES: NodeId = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -32,7 +32,7 @@ pub struct Running {
 
 pub struct Net {
     pub world: World,
-    /// Percent of packets lost, and as many duplicated.
+    /// The percentage of packets lost, and the same of packets duplicated.
     loss: u64,
     pub epochs: Vec<(Configuration, State)>,
     pub candidates: BTreeMap<Epoch, Running>,
@@ -60,7 +60,8 @@ impl Net {
         net
     }
 
-    /// A network that loses packets also delays a few of them by seconds, and damages some.
+    /// Sets the loss. A network that loses packets also delays a few of them by seconds, and
+    /// damages some.
     pub fn set_loss(&mut self, percent: u64) {
         self.loss = percent;
         let rate = percent as u32 * 10_000;
@@ -76,7 +77,7 @@ impl Net {
         };
     }
 
-    /// An acceptor starts with an empty memory.
+    /// Starts an acceptor with an empty memory.
     pub fn boot(&mut self, node: NodeId) {
         let nonce = self.world.fresh_nonce();
         self.world.boot_acceptor(node, nonce);
@@ -137,7 +138,7 @@ impl Net {
         self.epochs[epoch as usize - 1].1
     }
 
-    /// Fails once a later epoch exists.
+    /// Moves an epoch on, and returns false if a later epoch exists.
     fn advance(&mut self, epoch: Epoch, to: State) -> bool {
         let last = self.epochs.len() as Epoch;
         if epoch == last {
@@ -217,7 +218,7 @@ impl Net {
         }
     }
 
-    /// Until the epoch is active; says whether it came to that.
+    /// Runs until the epoch is active, and returns true if it came to that.
     pub fn run_until_active(&mut self, epoch: Epoch, milliseconds: u64) -> bool {
         for _ in 0..milliseconds {
             if self.handed.contains_key(&epoch) {
@@ -245,8 +246,8 @@ impl Net {
         }
     }
 
-    /// Nothing was ever active. Strangers that an unfinished first epoch named can't promise otherwise,
-    /// and have truly never voted.
+    /// Enables strangers while nothing was ever active. Strangers that an unfinished first epoch
+    /// named can't promise otherwise, and have truly never voted.
     fn enable_strangers(&mut self, of: &Configuration) {
         let wrote = |e: &&(Configuration, State)| e.1 == State::Writing && e.0.epoch < of.epoch;
         let named = self.epochs.iter().filter(wrote);
@@ -258,7 +259,7 @@ impl Net {
         }
     }
 
-    /// An order of the control plane, which may get lost.
+    /// Gives an order of the control plane, which may get lost.
     fn tell(&mut self, node: NodeId, order: &paxos::Enable) {
         if !self.world.down.contains(&node) && !self.world.rng.percent(self.loss) {
             let acceptor = self.world.acceptors.get_mut(&node).unwrap();
@@ -268,7 +269,7 @@ impl Net {
 
     // ---- Values ----------------------------------------------------------------------------
 
-    /// What the leader of an epoch stamps: PHASE2A to all, lossy.
+    /// Stamps as the leader of an epoch: sends PHASE2A to all acceptors, with loss.
     pub fn stamp(&mut self, epoch: Epoch, pid: u16, inst: Instance) {
         self.requests += 1;
         self.stamp_to(epoch, pid, inst, self.requests, &ACCEPTORS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of the roles share: one leader, three acceptors (f = 1), one learner, and
-//! packets that go through bytes, as on the wire.
+//! The parts that the tests of the roles share: one leader, three acceptors (f = 1), one learner,
+//! and packets that go through bytes, as on the wire.
 
 #![allow(dead_code)] // each test file uses a part
 
@@ -35,7 +35,7 @@ pub fn deployment(node: NodeId) -> Deployment {
     }
 }
 
-/// Whatever takes packets.
+/// A role that takes packets.
 pub trait Role {
     fn step(&mut self, packet: &Packet<'_>, out: &mut Sent) -> Verdict;
 }
@@ -58,7 +58,8 @@ impl Role for Learner {
     }
 }
 
-/// Passes a message through bytes to a role; returns the verdict and what the role sends.
+/// Passes a message through bytes to a role. Returns the verdict and the messages that the role
+/// sends.
 pub fn feed(role: &mut impl Role, header: &Header, value: &[u8]) -> (Verdict, Vec<Message>) {
     let datagram = header.datagram(value);
     let packet = Packet::parse(&datagram).expect("a packet");
@@ -183,7 +184,7 @@ pub fn query(inst: Instance) -> Header {
     }
 }
 
-/// The report of a replica's first disk; the replica knows every epoch.
+/// Returns the report of a replica's first disk; the replica knows every epoch.
 pub fn trim(replica: NodeId, inst: Instance) -> Header {
     Header {
         inst,
@@ -194,7 +195,7 @@ pub fn trim(replica: NodeId, inst: Instance) -> Header {
     }
 }
 
-/// The only message sent.
+/// Returns the only message sent.
 pub fn only(sent: &[Message]) -> &Message {
     assert_eq!(sent.len(), 1, "{sent:?}");
     &sent[0]

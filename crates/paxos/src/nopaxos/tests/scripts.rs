@@ -880,11 +880,11 @@ fn a_no_op_is_taken_from_the_leader_alone() {
     assert_eq!(group.log(3), [0]);
 }
 
-/// Where session 2 begins, in which a loss is accepted.
+/// The slot at which session 2 begins, in which a loss is accepted.
 const ANEW: Instance = 1 << 32;
 
-/// Of session 1 only 3 has its log. The store has session 2, in which a loss is accepted, and nobody is told yet. 1 and 2
-/// have executed less than 3.
+/// Returns a group in which only node 3 still has the log of session 1. The store has session 2, in
+/// which a loss is accepted, and no node is told yet; nodes 1 and 2 have executed less than node 3.
 fn lost() -> Group {
     let mut group = Group::new(3);
     for inst in 0..3 {
@@ -924,7 +924,7 @@ fn a_session_in_which_a_loss_is_accepted_begins_anew() {
         ),
         (Status::Stranger, ANEW, ANEW)
     );
-    // What comes late from the session before changes nothing.
+    // A late packet of the session before changes nothing.
     let late = group.stamped(1, 3, 4, 3);
     assert_eq!(late, Verdict::Dropped(Reason::NotNormal));
     let old = Group::new(3)
@@ -932,7 +932,7 @@ fn a_session_in_which_a_loss_is_accepted_begins_anew() {
         .header(MsgType::ViewChangeReq, view_of(1, 1));
     let late = group.step(&message(2, 3, old, &[]));
     assert_eq!(late, Verdict::Dropped(Reason::UnknownEpoch));
-    // 1 and 2 alone begin it, who never had what was lost, and execute nothing below.
+    // Nodes 1 and 2 begin it alone. They never had what was lost, and execute nothing below.
     group.change_view(&[1, 2], view_of(2, 0));
     for node in [1, 2] {
         let r = group.of(node);
@@ -956,7 +956,7 @@ fn a_session_in_which_a_loss_is_accepted_begins_anew() {
     }
 }
 
-/// Whoever ran ahead of what was stable goes back before it goes on. [F-ANEW] [N-REWIND]
+/// A replica that ran ahead of what was stable goes back before it goes on. [F-ANEW] [N-REWIND]
 #[test]
 fn what_ran_ahead_of_an_accepted_loss_is_taken_back() {
     let mut group = lost();
@@ -975,7 +975,8 @@ fn what_ran_ahead_of_an_accepted_loss_is_taken_back() {
 #[test]
 fn sessions_after_an_accepted_loss_ask_none_before_it() {
     let mut group = lost();
-    // Nobody goes there: its sequencer dies, say. The loss stays accepted, and nothing was stamped since.
+    // No replica goes there, because its sequencer dies, say. The loss stays accepted, and nothing
+    // was stamped since.
     let members = group.sessions[1].members.clone();
     group.open_session(&members, 1);
     group.change_view(&[1, 2], view_of(3, 0));
@@ -995,8 +996,8 @@ fn sessions_after_an_accepted_loss_ask_none_before_it() {
     );
 }
 
-/// Otherwise members of a session that one controller has begun anew, and another one with a copy of the store not,
-/// would begin its view together. [W-SAME] [F-ANEW]
+/// Members of a session that one controller has begun anew, and another one with a copy of the
+/// store hasn't, must not begin its view together. [W-SAME] [F-ANEW]
 #[test]
 fn an_accepted_loss_makes_another_session_of_it() {
     let mut group = lost();
@@ -1031,7 +1032,7 @@ fn what_a_replica_does_is_counted() {
     group.settle(&[1, 2, 3]);
     assert_eq!(group.of(3).open_gaps(), 0);
     let before = group.replicas.clone();
-    // Nobody has slot 2. The order is repeated, and a slot counts once.
+    // No replica has slot 2. The order is repeated, and a slot counts once.
     group.give_up(1, 2);
     assert_eq!(group.of(1).open_gaps(), 1);
     let order = group.take(MsgType::GapCommit, 1, 3);
@@ -1051,7 +1052,7 @@ fn what_a_replica_does_is_counted() {
     }
     group.change_view(&[2, 3], view_of(1, 1));
     assert_eq!(shown(group.of(3)), [1, 1, 1, 2]);
-    // They are no state.
+    // The counts are no state.
     let mut same = before[&3].clone();
     same.counts = group.of(3).counts();
     assert_eq!(same, before[&3]);
@@ -1080,19 +1081,19 @@ fn a_no_op_goes_over_what_was_acknowledged_and_is_confirmed_when_all_below_is_fi
     assert!(group.replicas.get_mut(&2).unwrap().take_ack().is_some());
     group.give_up(1, 1);
     assert_eq!(group.of(1).ready(), 1);
-    // 3 lacks slot 0: it can't show what it would answer for.
+    // Node 3 lacks slot 0, so it can't show what it would answer for.
     assert_eq!(group.pass(MsgType::GapCommit, 1, 3), Verdict::Answered);
     assert_eq!(group.on_the_way(MsgType::GapCommitRep, 1).len(), 0);
     assert_eq!(group.pass(MsgType::GapCommit, 1, 2), Verdict::Changed);
     assert_eq!(group.log(2), [1, 0]);
     assert_eq!(group.pass(MsgType::GapCommitRep, 2, 1), Verdict::Changed);
     assert_eq!(group.of(1).ready(), 2);
-    // What comes late is dropped.
+    // A late packet is dropped.
     assert_eq!(group.stamped(1, 1, 2, 1), Verdict::Dropped(Reason::Stale));
     assert_eq!(group.log(1), [1, 0]);
 }
 
-/// A GAP_COMMIT from a former leader is of another view. [H-OBEY]
+/// A GAP_COMMIT from a former leader belongs to another view. [H-OBEY]
 #[test]
 fn a_former_leaders_order_counts_for_nothing() {
     let mut group = Group::new(3);
@@ -1126,7 +1127,8 @@ fn a_point_is_stable_once_f_others_have_all_below() {
     assert_eq!((group.of(2).stable(), group.of(2).ready()), (1, 1));
 }
 
-/// A follower answers a SYNC_PREPARE that has overtaken requests as soon as these are there, also by another way. [Y-APPLY]
+/// A follower answers a SYNC_PREPARE that has overtaken requests as soon as these are there, even
+/// by another way. [Y-APPLY]
 #[test]
 fn a_point_that_comes_before_its_requests_waits_for_them() {
     let mut group = Group::new(3);
@@ -1140,7 +1142,7 @@ fn a_point_that_comes_before_its_requests_waits_for_them() {
         group.send(1, None, out);
         synchronised.push(group.take(MsgType::SyncPrepare, 1, 2));
     }
-    // The newest counts, whatever comes behind it.
+    // The newest counts, whatever comes after it.
     for at in [0, 2, 1] {
         assert_eq!(group.step(&synchronised[at]), Verdict::Answered);
     }
@@ -1166,7 +1168,8 @@ fn a_point_that_comes_before_its_requests_waits_for_them() {
     assert!(group.on_the_way(MsgType::SyncRep, 1).is_empty(), "once");
 }
 
-/// One that waits counts in its view alone, and shows no life of the leader when its turn has come. [Y-APPLY] [N-MUTE]
+/// A waiting SYNC_PREPARE counts in its view alone, and shows no life of the leader when its turn
+/// has come. [Y-APPLY] [N-MUTE]
 #[test]
 fn a_point_of_an_earlier_view_waits_for_nothing() {
     let mut group = Group::new(3);
@@ -1299,7 +1302,7 @@ fn below_the_largest_stable_nothing_is_merged() {
     assert_eq!((group.log(2), group.of(2).stable()), (vec![0], 1));
 }
 
-/// Old members are asked, and f+1 new ones alone aren't enough. [W-QUORUM] [W-WHO]
+/// Old members are asked, and f+1 new ones alone don't suffice. [W-QUORUM] [W-WHO]
 #[test]
 fn a_new_session_asks_the_members_of_the_last_active_one() {
     let mut group = Group::new(3);
@@ -1350,7 +1353,8 @@ fn whom_a_view_asks() {
         let needed = sessions.needed(wanted)?;
         Some(needed.iter().map(|s| s.number).collect::<Vec<_>>())
     };
-    // The last active one and every later one that was writing; from the second view on its own members, too.
+    // The last active session and every later one that was writing are asked; from the second view
+    // on its own members, too.
     assert_eq!(asked(&store, view_of(4, 0)), Some(vec![1, 2]));
     assert_eq!(asked(&store, view_of(4, 1)), Some(vec![1, 2, 4]));
     assert_eq!(asked(&store, view_of(3, 0)), None, "it was never writing");
@@ -1359,7 +1363,7 @@ fn whom_a_view_asks() {
     assert_eq!(asked(&store, view_of(4, 3)), Some(vec![4]));
     assert_eq!(asked(&store, view_of(4, 2)), Some(vec![1, 2, 4]));
     assert_eq!(asked(&store, view_of(4, 1)), Some(vec![1, 2, 4]));
-    // Sessions missing in between: nothing may be concluded.
+    // If sessions are missing in between, nothing may be concluded.
     store[3].stage = Stage::Writing;
     assert_eq!(asked(&store[1..], view_of(4, 0)), None);
     // Before the first active one nothing was ever stamped.
@@ -1367,7 +1371,7 @@ fn whom_a_view_asks() {
     assert_eq!(asked(&store, view_of(4, 0)), Some(vec![4]));
 }
 
-/// What the store shows is believed only if it fits what it showed before. [E-NEWER]
+/// The sessions that the store shows are believed only if they fit the earlier ones. [E-NEWER]
 #[test]
 fn an_older_or_contradicting_view_of_the_store_changes_nothing() {
     let mut group = Group::new(3);
@@ -1402,7 +1406,7 @@ fn a_silent_leader_is_replaced_and_leader_numbers_end() {
         (group.of(2).view(), group.of(2).leads()),
         (view_of(1, 1), true)
     );
-    // A view that nobody starts is followed by the next; the last one by none.
+    // A view that no node starts is followed by the next, and the last one by none.
     let last = view_of(1, view::MAX_LEADER);
     group.want(3, last);
     assert_eq!(group.of(3).view(), last);
@@ -1443,7 +1447,7 @@ fn a_new_member_tells_an_empty_log_whatever_its_application_holds() {
     assert_eq!(told.value, noops(0, &[]));
 }
 
-/// A disk of another history: what its application holds can't be. [Y-ALARM]
+/// A disk of another history holds more than its group can have. [Y-ALARM]
 #[test]
 fn who_holds_more_than_its_group_starts_no_view() {
     let mut group = Group::new(3);
@@ -1460,7 +1464,7 @@ fn who_holds_more_than_its_group_starts_no_view() {
         (replica.status(), replica.in_conflict()),
         (Status::ViewChange, true)
     );
-    // Nor does it follow one that starts below.
+    // It doesn't follow a view that starts below, either.
     group.change_view(&[1, 2], view_of(2, 1));
     group.now += 20 * MS;
     group.tick(1);
@@ -1524,7 +1528,7 @@ fn who_confirms_another_end_than_the_views_counts_for_nothing() {
     assert_eq!(group.of(2).stable(), 1);
 }
 
-/// What was trimmed comes with a checkpoint. [W-CHECKPOINT]
+/// Slots that were trimmed come with a checkpoint. [W-CHECKPOINT]
 #[test]
 fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
     let mut group = Group::new(3);
@@ -1551,7 +1555,8 @@ fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
     assert_eq!((group.of(3).stable(), group.log(3)), (3, vec![3]));
 }
 
-/// A packet is dropped only if it changes nothing, whatever has made that possible before it came. [Y-APPLY]
+/// A packet is dropped only if it changes nothing, whatever earlier packet has made the change
+/// possible. [Y-APPLY]
 #[test]
 fn who_follows_what_came_early_says_so() {
     let mut group = Group::new(3);
@@ -1562,12 +1567,12 @@ fn who_follows_what_came_early_says_so() {
     let _ = group.pass(MsgType::SyncPrepare, 1, 3);
     group.restored(3, 1);
     assert!(group.on_the_way(MsgType::SyncRep, 1).is_empty());
-    // The slot that the state has already.
+    // The state has this slot already.
     assert_eq!(group.stamped(1, 0, 1, 3), Verdict::Changed);
     assert_eq!(group.on_the_way(MsgType::SyncRep, 1).len(), 1);
 }
 
-/// The same of a VIEW_CHANGE in its own name, which it never sent: it goes to that view. [W-TELL]
+/// A VIEW_CHANGE in the replica's own name, which it never sent, makes it go to that view. [W-TELL]
 #[test]
 fn who_goes_to_another_view_says_so() {
     let mut group = Group::new(3);
@@ -1581,8 +1586,8 @@ fn who_goes_to_another_view_says_so() {
     assert_eq!(group.step(&told), Verdict::Dropped(Reason::Duplicate));
 }
 
-/// Slot 0: nodes 1 and 2 have a request there, in the first view. The others go to a later one, and make a no-op
-/// stable there.
+/// Returns a group in which nodes 1 and 2 have a request in slot 0, in the first view. The others
+/// go to a later view, and make a no-op stable there.
 fn two_are_left_in_the_first_view() -> Group {
     let mut group = Group::new(5);
     group.ordered(1, 0, 1, &[1, 2]);
@@ -1596,7 +1601,8 @@ fn two_are_left_in_the_first_view() -> Group {
     group
 }
 
-/// Node 2 hears nothing of node 1 that would make its request stable; then both follow the others.
+/// Checks that node 2 hears nothing of node 1 that would make its request stable. Then both follow
+/// the others.
 fn node_2_is_not_misled(mut group: Group) {
     group.now += 20 * MS;
     group.tick(1);
@@ -1619,7 +1625,8 @@ fn node_2_is_not_misled(mut group: Group) {
     assert_eq!(group.log(2), [0]);
 }
 
-/// Its followers would take what a later view has made stable for what they have prepared in this one. [W-DEPOSED]
+/// The leader's followers would take what a later view has made stable for what they have prepared
+/// in this one. [W-DEPOSED]
 #[test]
 fn a_leader_that_takes_over_a_state_leads_no_more() {
     let mut group = two_are_left_in_the_first_view();
@@ -1627,7 +1634,7 @@ fn a_leader_that_takes_over_a_state_leads_no_more() {
     node_2_is_not_misled(group);
 }
 
-/// The same with what follows a state. [W-DEPOSED]
+/// Stable slots that follow a state depose a leader, too. [W-DEPOSED]
 #[test]
 fn a_leader_that_learns_what_is_stable_elsewhere_leads_no_more() {
     let mut group = two_are_left_in_the_first_view();
@@ -1639,7 +1646,7 @@ fn a_leader_that_learns_what_is_stable_elsewhere_leads_no_more() {
     node_2_is_not_misled(group);
 }
 
-/// What it has collected so far may lack what is stable elsewhere. [W-DEPOSED]
+/// The log that it has collected so far may lack what is stable elsewhere. [W-DEPOSED]
 #[test]
 fn a_leader_that_takes_over_a_state_before_its_view_has_begun_leaves_it() {
     let mut group = Group::new(3);
@@ -1670,7 +1677,7 @@ fn a_state_that_reaches_beyond_where_the_view_began_is_kept() {
     assert_eq!(replica.take_rewind(), None);
 }
 
-/// What it has made stable itself is nothing new. [W-DEPOSED]
+/// Slots that the leader has made stable itself are nothing new. [W-DEPOSED]
 #[test]
 fn a_leader_that_takes_over_what_is_stable_in_its_view_goes_on() {
     let mut group = Group::new(3);
@@ -1680,7 +1687,7 @@ fn a_leader_that_takes_over_what_is_stable_in_its_view_goes_on() {
     assert!(group.of(1).leads());
 }
 
-/// It begins no view twice, and waits for another session. [W-DEPOSED] [W-ONCE]
+/// The leader begins no view twice, and waits for another session. [W-DEPOSED] [W-ONCE]
 #[test]
 fn a_leader_without_a_next_number_leads_no_more_either() {
     let mut group = Group::new(3);
@@ -1827,7 +1834,8 @@ fn a_follower_shows_clients_which_session_it_is_in() {
     assert_eq!(ack.vrnd, session(1, &members, 0).shown());
 }
 
-/// It was issued with three members by a store that was replaced by an older copy, and begins with five. [E-ONE]
+/// The session was issued with three members by a store that was replaced by an older copy, and
+/// begins with five. [E-ONE]
 #[test]
 fn a_session_that_was_only_issued_counts_nothing() {
     let five = session_of_five();

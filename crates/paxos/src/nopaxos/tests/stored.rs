@@ -218,7 +218,7 @@ fn what_is_of_others_is_refused_by_name() {
     assert_eq!(refused, Some("it is of another memory of this replica"));
 }
 
-/// Checksums are the log's; whatever comes through them must not do worse than be refused.
+/// Checksums belong to the log. Bytes that come through them must be refused at worst.
 #[test]
 fn no_bytes_are_too_strange_to_be_read() {
     let mut before = replica();
