@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hosts that don't reach one another: links that are down, and pairs of hosts with nothing between
-//! them.
+//! Keeps hosts from reaching one another: takes links down, and cuts pairs of hosts.
 
 use crate::topology::Host;
 use crate::{Error, Lab, Result, namespace};
 
-/// An address that no interface has: nobody takes frames to it.
+/// An address that no interface has, so that nobody takes frames for it.
 const NOBODY: &str = "02:77:ff:ff:ff:ff";
 
 impl Lab {
@@ -19,9 +18,8 @@ impl Lab {
         namespace::ip(Some(&self.namespace(&link.far.host)), &[line])
     }
 
-    /// Sets whether what these hosts send to those arrives: the hardware address is one that nobody
-    /// has, or theirs again. Only hosts' stacks use it; the forwarder's programs look at IP
-    /// addresses.
+    /// Sets whether packets from these hosts to those arrive. To cut them, the neighbour entry gets a hardware address
+    /// that nobody has; only hosts' stacks use it, since the forwarder's programs look at IP addresses.
     pub fn set_reachable(&self, from: &[String], to: &[String], reachable: bool) -> Result<()> {
         let hosts = self.state_when_up()?.shape.hosts();
         let find = |name: &String| -> Result<&Host> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk of its own for a node, in memory, that can become full.
+//! A separate disk for a node, in memory, that can become full.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,12 +9,12 @@ use std::process::Command;
 use crate::{Error, Lab, Result};
 
 impl Lab {
-    /// Where a node stores things.
+    /// Returns the directory in which a node stores its data.
     pub fn data_of(&self, node: &str) -> Result<PathBuf> {
         Ok(self.state_when_up()?.data.join(node))
     }
 
-    /// Gives a node that isn't running a disk of that size.
+    /// Gives a disk of this size to a node that isn't running.
     pub fn add_disk(&self, node: &str, bytes: u64) -> Result<()> {
         let path = self.data_of(node)?;
         fs::create_dir_all(&path).map_err(Error::at(path.display()))?;
@@ -23,14 +23,14 @@ impl Lab {
         run("mount", fixed.map(OsStr::new).as_slice(), &path)
     }
 
-    /// Changes the size; as it is in memory, it can't become smaller than what is on it.
+    /// Changes the size of a disk. It can't become smaller than what is on it, since it is in memory.
     pub fn resize_disk(&self, node: &str, bytes: u64) -> Result<()> {
         let options = format!("remount,size={bytes}");
         let fixed = ["-o", &options].map(OsStr::new);
         run("mount", &fixed, &self.data_of(node)?)
     }
 
-    /// Unmounts all disks of the lab: whatever is mounted below its own directory or its data.
+    /// Unmounts all disks of the lab, which are all mounts below its own directory or its data.
     pub(crate) fn remove_disks(&self) -> Result<()> {
         let data = self.state().ok().flatten().map(|state| state.data);
         let own = [Some(self.directory().join("data")), data];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removing a lab, whole or half built.
+//! Removes a lab, whether it is complete or half built.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,38 +13,39 @@ use crate::{Error, Lab, RUN, Result, faults, namespace};
 
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What was removed.
+/// The things that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
-    /// Processes that ran in its namespaces.
+    /// The processes that ran in the lab's namespaces.
     pub processes: usize,
-    /// Its namespaces, with all links in them.
+    /// The lab's namespaces, with all links in them.
     pub namespaces: usize,
-    /// Whether it had files.
+    /// The lab had files.
     pub files: bool,
 }
 
 impl Lab {
-    /// Removes all that there is of the lab; nothing to remove is fine.
+    /// Removes everything that belongs to the lab. It is no error if there is nothing.
     pub fn down(&self) -> Result<Removed> {
         Lab::must_be_root()?;
         let lock = self.lock()?;
         let removed = self.remove()?;
         remove_file(&self.lock_file())?;
         drop(lock);
-        // This succeeds only when the last lab goes.
+        // This succeeds only when the last lab is removed.
         let _ = fs::remove_dir(RUN);
         Ok(removed)
     }
 
-    /// The same, under the caller's lock. The state file goes last: until then `down` knows all.
+    /// Removes everything under the caller's lock. The state file goes last, so that `down` can find everything until
+    /// then.
     pub(crate) fn remove(&self) -> Result<Removed> {
         let processes = self.kill_all()?;
         let namespaces = self.delete_namespaces()?;
         faults::unmount(&self.bpffs())?;
         self.remove_disks()?;
         let files = self.directory().exists() || self.state_file().exists();
-        // Where the state can't be read, only the data directory isn't known; all other files are.
+        // If the state can't be read, only the data directory is unknown.
         if let Ok(Some(state)) = self.state() {
             remove_directory(&state.data)?;
         }
@@ -58,7 +59,7 @@ impl Lab {
         })
     }
 
-    /// An `ip` that an interrupted `up` had started may still be at work on one, which then is busy.
+    /// Deletes the lab's namespaces. An `ip` that an interrupted `up` had started may still keep one busy.
     fn delete_namespaces(&self) -> Result<usize> {
         let deadline = Instant::now() + BUSY_TIMEOUT;
         let mut deleted = BTreeSet::new();

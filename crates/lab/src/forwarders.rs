@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Switches that forward in XDP, for labs whose nodes run there: a frame that a program sends over a
-//! veth pair is taken at once only by another program. Roles can be in them, too.
+//! Switches that forward in XDP, for labs whose nodes run in the kernel, since only another program takes a frame at
+//! once that a program sends over a veth pair. Roles can be in these switches, too.
 
 use std::net::IpAddr;
 
@@ -13,8 +13,7 @@ use crate::topology::{Host, Role};
 use crate::{Error, Lab, Result, Shape, namespace};
 
 impl Lab {
-    /// Puts the forwarder at every port of every switch. What it has no route for goes to the
-    /// bridge.
+    /// Attaches the forwarder to every port of every switch. Frames without a route go to the bridge.
     pub(crate) fn attach_forwarders(&self, shape: &Shape) -> Result<()> {
         let hosts = shape.hosts();
         for host in hosts.iter().filter(|host| wants_program(host, shape)) {
@@ -34,7 +33,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Puts a forwarder without routes at a host's end: everything passes.
+    /// Attaches a forwarder without routes to a host's end, so that everything passes.
     fn attach_passing(&self, host: &Host) -> std::result::Result<(), String> {
         let wiring = Wiring {
             ports: vec![Interface::named(host.interface())?],
@@ -60,9 +59,9 @@ impl Lab {
     }
 }
 
-/// Whether a host's end of its link needs a program that nobody else puts there. Roles of a switch answer by XDP_TX, after
-/// which the kernel wakes the other end of a veth pair only if that has one (`veth_xdp_flush`): the answer would lie there
-/// until something else comes.
+/// Returns whether a host's end of its link needs a program that nobody else attaches. Roles of a switch answer by
+/// XDP_TX, after which the kernel wakes the other end of a veth pair only if there is a program (`veth_xdp_flush`);
+/// otherwise the answer would wait there for the next frame.
 fn wants_program(host: &Host, shape: &Shape) -> bool {
     let has_its_own = match host.role {
         Role::Client | Role::Controller => false,

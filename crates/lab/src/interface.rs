@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `ip` can't say of an interface. All of it is about the calling thread's namespace.
+//! Properties of an interface that `ip` doesn't show. All functions apply to the calling thread's namespace.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::{Error, Result};
 
-/// Its number.
+/// Returns the index of an interface.
 pub(crate) fn index(name: &str) -> Result<u32> {
     let c_name = CString::new(name).map_err(Error::at(name))?;
     // SAFETY: c_name is a string that ends with a zero.
@@ -20,12 +20,11 @@ pub(crate) fn index(name: &str) -> Result<u32> {
     }
 }
 
-/// Makes every CPU send by the queue of its number, on all interfaces of a namespace. Otherwise a
-/// flow's hash draws the queue, two senders may draw the same one, and a veth pair handles a whole
-/// queue on one CPU.
+/// Makes every CPU send through the queue of its number, on all interfaces of a namespace. Otherwise a flow's hash
+/// chooses the queue, two senders may share one, and a veth pair handles a whole queue on one CPU.
 pub(crate) fn send_by_cpu(namespace: &str) -> Result<()> {
-    // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words of
-    // 32 bits. A kernel without CONFIG_XPS has no such files, and is only slower.
+    // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words of 32 bits; a kernel
+    // without CONFIG_XPS has no such files, and is only slower.
     const SCRIPT: &str = "for queue in /sys/class/net/*/queues/tx-*; do \
         n=${queue##*-}; rest=; while [ $n -ge 32 ]; do n=$((n-32)); rest=,00000000$rest; done; \
         [ ! -e $queue/xps_cpus ] || printf '%x%s' $((1<<n)) \"$rest\" > $queue/xps_cpus || :; \

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lab: a cluster's whole network on one machine, a network namespace for each host and each
-//! switch and a pair of virtual interfaces for each link, with faults on any link.
+//! A lab is a cluster's whole network on one machine: a network namespace for each host and each switch and a pair of
+//! virtual interfaces for each link, with faults on any link.
 //!
-//! Everything that a lab makes can be found again by its name alone: its namespaces are called
-//! `wirepaxos-LAB-HOST`, all of its interfaces are in them, and its files are in
-//! `/run/wirepaxos/LAB`. So [`Lab::down`] also removes what an interrupted [`Lab::up`] has left,
-//! and touches nothing else.
+//! Everything in a lab can be found by its name alone: its namespaces are called `wirepaxos-LAB-HOST`, all of its
+//! interfaces are in them, and its files are in `/run/wirepaxos/LAB`. So [`Lab::down`] also removes what an interrupted
+//! [`Lab::up`] has left, and touches nothing else.
 
 mod cuts;
 mod disks;
@@ -27,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub use topology::{Host, Link, Shape, Topology};
 pub use up::UpOptions;
 
-/// What went wrong, as a text that says what to do.
+/// An error, whose text says the remedy.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -36,7 +35,7 @@ impl Error {
         Error(text.into())
     }
 
-    /// For `map_err`: what was tried, and how it went wrong.
+    /// Returns a function for `map_err` that adds what was tried to an error.
     fn at<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> Error {
         move |e| Error(format!("{what}: {e}"))
     }
@@ -50,21 +49,21 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What most functions here return.
+/// The result of most functions here.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where all labs keep their files.
+/// The directory where all labs keep their files.
 const RUN: &str = "/run/wirepaxos";
 
-/// One lab, by its name, whether it is up or not.
+/// A lab, identified by its name, whether it is up or not.
 #[derive(Clone, Debug)]
 pub struct Lab {
     name: String,
 }
 
 impl Lab {
-    /// The lab of this name: 1 to 16 lower-case letters and digits, so that no lab's names begin
-    /// like another's.
+    /// Returns the lab of this name: 1 to 16 lower-case letters and digits, so that no lab's names begin with
+    /// another's.
     pub fn named(name: &str) -> Result<Lab> {
         let good = (1..=16).contains(&name.len())
             && name
@@ -80,17 +79,17 @@ impl Lab {
         })
     }
 
-    /// Its name.
+    /// Returns the lab's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its files.
+    /// Returns the directory of the lab's files.
     pub fn directory(&self) -> PathBuf {
         Path::new(RUN).join(&self.name)
     }
 
-    /// The cluster file for its nodes.
+    /// Returns the path of the cluster file for the lab's nodes.
     pub fn cluster_file(&self) -> PathBuf {
         self.directory().join("cluster.toml")
     }
@@ -103,12 +102,12 @@ impl Lab {
         Path::new(RUN).join(format!("{}.lock", self.name))
     }
 
-    /// The lab's own bpffs: `ip netns exec` hides the one under /sys, but not this.
+    /// Returns the path of the lab's own bpffs; `ip netns exec` hides the one under /sys, but not this.
     fn bpffs(&self) -> PathBuf {
         self.directory().join("bpf")
     }
 
-    /// The namespace of a host or switch.
+    /// Returns the namespace of a host or switch.
     pub fn namespace(&self, host: &str) -> String {
         format!("{}{host}", self.prefix())
     }

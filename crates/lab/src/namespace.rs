@@ -14,16 +14,16 @@ use crate::{Error, Result};
 const NAMED: &str = "/run/netns";
 
 pub(crate) fn is_root() -> bool {
-    // SAFETY: it has no arguments and can't fail.
+    // SAFETY: the call has no arguments and can't fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Where a namespace of this name is found.
+/// Returns the path of the namespace with this name.
 pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(NAMED).join(name)
 }
 
-/// Names that begin like this, sorted.
+/// Returns the namespaces whose names begin with `prefix`, sorted.
 pub(crate) fn list(prefix: &str) -> Vec<String> {
     let Ok(directory) = fs::read_dir(NAMED) else {
         return Vec::new();
@@ -34,32 +34,32 @@ pub(crate) fn list(prefix: &str) -> Vec<String> {
     names
 }
 
-/// What tells a namespace from all others, however it is reached.
+/// Identifies a namespace, by whatever path it is reached.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Identity(u64, u64);
 
-/// The namespace that a path leads to.
+/// Returns the identity of the namespace at a path.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
     let metadata = fs::metadata(path).ok()?;
     Some(Identity(metadata.dev(), metadata.ino()))
 }
 
-/// Moves the calling thread into a namespace. The file system stays as it is, unlike with
-/// `ip netns exec`, which hides what is mounted under /sys.
+/// Moves the calling thread into a namespace. The file system stays as it is, unlike with `ip netns exec`, which hides
+/// the mounts under /sys.
 pub(crate) fn enter(name: &str) -> io::Result<()> {
     enter_file(&File::open(path(name))?)
 }
 
-/// The same for an open namespace; nothing that mustn't be done between fork and exec.
+/// Moves the calling thread into an open namespace. It may be called between fork and exec.
 pub(crate) fn enter_file(namespace: &File) -> io::Result<()> {
-    // SAFETY: it only takes numbers, and is async-signal-safe.
+    // SAFETY: the call takes only numbers, and is async-signal-safe.
     match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Does something in a namespace, in a thread of its own.
+/// Does some work in a namespace, in a separate thread.
 pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -72,7 +72,7 @@ pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Sen
     })
 }
 
-/// Runs lines of `ip`'s language, in a namespace or in the caller's; stops at the first that fails.
+/// Runs lines for `ip -batch`, in a namespace or in the caller's, and stops at the first that fails.
 pub(crate) fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     let options = namespace.map_or(vec![], |name| vec!["-n", name]);
     let output = loader::ip::run(&options, lines).map_err(|e| cannot_run("ip", &e))?;
@@ -82,7 +82,7 @@ pub(crate) fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     Err(failed(&String::from_utf8_lossy(&output.stderr), lines))
 }
 
-/// What `ip -json` says, in a namespace.
+/// Returns the output of `ip -json` in a namespace.
 pub(crate) fn ip_json(namespace: &str, arguments: &[&str]) -> Result<serde_json::Value> {
     let output = Command::new("ip")
         .args(["-n", namespace, "-json"])
@@ -105,7 +105,7 @@ fn cannot_run(program: &str, e: &io::Error) -> Error {
     }
 }
 
-/// `ip`'s own words, the line that they are about, and what to do.
+/// Returns an error with the message of `ip`, the line that it is about, and the remedy.
 fn failed(said: &str, lines: &[String]) -> Error {
     let line = said
         .lines()

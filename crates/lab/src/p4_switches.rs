@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hosts that are P4 switches: BMv2 between a host's link and its own machine, where the node's process is. What isn't for
-//! the role passes through.
+//! Hosts that are P4 switches: BMv2 runs between a host's link and its own machine, on which the node's process runs.
+//! Packets that aren't for the role pass through.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ use crate::process::Process;
 use crate::topology::{Host, P4_CPU_PORT, P4_PORT};
 use crate::{Error, Lab, Result, Shape, namespace};
 
-/// Where a switch takes commands, on its own machine: as the cluster file has it by default.
+/// The port on its own machine where a switch accepts commands, which is the cluster file's default.
 const CONTROL_PORT: u16 = 9090;
-/// The port towards the network: likewise.
+/// The port to the network, which is also the cluster file's default.
 const NETWORK: u16 = 1;
 
 impl Lab {
@@ -40,7 +40,7 @@ impl Lab {
         self.directory().join(format!("{role}.json"))
     }
 
-    /// The links between P4 switches and their own machines.
+    /// Adds the links between P4 switches and their own machines.
     pub(crate) fn add_cpu_ports(&self, shape: &Shape) -> Result<()> {
         for host in shape.p4_hosts() {
             let (device, queues) = (host.interface(), veth::queues());
@@ -81,8 +81,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes the power from a node's P4 switch, if it has one, and starts it again: its tables and its memory are empty
-    /// then.
+    /// Power-cycles a node's P4 switch, if it has one, so that its tables and its memory are empty.
     pub fn reboot_switch(&self, node: &str) -> Result<()> {
         let hosts = self.state_when_up()?.shape.p4_hosts();
         let Some(host) = hosts.iter().find(|host| host.name == node) else {

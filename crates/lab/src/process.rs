@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes in a lab's namespaces: which there are, starting and ending them.
+//! The processes in a lab's namespaces: finds, starts and ends them.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -20,16 +20,16 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process in one of the lab's namespaces.
 #[derive(Clone, Debug, Serialize)]
 pub struct Process {
-    /// Its number.
+    /// The process number.
     pub pid: u32,
-    /// Its program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// The host that it is on.
+    /// The host on which it runs.
     pub host: String,
 }
 
 impl Process {
-    /// The node that it runs, if it runs one.
+    /// Returns the node that the process runs, if it runs one.
     pub fn node(&self) -> Option<&str> {
         let mut words = self.command.iter().skip(1).map(String::as_str);
         words.next().filter(|word| *word == "node")?;
@@ -39,7 +39,7 @@ impl Process {
 }
 
 impl Process {
-    /// Whether it is a P4 switch in software.
+    /// Returns whether the process is a P4 switch in software.
     pub(crate) fn is_p4_switch(&self) -> bool {
         let program = self.command.first().map(Path::new);
         let name = program.and_then(Path::file_name);
@@ -48,7 +48,7 @@ impl Process {
 }
 
 impl Lab {
-    /// All processes in the lab's namespaces but the caller itself.
+    /// Returns all processes in the lab's namespaces except for the caller.
     pub fn processes(&self) -> Vec<Process> {
         let hosts: Vec<(Identity, String)> = namespace::list(&self.prefix())
             .into_iter()
@@ -76,12 +76,12 @@ impl Lab {
         found
     }
 
-    /// SIGKILL to all processes in the lab's namespaces, also to those that they start meanwhile.
+    /// Sends SIGKILL to all processes in the lab's namespaces, including those that they start meanwhile.
     pub(crate) fn kill_all(&self) -> Result<usize> {
         self.kill_while_there(|_| true)
     }
 
-    /// SIGKILL to some of these processes, until there are none.
+    /// Sends SIGKILL to the processes that `which` selects, until there are none.
     pub(crate) fn kill_while_there(&self, which: impl Fn(&Process) -> bool) -> Result<usize> {
         let deadline = Instant::now() + KILL_TIMEOUT;
         let mut killed = std::collections::BTreeSet::new();
@@ -108,8 +108,7 @@ impl Lab {
         }
     }
 
-    /// Runs a command in a host's namespace in place of this process. Comes back only to say why
-    /// it couldn't.
+    /// Runs a command in a host's namespace in place of this process. It returns only an error.
     pub fn exec(&self, host: &str, command: &[String]) -> Error {
         if let Err(e) = self.enter(host) {
             return e;
@@ -126,7 +125,7 @@ impl Lab {
         namespace::enter(&self.namespace(&machine)).map_err(Error::at(host))
     }
 
-    /// Has a command run on a host.
+    /// Makes a command run on a host.
     pub fn place(&self, command: &mut Command, host: &str) -> Result<()> {
         let state = self.state()?;
         let known = state.and_then(|state| state.shape.machine_of(host));
@@ -140,8 +139,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts a program in a host's namespace, on its own: it outlives this process. Its output
-    /// goes to a log file in the lab's directory.
+    /// Starts a program in a host's namespace so that it outlives this process. Its output goes to a log file in the
+    /// lab's directory.
     pub(crate) fn spawn(&self, host: &str, log: &str, mut command: Command) -> Result<u32> {
         let log = self.directory().join(format!("{log}.log"));
         let open = || -> io::Result<(File, File)> {
@@ -156,7 +155,7 @@ impl Lab {
         // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
         unsafe {
             command.pre_exec(|| {
-                // Ctrl-C at the terminal isn't meant for it.
+                // Ctrl-C at the terminal must not stop the program.
                 libc::setsid();
                 Ok(())
             });
@@ -168,7 +167,7 @@ impl Lab {
         Ok(child.id())
     }
 
-    /// Starts the nodes of these names, or all that don't run; returns which it started. P4 switches of these nodes that
+    /// Starts these nodes, or all that don't run, and returns those that it started. P4 switches of these nodes that
     /// don't run are started first.
     pub fn start(&self, program: &Path, names: &[String]) -> Result<Vec<(String, u32)>> {
         let state = self.state_when_up()?;
@@ -196,7 +195,7 @@ impl Lab {
         Ok(started)
     }
 
-    /// The machine that a host of this name is, or is in.
+    /// Returns the machine that this host is, or is in.
     fn machine(&self, shape: &crate::Shape, name: &str) -> Result<String> {
         if let Some(machine) = shape.machine_of(name) {
             return Ok(machine);
@@ -211,8 +210,8 @@ impl Lab {
     }
 }
 
-/// The program gets nothing but its standard input and output: whatever else the caller inherited
-/// itself (a lock, a pipe that somebody reads to its end) would stay open as long as it runs.
+/// Keeps the caller's descriptors from the program, except for standard input and output. Otherwise a lock, or a pipe
+/// that somebody reads to its end, would stay open as long as the program runs.
 pub fn keep_descriptors_back(command: &mut Command) {
     // SAFETY: the system call only takes numbers, and is async-signal-safe.
     unsafe {
@@ -226,7 +225,7 @@ pub fn keep_descriptors_back(command: &mut Command) {
     }
 }
 
-/// The program hears SIGHUP, also where this process doesn't (`nohup`).
+/// Makes the program receive SIGHUP even if this process ignores it (`nohup`).
 pub fn hear_hang_ups(command: &mut Command) {
     // SAFETY: it only takes numbers, and is async-signal-safe.
     unsafe {
@@ -237,7 +236,7 @@ pub fn hear_hang_ups(command: &mut Command) {
     }
 }
 
-/// Waits for a lock on a file, which ends with the process at the latest.
+/// Waits for a lock on a file. The lock ends with the process at the latest.
 pub(crate) fn lock_exclusively(file: RawFd) -> io::Result<()> {
     // SAFETY: it only takes numbers.
     match unsafe { libc::flock(file, libc::LOCK_EX) } {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What has to be known of a lab besides its names, in `/run/wirepaxos/LAB.json`: written before
+//! The facts about a lab that don't follow from its name, in `/run/wirepaxos/LAB.json`. The file is written before
 //! anything else is made.
 
 use std::fs::{self, File};
@@ -13,16 +13,16 @@ use crate::{Error, Lab, RUN, Result, Shape};
 /// The file's contents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// What was asked for.
+    /// The shape that was requested.
     pub shape: Shape,
-    /// Where the nodes store things; made by the lab, and removed with it.
+    /// The directory in which the nodes store their data. The lab makes it, and removes it at the end.
     pub data: PathBuf,
-    /// Whether `up` came to its end.
+    /// `up` has finished.
     pub complete: bool,
 }
 
 impl Lab {
-    /// The state, if there is any.
+    /// Returns the state of the lab, if there is one.
     pub(crate) fn state(&self) -> Result<Option<State>> {
         let path = self.state_file();
         let text = match fs::read(&path) {
@@ -37,7 +37,7 @@ impl Lab {
         )))
     }
 
-    /// The state of a lab that has to be up.
+    /// Returns the state of a lab that must be up.
     pub(crate) fn state_when_up(&self) -> Result<State> {
         Lab::must_be_root()?;
         match self.state()? {
@@ -63,7 +63,7 @@ impl Lab {
             .map_err(Error::at(path.display()))
     }
 
-    /// Keeps others from changing the lab until it is dropped, or this process ends.
+    /// Locks the lab against changes by others until the lock is dropped, or this process ends.
     pub(crate) fn lock(&self) -> Result<File> {
         fs::create_dir_all(RUN).map_err(Error::at(RUN))?;
         let path = self.lock_file();
@@ -75,7 +75,7 @@ impl Lab {
                 .map_err(Error::at(path.display()))?;
             crate::process::lock_exclusively(file.as_raw_fd())
                 .map_err(Error::at(path.display()))?;
-            // `down` removes the file under its lock; then this lock is on nobody's file.
+            // `down` removes the file while it holds the lock; then this lock is on a file without a name.
             if is_still(&file, &path) {
                 return Ok(file);
             }

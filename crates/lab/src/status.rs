@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What there is of a lab.
+//! The state of a lab.
 
 use std::path::PathBuf;
 
@@ -10,22 +10,22 @@ use crate::process::Process;
 use crate::topology::{Link, WIRES};
 use crate::{Error, Lab, Result, Shape, namespace};
 
-/// A lab as it is now.
+/// A lab in its current state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Its name.
     pub name: String,
-    /// How it is connected.
+    /// How the hosts are connected.
     pub topology: String,
-    /// Its files.
+    /// The directory of the lab's files.
     pub directory: PathBuf,
-    /// For `wirepaxos status -c` and the like, inside one of its namespaces.
+    /// The cluster file, for `wirepaxos status -c` and the like inside one of the lab's namespaces.
     pub cluster_file: PathBuf,
     /// Its hosts and switches.
     pub hosts: Vec<HostStatus>,
     /// Its links.
     pub links: Vec<LinkStatus>,
-    /// Everything that runs in it.
+    /// All processes that run in the lab.
     pub processes: Vec<Process>,
     /// Each direction of every link that leads through a wire.
     pub faults: Vec<Direction>,
@@ -38,7 +38,7 @@ pub struct HostStatus {
     pub name: String,
     /// Its network namespace.
     pub namespace: String,
-    /// What it is for.
+    /// The purpose of the host.
     pub role: String,
     /// The interface with its addresses.
     pub interface: String,
@@ -57,7 +57,7 @@ pub struct HostStatus {
 pub struct LinkStatus {
     /// Its name.
     pub name: String,
-    /// Whether it leads through a wire.
+    /// The link leads through a wire.
     pub wired: bool,
     /// Its ends.
     pub ends: Vec<EndStatus>,
@@ -66,22 +66,22 @@ pub struct LinkStatus {
 /// An end of a link.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndStatus {
-    /// Where.
+    /// The host that has this end.
     pub host: String,
-    /// Its name there.
+    /// The name of the interface on that host.
     pub interface: String,
-    /// Its number there.
+    /// The index of the interface on that host.
     pub index: u64,
     /// Its hardware address.
     pub mac: String,
-    /// Whether it is up and the other end is there.
+    /// The interface is up and the other end is there.
     pub up: bool,
-    /// Whether it has an XDP program.
+    /// The interface has an XDP program.
     pub xdp: bool,
 }
 
 impl Lab {
-    /// Looks at everything.
+    /// Returns the state of everything.
     pub fn status(&self) -> Result<Status> {
         let state = self.state_when_up()?;
         let processes = self.processes();
@@ -98,7 +98,7 @@ impl Lab {
         })
     }
 
-    /// What was asked for when it was made.
+    /// Returns the shape that was requested when the lab was made.
     pub fn shape(&self) -> Result<Shape> {
         let state = self.state()?;
         let state = state.ok_or_else(|| Error::new(format!("there is no lab {}", self.name)))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a lab consists of: hosts, switches, links, addresses, and the cluster file for them.
+//! The parts of a lab: hosts, switches, links, addresses, and the cluster file for them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,40 +13,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Data planes of nodes: this port and one more for each further partition.
+/// The data port of a node; a replica takes one more for each further partition.
 pub const DATA_PORT: u16 = 7000;
-/// Control planes of nodes.
+/// The control port of a node.
 pub const CONTROL_PORT: u16 = 7100;
-/// Redis front ends of replicas.
+/// The port of a replica's Redis front end.
 pub const REDIS_PORT: u16 = 6379;
-/// What Redis clients AUTH with: the front ends' addresses aren't loopback, so they want one.
+/// The password of Redis clients, which the front ends require since their addresses aren't loopback.
 pub const REDIS_PASSWORD: &str = "lab";
-/// The UDP ports that faults apply to, first and last.
+/// The first and last UDP port to which faults apply.
 pub const CLUSTER_PORTS: (u16, u16) = (DATA_PORT, CONTROL_PORT);
-/// The namespace of the wires, through which links lead on which there can be faults.
+/// The namespace of the wires, through which links with faults lead.
 pub const WIRES: &str = "wires";
-/// Of a host that is a P4 switch: its port to the network, and the port to its own machine, at the other end of `eth0`.
+/// The port to the network of a host that is a P4 switch. The next constant is its port to its own machine, at the
+/// other end of `eth0`.
 pub const P4_PORT: &str = "port1";
 pub(crate) const P4_CPU_PORT: &str = "cpu";
 /// The link between two switches.
 pub const TRUNK: &str = "trunk";
 
-/// Slots of an acceptor's ring where there are P4 switches and nothing else is said.
+/// The default number of slots of an acceptor's ring if there are P4 switches.
 const P4_SLOTS: usize = 1024;
 
 /// The networks of all hosts.
 const SUBNETS: [&str; 2] = ["10.77.0.0/24", "fd77::/64"];
 
-/// Where the switches' numbers begin.
+/// The first number of a switch.
 const SWITCH_IDS: u8 = 100;
 
 /// How hosts are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
-    /// Everybody on one switch (P4xos, figure 5).
+    /// All hosts are on one switch (P4xos, figure 5).
     OneSwitch,
-    /// The leader and an acceptor on one, the other acceptors and the backup leader on another,
+    /// The leader and an acceptor are on one switch, the other acceptors and the backup leader on another one, and
     /// replicas and clients on both (P4xos, figure 6).
     TwoSwitches,
 }
@@ -58,13 +59,13 @@ impl Topology {
         ("two-switches", Topology::TwoSwitches),
     ];
 
-    /// The topology of this name.
+    /// Returns the topology with this name.
     pub fn named(name: &str) -> Option<Topology> {
         let found = Topology::ALL.iter().find(|(n, _)| *n == name);
         found.map(|(_, topology)| *topology)
     }
 
-    /// Its name.
+    /// Returns the name of the topology.
     pub fn name(self) -> &'static str {
         let found = Topology::ALL.iter().find(|(_, t)| *t == self);
         found.expect("ALL has all").0
@@ -77,7 +78,7 @@ impl Topology {
         }
     }
 
-    /// Which switch the n-th host of a role is on.
+    /// Returns the switch of the n-th host of a role.
     fn switch_of(self, n: u8) -> u8 {
         match self {
             Topology::OneSwitch => 1,
@@ -86,52 +87,53 @@ impl Topology {
     }
 }
 
-/// How many hosts of which role, and what runs on them.
+/// The number of hosts of each role, and what runs on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// How they are connected.
+    /// How the hosts are connected.
     pub topology: Topology,
-    /// How the group agrees, as the cluster file names it.
+    /// The agreement protocol, as the cluster file names it.
     pub protocol: String,
-    /// Leaders; the first one leads, the others are its backups. With NOPaxos sequencers.
+    /// The number of leaders, of which the first one leads and the others are its backups. With NOPaxos these are
+    /// sequencers.
     pub leaders: u8,
-    /// Acceptors, odd; none and no learners with NOPaxos.
+    /// The number of acceptors, which is odd; with NOPaxos there are neither acceptors nor learners.
     pub acceptors: u8,
-    /// Learners that send replicas what is decided; without any, acceptors' votes go to the replicas.
+    /// The number of learners that send decisions to replicas. Without any, acceptors' votes go to the replicas.
     pub learners: u8,
-    /// Replicas, odd.
+    /// The number of replicas, which is odd.
     pub replicas: u8,
-    /// Hosts without a node, for clients.
+    /// The number of hosts without a node, for clients.
     pub clients: u8,
-    /// `rocksdb`, `leveldb` or `echo`.
+    /// The application: `rocksdb`, `leveldb` or `echo`.
     pub application: String,
-    /// Partitions of the one group.
+    /// The number of partitions of the one group.
     pub partitions: u16,
-    /// Largest value in bytes.
+    /// The largest value in bytes.
     pub max_value: u16,
-    /// Whether the cluster file has IPv6 addresses; the hosts have both kinds in any case.
+    /// The cluster file has IPv6 addresses; the hosts have both kinds in any case.
     pub ipv6: bool,
-    /// Where leaders, acceptors and replicas handle their packets, as the cluster file names it.
+    /// The plane of leaders, acceptors and replicas, as the cluster file names it.
     pub plane: String,
-    /// Nodes that are on another plane than `plane`, by name.
+    /// The nodes on another plane than `plane`, by name.
     pub planes: BTreeMap<String, String>,
-    /// Instances that an acceptor remembers; `None` is the cluster file's default.
+    /// How many instances an acceptor remembers; `None` means the cluster file's default.
     pub slots: Option<usize>,
-    /// Whether acceptors store their votes on disk.
+    /// Acceptors store their votes on disk.
     pub durable: bool,
-    /// Whether leaders, acceptors, learners and sequencers are in the switches, as the papers have it, and not on hosts of
-    /// their own.
+    /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on separate hosts.
     pub in_switch: bool,
-    /// Whether switches forward in XDP also where no node is in the kernel: so nodes at sockets can be compared with those.
+    /// Switches forward in XDP even if no node is in the kernel, so that nodes behind sockets can be compared with
+    /// those in the kernel.
     pub forwards: bool,
-    /// The CPU that the nodes stay on.
+    /// The CPU to which the nodes are pinned.
     pub cpu: Option<usize>,
-    /// What is signed, as the cluster file names it; `None` is as much as the nodes can.
+    /// The messages that are signed, as the cluster file names them; `None` means as many as the nodes can sign.
     pub auth: Option<String>,
 }
 
 impl Shape {
-    /// Two leaders, three acceptors, three replicas, and a client on each switch.
+    /// Returns a shape with two leaders, three acceptors, three replicas, and a client on each switch.
     pub fn new(topology: Topology) -> Shape {
         Shape {
             topology,
@@ -156,37 +158,37 @@ impl Shape {
         }
     }
 
-    /// The plane of a node.
+    /// Returns the plane of a node.
     pub fn plane_of(&self, node: &str) -> &str {
         self.planes.get(node).unwrap_or(&self.plane)
     }
 
-    /// Whether switches forward in XDP: where any node is, or may be, in the kernel they have to.
+    /// Returns whether switches forward in XDP, which they must if any node is, or may be, in the kernel.
     pub(crate) fn forwards_in_kernel(&self) -> bool {
         let planes = [&self.plane].into_iter().chain(self.planes.values());
         let mut named = planes.map(|plane| Plane::named(plane));
         self.forwards || named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
     }
 
-    /// Whether a host is a switch that runs its node's role as a P4 program, with the node's process behind it.
+    /// Returns whether a host is a switch that runs its node's role as a P4 program, with the node's process behind it.
     pub(crate) fn is_p4(&self, host: &Host) -> bool {
         host.role.is_in_network() && self.plane_of(&host.name) == Plane::P4.name()
     }
 
-    /// The hosts that are such switches.
+    /// Returns the hosts that are such switches.
     pub(crate) fn p4_hosts(&self) -> Vec<Host> {
         let hosts = self.hosts().into_iter();
         hosts.filter(|host| self.is_p4(host)).collect()
     }
 
-    /// Instances that an acceptor remembers, where the cluster file is to say it.
+    /// Returns how many instances an acceptor remembers, if the cluster file must say it.
     fn slots(&self) -> Option<usize> {
-        // Registers in software are made anew with each start, so there are few.
+        // Registers in software are made anew at each start, so there are few.
         let few = || (!self.p4_hosts().is_empty()).then_some(P4_SLOTS);
         self.slots.or_else(few)
     }
 
-    /// P4 programs carry short values only.
+    /// Returns the largest value, which is short if there are P4 programs.
     fn max_value(&self) -> u16 {
         match self.p4_hosts().is_empty() {
             true => self.max_value,
@@ -194,8 +196,8 @@ impl Shape {
         }
     }
 
-    /// What is signed with the lab's keys: if nothing else was said all, except where P4 programs would sign packets: a switch in
-    /// software hashes step by step.
+    /// Returns the messages that are signed with the lab's keys. By default these are all, but no packets if P4
+    /// programs would sign them, since a switch in software hashes step by step.
     pub fn auth(&self) -> Result<Auth> {
         match &self.auth {
             Some(name) => {
@@ -207,7 +209,7 @@ impl Shape {
         }
     }
 
-    /// How its P4 programs are made.
+    /// Returns the build options of the P4 programs.
     pub(crate) fn p4_build(&self) -> Build {
         let slots = self.slots().unwrap_or(P4_SLOTS) as u64 * u64::from(self.partitions);
         Build {
@@ -218,7 +220,7 @@ impl Shape {
         }
     }
 
-    /// Says what is wrong with it.
+    /// Returns an error if the shape is invalid.
     pub fn check(&self) -> Result<()> {
         let counts = [
             ("leaders", self.leaders),
@@ -261,7 +263,7 @@ impl Shape {
         self.application().map(drop)
     }
 
-    /// Whether a sequencer orders what replicas execute.
+    /// Returns whether a sequencer orders the commands.
     fn is_ordered(&self) -> Result<bool> {
         self.protocol().map(|p| p == Protocol::NoPaxos)
     }
@@ -273,7 +275,7 @@ impl Shape {
         named.ok_or_else(|| Error::new(format!("no protocol is called {:?}", self.protocol)))
     }
 
-    /// All hosts and switches, hosts first.
+    /// Returns all hosts and switches, hosts first.
     pub fn hosts(&self) -> Vec<Host> {
         let mut hosts = vec![self.host(Role::Controller, 1, 0)];
         let network = match self.is_ordered() {
@@ -313,7 +315,7 @@ impl Shape {
         }
     }
 
-    /// All links: one from each machine to its switch, and one between two switches.
+    /// Returns all links: one from each machine to its switch, and one between two switches.
     pub fn links(&self) -> Vec<Link> {
         let hosts = self.hosts();
         let mut links: Vec<Link> = hosts
@@ -340,27 +342,27 @@ impl Shape {
         links
     }
 
-    /// What has a network namespace: hosts that aren't in a switch, and switches.
+    /// Returns the hosts and switches that have a network namespace, which leaves out hosts in a switch.
     pub(crate) fn machines(&self) -> impl Iterator<Item = Host> {
         self.hosts().into_iter().filter(|h| !h.in_switch)
     }
 
-    /// The machine that a host of this name is, or is in.
+    /// Returns the machine that this host is, or is in.
     pub(crate) fn machine_of(&self, host: &str) -> Option<String> {
         let mut hosts = self.hosts().into_iter();
         hosts.find(|h| h.name == host).map(|h| h.machine())
     }
 
-    /// The port of a switch by which a host is reached.
+    /// Returns the port of a switch through which a host is reached.
     pub(crate) fn port_to(&self, switch: &Host, host: &Host) -> String {
         match host.switch == switch.switch {
             true => host.name.clone(),
-            // There are two, and the port is called by the other one's name.
+            // There are two switches, and the port is named after the other one.
             false => format!("{}-{}", Role::Switch.name(), host.switch),
         }
     }
 
-    /// The cluster file: every host whose role is a node's.
+    /// Returns the cluster file, with every host whose role is a node's.
     pub fn cluster_file(&self, cluster: u32, data: &Path) -> Result<Draft> {
         let group = GroupDraft {
             protocol: Some(self.protocol()?),
@@ -401,7 +403,7 @@ impl Shape {
         );
         if host.role != Role::Controller {
             let named = self.named_plane(&host.name)?;
-            // What a sequencer sends comes to sockets, and to what a P4 switch sends there is no other way either.
+            // Packets of a sequencer and of a P4 switch can only be received behind sockets.
             node.plane = Some(match host.role == Role::Replica {
                 true if self.is_ordered()? || named == Plane::P4 => Plane::Udp,
                 _ => named,
@@ -416,7 +418,7 @@ impl Shape {
         }
         node.switch = host.in_switch.then(|| host.machine());
         node.cpu = self.cpu;
-        // The front end needs a store behind it.
+        // The front end needs an application that is a store.
         let has_redis = self.application()?.is_store();
         if host.role == Role::Replica && has_redis {
             node.redis = Some(at(REDIS_PORT));
@@ -443,7 +445,7 @@ fn switch(hosts: &[Host], n: u8) -> &Host {
     found.expect("the topology has this switch")
 }
 
-/// What a host is for.
+/// The purpose of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -458,7 +460,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Its name; a node's is that of the cluster file.
+    /// Returns the name of the role; a node's role has the name in the cluster file.
     pub fn name(self) -> &'static str {
         match self {
             Role::Controller => "controller",
@@ -472,7 +474,7 @@ impl Role {
         }
     }
 
-    /// Whether packets only pass through it, so that it can be in a switch.
+    /// Returns whether packets only pass through the role, so that it can be in a switch.
     fn is_in_network(self) -> bool {
         matches!(
             self,
@@ -480,39 +482,39 @@ impl Role {
         )
     }
 
-    /// Whether the cluster file has it.
+    /// Returns whether the cluster file has this role.
     pub fn is_node(self) -> bool {
         cluster_file::Role::named(self.name()).is_some()
     }
 }
 
-/// A host or a switch: one network namespace; or a node in a switch's.
+/// A host or a switch, which is one network namespace, or a node in a switch's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Also the node's name in the cluster file.
+    /// The name, which is also the node's name in the cluster file.
     pub name: String,
-    /// What it is for.
+    /// The purpose of the host.
     pub role: Role,
-    /// The last part of its addresses, and the node's number in the cluster file.
+    /// The last part of the host's addresses, and the node's number in the cluster file.
     pub id: u8,
-    /// The number of its switch, or its own.
+    /// The number of the host's switch, or a switch's own number.
     pub switch: u8,
-    /// Whether it is no machine of its own, but a role in that switch.
+    /// The host is no machine, but a role in that switch.
     pub in_switch: bool,
 }
 
 impl Host {
-    /// Its IPv4 address, in a network of 24 bits.
+    /// Returns the IPv4 address, in a network of 24 bits.
     pub fn ipv4(&self) -> String {
         format!("10.77.0.{}", self.id)
     }
 
-    /// Its IPv6 address, in a network of 64 bits.
+    /// Returns the IPv6 address, in a network of 64 bits.
     pub fn ipv6(&self) -> String {
         format!("fd77::{}", self.id)
     }
 
-    /// The machine that it is, or is in: a host or a switch, by name.
+    /// Returns the name of the machine that the host is, or is in: a host or a switch.
     pub fn machine(&self) -> String {
         match self.in_switch {
             true => format!("{}-{}", Role::Switch.name(), self.switch),
@@ -520,13 +522,13 @@ impl Host {
         }
     }
 
-    /// Of a role in a switch: the ends of the link, within the switch, by which other roles' copies
-    /// come to it. They go out by the first.
+    /// Returns for a role in a switch the ends of the link, within the switch, over which other roles' packets reach
+    /// it. They leave at the first end.
     pub(crate) fn loopback(&self) -> [String; 2] {
         [format!("{}-out", self.name), format!("{}-in", self.name)]
     }
 
-    /// The interface with its addresses: a switch has a bridge.
+    /// Returns the interface with the host's addresses; a switch has a bridge.
     pub fn interface(&self) -> &'static str {
         match self.role == Role::Switch || self.in_switch {
             true => "bridge",
@@ -534,14 +536,14 @@ impl Host {
         }
     }
 
-    /// Hardware addresses are fixed: 0 is the one that goes with its addresses, 1 that of the port
-    /// at the other end of its link, 2 that of the port of a P4 switch.
+    /// Returns a fixed hardware address: side 0 goes with the host's addresses, 1 is the port at the other end of its
+    /// link, and 2 the port of a P4 switch.
     pub fn mac(&self, side: u8) -> String {
         let bytes = self.mac_bytes(side).map(|byte| format!("{byte:02x}"));
         bytes.join(":")
     }
 
-    /// The same as a frame has it.
+    /// Returns a hardware address as it stands in a frame.
     pub(crate) fn mac_bytes(&self, side: u8) -> [u8; 6] {
         let id = match self.in_switch {
             true => SWITCH_IDS + self.switch,
@@ -571,7 +573,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The interfaces of its wire: the one that faces `near`, and the one that faces `far`.
+    /// Returns the interfaces of the link's wire: the one that faces `near`, and the one that faces `far`.
     pub fn wire(&self) -> [String; 2] {
         [format!("{}-n", self.name), format!("{}-f", self.name)]
     }
@@ -580,11 +582,11 @@ impl Link {
 /// An end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Whose.
+    /// The host that has this end.
     pub host: String,
-    /// Its name there.
+    /// The name of the interface on that host.
     pub interface: String,
-    /// Its hardware address.
+    /// The hardware address of the interface.
     pub mac: String,
 }
 

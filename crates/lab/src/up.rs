@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building a lab.
+//! Builds a lab.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,21 +12,21 @@ use node::cluster_file::{Auth, Draft};
 use crate::topology::{Host, Role, WIRES};
 use crate::{Error, Lab, Result, Shape, interface, namespace, state::State};
 
-/// What `up` can be told besides the shape.
+/// The options of `up` besides the shape.
 #[derive(Clone, Debug, Default)]
 pub struct UpOptions {
-    /// Where the nodes store things, in a directory of the lab's name; `None` is the lab's own
+    /// The directory in which the nodes store their data, in a directory of the lab's name. `None` means the lab's own
     /// directory, in memory.
     pub data: Option<PathBuf>,
-    /// Whether every link leads through a wire from the start, for faults.
+    /// Every link leads through a wire from the start, for faults.
     pub wires: bool,
-    /// Where the nodes record what they receive and send; it outlives the lab.
+    /// The directory in which the nodes record what they receive and send; it outlives the lab.
     pub trace: Option<PathBuf>,
 }
 
 impl Lab {
-    /// Makes namespaces, links, addresses and the cluster file. Where it fails or is interrupted,
-    /// `down` removes what there is.
+    /// Makes namespaces, links, addresses and the cluster file. If this fails or is interrupted, `down` removes what
+    /// was made.
     pub fn up(&self, shape: &Shape, options: &UpOptions) -> Result<()> {
         Lab::must_be_root()?;
         shape.check()?;
@@ -45,7 +45,7 @@ impl Lab {
         self.store(&state)?;
         let built = self.build(&state, options);
         if built.is_err() {
-            // The first error is the one to report. If this fails, too, the state file stays.
+            // The first error is reported. If the removal fails, too, the state file stays.
             let _ = self.remove();
         }
         built?;
@@ -61,7 +61,7 @@ impl Lab {
             .map_err(Error::at(parent.display()))?
             .join(format!("wirepaxos-lab-{}", self.name));
         if data.exists() {
-            // It would be removed with the lab.
+            // An existing directory would be removed with the lab.
             return Err(Error::new(format!(
                 "{} exists already; remove it, or name another directory",
                 data.display()
@@ -70,7 +70,7 @@ impl Lab {
         Ok(data)
     }
 
-    /// What another cluster recorded can't be continued.
+    /// Returns the directory for traces. It must be empty, since another cluster's traces can't be continued.
     fn trace(&self, options: &UpOptions) -> Result<Option<PathBuf>> {
         let Some(directory) = &options.trace else {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Lab {
     fn build(&self, state: &State, options: &UpOptions) -> Result<()> {
         self.make_files(state, options)?;
         let hosts = state.shape.hosts();
-        // What takes longest, and fails on most machines, comes first.
+        // The step that takes longest, and fails on most machines, comes first.
         self.compile_p4(&state.shape)?;
         self.add_namespaces(&state.shape)?;
         self.add_links(&state.shape)?;
@@ -120,7 +120,7 @@ impl Lab {
             trace,
             ..state.shape.cluster_file(random()?, &state.data)?
         };
-        // Here, not by a node: `ip netns exec` would take its mount away with it.
+        // The bpffs is mounted here and not by a node, since `ip netns exec` would remove a node's mount again.
         loader::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let written = draft.write(&self.cluster_file());
         let written = written.map_err(|e| Error::new(e.to_string()))?;
@@ -168,7 +168,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Addresses and neighbours; a switch has them on a bridge over its ports.
+    /// Returns the lines for addresses and neighbours. A switch has its addresses on a bridge over its ports.
     fn configuration(&self, host: &Host, all: &[Host], shape: &Shape) -> Vec<String> {
         let device = host.interface();
         let mut lines = vec!["link set lo up".to_string()];
@@ -196,7 +196,7 @@ impl Lab {
                 role.ipv6()
             ));
         }
-        // Fixed neighbours: nothing waits for ARP, and a program finds them in the kernel's tables.
+        // Neighbours are fixed, so that nothing waits for ARP and programs find them in the kernel's tables.
         let elsewhere = |other: &&Host| other.id != host.id && !inside(other);
         for other in all.iter().filter(elsewhere) {
             for address in [other.ipv4(), other.ipv6()] {
@@ -210,7 +210,7 @@ impl Lab {
     }
 }
 
-/// Puts a port onto its switch's bridge.
+/// Returns the line that adds a port to its switch's bridge.
 pub(crate) fn port_line(port: &str) -> String {
     format!("link set {port} master bridge addrgenmode none up")
 }

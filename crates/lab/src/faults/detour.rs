@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process that frames go past when they are to be duplicated, held back or delayed. It runs
-//! in the namespace of the wires; a frame that the program there passes on ends in its socket, and
-//! nowhere else, since the namespace has no addresses.
+//! The process through which frames pass that must be duplicated, held back or delayed. It runs in the namespace of the
+//! wires. A frame that the program there passes on reaches only its socket, since the namespace has no addresses.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,9 +12,9 @@ use crate::topology::WIRES;
 use crate::{Error, Lab, Result, namespace};
 use p4::packet_socket::PacketSocket;
 
-/// Frames taken before those that are due get their turn.
+/// How many frames are taken before those that are due get their turn.
 const BATCH: usize = 64;
-/// How long rates are believed to be what they were, and counters stay unwritten, at most.
+/// How long rates may be out of date, and counters unwritten.
 const REFRESH: Duration = Duration::from_millis(50);
 const LONGEST_FRAME: usize = 65_536;
 
@@ -42,7 +41,7 @@ struct Detour {
     maps: Maps,
     socket: PacketSocket,
     queue: Queue,
-    /// By interface.
+    /// The ends of wires, by interface.
     ends: BTreeMap<u32, End>,
     started: Instant,
 }
@@ -91,7 +90,7 @@ impl Detour {
                     self.ends.insert(index, End::new(wire));
                 }
             }
-            // None: from an interface that is no wire.
+            // The frame may come from an interface that is no wire.
             if let Some(End {
                 wire,
                 random,
@@ -118,7 +117,7 @@ impl Detour {
         });
     }
 
-    /// Shows what was done, and learns of new rates.
+    /// Stores the counters, and reads new rates.
     fn refresh(&mut self) -> Result<()> {
         let handled = self.ends.iter().map(|(index, end)| (*index, end.handled));
         self.maps.set_handled(&handled.collect())?;

@@ -6,7 +6,7 @@ use aya::Pod;
 
 use super::Rates;
 
-/// struct fault_wire: what becomes of frames that come in at one end of a wire.
+/// struct fault_wire: the faults for frames that arrive at one end of a wire.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wire {
@@ -25,7 +25,7 @@ pub(super) struct Wire {
     pub generation: u32,
 }
 
-/// struct fault_state: what has become of them, on one CPU.
+/// struct fault_state: the counters of these frames on one CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WireState {
@@ -39,15 +39,15 @@ pub(super) struct WireState {
     pub unused: u32,
 }
 
-/// struct fault_handled: what the detour has done.
+/// struct fault_handled: the counters of the detour.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handled {
     pub duplicated: u64,
     pub reordered: u64,
-    /// Neither, only late.
+    /// Frames that were only delayed.
     pub delayed: u64,
-    /// Lost because there was no room; not among the faults that were asked for.
+    /// Frames lost because there was no room; they don't count as requested faults.
     pub overflowed: u64,
     pub generation: u32,
     pub unused: u32,
@@ -65,9 +65,9 @@ unsafe impl Pod for Wire {}
 unsafe impl Pod for WireState {}
 
 impl Wire {
-    /// The end that forwards to `out` with these faults.
+    /// Returns the end that forwards to `out` with these faults.
     pub fn new(out: u32, ports: (u16, u16), rates: &Rates, stream: u32, generation: u32) -> Wire {
-        // A frame takes the detour if anything at all is to happen to it there.
+        // A frame takes the detour if any fault there may apply to it.
         let detour = match rates.delay_us {
             0 => 1.0 - (1.0 - rates.duplicate) * (1.0 - rates.reorder),
             _ => 1.0,
@@ -89,7 +89,7 @@ impl Wire {
         }
     }
 
-    /// The faults again.
+    /// Returns the faults.
     pub fn rates(&self) -> Rates {
         Rates {
             loss: probability(self.loss),
@@ -105,7 +105,7 @@ impl Wire {
 
 const WHOLE: f64 = 4_294_967_296.0;
 
-/// As fault.h has it: p * 2^32 - 1, and 0 for never.
+/// Returns a probability in the form of fault.h: p * 2^32 - 1, and 0 for never.
 fn likelihood(probability: f64) -> u32 {
     (probability * WHOLE - 1.0).clamp(0.0, WHOLE - 1.0) as u32
 }

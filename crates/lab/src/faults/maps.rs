@@ -17,26 +17,26 @@ use loader::object::whole;
 use super::layout::{Handled, Wire, WireState};
 use crate::{Error, Result};
 
-/// Where the compiled objects are looked for first.
+/// The environment variable with the directory that is searched first for the compiled objects.
 const DIR_VARIABLE: &str = "WIREPAXOS_BPF_DIR";
 const OBJECT: &str = "fault.bpf.o";
 const MAPS: [&str; 3] = ["wires", "states", "handled"];
 
-/// The maps, by the index of the interface that frames come in on.
+/// The maps, indexed by the interface at which frames arrive.
 pub(super) struct Maps {
     wires: HashMap<MapData, u32, Wire>,
     states: PerCpuHashMap<MapData, u32, WireState>,
     handled: HashMap<MapData, u32, Handled>,
 }
 
-/// Where the program is pinned in a bpffs.
+/// Returns the path where the program is pinned in a bpffs.
 pub(super) fn program(bpffs: &Path) -> PathBuf {
     bpffs.join("fault")
 }
 
-/// Loads and pins the program and its maps, where they aren't there yet.
+/// Loads and pins the program and its maps, unless they are there already.
 pub(super) fn load(bpffs: &Path) -> Result<()> {
-    // Pinned last: where it is, all are.
+    // The program is pinned last, so if it is there, the maps are, too.
     if program(bpffs).exists() {
         return Ok(());
     }
@@ -56,7 +56,7 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
         let map = ebpf.map(name);
         let map = map.ok_or_else(|| Error::new(format!("{}: no map {name}", object.display())))?;
         let path = bpffs.join(name);
-        // Left there by one that was interrupted.
+        // An interrupted attempt may have left it there.
         let _ = fs::remove_file(&path);
         map.pin(&path).map_err(|e| cannot(&e))?;
     }
@@ -69,8 +69,8 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
     program.pin(self::program(bpffs)).map_err(|e| cannot(&e))
 }
 
-/// The compiled object: in `WIREPAXOS_BPF_DIR`, or in `bpf` beside the running program or above
-/// it, or in `target/bpf` of the source tree.
+/// Returns the path of the compiled object: in `WIREPAXOS_BPF_DIR`, or in `bpf` beside or above the running program, or
+/// in `target/bpf` of the source tree.
 fn object() -> Result<PathBuf> {
     let candidates = match std::env::var_os(DIR_VARIABLE) {
         Some(given) => vec![PathBuf::from(given)],
@@ -91,7 +91,7 @@ fn object() -> Result<PathBuf> {
 }
 
 impl Maps {
-    /// The pinned ones; `None` where no program was loaded.
+    /// Opens the pinned maps, or returns `None` if no program was loaded.
     pub fn open(bpffs: &Path) -> Result<Option<Maps>> {
         if !program(bpffs).exists() {
             return Ok(None);
@@ -108,13 +108,13 @@ impl Maps {
         }))
     }
 
-    /// What becomes of frames that come in there.
+    /// Returns the faults for frames that arrive at this interface.
     pub fn wire(&self, index: u32) -> Option<Wire> {
         self.wires.get(&index, 0).ok()
     }
 
-    /// Changes that; takes effect with the next frame. The program and the detour notice a new
-    /// generation and start their counters anew.
+    /// Changes these faults from the next frame on. The program and the detour notice the new generation, and reset
+    /// their counters.
     pub fn set_wire(&mut self, index: u32, wire: &Wire) -> Result<()> {
         let cpus = nr_cpus().map_err(|(what, e)| Error::new(format!("{what}: {e}")))?;
         let zero = PerCpuValues::try_from(vec![WireState::default(); cpus])
@@ -123,7 +123,7 @@ impl Maps {
         self.wires.insert(index, wire, 0).map_err(of_map)
     }
 
-    /// What the program has done to frames there, on each CPU that has seen some.
+    /// Returns the program's counters for this interface, one for each CPU that has seen frames.
     pub fn states(&self, index: u32, generation: u32) -> Vec<WireState> {
         let Ok(states) = self.states.get(&index, 0) else {
             return Vec::new();
@@ -132,7 +132,7 @@ impl Maps {
         current.copied().collect()
     }
 
-    /// What the detour has done to them.
+    /// Returns the detour's counters for this interface.
     pub fn handled(&self, index: u32, generation: u32) -> Handled {
         match self.handled.get(&index, 0) {
             Ok(handled) if handled.generation == generation => handled,
@@ -140,7 +140,7 @@ impl Maps {
         }
     }
 
-    /// For the detour itself.
+    /// Stores the detour's counters; the detour itself calls this.
     pub fn set_handled(&mut self, all: &BTreeMap<u32, Handled>) -> Result<()> {
         all.iter()
             .try_for_each(|(index, handled)| self.handled.insert(index, handled, 0))
@@ -152,7 +152,7 @@ fn of_map(e: aya::maps::MapError) -> Error {
     Error::new(format!("the fault injector's maps: {}", whole(&e)))
 }
 
-/// Unmounts it as often as it was mounted.
+/// Unmounts the file system as often as it was mounted.
 pub(crate) fn unmount(path: &Path) -> Result<()> {
     while is_mounted(path)? {
         let target = c_path(path)?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults on links. A link that shall have some leads through a wire: a pair of interfaces in a
-//! namespace of its own, with the program `programs/xdp/fault.bpf.c` at both. So both ends of the link stay
-//! free for programs of the roles, and frames that those send meet the faults like any other.
+//! Faults on links. A link with faults leads through a wire: a pair of interfaces in a separate namespace, with the
+//! program `programs/xdp/fault.bpf.c` at both. So both ends of the link stay free for programs of the roles, and frames
+//! that those send meet the faults like all others.
 //!
-//! The program loses and corrupts. It can neither copy a frame nor keep one, so those that are to
-//! be duplicated, held back or delayed go past a process, the detour, and come back in user space's
-//! own time; all others overtake them in the kernel.
+//! The program loses and corrupts frames. It can neither copy a frame nor keep one, so frames that must be duplicated,
+//! held back or delayed pass through a process, the detour, and return when user space sends them; meanwhile all others
+//! overtake them in the kernel.
 
 mod detour;
 mod layout;
@@ -28,22 +28,22 @@ pub(crate) use maps::unmount;
 
 const DETOUR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which faults, as probabilities from 0 to 1. All apply to each direction by itself.
+/// The faults, as probabilities from 0 to 1. All apply to each direction separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
-    /// Never arrives.
+    /// The frame never arrives.
     pub loss: f64,
-    /// Arrives twice; the copy up to `hold_us` later.
+    /// The frame arrives twice; the copy up to `hold_us` later.
     pub duplicate: f64,
-    /// Held back for half of `hold_us` to all of it, while others overtake.
+    /// The frame is held back for between half and all of `hold_us`, while others overtake it.
     pub reorder: f64,
-    /// Arrives with one bit of its payload flipped, which its checksum tells.
+    /// The frame arrives with one bit of its payload flipped, which its checksum reveals.
     pub corrupt: f64,
-    /// How long a frame is held back at most, in microseconds.
+    /// The longest time for which a frame is held back, in microseconds.
     pub hold_us: u32,
-    /// Added to every frame, in microseconds, before `hold_us`.
+    /// The delay that is added to every frame, in microseconds, before `hold_us`.
     pub delay_us: u32,
-    /// The same frames in the same order on the same CPUs meet the same faults.
+    /// The seed: the same frames in the same order on the same CPUs meet the same faults.
     pub seed: u32,
 }
 
@@ -66,36 +66,36 @@ impl Rates {
     }
 }
 
-/// One direction of a wired link: its faults, and what they have done since they were set.
+/// One direction of a wired link, with its faults, and their effects since they were set.
 #[derive(Clone, Debug, Serialize)]
 pub struct Direction {
     /// The link.
     pub link: String,
-    /// Where these frames come from: a host or switch.
+    /// The host or switch from which the frames come.
     pub from: String,
-    /// Its faults.
+    /// The faults of this direction.
     pub rates: Rates,
-    /// Datagrams of the cluster that came in.
+    /// The cluster's datagrams that came in.
     pub datagrams: u64,
-    /// Those that were lost,
+    /// Datagrams that were lost.
     pub lost: u64,
-    /// had a bit flipped,
+    /// Datagrams in which a bit was flipped.
     pub corrupted: u64,
-    /// arrived twice,
+    /// Datagrams that arrived twice.
     pub duplicated: u64,
-    /// were held back,
+    /// Datagrams that were held back.
     pub reordered: u64,
-    /// or came late, with all others.
+    /// Datagrams that were delayed with all others.
     pub delayed: u64,
-    /// Those that the detour had no room for, which nobody asked for.
+    /// Datagrams that the detour had no room for, which is no requested fault.
     pub overflowed: u64,
-    /// Frames that aren't the cluster's: never touched.
+    /// Frames of others than the cluster, which are never touched.
     pub others: u64,
 }
 
 impl Lab {
-    /// Sets faults on links, by the names of their hosts; `all` is all of them. `program` is a
-    /// `wirepaxos`, which runs the detour.
+    /// Sets faults on links, which are named after their hosts; `all` stands for all links. `program` is a `wirepaxos`,
+    /// which runs the detour.
     pub fn set_faults(&self, program: &Path, names: &[String], rates: &Rates) -> Result<()> {
         let state = self.state_when_up()?;
         rates.check()?;
@@ -115,7 +115,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What there is on wired links.
+    /// Returns the faults on wired links, and their effects.
     pub fn faults(&self) -> Result<Vec<Direction>> {
         let state = self.state_when_up()?;
         let Some(maps) = Maps::open(&self.bpffs())? else {
@@ -160,9 +160,8 @@ impl Lab {
         links.iter().try_for_each(|link| self.wire(link))
     }
 
-    /// Leads a link through a wire, without faults so far, unless it does already. The host's end
-    /// stays what it is; the switch gets a new port of the same name. Takes up where an interrupted
-    /// one has left off.
+    /// Leads a link through a wire without faults, unless it does so already. The host's end stays unchanged, and the
+    /// switch gets a new port of the same name; an interrupted attempt is continued.
     fn wire(&self, link: &Link) -> Result<()> {
         maps::load(&self.bpffs())?;
         let wires = self.namespace(WIRES);
@@ -208,7 +207,8 @@ impl Lab {
         namespace::ip(Some(&wires), &lines)
     }
 
-    /// It would be gone with the port, and everything that its owner knows of it.
+    /// Returns an error if there is a program at the port, since it would vanish with the port, and its owner wouldn't
+    /// know.
     fn must_have_no_program(&self, link: &Link) -> Result<()> {
         let switch = self.namespace(&link.far.host);
         let shown = namespace::ip_json(&switch, &["link", "show", &link.far.interface])?;
@@ -236,7 +236,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The indices of the wire's interfaces, where the link has one.
+    /// Returns the indices of the wire's interfaces, if the link has a wire.
     fn wire_indices(&self, link: &Link) -> Result<Option<[u32; 2]>> {
         let [near, far] = link.wire();
         namespace::inside(&self.namespace(WIRES), || {
@@ -277,7 +277,7 @@ impl Lab {
         namespace::inside(&self.namespace(WIRES), || {
             let path = "/proc/thread-self/net/packet";
             let sockets = std::fs::read_to_string(path).map_err(Error::at(path))?;
-            // The first line names the columns; the fourth one is the protocol.
+            // The first line has the names of the columns; the fourth column is the protocol.
             let bound = |line: &str| line.split_whitespace().nth(3) == Some("0003");
             Ok(sockets.lines().skip(1).any(bound))
         })

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the detour does to frames: duplicates them, holds them back, delays them all. No clock and
-//! no socket: times are arguments, in nanoseconds.
+//! Decides how the detour treats frames: it duplicates them, holds them back, or delays them all. There is no clock and
+//! no socket; times are arguments, in nanoseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::layout::{Handled, Wire, probability};
 
-/// More frames than this aren't kept at once.
+/// The largest number of frames that are kept at once.
 const CAPACITY: usize = 65_536;
 
-/// Frames that are on their way.
+/// The frames that wait to be sent.
 #[derive(Default)]
 pub(super) struct Queue {
     frames: BinaryHeap<Reverse<Frame>>,
     taken: u64,
 }
 
-/// Ordered by time, and among the same time by arrival.
+/// Frames are ordered by time, and at the same time by arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Frame {
     due: u64,
@@ -27,7 +27,7 @@ struct Frame {
 }
 
 impl Queue {
-    /// Takes a frame that came in at `wire`, and decides what becomes of it.
+    /// Takes a frame that arrived at `wire`, and decides what to do with it.
     pub fn take(
         &mut self,
         now: u64,
@@ -40,7 +40,7 @@ impl Queue {
         let on_time = now + u64::from(wire.delay_us) * 1_000;
         let hold = u64::from(wire.hold_us) * 1_000;
         if duplicate {
-            // The copy comes at any time up to `hold` later.
+            // The copy is sent at a random time, up to `hold` later.
             let late = random.below(hold + 1);
             handled.duplicated += u64::from(self.push(on_time + late, wire.out, bytes, handled));
         }
@@ -69,12 +69,12 @@ impl Queue {
         true
     }
 
-    /// When the next frame is due.
+    /// Returns when the next frame is due.
     pub fn next_due(&self) -> Option<u64> {
         self.frames.peek().map(|Reverse(frame)| frame.due)
     }
 
-    /// Hands over all frames that are due, each with the interface that it leaves by.
+    /// Passes all frames that are due to `send`, each with its outgoing interface.
     pub fn release(&mut self, now: u64, mut send: impl FnMut(u32, &[u8])) {
         while self.next_due().is_some_and(|due| due <= now) {
             if let Some(Reverse(frame)) = self.frames.pop() {
@@ -84,8 +84,8 @@ impl Queue {
     }
 }
 
-/// Whether to duplicate and whether to hold back, given that the frame was sent here for either,
-/// or because all are delayed. Each is as likely as was asked for, independent of the other.
+/// Returns whether to duplicate a frame and whether to hold it back, given that it was sent here for either reason, or
+/// because all frames are delayed. Each happens with the requested probability, independently of the other.
 fn fate(wire: &Wire, random: &mut Random) -> (bool, bool) {
     let duplicate = probability(wire.duplicate);
     let reorder = probability(wire.reorder);
@@ -97,16 +97,16 @@ fn fate(wire: &Wire, random: &mut Random) -> (bool, bool) {
     }
 }
 
-/// xorshift64*, as in the program.
+/// The random generator xorshift64*, as in the program.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The stream of one end of a wire.
+    /// Returns the random stream of one end of a wire.
     pub fn new(seed: u32, stream: u32) -> Random {
         let start = u64::from(seed) << 32 | u64::from(stream);
         let mut random = Random(start.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        // Neighbouring seeds begin alike; a few steps on they don't.
+        // Neighbouring seeds give similar first numbers, so a few are skipped.
         (0..8).for_each(|_| _ = random.draw());
         random
     }
@@ -134,7 +134,7 @@ mod tests {
 
     const FRAMES: u64 = 40_000;
 
-    /// Sends frames in regular intervals, each with its number in it.
+    /// Sends frames at regular intervals, each with its number in it.
     fn run(rates: &Rates) -> (Handled, Vec<u32>) {
         let wire = Wire::new(7, (1, 2), rates, 0, 1);
         let mut queue = Queue::default();
