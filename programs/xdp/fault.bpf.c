@@ -66,7 +66,8 @@ static __always_inline int find_payload(struct xdp_md *ctx, const struct fault_w
 
 		if ((void *)(ip + 1) > end || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
 			return 0;
-		/* The mask leaves out only "don't fragment", so this drops fragments. */
+		/* The mask leaves out only "don't fragment", so fragments don't count as
+		 * datagrams. */
 		if (ip->frag_off & bpf_htons(0xbfff))
 			return 0;
 		udp = (void *)(ip + 1);

@@ -165,7 +165,7 @@ mod tests {
             self.earned.push(self.memory);
         }
 
-        /// Nothing else comes: all that is owed leaves.
+        /// Lets all owed answers leave, since nothing else comes.
         fn ends_well(&mut self) {
             for _ in 0..2 {
                 self.happens(Event::Turn);
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Every order of eight events. [A-DURABLE]
+    /// Tries every order of eight events. [A-DURABLE]
     #[test]
     fn nothing_leaves_that_shows_what_is_not_on_disk() {
         const LENGTH: u32 = 8;

@@ -6,24 +6,24 @@ use crate::{Header, NodeId, Reason};
 /// The receiver of a packet. The data plane knows the addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum To {
-    /// Back to the address that the packet in hand came from.
+    /// The packet goes back to the address that the packet in hand came from.
     Sender,
-    /// To every acceptor of the group.
+    /// The packet goes to every acceptor of the group.
     Acceptors,
-    /// To every learner of the group.
+    /// The packet goes to every learner of the group.
     Learners,
-    /// To every replica of the group, past learner nodes.
+    /// The packet goes to every replica of the group, past learner nodes.
     Replicas,
-    /// To the group's current leader.
+    /// The packet goes to the group's current leader.
     Leader,
-    /// To one node.
+    /// The packet goes to one node.
     Node(NodeId),
 }
 
 /// Takes the packets that a role sends. Implementations copy header and value into a buffer of
 /// their own, so roles allocate nothing.
 pub trait Outbox {
-    /// Sends one message. `header.value_len` is set from `value` by the caller.
+    /// Sends one message. The caller sets `header.value_len` to the length of `value`.
     fn send(&mut self, to: To, header: &Header, value: &[u8]);
 }
 

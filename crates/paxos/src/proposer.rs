@@ -94,7 +94,7 @@ pub enum Refused {
         /// The number of bytes that fit.
         max: usize,
     },
-    /// The same (client, request) is still outstanding in that partition.
+    /// The command's (client, request) is still outstanding in that partition.
     Outstanding,
     /// The partition doesn't exist, the partitions aren't strictly ascending or are too many, or
     /// the client is 0.

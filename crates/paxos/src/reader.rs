@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// 0 or 1.
+    /// Reads a byte that is 0 or 1.
     pub fn flag(&mut self) -> Result<bool, &'static str> {
         match self.u8()? {
             0 => Ok(false),
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Nothing is left.
+    /// Refuses bytes that are left over.
     pub fn ends(&self) -> Result<(), &'static str> {
         match self.0.is_empty() {
             true => Ok(()),

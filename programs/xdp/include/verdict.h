@@ -11,7 +11,8 @@
 #define VERDICT_REJECTED 48
 enum verdict {
 	VERDICT_PASSED = 0, /* not for the programs: to the kernel's own stack */
-	/* 1 to 47: dropped under this reason; 49 to 95: rejected with this reason */
+	/* Verdicts 1 to 47 drop the packet for that reason; 49 to 95 reject it for the reason less
+	 * 48. */
 	VERDICT_CHANGED = 96,
 	VERDICT_ANSWERED = 97,
 	/* Learner: the decisions that were handed over, by ring or DELIVER. */

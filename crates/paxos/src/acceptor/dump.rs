@@ -377,8 +377,9 @@ impl Acceptor {
         Ok(index)
     }
 
-    /// A number for the state that this acceptor must remember; two acceptors at the same place
-    /// that remember the same have the same. Reads every slot: for tests and checkers.
+    /// Returns a number for the state that this acceptor must remember: two acceptors at the same
+    /// place with the same state have the same number. It reads every slot, so only tests and
+    /// checkers call it.
     pub fn state_hash(&self) -> u64 {
         let mut saved = Vec::new();
         self.save(&mut saved);

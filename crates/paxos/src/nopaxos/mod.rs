@@ -12,7 +12,7 @@
 //!   |<-------------------------------------------------------|------------|
 //! ```
 //!
-//! | module | whose rules |
+//! | module | contents |
 //! |---|---|
 //! | [`sequencer`] | the sequencer, which gives requests their slots |
 //! | [`receiver`] | a receiver of the sequencer's requests (libOUM) |

@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(change.view_started(0, member(1), &told), Ok(()));
         let again = change.view_started(0, member(1), &told);
         assert_eq!(again, Err(Reason::Duplicate));
-        // One more has it meanwhile, or the next leader has begun a view.
+        // Another member has the log meanwhile, or the next leader has begun a view.
         let more = started(view(0), 7, &[1, 2, 3]);
         assert_eq!(
             change.view_started(0, member(1), &more),
@@ -336,7 +336,7 @@ mod tests {
                 started(view::first(6), 7, &[1, 2]),
                 Reason::OldSession,
             ),
-            // Not the leader of that view in that partition.
+            // The sender doesn't lead that view in that partition.
             (
                 0,
                 member(2),
@@ -379,7 +379,7 @@ mod tests {
                 started(view(0), beyond, &[1, 2]),
                 Reason::BadValue,
             ),
-            // They know another session of this number.
+            // The members know another session with this number.
             (
                 0,
                 member(1),
@@ -412,7 +412,7 @@ mod tests {
         let told = started(view(0), 7, &[1, 2]);
         change.view_started(0, member(1), &told).unwrap();
         assert!(matches!(change.poll(), Some(Effect::MarkActive(_))));
-        // And right before that was stored: the same report comes again.
+        // The controller dies right before that was stored, so the same report comes again.
         let mut change = SessionChange::resume(session(5, Stage::Writing), 1).unwrap();
         change.view_started(0, member(1), &told).unwrap();
         assert!(matches!(change.poll(), Some(Effect::MarkActive(_))));

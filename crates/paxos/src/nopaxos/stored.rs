@@ -90,7 +90,7 @@ pub struct Unstored {
     /// The slots whose entries must be stored first.
     pub slots: Vec<Instance>,
     reach: Reach,
-    /// All but the entries, if more than the reach has changed.
+    /// Everything but the entries, if more than the reach has changed.
     rest: Option<Vec<u8>>,
 }
 
@@ -261,7 +261,7 @@ pub struct Loaded {
     pending: Vec<(Instance, Slot)>,
 }
 
-/// All but the entries.
+/// Everything in a memory but its entries.
 struct Head {
     nonce: u64,
     reach: Reach,

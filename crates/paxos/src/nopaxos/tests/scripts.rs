@@ -1254,7 +1254,7 @@ fn logs_that_differ_raise_an_alarm() {
     assert_eq!(group.step(&prepare), Verdict::Dropped(Reason::Conflict));
 }
 
-/// What it has prepared may be part of what differs. [Y-ALARM] [Y-APPLY]
+/// The slots that it has prepared may be part of those that differ. [Y-ALARM] [Y-APPLY]
 #[test]
 fn nothing_becomes_stable_in_a_session_with_a_conflict() {
     let mut group = Group::new(3);
