@@ -187,8 +187,8 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns whether this partition alone can tell that a copy at `inst` takes no effect. It can if the copy doesn't
-    /// name this place, or if a later epoch began before it: its marker was executed, it was told to have begun where epochs have
-    /// no markers, or a copy of it was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
+    /// name this place, or if a later epoch began before it: its marker was executed, it was told to have begun where
+    /// epochs have no markers, or a copy of it was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
         let met = self.spanning.met_at(self.next);
         let met = met.map(|met| (met.copy.round.epoch(), met.inst));
