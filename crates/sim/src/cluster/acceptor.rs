@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs an acceptor, with its memory in the process or on a disk.
 //!
-//! The durable form keeps a snapshot and a log of the packets that changed something. What a step
-//! sends waits until everything before it in the log is synced, by the same rules as in a node
-//! ([`GroupCommit`]): the next packets are taken while a sync is under way. Both files have checksums. What is
-//! damaged is refused when the process starts, until an operator gives it up; while one runs it is found, and
-//! stored once more.
+//! A durable acceptor keeps a snapshot and a log of the packets that changed something. The packets of a step wait
+//! until everything before it in the log is synced, by the same rules as in a node ([`GroupCommit`]), and the next
+//! packets are taken during a sync. Both files have checksums. A process that starts with a damaged file refuses it
+//! until an operator gives the file up; a running one finds the damage, and stores its state again.
 
 use control::{EarlierStartRequest, Message};
 use paxos::group_commit::Turn;
@@ -27,12 +26,12 @@ use crate::rng::hash;
 
 const LOG: &str = "log";
 const SNAPSHOT: &str = "snapshot";
-/// Left by an orderly stop of a volatile acceptor; taken once.
+/// The file that an orderly stop of a volatile acceptor leaves, which is read once.
 const DUMP: &str = "dump";
 /// A log of this size is replaced by a snapshot.
 const LOG_LIMIT: usize = 8 << 10;
 
-/// What waits for a sync.
+/// Packets that wait for a sync.
 struct Waiting {
     sender: Endpoint,
     asked: Asked,
@@ -45,32 +44,32 @@ pub struct AcceptorHost {
     pub host: Host,
     role: Option<Acceptor>,
     nonce: u64,
-    /// Whether an epoch has enabled this memory.
+    /// An epoch has enabled this memory.
     member: bool,
     memory: u16,
-    /// Those that were here, by boot nonce, as the checkers number them.
+    /// The memories that were on this machine by boot nonce, with their numbers in the checkers.
     memories: Vec<(u64, u16)>,
     /// The disk.
     pub disk: Disk,
     log_len: usize,
     commit: GroupCommit<Vec<Waiting>>,
-    /// How much of the log the sync that is under way covers.
+    /// The length of the log that the sync in progress covers.
     syncing: usize,
-    /// Something on the disk was damaged, and nothing was written in its place yet.
+    /// Something on the disk was damaged, and hasn't been replaced yet.
     rotten: bool,
     spare: Vec<Outgoing>,
-    /// A copy of the disk, that somebody may put back.
+    /// A copy of the disk, which may be put back later.
     backup: Option<Disk>,
-    /// Whether it tells replicas a false `end`.
+    /// The acceptor tells replicas a false `end`.
     exaggerates: bool,
-    /// The `trim` and `end` that its range promises show, if they are false.
+    /// The `trim` and `end` in its range promises, if they are false.
     claims: Option<(Instance, Instance)>,
-    /// For a mutation: the order that made it a member first.
+    /// For a mutation, the order that first made it a member.
     first_enable: Option<Enable>,
 }
 
 impl AcceptorHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(host: Host) -> AcceptorHost {
         AcceptorHost {
             host,
@@ -92,21 +91,20 @@ impl AcceptorHost {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.role.is_some()
     }
 
-    /// The boot nonce of the memory that is there, running or on disk, if an epoch has enabled it.
-    /// A member that isn't enabled yet can't promise anything, so it counts among those that have
-    /// failed.
+    /// Returns the boot nonce of the memory, running or on disk, if an epoch has enabled it. A member that isn't
+    /// enabled yet can't promise anything, so it counts as failed.
     pub fn memory_nonce(&self) -> Option<u64> {
         let on_disk = || [SNAPSHOT, DUMP].iter().any(|f| self.disk.read(f).is_some());
         let is_there = self.is_up() || on_disk();
         (self.member && !self.rotten && is_there).then_some(self.nonce)
     }
 
-    /// A new process, with the memory that the disk holds or an empty one.
+    /// Starts a process, with the memory on the disk or an empty one.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
             return;
@@ -120,7 +118,7 @@ impl AcceptorHost {
         self.observe_start(world);
     }
 
-    /// What a disk holds.
+    /// Returns the memory on a disk.
     fn load(&self, world: &World, disk: &Disk) -> Result<Option<Acceptor>, Damaged> {
         let Some(image) = disk.read(DUMP).or_else(|| disk.read(SNAPSHOT)) else {
             return Ok(None);
@@ -136,31 +134,31 @@ impl AcceptorHost {
         }
     }
 
-    /// A bit flips in what it has stored.
+    /// Flips a bit of a stored file.
     pub fn rot(&mut self, world: &mut World) {
         let rng = &mut world.rng;
         self.rotten |= self.disk.rot(LOG, rng) || self.disk.rot(SNAPSHOT, rng);
     }
 
-    /// An operator gives up a log with which no process starts: it is as lost as an empty one.
+    /// Lets an operator give up a log with which no process starts, so that it counts as lost like an empty one.
     pub fn forget_log(&mut self, world: &mut World) {
         if !self.is_up() && self.load(world, &self.disk).is_err() {
             self.wipe(world);
         }
     }
 
-    /// What the next power failure leaves of a disk that lies.
+    /// Returns the memory that the next power failure leaves on a disk that lies about syncs.
     pub fn after_lies(&self, world: &World) -> Option<Acceptor> {
         self.load(world, &self.disk.truth()?).ok()?
     }
 
-    /// That failure.
+    /// Lets the power fail on a disk that lies about syncs.
     pub fn lose_lies(&mut self, world: &mut World) {
         self.crash(world, true);
         self.member = false;
     }
 
-    /// Another start of a memory.
+    /// Starts a process with an existing memory.
     fn go_on_with(&mut self, world: &mut World, mut acceptor: Acceptor) {
         acceptor.restarted(world.rng.next() as u32);
         if world.mutated(Mutation::RestartedIsNotMute) {
@@ -171,7 +169,7 @@ impl AcceptorHost {
         let known = known.find(|(nonce, _)| *nonce == self.nonce);
         self.memory = known.expect("it was empty once").1;
         self.role = Some(acceptor);
-        // Votes from now on are not in the dump: it must never be loaded again.
+        // Later votes are not in the dump, so it must never be loaded again.
         self.disk.remove(DUMP);
         // The start must be on disk before anybody is told of it.
         if world.scenario.durable && self.snapshot().is_err() {
@@ -185,17 +183,17 @@ impl AcceptorHost {
         world.observe(self.host.at, Observed::AcceptorStarted { nonce, start });
     }
 
-    /// Somebody copies the disk.
+    /// Copies the disk.
     pub fn back_up(&mut self) {
         self.backup = Some(self.disk.clone());
     }
 
-    /// The memory in the copy of the disk.
+    /// Returns the memory in the copy of the disk.
     pub fn backup(&self, world: &World) -> Option<Acceptor> {
         self.load(world, self.backup.as_ref()?).ok()?
     }
 
-    /// The copy is put back in the place of the disk: what came since is forgotten.
+    /// Puts the copy in place of the disk, so that everything since is forgotten.
     pub fn restore(&mut self, world: &mut World) {
         let Some(backup) = self.backup.clone() else {
             return;
@@ -205,17 +203,17 @@ impl AcceptorHost {
         self.member = false;
     }
 
-    /// From now on it tells replicas that it has voted further than it has.
+    /// Makes the acceptor tell replicas from now on that it has voted further than it has.
     pub fn exaggerate(&mut self) {
         self.exaggerates = true;
     }
 
-    /// From now on its range promises say this.
+    /// Makes its range promises from now on show these values.
     pub fn claim(&mut self, trim: Instance, end: Instance) {
         self.claims = Some((trim, end));
     }
 
-    /// What a range promise of it says, if that is false. The checkers saw what it had sent.
+    /// Returns a range promise with the false values, if it must lie. The checkers see the true one.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, end) = self.claims?;
         let range = packet.header.flags.has(Flags::RANGE);
@@ -250,7 +248,7 @@ impl AcceptorHost {
         }
     }
 
-    /// The process dies; a machine without power also loses what wasn't synced.
+    /// Kills the process. With `power` the machine also loses what wasn't synced.
     pub fn crash(&mut self, world: &mut World, power: bool) {
         self.role = None;
         self.commit = GroupCommit::default();
@@ -259,14 +257,14 @@ impl AcceptorHost {
         }
     }
 
-    /// The disk breaks and is replaced by an empty one.
+    /// Replaces the disk by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
         self.rotten = false;
     }
 
-    /// Stops in good order: a volatile memory is dumped.
+    /// Stops in good order; a volatile memory is dumped.
     pub fn stop(&mut self, world: &mut World) {
         if world.scenario.durable {
             while self.role.is_some() && self.commit.is_open() {
@@ -277,15 +275,13 @@ impl AcceptorHost {
             let mut dump = Vec::new();
             acceptor.save(&mut dump);
             add_sum(&mut dump);
-            // Without room for the dump the memory is lost. That costs an epoch, but no vote that
-            // counts.
+            // Without room for the dump the memory is lost, which costs an epoch, but no vote that counts.
             let _ = self.disk.replace(DUMP, &dump);
         }
         self.role = None;
     }
 
-    /// Whether this memory is a member in `epoch`, or a later one, and counts a replica's disk of this
-    /// number.
+    /// Returns whether this memory is a member in `epoch` or a later one, and counts a replica's disk of this number.
     pub fn counts_disk(&self, epoch: Epoch, replica: NodeId, pid: usize, disk: u64) -> bool {
         self.role.as_ref().is_some_and(|acceptor| {
             let reports = acceptor.reports();
@@ -303,7 +299,7 @@ impl AcceptorHost {
         }
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,
@@ -378,7 +374,7 @@ impl AcceptorHost {
         }
     }
 
-    /// Lets answers go that wait for nothing, and begins a sync where one is due.
+    /// Sends the answers that wait for nothing, and begins a sync if one is due.
     fn turn(&mut self, world: &mut World) {
         match self.commit.turn() {
             Turn::Leave(answers) => {
@@ -397,8 +393,7 @@ impl AcceptorHost {
         let mut delay = world.rng.between(20 * MICROSECOND, 300 * MICROSECOND);
         let mistakes = [Mutation::AnswersBeforeSync, Mutation::SyncCoversLater];
         if mistakes.into_iter().any(|m| world.mutated(m)) {
-            // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it
-            // either.
+            // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it either.
             delay *= 100;
         }
         let at = self.host.endpoint(0);
@@ -406,7 +401,7 @@ impl AcceptorHost {
         world.queue.after(delay, Event::Flush { at, process });
     }
 
-    /// A sync is done: lets the answers go that waited for it.
+    /// Ends a sync, and sends the answers that waited for it.
     pub fn flush(&mut self, world: &mut World) {
         if self.role.is_none() || !self.commit.is_syncing() {
             return;
@@ -420,16 +415,16 @@ impl AcceptorHost {
         }
         let is_damaged = self.rotten && self.load(world, &self.disk).is_err();
         if self.log_len > LOG_LIMIT || is_damaged {
-            // Without room the old log stays: it is complete.
+            // Without room for a snapshot the old log stays, which is complete.
             let _ = self.snapshot();
         }
         self.turn(world);
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         if let Message::View(view) = message {
-            // It counts nothing by configurations, so it ignores one that contradicts another.
+            // An acceptor counts nothing by configurations, so it ignores a view that contradicts another.
             let _ = self.host.take_view(world, view);
         }
         if let Some(request) = message.earlier_start_request() {
@@ -470,7 +465,7 @@ impl AcceptorHost {
         }
     }
 
-    /// Says whether this memory was at an earlier start, when it is on disk that it was asked at this one.
+    /// Answers whether this memory was at an earlier start, once the question is on disk.
     fn answer(&mut self, world: &mut World, from: NodeIndex, request: &EarlierStartRequest) {
         let Some(acceptor) = self.role.as_mut() else {
             return;
@@ -513,7 +508,7 @@ impl AcceptorHost {
     }
 }
 
-/// What was stored isn't what is there.
+/// The error that a stored file is damaged.
 struct Damaged;
 
 fn add_sum(bytes: &mut Vec<u8>) {
@@ -529,10 +524,10 @@ fn without_sum(bytes: &[u8]) -> Result<&[u8], Damaged> {
     }
 }
 
-/// What precedes a record: its length, its checksum, and one of these.
+/// The length of what precedes a record: its length, its checksum, and a checksum of both.
 const HEAD: usize = 20;
 
-/// Replays a log through the very code that wrote it, up to its last whole record.
+/// Replays a log through the same code that wrote it, up to its last whole record.
 fn replay(acceptor: &mut Acceptor, mut log: &[u8]) -> Result<(), Damaged> {
     let mut void = Outgoing::default();
     while let Some((head, rest)) = log.split_at_checked(HEAD) {
@@ -554,7 +549,7 @@ fn replay(acceptor: &mut Acceptor, mut log: &[u8]) -> Result<(), Damaged> {
     Ok(())
 }
 
-/// Answers whose `end` is too large.
+/// Returns the answers with too large an `end`.
 fn exaggerated(out: &Outgoing) -> Outgoing {
     let mut changed = Outgoing::default();
     for (to, header, value) in out.iter() {
@@ -569,7 +564,7 @@ fn exaggerated(out: &Outgoing) -> Outgoing {
     changed
 }
 
-/// The mutation of an acceptor that promises a round to a second candidate.
+/// Makes the mistake of an acceptor that promises a round to a second candidate.
 fn promise_again(acceptor: &Acceptor, packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
     let h = packet.header;
     let range = h.msgtype == MsgType::Phase1a && h.flags.has(Flags::RANGE);
@@ -590,7 +585,7 @@ fn promise_again(acceptor: &Acceptor, packet: &Packet<'_>, verdict: Verdict, out
     out.send(To::Sender, &promise, &report.emit());
 }
 
-/// The mutation of an acceptor that votes in a round below its promise.
+/// Makes the mistake of an acceptor that votes in a round below its promise.
 fn accept_stale(packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
     let h = packet.header;
     if verdict != Verdict::Rejected(Reason::Preempted) || h.msgtype != MsgType::Phase2a {

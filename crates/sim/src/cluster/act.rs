@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a plan does to a cluster.
+//! Carries out the actions of a plan.
 
 use control::{Envelope, EpochRecord, EpochState, Message, View};
 use paxos::{Configuration, Member};
@@ -19,7 +19,7 @@ use crate::check::Read;
 use crate::linearizability::Op;
 use crate::plan::{Action, Direction, Name};
 
-/// What is sent behind a read can be told from everything else.
+/// Marks the commands that are sent after a read, to tell them from all others.
 const BEHIND_READS: u64 = 1 << 40;
 
 impl<G: Protocol> Cluster<G> {
@@ -136,7 +136,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// What the client sends behind the read waits for its answer, as a front end has it. [B-ALONE]
+    /// Begins a read. The client's next commands wait for its answer, as a front end makes them do. [B-ALONE]
     fn read(&mut self, client: u8, replica: Name, (pid, key): (u8, u8)) {
         let Some(Kind::Replica(n)) = self.index(replica).map(|at| self.kind(at)) else {
             return;
@@ -169,7 +169,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Goes on with what clients send behind reads that are answered.
+    /// Sends the commands that clients send after reads that are answered.
     pub(super) fn go_on_behind_reads(&mut self) {
         for number in std::mem::take(&mut self.world.answered_reads) {
             if !self.world.mutated(Mutation::WritesBesideRead) {
@@ -266,8 +266,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// An old copy of an acceptor's disk is put back. A copy that shows all that the controller
-    /// knows can't be told from the newest state, so none is put back here.
+    /// Puts an old copy of an acceptor's disk back, unless it shows everything that the controller knows, since such a
+    /// copy can't be told from the newest state.
     fn put_back(&mut self, name: Name) {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
             return;
@@ -282,8 +282,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// The power of a disk that lied fails. As with an old copy, what the controller doesn't know can't be
-    /// noticed.
+    /// Lets the power fail on a disk that lied about syncs. As with an old copy, this isn't done if the controller
+    /// couldn't notice it.
     fn lose_lies(&mut self, acceptor: usize) {
         let left = self.acceptors[acceptor].after_lies(&self.world);
         let noticed = left.is_none_or(|left| self.controller.would_notice(&left));
@@ -296,7 +296,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// From then on the memory on the disk may be lost, so it counts among those that are.
+    /// Damages a stored file. From then on the memory counts among those that may be lost.
     fn rot(&mut self, name: Name) {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
             return;
@@ -309,7 +309,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// The views of a cluster that had these addresses before: acceptor 1 alone, after four failovers.
+    /// Sends the views of an earlier cluster with the same addresses: acceptor 1 alone, after four failovers.
     fn old_cluster(&mut self) {
         let member = |name, nonce| Member {
             node: layout::node_id(name),
@@ -343,8 +343,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// At most g replicas may have failed at a time. One whose disk was replaced counts as failed
-    /// until it is whole.
+    /// Returns whether a replica may lose its disk, since at most g may have failed at a time. One whose disk was
+    /// replaced counts as failed until it is whole.
     fn may_lose_disk(&mut self, replica: usize) -> bool {
         self.make_whole();
         let others = self.replicas.iter().enumerate();
@@ -372,7 +372,7 @@ impl<G: Protocol> Cluster<G> {
         self.world.scenario.durable || self.may_forget(acceptor)
     }
 
-    /// The protocol survives the loss of f memories, not of more.
+    /// Returns whether an acceptor may lose its memory, since the protocol survives the loss of only f.
     fn may_forget(&self, acceptor: usize) -> bool {
         self.controller.needed().iter().all(|configuration| {
             let left = self.acceptors.iter().enumerate();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node that runs a client: a proposer with one session a partition.
+//! A node that runs a client: a proposer with one session in each partition.
 //!
-//! A command without an answer stays open in the history: its session may have expired before it
-//! was executed, or after.
+//! A command without an answer stays open in the history, since its session may have expired before it was executed, or
+//! after.
 
 mod reads;
 
@@ -26,31 +26,30 @@ use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
 
-/// After this time the leader is asked for again.
+/// The time after which the leader is asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 
-/// How often the leader is confirmed, without an answer to a command, before a client doubts its
-/// sessions.
+/// How often the leader is confirmed, without an answer to a command, before a client doubts its sessions.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 
-/// A session, or none yet.
+/// A session, which may not be open yet.
 #[derive(Default)]
 struct Session {
-    /// The nonce of the OPEN on its way.
+    /// The nonce of the OPEN that is being sent.
     opening: Option<u64>,
     id: Option<u64>,
-    /// A number of its own for the checkers.
+    /// The session's number in the checkers.
     number: u64,
     next_request: u64,
-    /// Command of each request without an answer.
+    /// The command of each unanswered request.
     outstanding: BTreeMap<u64, u64>,
     /// Commands that wait for the session, or for room in its window.
     waiting: VecDeque<Wish>,
-    /// One that is longer than a value, on its way.
+    /// A command that is longer than a value and is being sent.
     large: Option<Large>,
-    /// What was sent last has to be answered first. [S-ORDERED]
+    /// The last command must be answered before the next one is sent. [S-ORDERED]
     has_alone: bool,
-    /// For a mutation: the last one before it.
+    /// For a mutation, the long command before this one.
     earlier: Vec<u8>,
 }
 
@@ -61,8 +60,8 @@ struct Large {
 }
 
 impl Session {
-    /// The request to which an answer with this number belongs; none if it is that to a part before the last. Where one
-    /// is refused, those that are under way don't matter any more: `give_up` gets their numbers.
+    /// Returns the request to which an answer with this number belongs, or `None` for an answer to a part before the
+    /// last. If a part is refused, the other parts no longer matter, and `give_up` gets their numbers.
     fn answered_request(
         &mut self,
         number: u64,
@@ -91,7 +90,7 @@ impl Session {
         while let Some(number) = large.sending.next(&large.command, &mut part) {
             let may_mix = matches!(parts::split(number).1, Some(Part::At(_)));
             if may_mix && world.mutated(Mutation::PartsMixed) && world.rng.chance(500_000) {
-                // What follows the length.
+                // The bytes after the length come from the earlier command.
                 let of_earlier = self.earlier.iter().zip(part.iter_mut().skip(4));
                 of_earlier.for_each(|(byte, place)| *place = *byte);
             }
@@ -101,36 +100,36 @@ impl Session {
     }
 }
 
-/// A command that a client wants executed.
+/// A command that a client wants to be executed.
 #[derive(Clone, Debug)]
 pub enum Wish {
-    /// In one partition.
+    /// A command in one partition.
     Single {
         /// The partition.
         pid: u8,
         /// The key.
         key: u8,
-        /// What to do.
+        /// The operation.
         op: Op,
-        /// Extra bytes.
+        /// The number of extra bytes.
         padding: u16,
     },
-    /// In several.
+    /// A command in several partitions.
     Spanning {
-        /// The partitions, ascending, with a key in each.
+        /// The partitions in ascending order, with a key in each.
         keys: Vec<(u8, u8)>,
-        /// What to do.
+        /// The operation.
         span: Span,
     },
 }
 
 impl Wish {
-    /// Whether it may be longer than a value.
+    /// Returns whether the command may be longer than a value.
     fn is_large(&self) -> bool {
         matches!(self, Wish::Single { padding, .. } if *padding > MAX_VALUE / 2)
     }
 
-    /// The partition whose session it belongs to.
+    /// Returns the partition whose session the command belongs to.
     fn pid(&self) -> u8 {
         match self {
             Wish::Single { pid, .. } => *pid,
@@ -145,7 +144,8 @@ pub struct ClientHost {
     pub host: Host,
     ordered: bool,
     role: Option<Proposer>,
-    /// Session operations go past commands, of which only so many values are in flight at a time.
+    /// Session operations have a separate proposer, so that they don't wait for commands, of which only a limited
+    /// number is in flight.
     operations: Option<Proposer>,
     sessions: Vec<Session>,
     alarm: Alarm,
@@ -154,16 +154,16 @@ pub struct ClientHost {
     vain_confirmations: u32,
     out: Outgoing,
     answers: Vec<(u64, u64, Vec<u8>)>,
-    /// By partition: REPLYs that wait until they are final, where the group agrees by NOPaxos.
+    /// For each partition the REPLYs that wait until they are final, if the group uses NOPaxos.
     quorums: Vec<Quorum<Vec<u8>>>,
     /// The sessions that it was told, by partition.
     told: Vec<Vec<nopaxos::Session>>,
-    /// Reads without an answer, by request.
+    /// The unanswered reads, by request.
     reads: BTreeMap<u64, reads::Asked>,
 }
 
 impl ClientHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(world: &World, host: Host) -> ClientHost {
         let Name::Client(number) = host.name else {
             unreachable!("a client's host");
@@ -185,18 +185,18 @@ impl ClientHost {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.role.is_some()
     }
 
-    /// Commands not yet answered.
+    /// Returns the number of unanswered commands.
     pub fn outstanding(&self) -> usize {
         let open = |s: &Session| s.outstanding.len() + s.waiting.len();
         self.sessions.iter().map(open).sum()
     }
 
-    /// A new process: without sessions.
+    /// Starts a process without sessions.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
             return;
@@ -226,7 +226,7 @@ impl ClientHost {
         self.after(world);
     }
 
-    /// The process dies, with its sessions and what it waited for.
+    /// Kills the process, with its sessions and its outstanding commands.
     pub fn crash(&mut self) {
         self.role = None;
         self.operations = None;
@@ -236,7 +236,7 @@ impl ClientHost {
         }
     }
 
-    /// The program around the client wants something executed.
+    /// Takes a command that the surrounding program wants executed.
     pub fn wish(&mut self, world: &mut World, wish: Wish) {
         if !self.is_up() {
             return;
@@ -250,7 +250,7 @@ impl ClientHost {
         self.send(world);
     }
 
-    /// Opens a session where one is needed, and submits what it has room for.
+    /// Opens a session if one is needed, and submits the commands for which there is room.
     fn submit(&mut self, world: &mut World, pid: usize) {
         let Some(proposer) = &mut self.role else {
             return;
@@ -283,7 +283,8 @@ impl ClientHost {
             let Some(next) = session.waiting.front() else {
                 break;
             };
-            // One at a time. In an ordered session it is in flight alone, as is what spans partitions. [S-ORDERED]
+            // Long commands are sent one at a time. In an ordered session a long command, or one over several
+            // partitions, is in flight alone. [S-ORDERED]
             let (is_large, has_large) = (next.is_large(), session.large.is_some());
             let is_spanning = matches!(next, Wish::Spanning { .. });
             let is_alone = is_large || is_spanning && world.scenario.ordered_values > 1;
@@ -338,7 +339,7 @@ impl ClientHost {
         session.send_parts(world, pid, proposer);
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(&mut self, world: &mut World, packet: &Packet<'_>) -> Option<Verdict> {
         let h = &packet.header;
         let counts = matches!(h.msgtype, MsgType::Reply | MsgType::Ack) && !h.rnd.is_none();
@@ -366,7 +367,7 @@ impl ClientHost {
         Some(counted.map_or_else(Verdict::Dropped, |()| Verdict::Changed))
     }
 
-    /// It hears of the sessions, by partition, and of who stamps.
+    /// Tells the client the sessions of each partition, and who stamps.
     pub fn told_sessions(
         &mut self,
         world: &mut World,
@@ -388,7 +389,7 @@ impl ClientHost {
         }
     }
 
-    /// One that nothing has to be waited for.
+    /// Handles a packet that needs no acknowledgement.
     fn final_packet(&mut self, world: &mut World, packet: &Packet<'_>) -> Option<Verdict> {
         let now = self.host.now(world);
         let proposer = self.role.as_mut()?;
@@ -415,7 +416,7 @@ impl ClientHost {
         let session = &mut self.sessions[pid];
         let status = Status::from_u8(value[0]);
         if session.id == Some(client) && request == 0 {
-            // The answer to a MOVE: it only matters whether the session is known.
+            // In the answer to a MOVE only the status matters: is the session known?
             if status == Some(Status::UnknownSession) {
                 self.session_lost(world, pid);
             }
@@ -458,7 +459,7 @@ impl ClientHost {
         self.submit(world, pid);
     }
 
-    /// The session has expired: nobody knows which of the outstanding commands took effect.
+    /// Handles an expired session: it is unknown which of the outstanding commands took effect.
     fn session_lost(&mut self, world: &mut World, pid: usize) {
         let Some(proposer) = &mut self.role else {
             return;
@@ -479,7 +480,7 @@ impl ClientHost {
         self.submit(world, pid);
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         let Message::View(view) = message else {
             return;
@@ -487,14 +488,14 @@ impl ClientHost {
         if !self.is_up() {
             return;
         }
-        // It only looks for the leader, so it ignores a view that contradicts another.
+        // A client only looks for the leader, so it ignores a view that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
         if newer && view.active().is_some() {
             self.leader_told(world);
         }
     }
 
-    /// It hears who leads or stamps: another one, or the same where it had to ask.
+    /// Tells the client who leads or stamps: another node, or the same one if it had to ask.
     fn leader_told(&mut self, world: &mut World) {
         let now = self.host.now(world);
         let (Some(proposer), Some(operations)) = (&mut self.role, &mut self.operations) else {
@@ -510,8 +511,7 @@ impl ClientHost {
         self.send(world);
     }
 
-    /// Replicas that don't know a session don't know where to send an answer either. A MOVE tells
-    /// them.
+    /// Sends MOVEs, since replicas that don't know a session don't know where to send an answer, either.
     fn doubt_sessions(&mut self) {
         let Some(operations) = &mut self.operations else {
             return;
@@ -523,13 +523,13 @@ impl ClientHost {
         let command = SessionOp::Move { reply_to }.to_bytes();
         for (pid, session) in self.sessions.iter().enumerate() {
             if let Some(id) = session.id.filter(|_| !session.outstanding.is_empty()) {
-                // One that is under way already is enough.
+                // One such request in progress is enough.
                 let _ = operations.submit(pid as u16, id, 0, &command);
             }
         }
     }
 
-    /// A deadline may have passed.
+    /// Handles a deadline that may have passed.
     pub fn timer(&mut self, world: &mut World) {
         if !self.alarm.rings(world) {
             return;
@@ -543,7 +543,7 @@ impl ClientHost {
         self.send(world);
     }
 
-    /// Time leapt.
+    /// Resets the alarm after time leapt.
     pub fn wake(&mut self, world: &mut World) {
         self.alarm.reset();
         self.after(world);
@@ -571,7 +571,7 @@ impl ClientHost {
         if proposer.needs_leader() || self.host.leader.is_none() {
             if now >= self.asked_at + ASK_AGAIN {
                 self.asked_at = now;
-                // The controller may be down: any node that knows will do.
+                // The controller may be down, so any node that knows the view will do.
                 let replicas = world.replicas();
                 let whom = match world.rng.below(3) {
                     0 => *world.rng.pick(&replicas),
@@ -588,7 +588,7 @@ impl ClientHost {
     }
 }
 
-/// Notes a command in the history; its number and its bytes.
+/// Notes a command in the history, and returns its number and its bytes.
 fn single(world: &mut World, info: OpInfo, padding: u16) -> (u64, Vec<u8>) {
     let command = Command {
         id: world.executions.submitted(info),
@@ -604,7 +604,7 @@ fn single(world: &mut World, info: OpInfo, padding: u16) -> (u64, Vec<u8>) {
     (command.id, command.emit(padding.into()))
 }
 
-/// The same with one over several partitions. In the history it stands for its times only: it is of several keys.
+/// Notes a command over several partitions. It is in the history only for its times, since it has several keys.
 fn spanning(
     world: &mut World,
     keys: Vec<(PartitionId, u64)>,

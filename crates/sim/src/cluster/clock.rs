@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clocks that start anywhere and run a little too fast or too slow.
+//! Clocks that start at random times and run a little too fast or too slow.
 
 use paxos::Time;
 
@@ -9,12 +9,12 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset: Time,
-    /// Parts per million too fast.
+    /// How many parts per million the clock is too fast.
     drift: i64,
 }
 
 impl Clock {
-    /// A clock that deviates by at most `drift` parts per million.
+    /// Returns a clock that deviates by at most `drift` parts per million.
     pub fn new(rng: &mut Rng, drift: u32) -> Clock {
         Clock {
             offset: 1 + rng.below(1 << 40),
@@ -26,15 +26,15 @@ impl Clock {
         time.saturating_add_signed(time as i64 / 1_000 * self.drift / 1_000)
     }
 
-    /// What it shows at a moment.
+    /// Returns what the clock shows at a moment.
     pub fn show(&self, global: Time) -> Time {
         self.offset + self.scaled(global)
     }
 
-    /// The first moment, or nearly, at which it shows no less than `local`.
+    /// Returns about the first moment at which the clock shows at least `local`.
     pub fn moment(&self, local: Time) -> Time {
         let mut moment = local.saturating_sub(self.offset);
-        // Each turn divides the error by the drift.
+        // Each turn reduces the error by the factor of the drift.
         for _ in 0..4 {
             let error = local as i64 - self.show(moment) as i64;
             moment = moment.saturating_add_signed(error);

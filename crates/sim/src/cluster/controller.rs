@@ -23,7 +23,7 @@ use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
 
-/// What the controller's disk holds.
+/// The contents of the controller's disk.
 #[derive(Default)]
 struct Stored {
     state: GroupState,
@@ -61,7 +61,7 @@ impl Store for SimStore {
     }
 }
 
-/// What a controller sends.
+/// The messages that a controller sends.
 #[derive(Default)]
 struct Output {
     packets: Outgoing,
@@ -91,7 +91,7 @@ pub struct ControllerHost {
     out: Output,
 }
 
-/// The settings of a scenario's controller; with the real f.
+/// Returns the settings of a scenario's controller, with the real f.
 fn settings(world: &World) -> Settings {
     let scenario = &world.scenario;
     let ids = |names: Vec<Name>| -> Vec<NodeId> { names.into_iter().map(node_id).collect() };
@@ -122,7 +122,7 @@ fn settings(world: &World) -> Settings {
 }
 
 impl ControllerHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(host: Host) -> ControllerHost {
         ControllerHost {
             host,
@@ -134,23 +134,23 @@ impl ControllerHost {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.role.is_some()
     }
 
-    /// The configurations whose acceptors' memories must not be lost: the last active one, and the
-    /// later ones that may have chosen something.
+    /// Returns the configurations whose acceptors' memories must not be lost: the last active one, and later ones that
+    /// may have chosen something.
     pub fn needed(&self) -> Vec<Configuration> {
         self.store.0.borrow().state.needed()
     }
 
-    /// The last epoch issued.
+    /// Returns the last epoch issued.
     pub fn last_epoch(&self) -> Epoch {
         self.store.0.borrow().state.last_epoch()
     }
 
-    /// Whether an acceptor that is started from this copy has gone backwards, by what the store knows.
+    /// Returns whether an acceptor that starts from this copy has gone backwards, according to the store.
     pub fn would_notice(&self, copy: &Acceptor) -> bool {
         let positions = |pid| Positions {
             floor: copy.floor(pid).0,
@@ -173,34 +173,34 @@ impl ControllerHost {
         })
     }
 
-    /// Whether the last epoch is active.
+    /// Returns whether the last epoch is active.
     pub fn in_force(&self) -> bool {
         self.store.0.borrow().state.in_force().is_some()
     }
 
-    /// Lets the store fail, or work again.
+    /// Makes the store fail, or work again.
     pub fn set_full(&mut self, full: bool) {
         self.store.0.borrow_mut().full = full;
     }
 
-    /// The store is copied.
+    /// Copies the store.
     pub fn back_up(&mut self) {
         self.backup = self.store.0.borrow().state.clone();
     }
 
-    /// The process dies, and the copy takes the store's place.
+    /// Kills the process, and replaces the store by the copy.
     pub fn restore(&mut self) {
         self.crash();
         self.store.0.borrow_mut().state = self.backup.clone();
     }
 
-    /// The process dies, and its store is empty.
+    /// Kills the process, and empties its store.
     pub fn forget(&mut self) {
         self.crash();
         self.store.0.borrow_mut().state = GroupState::default();
     }
 
-    /// A new process.
+    /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() || world.is_ordered() {
             return;
@@ -216,19 +216,19 @@ impl ControllerHost {
         self.after(world);
     }
 
-    /// The process ends in good order.
+    /// Ends the process in good order.
     pub fn stop(&mut self) {
         if let Some(mut controller) = self.role.take() {
             controller.stop();
         }
     }
 
-    /// The process dies.
+    /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,
@@ -244,7 +244,7 @@ impl ControllerHost {
         Some(verdict)
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         let now = self.host.now(world);
         let Some(controller) = self.role.as_mut() else {
@@ -262,8 +262,8 @@ impl ControllerHost {
         self.after(world);
     }
 
-    /// A second controller, on a copy of the store, asks for the promises of the last epoch. The
-    /// checkers don't see it ask, since it breaks the rules; they see who answers.
+    /// Acts as a second controller on a copy of the store, which asks for the promises of the last epoch. The checkers
+    /// don't see the question, since it breaks the rules, but they see who answers.
     pub fn rival(&self, world: &mut World) {
         let epoch = self.last_epoch();
         if epoch == 0 {
@@ -287,7 +287,7 @@ impl ControllerHost {
         }
     }
 
-    /// An operator orders another leader.
+    /// Orders another leader, as an operator does.
     pub fn order_failover(&mut self, world: &mut World) {
         let active = self.store.0.borrow().state.in_force().map(|e| e.epoch);
         if let Some(epoch) = active {
@@ -295,7 +295,7 @@ impl ControllerHost {
         }
     }
 
-    /// An operator orders another leader, whatever is lost by it.
+    /// Orders another leader even if data is lost.
     pub fn accept_loss(&mut self, world: &mut World) {
         let epoch = self.store.0.borrow().state.last_epoch();
         self.order(world, epoch, true);
@@ -312,7 +312,7 @@ impl ControllerHost {
         self.control(world, self.host.at, &order);
     }
 
-    /// A deadline may have passed.
+    /// Handles a deadline that may have passed.
     pub fn timer(&mut self, world: &mut World) {
         if !self.alarm.rings(world) {
             return;
@@ -326,7 +326,7 @@ impl ControllerHost {
         self.after(world);
     }
 
-    /// Time leapt.
+    /// Resets the alarm after time leapt.
     pub fn wake(&mut self, world: &mut World) {
         self.alarm.reset();
         self.after(world);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A deliberate mistake of a leader, or of a sequencer: it stamps commands over several partitions in each of them by itself, so
-//! that two of them lie crosswise.
+//! A deliberate mistake of a leader or sequencer: it stamps commands over several partitions in each of them
+//! separately, so that two commands lie crosswise.
 
 use paxos::wire::value::Vector;
 use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round};
@@ -16,7 +16,7 @@ pub struct Crosswise {
 type Places = Vec<(PartitionId, Instance)>;
 
 impl Crosswise {
-    /// Spoils what is sent: two commands over the same partitions exchange their places in the last one.
+    /// Changes packets so that two commands over the same partitions exchange their places in the last one.
     pub fn spoil(&mut self, out: &mut Outgoing) {
         let Some((round, second)) = stamped(out) else {
             return;
@@ -34,7 +34,7 @@ impl Crosswise {
     }
 }
 
-/// The round and the places of the command over several partitions that is sent, if it is one.
+/// Returns the round and the places of a command over several partitions, if one is sent.
 fn stamped(out: &Outgoing) -> Option<(Round, Places)> {
     let is_copy = |h: &Header| {
         matches!(h.msgtype, MsgType::Phase2a | MsgType::Ordered) && h.flags.has(Flags::MULTI)
@@ -48,7 +48,7 @@ fn fits(first: &Places, second: &Places) -> bool {
     pids(first) == pids(second)
 }
 
-/// The copies of one command, with the other one's place in the last partition.
+/// Returns the copies of one command, with the other one's place in the last partition.
 fn exchange(copies: &Outgoing, other: &Places, to: &mut Outgoing) {
     let (last, inst) = other[other.len() - 1];
     let places = stamped(copies).map_or(Places::new(), |(_, places)| places);

@@ -13,11 +13,11 @@ use crate::linearizability::{self, Linearizable, Op};
 use crate::network::Rates;
 use crate::queue::{MILLISECOND, SECOND};
 
-/// When all faults have ended, what is outstanding must complete within this time.
+/// The time within which outstanding commands must complete after all faults have ended.
 const PATIENCE: Time = 60 * SECOND;
-/// How often that is looked at.
+/// How often completion is checked.
 const LOOK: Time = 20 * MILLISECOND;
-/// How often an operator who has seen more than f memories lost tries to go on.
+/// How often an operator who has seen more than f memories lost tries to continue.
 const ORDER: Time = 2 * SECOND;
 
 impl<G: Protocol> Cluster<G> {
@@ -65,8 +65,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// What an operator does who has seen more than f memories lost. A session can't go on where
-    /// requests that its client knows as done are undone: clients open new ones.
+    /// Acts as an operator who has seen more than f memories lost. A session can't continue if requests that its client
+    /// knows as done are undone, so clients open new ones.
     fn go_on(&mut self) {
         self.controller.accept_loss(&mut self.world);
         if self.world.executions.has_given_up() {
@@ -89,7 +89,7 @@ impl<G: Protocol> Cluster<G> {
         let equal = self.world.pids().all(|pid| {
             let executions = &self.world.executions;
             let (executed, contents) = (executions.executed(pid), executions.contents(pid));
-            // What was given up may have been as many commands as have come since.
+            // The commands that were given up may be as many as have come since, so contents are compared, too.
             let is_on_line = |r: &ReplicaHost<G>| {
                 !executions.has_given_up() || r.store(pid.into()).contents() == contents
             };
@@ -169,8 +169,8 @@ impl<G: Protocol> Cluster<G> {
             }
             return;
         }
-        // Keys are of one partition, so partitions can be checked one after the other. Now and then
-        // the search runs although the claim holds, as a check of the claim.
+        // A key belongs to one partition, so partitions can be checked one after the other. For some seeds the search
+        // runs although the claim holds, to check the claim.
         let explained = self.claim_holds();
         if explained && self.world.scenario.seed % 64 != 0 {
             return;
@@ -195,7 +195,7 @@ impl<G: Protocol> Cluster<G> {
         });
     }
 
-    /// Whether the order that the replicas executed explains what clients saw.
+    /// Returns whether the order in which the replicas executed explains what clients saw.
     fn claim_holds(&self) -> bool {
         let order = self.world.executions.order();
         let history = &self.world.history;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every simulated node has, whatever it runs.
+//! The parts that every simulated node has, whatever its role.
 
 use control::{Contradiction, View, Views};
 use paxos::{Deployment, Time};
@@ -13,7 +13,7 @@ use crate::queue::MICROSECOND;
 
 /// A node's machine and process.
 pub struct Host {
-    /// Which node.
+    /// The index of the node.
     pub at: NodeIndex,
     /// Its name.
     pub name: Name,
@@ -21,16 +21,16 @@ pub struct Host {
     pub clock: Clock,
     /// The number of its process.
     pub process: u32,
-    /// Whether the process hangs: it gets nothing, sends nothing and keeps its memory.
+    /// The process hangs: it receives and sends nothing, but keeps its memory.
     pub paused: bool,
-    /// Whom it takes for the leader.
+    /// The node that it takes for the leader.
     pub leader: Option<NodeIndex>,
-    /// What it was told of the epochs.
+    /// The views that it was told.
     pub views: Views,
 }
 
 impl Host {
-    /// A machine whose process has yet to start.
+    /// Returns a machine whose process hasn't started yet.
     pub fn new(world: &mut World, name: Name) -> Host {
         let at = world.layout.index(name).expect("a node of the layout");
         let drift = world.scenario.drift;
@@ -45,7 +45,7 @@ impl Host {
         }
     }
 
-    /// A new process.
+    /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
         self.process = world.new_process();
         self.paused = false;
@@ -53,7 +53,7 @@ impl Host {
         self.views = Views::default();
     }
 
-    /// Its place in the deployment.
+    /// Returns the node's deployment.
     pub fn deployment(&self, world: &World) -> Deployment {
         Deployment {
             cluster: CLUSTER,
@@ -64,17 +64,17 @@ impl Host {
         }
     }
 
-    /// What its clock shows.
+    /// Returns the time on the node's clock.
     pub fn now(&self, world: &World) -> Time {
         self.clock.show(world.now())
     }
 
-    /// The socket of a worker, or the only one.
+    /// Returns the socket of a worker, or the node's only socket.
     pub fn endpoint(&self, pid: u8) -> Endpoint {
         Endpoint { node: self.at, pid }
     }
 
-    /// Notes who leads; false if the view is older than one before.
+    /// Notes who leads, and returns false if the view is older than an earlier one.
     pub fn take_view(&mut self, world: &World, view: &View) -> Result<bool, Contradiction> {
         if !world.mutated(Mutation::OldClusterBelieved) {
             self.views.offer(view)?;
@@ -90,13 +90,13 @@ impl Host {
     }
 }
 
-/// No process wakes up more often than that.
+/// No process wakes up more often than this.
 const GRAIN: Time = 20 * MICROSECOND;
 
 /// A deadline of a node, with the event that stands for it.
 #[derive(Default)]
 pub struct Alarm {
-    /// When the event comes; 0 = none does.
+    /// The time of the event; 0 means that there is none.
     set: Time,
 }
 
@@ -112,7 +112,7 @@ impl Alarm {
         }
     }
 
-    /// Whether the event that came is the one that counts.
+    /// Returns whether the event that came is the current one.
     pub fn rings(&mut self, world: &World) -> bool {
         let rings = self.set != 0 && self.set <= world.queue.now();
         if rings {
@@ -121,7 +121,7 @@ impl Alarm {
         rings
     }
 
-    /// Forgets what was armed: the process died, or time leapt.
+    /// Removes the deadline, since the process died or time leapt.
     pub fn reset(&mut self) {
         self.set = 0;
     }

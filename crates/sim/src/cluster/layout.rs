@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which node is where.
+//! The place of each node.
 
 use paxos::NodeId;
 
 use crate::plan::{Name, Scenario};
 
-/// Index of a node.
+/// The index of a node.
 pub type NodeIndex = u8;
 
-/// A socket: a node, and of a replica the worker.
+/// A socket of a node; a replica has one for each worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub struct Endpoint {
     /// The node.
@@ -17,17 +17,17 @@ pub struct Endpoint {
     pub pid: u8,
 }
 
-/// Which node is where.
+/// The nodes of a cluster and their indices.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// By index.
+    /// The names of the nodes, by index.
     pub names: Vec<Name>,
-    /// Partitions of the group.
+    /// The number of partitions of the group.
     pub partitions: u8,
 }
 
 impl Layout {
-    /// The nodes of a scenario.
+    /// Returns the nodes of a scenario.
     pub fn new(scenario: &Scenario) -> Layout {
         let mut names = vec![Name::Controller];
         names.extend((1..=scenario.leaders).map(Name::Leader));
@@ -42,13 +42,13 @@ impl Layout {
         }
     }
 
-    /// Index of a node, if the scenario has it.
+    /// Returns the index of a node, if the scenario has it.
     pub fn index(&self, name: Name) -> Option<NodeIndex> {
         let at = self.names.iter().position(|n| *n == name)?;
         Some(at as NodeIndex)
     }
 
-    /// Index of the node with this id.
+    /// Returns the index of the node with this id.
     pub fn of_id(&self, id: NodeId) -> Option<NodeIndex> {
         let at = self
             .names
@@ -57,7 +57,7 @@ impl Layout {
         Some(at as NodeIndex)
     }
 
-    /// The nodes of a kind.
+    /// Returns the nodes of a kind.
     pub fn each(&self, which: fn(Name) -> bool) -> impl Iterator<Item = NodeIndex> + '_ {
         let names = self.names.iter().enumerate();
         names
@@ -66,7 +66,7 @@ impl Layout {
     }
 }
 
-/// The id of a node on the wire; clients have none.
+/// Returns the id of a node on the wire; clients have none.
 pub const fn node_id(name: Name) -> NodeId {
     match name {
         Name::Controller => 90,

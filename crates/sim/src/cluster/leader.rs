@@ -18,14 +18,14 @@ pub struct LeaderHost {
     role: Option<Leader>,
     nonce: u64,
     out: Outgoing,
-    /// For a mutation: what it was programmed with, beyond its memory's end.
+    /// For a mutation, the program that it was given, which outlives its memory.
     programmed: Option<Program>,
-    /// For a mutation.
+    /// For a mutation, a command that waits for another one.
     crosswise: Crosswise,
 }
 
 impl LeaderHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(host: Host) -> LeaderHost {
         LeaderHost {
             host,
@@ -37,12 +37,12 @@ impl LeaderHost {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.role.is_some()
     }
 
-    /// A new process with an empty memory.
+    /// Starts a process with an empty memory.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
             return;
@@ -61,13 +61,13 @@ impl LeaderHost {
         world.observe(self.host.at, Observed::LeaderStarted { nonce });
     }
 
-    /// The process dies.
+    /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
         self.crosswise = Crosswise::default();
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,
@@ -98,7 +98,7 @@ impl LeaderHost {
         Some(verdict)
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         let Some(leader) = self.role.as_mut() else {
             return;
@@ -113,7 +113,7 @@ impl LeaderHost {
         let Message::View(view) = message else {
             return;
         };
-        // It counts nothing by configurations, so it ignores one that contradicts another.
+        // A leader counts nothing by configurations, so it ignores a view that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
         if let Some(epoch) = view.begun().filter(|_| newer) {
             leader.retire(epoch);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node that runs a learner: it counts votes for the replicas, and keeps nothing.
+//! A node that runs a learner, which counts votes for the replicas and stores nothing.
 
 use control::Message;
 use paxos::{Learner, Packet, Reason, Time, Verdict};
@@ -11,7 +11,7 @@ use super::world::{GROUP, Outgoing, Sender, World};
 use crate::observe::Observed;
 use crate::queue::MILLISECOND;
 
-/// After this time views are asked for again.
+/// The time after which views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 
 /// A learner.
@@ -24,7 +24,7 @@ pub struct LearnerHost {
 }
 
 impl LearnerHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(host: Host) -> LearnerHost {
         LearnerHost {
             host,
@@ -34,7 +34,7 @@ impl LearnerHost {
         }
     }
 
-    /// A new process, which has counted nothing and knows no epoch.
+    /// Starts a process that has counted nothing and knows no epoch.
     pub fn start(&mut self, world: &mut World) {
         if self.role.is_some() {
             return;
@@ -45,12 +45,12 @@ impl LearnerHost {
         self.role = Some(Learner::new(self.host.deployment(world), slots));
     }
 
-    /// The process dies.
+    /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,
@@ -91,7 +91,7 @@ impl LearnerHost {
         }
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, message: &Message) {
         let Some(learner) = self.role.as_mut() else {
             return;

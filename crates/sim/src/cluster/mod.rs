@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A whole cluster in one process and one thread: real roles, simulated machines.
+//! A whole cluster in one process and one thread: real roles on simulated machines.
 
 mod acceptor;
 mod act;
@@ -56,34 +56,34 @@ pub struct Cluster<G> {
     sessions: Sessions,
     clients: Vec<ClientHost>,
     actions: Vec<(Time, Action)>,
-    /// By partition: the trim point that [`Cluster::check_held`] has looked at.
+    /// For each partition the trim point that [`Cluster::check_held`] has last checked.
     held: Vec<Instance>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Events handled: packets, control messages, timers, syncs.
+    /// The number of events handled: packets, control messages, timers, syncs.
     pub steps: u64,
-    /// How long it took in the cluster's time.
+    /// The length of the run in the cluster's time.
     pub virtual_time: Time,
-    /// What was violated.
+    /// The violations that were found.
     pub violations: Vec<Violation>,
-    /// Whether it isn't known if what clients saw is linearizable: the search was given up.
+    /// It is unknown whether what clients saw is linearizable, since the search was given up.
     pub undecided: bool,
-    /// Instances decided.
+    /// The number of instances decided.
     pub decided: u64,
-    /// Commands acknowledged to clients.
+    /// The number of commands acknowledged to clients.
     pub commands: u64,
     /// The longest time that a command waited for its answer.
     pub longest_wait: Time,
-    /// Epochs in the store at the end.
+    /// The number of epochs in the store at the end.
     pub epochs: u32,
-    /// With NOPaxos: views that began, in all partitions.
+    /// With NOPaxos, the number of views that began, in all partitions.
     pub views: u64,
-    /// And crowds that came and went. [N-CROWD]
+    /// With NOPaxos, the number of crowds that came and went. [N-CROWD]
     pub crowds: u64,
-    /// One line an event, if wanted.
+    /// One line for each event, if wanted.
     pub trace: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl<G: Protocol> Cluster<G> {
         Cluster::observed(plan, mutation, trace, None)
     }
 
-    /// Same, with somebody who sees what happens at each node.
+    /// Starts all nodes like [`new`](Self::new), with an observer of the events at each node.
     pub fn observed(
         plan: &Plan,
         mutation: Option<Mutation>,
@@ -206,7 +206,7 @@ impl<G: Protocol> Cluster<G> {
 
     // ---- Running
 
-    /// Carries the plan out, ends all faults, and waits until everything is done.
+    /// Carries out the plan, ends all faults, and waits until everything is done.
     pub fn run(mut self) -> Outcome {
         let end = self.actions.last().map_or(0, |(at, _)| *at);
         self.run_until(end);
@@ -299,7 +299,7 @@ impl<G: Protocol> Cluster<G> {
                     Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
                     Kind::Learner(n) => self.learners[n].control(w, &message),
-                    // It is told its sessions otherwise.
+                    // A sequencer is told its sessions in another way.
                     Kind::Sequencer(_) => {}
                     Kind::Client(n) => self.clients[n].control(w, &message),
                 }
@@ -358,13 +358,13 @@ impl<G: Protocol> Cluster<G> {
         (self.replicas.len() - 1) / 2
     }
 
-    /// Invariant 6, at the disks: what is trimmed is on g+1 of them, but for those that broke.
+    /// Checks invariant 6 at the disks: what is trimmed is on g+1 of them, not counting those that broke.
     fn check_held(&mut self) {
         for (pid, &trim) in self.world.trimmed.iter().enumerate() {
             let holds = |r: &&ReplicaHost<G>| r.holds(pid) >= trim;
             let holders = self.replicas.iter().filter(holds).count();
             let lost = self.replicas.iter().filter(|r| r.is_lost() && !holds(r));
-            // When an operator accepts a data loss, instances leap, whoever is there.
+            // When an operator accepts a data loss, instances leap, whatever the disks hold.
             let furthest = self.replicas.iter().map(|r| r.holds(pid)).max();
             let leapt = trim.saturating_sub(furthest.unwrap_or(0)) >= LEAP / 2
                 || trim <= self.world.executions.given_up_end(pid as u16);
@@ -379,12 +379,12 @@ impl<G: Protocol> Cluster<G> {
         self.held.clone_from(&self.world.trimmed);
     }
 
-    /// Whether the process that an event is for still is, and runs.
+    /// Returns whether the process that an event is for still runs and isn't paused.
     fn reaches(&mut self, at: Endpoint, process: u32, event: Event) -> bool {
         self.host(at.node).process == process && !self.paused(at, event)
     }
 
-    /// A paused process does what is due when it goes on.
+    /// Delays an event of a paused process until the process continues.
     fn paused(&mut self, at: Endpoint, event: Event) -> bool {
         let paused = self.host(at.node).paused;
         if paused {
@@ -473,7 +473,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// The mutations of a follower that answers before it has done what it was asked.
+    /// Makes the mistake of a follower that answers before it has done what it was asked.
     fn answers_at_once(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) -> bool {
         let own = layout::node_id(self.host(to.node).name);
         let member = self.sessions.last_session();
@@ -490,7 +490,7 @@ impl<G: Protocol> Cluster<G> {
         true
     }
 
-    /// The mutation of a new leader that counts one member's VIEW_CHANGE as two.
+    /// Makes the mistake of a new leader that counts one member's VIEW_CHANGE as two.
     fn tell_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
         if !self.world.mutated(Mutation::ToldByAnother) {
             return;
@@ -508,7 +508,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// The mutations of a candidate and of a replica that are content with too few.
+    /// Makes the mistakes of a candidate and of a replica that accept too few answers.
     fn answer_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
         let mistake = match self.kind(to.node) {
             Kind::Controller => Mutation::QuorumOfF,
@@ -608,7 +608,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// A source opens its copies one after the other, and goes on between them.
+    /// Opens a source's copies one after the other; the source continues in between.
     fn open_copy(&mut self, mut transfer: Box<Transfer>) {
         let ((to, _), (from, process)) = (transfer.to, transfer.from);
         let (Kind::Replica(fetcher), Kind::Replica(n)) = (self.kind(to), self.kind(from)) else {
@@ -650,7 +650,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// What the source has executed behind its copies.
+    /// Brings the values that the source has executed after its copies.
     fn log_comes(&mut self, transfer: Transfer) {
         let ((to, asked), (from, answers)) = (transfer.to, transfer.from);
         let (Kind::Replica(fetcher), Kind::Replica(source)) = (self.kind(to), self.kind(from))
@@ -664,7 +664,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// A connection needs both directions.
+    /// Returns whether two nodes can talk over a connection, which needs both directions.
     fn can_talk(&self, a: NodeIndex, b: NodeIndex) -> bool {
         let network = &self.world.network;
         !network.is_blocked(a.into(), b.into()) && !network.is_blocked(b.into(), a.into())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deliberate mistakes, to prove that the checkers bite.
+//! Deliberate mistakes, to prove that the checkers find them.
 //!
-//! None of them is in the code that ships. The harness makes them: it rewrites what a role gets or
-//! sends, spoils what it has stored, or sets it up falsely, so that the cluster behaves as if the
-//! rule in question had been left out.
+//! None of them is in the code that ships. The harness makes them: it rewrites packets that a role gets or sends,
+//! damages stored state, or sets a role up falsely, so that the cluster behaves as if the rule in question had been
+//! left out.
 
 pub mod ordered;
 pub mod spanning;
@@ -29,15 +29,15 @@ pub enum Mutation {
     LeaderReusesRound,
     /// A replica's learner counts one acceptor's vote as two.
     DuplicateVoteCounted,
-    /// A learner node does, and says so to all replicas.
+    /// A learner node counts one acceptor's vote as two, and tells the result to all replicas.
     LearnerNodeCountsTwice,
-    /// A candidate is content with the answers of f acceptors.
+    /// A candidate accepts the answers of only f acceptors.
     QuorumOfF,
-    /// Replicas report more than they have stored, so slots are used again too early.
+    /// Replicas report more than they have stored, so slots are reused too early.
     FalseTrim,
-    /// Votes in promises are ignored: a no-op is put over what may have been chosen.
+    /// Votes in promises are ignored, so a no-op replaces what may have been chosen.
     VotesIgnored,
-    /// An answer to QUERY passes for a promise.
+    /// An answer to QUERY counts as a promise.
     QueryCountedAsPromise,
     /// A range promise doesn't raise the floor.
     IgnoresFloor,
@@ -45,27 +45,26 @@ pub enum Mutation {
     StaleRoundAccepted,
     /// The candidate believes that there is nothing to read.
     SkipsReading,
-    /// The candidate believes that there is nothing to read, and what must notice is the replicas'
-    /// alarm alone: not a mistake of theirs.
+    /// The candidate believes that there is nothing to read, and only the replicas' alarm may notice it. The replicas
+    /// make no mistake.
     BeginsTooLow,
-    /// The same, and replicas aren't told where an epoch begins.
+    /// As `BeginsTooLow`, and replicas aren't told where an epoch begins.
     BeginningIgnored,
-    /// Epochs are issued a second time, and what must notice is the replicas' alarm alone: not a mistake of
-    /// theirs.
+    /// Epochs are issued a second time, and only the replicas' alarm may notice it. The replicas make no mistake.
     EpochsBeginAnew,
-    /// The same, and numbers of disks go on although epochs begin anew.
+    /// As `EpochsBeginAnew`, and the numbers of disks continue although epochs begin again.
     NumberIgnored,
     /// Replicas show no epoch that they have met.
     ReplicasShowNoEpoch,
-    /// The controller doesn't see where replicas stand.
+    /// The controller doesn't see the replicas' positions.
     PositionsUnknown,
     /// The controller sees a checkpoint that confirms every trim point.
     AnyTrimConfirmed,
-    /// A leader takes one acceptor's refusal for those of two.
+    /// A leader counts one acceptor's refusal as two.
     RetiresForOne,
     /// All repairing hosts get the same lane.
     SharedLane,
-    /// The leader begins at the marker's instance instead of behind it.
+    /// The leader begins at the marker's instance instead of after it.
     NextIsMarker,
     /// The session table doesn't survive a restart.
     SessionForgets,
@@ -73,75 +72,76 @@ pub enum Mutation {
     PositionNotAtomic,
     /// A commit is reported before it has happened.
     CommitReportedEarly,
-    /// A checkpoint counts from when it has begun.
+    /// A checkpoint counts as soon as it has begun.
     CheckpointReportedEarly,
     /// A re-joined acceptor is enabled with the floor of the first epoch.
     KeepsOldMembership,
     /// A durable acceptor, or replica with NOPaxos, answers before its log is synced.
     AnswersBeforeSync,
-    /// When a sync ends, answers leave that were given while it was under way.
+    /// At the end of a sync answers are sent that were given during it.
     SyncCoversLater,
-    /// A damaged record is taken for the unfinished end of a log.
+    /// A damaged record counts as the unfinished end of a log.
     DamageIsTheEnd,
     /// All disks of a replica have the same number.
     DisksNotNumbered,
-    /// Whose control message it is doesn't matter, nor whether it fits what was told before.
+    /// Control messages count whoever sends them, and even if they contradict earlier ones.
     OldClusterBelieved,
-    /// Lanes are drawn from whatever the store holds, also if an earlier process has issued the epoch.
+    /// Lanes are drawn from the store's last epoch, even if an earlier process has issued it.
     LanesOfEarlierProcess,
-    /// The same of numbers of disks.
+    /// Numbers of disks are drawn from the store's last epoch, even if an earlier process has issued it.
     IncarnationsOfEarlierProcess,
     /// An acceptor that was read from disk votes before it was compared.
     RestartedIsNotMute,
     /// An acceptor that was read from disk says that it was at any start.
     AnyStartIsKnown,
-    /// The controller lets an acceptor that was read from disk go on, whatever that shows.
+    /// The controller lets an acceptor that was read from disk continue, whatever it shows.
     NothingCompared,
     /// An acceptor promises a round to each candidate that asks.
     PromisesToAnyone,
-    /// A replica repairs as far as one acceptor says that it has voted.
+    /// A replica repairs as far as a single acceptor says that it has voted.
     OneEndBelieved,
-    /// Answers that are to wait until they are stored don't.
+    /// Answers that must wait until they are stored are sent at once.
     AnswersDoNotWait,
-    /// What was executed, and answered, counts as stored after a kill.
+    /// After a kill everything executed and answered counts as stored.
     ExecutedCountsAsStored,
     /// Outcomes of commands over several partitions don't survive a restart.
     OutcomesForgotten,
-    /// After a restart a marker counts before an outcome on record.
+    /// After a restart a marker takes precedence over a recorded outcome.
     MarkerBeforeRecord,
-    /// A leader stamps commands over several partitions in each of them by itself.
+    /// A leader stamps commands over several partitions in each of them separately.
     StampsCrosswise,
-    /// Each partition goes on behind what was given up as soon as it stands there, whatever its siblings do.
+    /// Each partition continues after the instances that were given up as soon as it reaches them, whatever its
+    /// siblings do.
     LeapsAlone,
     /// The controller takes the positions of a replica's partitions from answers of different moments.
     PositionsOfTwoMoments,
-    /// An install isn't noted: who is killed in one goes on with some partitions replaced, and others not.
+    /// An install isn't noted, so a replica that is killed during one continues with only some partitions replaced.
     InstallNotNoted,
-    /// What only reads is answered from copies of a replica's state before the log was asked.
+    /// Commands that only read are answered from copies of a replica's state before the log was asked.
     ReadsAtOnce,
-    /// A read without the log doesn't wait until what acceptors show is executed.
+    /// A read without the log doesn't wait until the instances that acceptors show are executed.
     ReadsUnexecuted,
-    /// A read counts answers to a question that was asked before it came.
+    /// A read counts answers to a question that was asked before the read came.
     ReadsShareEarlier,
     /// Keys of several partitions are read without the log.
     ReadsSeveral,
-    /// What a connection sends behind a read doesn't wait for its answer.
+    /// Commands that a connection sends after a read don't wait for its answer.
     WritesBesideRead,
     /// A restarted sequencer begins its session again.
     SequencerBeginsAgain,
     /// A NOPaxos replica that lost its log takes part as if it had not.
     ReplicaForgets,
-    /// What an ousted leader has executed ahead isn't taken back.
+    /// Values that an ousted leader has executed ahead aren't taken back.
     NothingTakenBack,
-    /// Parts of commands that aren't whole don't survive a restart.
+    /// Parts of incomplete commands don't survive a restart.
     PartsForgotten,
     /// Parts of two commands aren't told apart.
     PartsMixed,
-    /// Replicas take what sequencers of earlier sessions stamp.
+    /// Replicas accept what sequencers of earlier sessions stamp.
     OldSessionTaken,
     /// VIEW_CHANGE doesn't tell which slots are no-ops.
     NoopsNotTold,
-    /// VIEW_CHANGEs of all views are merged, not those of the latest one.
+    /// VIEW_CHANGEs of all views are merged, not only those of the latest one.
     AllViewsMerged,
     /// The new leader counts one member's VIEW_CHANGE as two.
     ToldByAnother,
@@ -151,37 +151,37 @@ pub enum Mutation {
     ActiveByOne,
     /// A sequencer stamps before its session is active.
     ProgrammedEarly,
-    /// GAP_COMMIT is answered, and not carried out.
+    /// GAP_COMMIT is answered but not carried out.
     GapAnsweredEarly,
-    /// SYNC_PREPARE is answered, and not carried out.
+    /// SYNC_PREPARE is answered but not carried out.
     SyncAnsweredEarly,
     /// A follower acknowledges slots that it doesn't have.
     AcksTooMuch,
-    /// Answers that share a packet name the first one's slot, not the last one's.
+    /// Answers that share a packet name the first one's slot instead of the last one's.
     FirstSlotNamed,
-    /// A client is content with the leader's answer.
+    /// A client accepts the leader's answer alone.
     LeaderSuffices,
-    /// A client of NOPaxos that reads is content with the leader's answer.
+    /// A NOPaxos client that reads accepts the leader's answer alone.
     ReadsUnechoed,
-    /// Replicas of NOPaxos aren't told where a session has begun.
+    /// NOPaxos replicas aren't told where a session has begun.
     SealNotTold,
-    /// Replicas of NOPaxos are told that a session has begun before everything.
+    /// NOPaxos replicas are told that a session has begun before everything.
     SealedTooLow,
     /// A partition tells its siblings that it stands at a copy that isn't stable.
     StandsUnstable,
-    /// A partition tells its siblings that it has passed a place without a record before that is stable.
+    /// A partition tells its siblings that it has passed a place without a record before that place is stable.
     PassedUnstable,
-    /// A partition that has passed a copy runs ahead before that is stored.
+    /// A partition that has passed a copy runs ahead before the copy is stored.
     AheadOfCopies,
-    /// A follower that hears that a crowd is over doesn't acknowledge what it has left out.
+    /// A follower that hears that a crowd is over doesn't acknowledge the slots that it has left out.
     CrowdNotMadeUp,
-    /// A replica of NOPaxos keeps what it has in a slot where a command of the same name lies, whatever its vector.
+    /// A NOPaxos replica keeps its entry in a slot if a command of the same name comes, whatever its vector.
     FirstVectorKept,
 }
 
 impl Mutation {
-    /// All of them but [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
-    /// those that are to notice them.
+    /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
+    /// the roles that must notice them.
     pub const ALL: [Mutation; 74] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
@@ -259,25 +259,25 @@ impl Mutation {
         Mutation::FirstVectorKept,
     ];
 
-    /// The only invariant that a run with this mistake is judged by, if it breaks others at once.
+    /// Returns the only invariant that judges a run with this mistake, if the mistake breaks others at once.
     pub fn only(self) -> Option<Invariant> {
         match self {
             Mutation::BeginsTooLow
             | Mutation::BeginningIgnored
             | Mutation::EpochsBeginAnew
             | Mutation::NumberIgnored => Some(Invariant::Alarm),
-            // That nobody executes either command, and nothing behind them.
+            // Neither command is ever executed, nor anything after them.
             Mutation::StampsCrosswise => Some(Invariant::Liveness),
-            // That the copies of a command wait for one that was never stamped.
+            // The copies of a command wait for one that was never stamped.
             Mutation::SealNotTold => Some(Invariant::Liveness),
-            // The log by itself, before anybody executes it.
+            // The log itself is wrong, before anybody executes it.
             Mutation::FirstVectorKept => Some(Invariant::Committed),
             _ => None,
         }
     }
 }
 
-/// Rewrites what a candidate or a repairing replica gets.
+/// Rewrites a packet that a candidate or a repairing replica gets.
 pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
     let h = &packet.header;
     match mutation {
@@ -289,7 +289,8 @@ pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u
     }
 }
 
-/// Rewrites an acceptor's answer to what a replica asks for reads; `last` is the number of its last question.
+/// Rewrites an acceptor's answer to a replica's question for reads; `last` is the number of the replica's last
+/// question.
 pub fn rewrite_bound(world: &World, packet: &Packet<'_>, last: u64) -> Option<(Header, Vec<u8>)> {
     let (mut header, mut value) = (packet.header, packet.value.to_vec());
     let report = RangeReport::parse(packet.value).ok()?;
@@ -311,13 +312,13 @@ pub fn rewrite_bound(world: &World, packet: &Packet<'_>, last: u64) -> Option<(H
     Some((header, value))
 }
 
-/// Rewrites what a replica shows the controller: its PROBE_ACK.
+/// Rewrites a replica's PROBE_ACK to the controller.
 pub fn rewrite_shown(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
     let (mut header, report) = (packet.header, ProbeReport::parse(packet.value).ok()?);
     let mut trim = report.trim;
     match mutation {
         Mutation::ReplicasShowNoEpoch => header.rnd = Round::NONE,
-        // An epoch can begin too low only where it isn't known how far replicas are.
+        // An epoch can begin too low only if the replicas' positions are unknown.
         Mutation::PositionsUnknown | Mutation::BeginsTooLow | Mutation::BeginningIgnored => {
             header.inst = 0;
         }
@@ -327,14 +328,14 @@ pub fn rewrite_shown(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header,
     Some((header, ProbeReport { trim, ..report }.emit().to_vec()))
 }
 
-/// A REJECT to a leader once more, as if another acceptor had sent it.
+/// Returns a copy of a REJECT to a leader, as if another acceptor had sent it.
 pub fn refused_by_another(world: &World, header: &Header) -> Option<Header> {
     let refused = header.msgtype == MsgType::Reject && world.mutated(Mutation::RetiresForOne);
     refused.then(|| by_next_acceptor(world, header))
 }
 
-/// Whether an acceptor answers this as if it promised, and doesn't remember it: a question that
-/// reads, like QUERY, and is taken for PHASE1A.
+/// Returns whether an acceptor must answer as if it promised without remembering it. The question then only reads, like
+/// QUERY, and counts as PHASE1A.
 pub fn not_remembered(world: &World, header: &Header) -> bool {
     let range = header.flags.has(Flags::RANGE);
     match world.mutation {
@@ -344,7 +345,7 @@ pub fn not_remembered(world: &World, header: &Header) -> bool {
     }
 }
 
-/// An answer once more, as if another acceptor, whose memory is `nonce`, had given it.
+/// Returns a copy of an answer, as if another acceptor with memory `nonce` had given it.
 pub fn second_answer(
     mistake: Mutation,
     packet: &Packet<'_>,
@@ -365,7 +366,7 @@ pub fn second_answer(
     Some((header, value))
 }
 
-/// The vote once more, as if another acceptor had sent it, where `mistake` is made.
+/// Returns a copy of a vote, as if another acceptor had sent it, if `mistake` is made.
 pub fn second_vote(
     world: &World,
     mistake: Mutation,
@@ -386,21 +387,21 @@ fn by_next_acceptor(world: &World, header: &Header) -> Header {
     }
 }
 
-/// Makes a replica's TRIM say more than is true.
+/// Makes a replica's TRIM claim more than is true.
 pub fn overstate_trim(world: &World, header: &mut Header) {
     if world.mutated(Mutation::FalseTrim) {
         header.inst += u64::from(world.scenario.checkpoint_every);
     }
 }
 
-/// Makes a replica's TRIM say nothing of its disk.
+/// Makes all TRIMs of a replica name the same disk.
 pub fn number_no_disks(world: &World, header: &mut Header) {
     if world.mutated(Mutation::DisksNotNumbered) {
         header.client = 1;
     }
 }
 
-/// Spoils what a process finds when it starts.
+/// Damages the state that a process finds when it starts.
 pub fn spoil_store(world: &World, store: &SharedStore) {
     match world.mutation {
         Some(Mutation::SessionForgets) => store.forget_replies(),
@@ -415,7 +416,7 @@ pub fn spoil_store(world: &World, store: &SharedStore) {
     }
 }
 
-/// Spoils what a controller orders.
+/// Falsifies an order of the controller.
 pub fn spoil_order(world: &World, mut message: Message) -> Message {
     match &mut message {
         Message::ProgramLeader { next, .. } if world.mutated(Mutation::NextIsMarker) => {
@@ -446,7 +447,7 @@ pub fn spoil_order(world: &World, mut message: Message) -> Message {
     message
 }
 
-/// What a worker is told to be given up, by partition.
+/// Returns the instances that a worker is told to be given up, by partition.
 pub fn told_as_given_up(world: &World, given_up: &GivenUp, pid: usize) -> Vec<Range<Instance>> {
     let mut ranges = given_up.ranges();
     if world.mutated(Mutation::LeapsAlone) {
@@ -456,7 +457,7 @@ pub fn told_as_given_up(world: &World, given_up: &GivenUp, pid: usize) -> Vec<Ra
     ranges
 }
 
-/// Where a replica says that it stands, with the position of the last partition from a moment before.
+/// Returns a report of a replica's positions with that of the last partition from an earlier moment.
 pub fn mix_moments(world: &World, message: &Message) -> Option<Message> {
     if !world.mutated(Mutation::PositionsOfTwoMoments) {
         return None;
@@ -470,7 +471,7 @@ pub fn mix_moments(world: &World, message: &Message) -> Option<Message> {
     Some(message)
 }
 
-/// Gives out a lane or an incarnation in the controller's place, where that mistake is made.
+/// Gives out a lane or an incarnation in the controller's place, if that mistake is made.
 pub fn gives_any_number(
     world: &World,
     store: &mut impl Store,
@@ -528,7 +529,7 @@ fn drawn(state: &mut GroupState, request: &Message) -> Option<Message> {
     }
 }
 
-/// The number that a replica's disk gets. One that isn't of this epoch says that epochs begin anew.
+/// Returns the number of a replica's disk. A number that isn't of this epoch reveals that epochs begin again.
 pub fn number_of_disk(world: &World, drawn: u64) -> u64 {
     match world.mutated(Mutation::NumberIgnored) {
         true => drawn | u64::from(MAX_EPOCH) << 32,
@@ -536,7 +537,7 @@ pub fn number_of_disk(world: &World, drawn: u64) -> u64 {
     }
 }
 
-/// A range answer that says that nothing was voted.
+/// Returns a range answer that says that there are no votes.
 fn nothing_to_read(header: &Header, value: &[u8]) -> Option<Vec<u8>> {
     let range = header.msgtype == MsgType::Phase1b && header.flags.has(Flags::RANGE);
     let report = RangeReport::parse(value).ok().filter(|_| range)?;
@@ -547,7 +548,7 @@ fn nothing_to_read(header: &Header, value: &[u8]) -> Option<Vec<u8>> {
     Some(shortened.emit().to_vec())
 }
 
-/// A promise whose vote is cut away.
+/// Returns a promise without its vote.
 fn without_vote(header: &Header) -> Option<Header> {
     let promise = header.msgtype == MsgType::Phase1b
         && !header.flags.has(Flags::RANGE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a simulated cluster needs to know of the protocol by which it agrees, besides what replicas do.
+//! The parts of a simulated cluster that depend on its agreement protocol, besides the replicas.
 
 use control::{EpochState, View};
 use paxos::nopaxos::Session;
@@ -10,29 +10,29 @@ use super::replica::ReplicaHost;
 use super::world::World;
 use crate::plan::Scenario;
 
-/// A protocol.
+/// An agreement protocol.
 pub trait Protocol: Agreement {
-    /// What replicas are told of a view's epochs.
+    /// Returns the epochs of a view in the form that replicas are told.
     fn epochs(view: &View) -> Vec<Self::EpochView>;
 
-    /// How many instances a replica may be told of ahead of what it has executed.
+    /// Returns how many instances ahead of its execution a replica may be told of.
     fn window(scenario: &Scenario) -> u64;
 
-    /// Does what the controller's part is, where there is none.
+    /// Does the controller's work, if the group has no controller.
     fn control(_: &mut Cluster<Self>) {}
 
-    /// Whether the last epoch is active.
+    /// Returns whether the last epoch is active.
     fn in_force(cluster: &Cluster<Self>) -> bool;
 
-    /// Goes on with what is stored of a partition's log, where replicas have logs on disk.
+    /// Continues from the stored log of a partition, if replicas have logs on disk.
     fn recall(_: &mut ReplicaHost<Self>, _: &World, _pid: usize) -> Result<(), String> {
         Ok(())
     }
 
-    /// Stores what has changed of it, before anything leaves.
+    /// Stores the changes of a partition's log, before anything leaves.
     fn store(_: &mut ReplicaHost<Self>, _: &mut World, _pid: usize) {}
 
-    /// Whether a replica's process may die.
+    /// Returns whether a replica's process may die.
     fn may_crash(_: &Cluster<Self>, _replica: usize) -> bool {
         true
     }
@@ -57,12 +57,12 @@ impl Protocol for Paxos {
 }
 
 impl Protocol for NoPaxos {
-    /// No view of the controller tells them yet.
+    /// Returns nothing, since sessions aren't told by views here.
     fn epochs(_: &View) -> Vec<Session> {
         Vec::new()
     }
 
-    /// The log's slots.
+    /// Returns the number of the log's slots.
     fn window(scenario: &Scenario) -> u64 {
         scenario.slots.into()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node that runs a replica: one worker a partition, each with a store of its own.
+//! A node that runs a replica: one worker for each partition, each with its own store.
 
 mod control;
 mod disk;
@@ -35,17 +35,17 @@ use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
 
-/// After this time lanes and views are asked for again.
+/// The time after which lanes and views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 /// The longest time that writing a checkpoint takes.
 const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
-/// One partition.
+/// One partition of a replica.
 struct Shard<G> {
     worker: Option<Worker<Kv, G>>,
-    /// What the workers of other partitions have said to this one.
+    /// The messages of the other partitions' workers to this one.
     inbox: VecDeque<(PartitionId, SiblingMessage)>,
-    /// The checkpoint that is under way.
+    /// The checkpoint in progress.
     writing: Option<Checkpoint>,
     store: SharedStore,
     alarm: Alarm,
@@ -54,13 +54,13 @@ struct Shard<G> {
     asked_at: Time,
     /// The largest instance that it has ever reported as covered.
     reported: Instance,
-    /// Whether its disk broke, and it isn't known to be whole again.
+    /// The disk broke, and isn't known to be whole again.
     lost: bool,
-    /// The number under which it reported last.
+    /// The number of the disk in the last report.
     number: u64,
     /// The last question that it asked for reads.
     asked_for_reads: u64,
-    /// For a mutation: what it knows of a crowd.
+    /// For a mutation, the knowledge of a crowd.
     crowd: mutation::ordered::Crowd,
 }
 
@@ -73,22 +73,22 @@ pub struct ReplicaHost<G> {
     view: Option<View>,
     out: Output,
     executed: Vec<Execution>,
-    /// Whether another replica's state is on its way.
+    /// Another replica's state is being fetched.
     fetching: bool,
-    /// What is being installed. Once it is noted, it survives the process and the power.
+    /// The state that is being installed. Once it is noted, it survives the process and a power failure.
     installing: Option<Installing>,
-    /// What was executed behind the copies that others fetch, by receiver and partition.
+    /// The values that were executed after the copies that others fetch, by receiver and partition.
     kept: BTreeMap<NodeIndex, Vec<Option<Vec<u8>>>>,
-    /// Those that wait for the logs.
+    /// The walks that wait for the logs.
     walks: Vec<Walk>,
     /// The disk of a durable replica's logs.
     logs: Disk,
-    /// Which start of the memory in them it is.
+    /// The start of the memory in these logs.
     start: Start,
 }
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(world: &World, host: Host) -> ReplicaHost<G> {
         let shards = world.pids().map(|_| Shard {
             worker: None,
@@ -121,17 +121,17 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.shards.iter().all(|s| s.worker.is_some())
     }
 
-    /// What it has stored of a partition: for the end of a run.
+    /// Returns the store of a partition, which is examined at the end of a run.
     pub fn store(&self, pid: usize) -> &SharedStore {
         &self.shards[pid].store
     }
 
-    /// A new process on what the stores hold.
+    /// Starts a process on the contents of the stores.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
             return;
@@ -211,7 +211,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// The process dies, or the whole machine.
+    /// Kills the process, or the whole machine.
     pub fn crash(&mut self, power: bool) {
         self.installing = self.installing.take().filter(Installing::survives);
         self.walks.clear();
@@ -225,7 +225,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Stops in good order: with a checkpoint.
+    /// Stops in good order, with a checkpoint.
     pub fn stop(&mut self, world: &mut World) {
         let now = self.host.now(world);
         for pid in 0..self.shards.len() {
@@ -239,7 +239,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.crash(false);
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,
@@ -304,7 +304,7 @@ impl<G: Protocol> ReplicaHost<G> {
         Some(verdict)
     }
 
-    /// What other partitions' workers have said is read.
+    /// Reads the messages of other partitions' workers.
     pub fn take_mail(&mut self, world: &mut World, pid: u8) {
         let now = self.host.now(world);
         let pid = usize::from(pid);
@@ -324,7 +324,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// A batch ends.
+    /// Ends a batch.
     pub fn flush(&mut self, world: &mut World, pid: u8) {
         let pid = usize::from(pid);
         self.shards[pid].flush_armed = false;
@@ -332,7 +332,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.after(world, pid);
     }
 
-    /// A checkpoint is written.
+    /// Handles a checkpoint that has been written.
     pub fn checkpoint(&mut self, world: &mut World, pid: u8) {
         let pid = usize::from(pid);
         self.end_checkpoint(world, pid);
@@ -348,7 +348,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// A deadline may have passed.
+    /// Handles a deadline that may have passed.
     pub fn timer(&mut self, world: &mut World, pid: u8) {
         let pid = usize::from(pid);
         let now = self.host.now(world);
@@ -379,7 +379,7 @@ impl<G: Protocol> ReplicaHost<G> {
 
     fn finished(&mut self, world: &mut World, pid: usize, result: Result<(), replica::Error>) {
         self.note_executions(world, pid);
-        // What was sent before the error has left; a worker that failed sends nothing more.
+        // Packets that were sent before the error have left; a worker that failed sends nothing more.
         self.post(world, pid, None);
         if let Err(error) = result {
             let at = self.host.endpoint(pid as u8);
@@ -427,7 +427,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Shows what is waited for, grants wishes and sets the alarm.
+    /// Shows what the worker waits for, grants its wishes and sets the alarm.
     fn after(&mut self, world: &mut World, pid: usize) {
         self.read_for_walks(world);
         let now = self.host.now(world);
@@ -468,7 +468,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.shards.iter_mut().filter_map(|s| s.worker.as_mut())
     }
 
-    /// Time leapt.
+    /// Resets the alarms after time leapt.
     pub fn wake(&mut self, world: &mut World) {
         for pid in 0..self.shards.len() {
             self.shards[pid].alarm.reset();
@@ -477,7 +477,7 @@ impl<G: Protocol> ReplicaHost<G> {
     }
 }
 
-/// What a bad packet must not change, as far as it can be seen from outside.
+/// Returns the state that a damaged packet must not change, as far as it can be seen from outside.
 fn worker_state<G: Protocol>(worker: &Worker<Kv, G>) -> impl PartialEq + use<G> {
     (
         worker.next(),

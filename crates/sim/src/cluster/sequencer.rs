@@ -18,13 +18,13 @@ pub struct SequencerHost {
     role: Option<Sequencer>,
     nonce: u64,
     out: Outgoing,
-    /// For mutations: what it was programmed with, and a command that waits for another one.
+    /// For mutations, the program that it was given, and a command that waits for another one.
     programmed: Option<Program>,
     crosswise: Crosswise,
 }
 
 impl SequencerHost {
-    /// A machine without a process.
+    /// Returns a machine without a process.
     pub fn new(host: Host) -> SequencerHost {
         SequencerHost {
             host,
@@ -36,22 +36,22 @@ impl SequencerHost {
         }
     }
 
-    /// Whether a process runs.
+    /// Returns whether a process runs.
     pub fn is_up(&self) -> bool {
         self.role.is_some()
     }
 
-    /// Names its memory.
+    /// Returns the boot nonce of its memory.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
 
-    /// What it stamps with.
+    /// Returns the round in which it stamps.
     pub fn round(&self) -> Round {
         self.role.as_ref().map_or(Round::NONE, Sequencer::round)
     }
 
-    /// A new process with an empty memory.
+    /// Starts a process with an empty memory.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
             return;
@@ -70,13 +70,13 @@ impl SequencerHost {
         self.role = Some(sequencer);
     }
 
-    /// The process dies.
+    /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
         self.crosswise = Crosswise::default();
     }
 
-    /// A session is handed to it.
+    /// Programs the sequencer for a session.
     pub fn program(&mut self, world: &mut World, program: &Program) {
         if let Some(sequencer) = &mut self.role {
             world.observe(self.host.at, Observed::Programmed(program));
@@ -86,7 +86,7 @@ impl SequencerHost {
         }
     }
 
-    /// It hears of a later session.
+    /// Tells the sequencer of a later session.
     pub fn retire(&mut self, world: &mut World, session: Epoch) {
         let later = |sequencer: &&mut Sequencer| sequencer.round().epoch() < session;
         if let Some(sequencer) = self.role.as_mut().filter(later) {
@@ -95,7 +95,7 @@ impl SequencerHost {
         }
     }
 
-    /// A packet arrives.
+    /// Handles an arriving packet.
     pub fn packet(
         &mut self,
         world: &mut World,

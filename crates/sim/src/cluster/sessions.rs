@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sessions of a group that agrees by NOPaxos. This stands in for the controller: it opens a session, waits until
-//! f+1 members have begun a view of it in each partition, and only then hands it to its sequencer. It has no process of
-//! its own that could die, and reaches who isn't cut off from the controller.
+//! The sessions of a NOPaxos group. This code replaces the controller: it opens a session, waits until f+1 members have
+//! begun a view of it in each partition, and only then hands it to its sequencer. It has no process that could die, and
+//! reaches all nodes that aren't cut off from the controller.
 
 use paxos::nopaxos::{Session, Stage};
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Program, Round, Time};
@@ -15,17 +15,17 @@ use super::world::Event;
 use crate::observe::Observed;
 use crate::queue::MILLISECOND;
 
-/// For whom it stands in.
+/// The controller's index, whose place it takes.
 const CONTROLLER: NodeIndex = 0;
-/// How often it looks.
+/// How often it checks what to do.
 pub const LOOK: Time = 2 * MILLISECOND;
-/// The least time between two sessions.
+/// The shortest time between two sessions.
 const PACE: Time = 30 * MILLISECOND;
 
 /// One session.
 struct Record {
     session: Session,
-    /// By partition: the view that f+1 members have begun, and where its log ended.
+    /// For each partition the view that f+1 members have begun, and the end of its log.
     begun: Vec<Option<(Round, Instance)>>,
 }
 
@@ -34,7 +34,7 @@ impl Record {
         self.begun.iter().all(Option::is_some)
     }
 
-    /// As it is told in a partition.
+    /// Returns the session as it is told in a partition.
     fn told(&self, pid: PartitionId) -> Session {
         let begun = self.begun[usize::from(pid)].filter(|_| self.is_active());
         Session {
@@ -48,41 +48,41 @@ impl Record {
     }
 }
 
-/// All of them.
+/// All sessions.
 #[derive(Default)]
 pub struct Sessions {
     records: Vec<Record>,
     opened_at: Time,
-    /// Whether an operator has ordered another one.
+    /// An operator has ordered another session.
     ordered: bool,
-    /// Who leads first, if that isn't drawn.
+    /// The replica that leads first, if it isn't drawn.
     first: Option<NodeId>,
-    /// Numbers drawn for disks.
+    /// The numbers that were drawn for disks.
     numbers: u64,
 }
 
 impl Sessions {
-    /// Whether the last one is active.
+    /// Returns whether the last session is active.
     pub fn in_force(&self) -> bool {
         self.records.last().is_some_and(Record::is_active)
     }
 
-    /// The last one's number.
+    /// Returns the number of the last session.
     pub fn last(&self) -> Epoch {
         self.records.len() as Epoch
     }
 
-    /// The last one, as it was issued.
+    /// Returns the last session as it was issued.
     pub fn last_session(&self) -> Option<&Session> {
         Some(&self.records.last()?.session)
     }
 
-    /// An operator orders another one.
+    /// Orders another session, as an operator does.
     pub fn order(&mut self) {
         self.ordered = true;
     }
 
-    /// From now on this replica leads first.
+    /// Makes this replica lead first from now on.
     pub fn lead_first(&mut self, replica: NodeId) {
         self.first = Some(replica);
     }
@@ -91,7 +91,7 @@ impl Sessions {
         self.records.iter().map(|record| record.told(pid)).collect()
     }
 
-    /// For a mutation: the same without a word of what was active before.
+    /// Returns the sessions for a mutation, which don't show which earlier ones were active.
     fn told_without_earlier(&self, pid: PartitionId) -> Vec<Session> {
         let mut told = self.told(pid);
         if let (Some((_, earlier)), false) = (told.split_last_mut(), self.in_force()) {
@@ -100,7 +100,7 @@ impl Sessions {
         told
     }
 
-    /// The last active one, and where each partition began.
+    /// Returns the last active session, and where each partition began.
     fn active(&self) -> Option<(Epoch, Vec<Instance>)> {
         let active = self
             .records
@@ -111,7 +111,7 @@ impl Sessions {
         Some((active.session.number, ends.collect()))
     }
 
-    /// Those of which a view may need f+1 members.
+    /// Returns the sessions of which a view may need f+1 members.
     fn needed(&self) -> &[Record] {
         let active = self.records.iter().rposition(Record::is_active);
         &self.records[active.unwrap_or(0)..]
@@ -119,7 +119,7 @@ impl Sessions {
 }
 
 impl Cluster<NoPaxos> {
-    /// Looks what is to be done.
+    /// Does what is due for the sessions.
     pub(super) fn control_sessions(&mut self) {
         if self.needs_session() {
             self.open_session();
@@ -135,7 +135,7 @@ impl Cluster<NoPaxos> {
         !self.host(node).paused && self.can_talk(0, node)
     }
 
-    /// The sequencers that could stamp.
+    /// Returns the sequencers that could stamp.
     fn able(&self) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.sequencers.len();
         all.filter(|n| {
@@ -143,7 +143,7 @@ impl Cluster<NoPaxos> {
         })
     }
 
-    /// Whether its sequencer or a member isn't who it was.
+    /// Returns whether a new session is needed, because the sequencer or a member has changed.
     fn needs_session(&self) -> bool {
         let Some(last) = self.sessions.records.last() else {
             return self.replicas.iter().all(ReplicaHost::is_up) && self.able().next().is_some();
@@ -191,7 +191,7 @@ impl Cluster<NoPaxos> {
         self.sessions.records.push(Record { session, begun });
     }
 
-    /// As a controller's store has it.
+    /// Shows a session to the checkers in the form of a controller's store.
     fn show_session(&mut self, session: &Session) {
         let nodes: Vec<NodeId> = session.members.iter().map(|m| m.node).collect();
         let configuration = Configuration {
@@ -244,7 +244,7 @@ impl Cluster<NoPaxos> {
         }
     }
 
-    /// Hands the last session to its sequencer, once it is active; others hear of it.
+    /// Hands the last session to its sequencer once it is active, and tells the other nodes.
     fn hand_over(&mut self) {
         let Some(last) = self.sessions.records.last() else {
             return;
@@ -313,14 +313,14 @@ impl Cluster<NoPaxos> {
         }
     }
 
-    /// What the replicas' logs and disks show.
+    /// Shows the checkers the replicas' logs and disks.
     fn check_replicas(&mut self) {
         for n in 0..self.replicas.len() {
             self.replicas[n].show_logs(&mut self.world);
         }
     }
 
-    /// Enough of each session that a view may need are left without this replica's memory.
+    /// Returns whether enough members of each session that a view may need are left without this replica's memory.
     pub(super) fn may_lose_memory(&self, replica: usize) -> bool {
         let others = self.replicas.iter().enumerate();
         let others: Vec<Member> = others

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets and control messages in a line of text.
+//! Describes packets and control messages in a line of text.
 
 use control::Message;
 use paxos::{MsgType, Packet};
 
-/// One line about a packet.
+/// Returns a line about a packet.
 pub fn describe(packet: &Packet<'_>) -> String {
     let h = &packet.header;
     let mut line = format!("{} p{}", h.msgtype.name(), h.pid);
@@ -41,7 +41,7 @@ pub fn describe(packet: &Packet<'_>) -> String {
     line
 }
 
-/// One line about a control message.
+/// Returns a line about a control message.
 pub fn brief(message: &Message) -> String {
     match message {
         Message::View(view) => {

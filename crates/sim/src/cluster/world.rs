@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all nodes of a simulated cluster share: time, the network, the checkers and the trace.
+//! The parts that all nodes of a simulated cluster share: time, the network, the checkers and the trace.
 
 use std::collections::BTreeMap;
 
@@ -26,84 +26,84 @@ pub const GROUP: u16 = 7;
 /// The largest value in every simulation.
 pub const MAX_VALUE: u16 = 512;
 
-/// Something that happens.
+/// An event of the simulation.
 pub enum Event {
     /// A packet arrives.
     Packet {
-        /// Where.
+        /// The socket that receives the packet.
         to: Endpoint,
-        /// Who sent it.
+        /// The socket that sent it.
         from: Endpoint,
-        /// The bytes, in the pool.
+        /// The index of its bytes in the pool.
         buffer: u32,
-        /// Bad by construction.
+        /// The packet is damaged on purpose.
         damaged: bool,
     },
     /// A control message arrives.
     Control {
-        /// Where.
+        /// The node that receives the message.
         to: NodeIndex,
-        /// Who sent it.
+        /// The node that sent it.
         from: NodeIndex,
-        /// What was sent.
+        /// The message in its envelope.
         envelope: Box<Envelope>,
     },
     /// A deadline of a node may have passed.
     Timer {
-        /// Whose.
+        /// The socket whose deadline it is.
         at: Endpoint,
     },
-    /// A batch ends: commit, or sync.
+    /// A batch ends with a commit or a sync.
     Flush {
-        /// Whose.
+        /// The socket whose batch ends.
         at: Endpoint,
-        /// Of which process.
+        /// The number of its process.
         process: u32,
     },
-    /// A worker reads what the other partitions' workers of its replica have said.
+    /// A worker reads the messages of its replica's other workers.
     Mail {
-        /// Whose.
+        /// The worker's socket.
         at: Endpoint,
-        /// Of which process.
+        /// The number of its process.
         process: u32,
     },
-    /// A checkpoint is written.
+    /// A checkpoint has been written.
     Checkpoint {
-        /// Whose.
+        /// The worker's socket.
         at: Endpoint,
-        /// Of which process.
+        /// The number of its process.
         process: u32,
     },
-    /// A replica opens the next copy of those that another one fetches.
+    /// A replica opens the next copy for another replica that fetches them.
     Open(Box<Transfer>),
     /// All copies have come.
     Transfer(Box<Transfer>),
-    /// An install goes on.
+    /// An install continues.
     Install {
-        /// Whose.
+        /// The node that installs.
         at: NodeIndex,
-        /// Of which process.
+        /// The number of its process.
         process: u32,
     },
-    /// What was decided behind the copies comes.
+    /// The values that were decided after the copies come.
     Log(Box<Transfer>),
-    /// It is time to look at the sessions of the group.
+    /// The sessions of the group are checked.
     Sessions,
-    /// The plan's next action.
+    /// The next action of the plan.
     Action(u32),
 }
 
-/// A replica's state on its way to another one.
+/// A replica's state on its way to another replica.
 pub struct Transfer {
-    /// Who gets it, and which process of it asked.
+    /// The node that fetches the state, and the number of its process that asked.
     pub to: (NodeIndex, u32),
-    /// Whose it is, and which process of it answers.
+    /// The node that hands out the state, and the number of its process that answers.
     pub from: (NodeIndex, u32),
-    /// By partition, as far as they are open: where it stands, and the copy.
+    /// The position and the copy of each partition, as far as the copies are open.
     pub copies: Vec<(Instance, Vec<u8>)>,
 }
 
-/// Datagrams on their way, each stored once however many copies travel.
+/// Datagrams on their way. Each is stored once, however many copies travel.
 #[derive(Default)]
 struct Buffers {
     bytes: Vec<Vec<u8>>,
@@ -145,18 +145,18 @@ impl Outbox for Outgoing {
 }
 
 impl Outgoing {
-    /// Whether there is none.
+    /// Returns whether there are no packets.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Forgets them: the process died.
+    /// Removes all packets, since the process died.
     pub fn clear(&mut self) {
         self.items.clear();
         self.bytes.clear();
     }
 
-    /// All of them in order.
+    /// Returns all packets in order.
     pub fn iter(&self) -> impl Iterator<Item = (To, &Header, &[u8])> {
         let mut start = 0;
         self.items.iter().map(move |(to, header, end)| {
@@ -167,83 +167,83 @@ impl Outgoing {
     }
 }
 
-/// Who sends, for the checkers.
+/// The sender of a packet, for the checkers.
 #[derive(Clone, Copy, Debug)]
 pub enum Sender {
-    /// A leader, a candidate or a repairing replica: a process.
+    /// The process of a leader, a candidate or a repairing replica.
     Proposer(u32),
-    /// An acceptor's memory, answering something.
+    /// An acceptor's memory, with the question that it answers.
     Acceptor(u16, Asked),
-    /// A learner: what it says shows in what replicas execute.
+    /// A learner, whose messages are judged by what replicas execute.
     Learner,
     /// A client.
     Client,
 }
 
-/// What all nodes share.
+/// Everything that all nodes share.
 pub struct World {
     /// The plan's scenario.
     pub scenario: Scenario,
-    /// Which node is where.
+    /// The place of each node.
     pub layout: Layout,
-    /// Virtual time and what is to come.
+    /// The virtual time and the events to come.
     pub queue: Queue<Event>,
-    /// The links.
+    /// The links between nodes.
     pub network: Network,
-    /// Randomness of all but the network.
+    /// The randomness of everything except the network.
     pub rng: Rng,
-    /// Invariants 1 to 3.
+    /// The checker of invariants 1 to 3.
     pub votes: Votes,
-    /// Invariants 10 to 15, of groups with a sequencer.
+    /// The checker of invariants 10 to 15, for groups with a sequencer.
     pub ordered: Ordered,
-    /// That answers become final, of groups with a sequencer.
+    /// The checker that answers become final, for groups with a sequencer.
     pub promises: Promises,
-    /// Invariant 4.
+    /// The checker of invariant 4.
     pub executions: Executions,
-    /// Invariant 4, of epochs that begin too low.
+    /// The checker of invariant 4 for epochs that begin too low.
     pub beginnings: Beginnings,
-    /// Epochs issued in the step in hand.
+    /// The epochs issued in the current step.
     pub issued: Vec<Epoch>,
-    /// What was violated.
+    /// The violations that were found.
     pub findings: Findings,
     /// The deliberate mistake of this run.
     pub mutation: Option<Mutation>,
-    /// Lines, if wanted.
+    /// The lines of the trace, if one is wanted.
     pub trace: Option<Vec<String>>,
-    /// Who wants to see what happens at each node.
+    /// An observer of the events at each node.
     pub observer: Option<Box<dyn Observer>>,
-    /// Events handled.
+    /// The number of events handled.
     pub steps: u64,
-    /// Hours that all machines slept.
+    /// The time for which all machines slept.
     pub slept: Time,
-    /// Replicas that want another one's state, with their process.
+    /// Replicas that need another one's state, with their process.
     pub fetches: Vec<(NodeIndex, u32)>,
-    /// What clients saw, by the number of the command.
+    /// The operations that clients saw, by the number of the command.
     pub history: Vec<Operation>,
     /// Reads without the log, by number.
     pub reads: Vec<Read>,
-    /// Whose they are: client, partition and key.
+    /// The client, partition and key of each read.
     pub readers: Vec<(u8, u8, u8)>,
-    /// Those whose clients haven't gone on yet.
+    /// Answered reads whose clients haven't continued yet.
     pub answered_reads: Vec<usize>,
-    /// Which command a (partition, session, request) is.
+    /// The command of each (partition, session, request).
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
-    /// What stands for a command in what is decided, where it travels in parts.
+    /// For commands that travel in parts, the numbers that stand for them in decided values.
     pub in_parts: BTreeMap<u64, u64>,
-    /// By partition: the largest trim point that an acceptor has had.
+    /// The largest trim point that an acceptor has had in each partition.
     pub trimmed: Vec<Instance>,
-    /// Whether more than f acceptors may have lost their memory.
+    /// More than f acceptors may have lost their memory.
     pub has_forgotten: bool,
     processes: u32,
     buffers: Buffers,
     parked: Vec<(Endpoint, Endpoint, u32)>,
-    /// Packets that are caught; with `true` only a copy is kept.
+    /// The packets to catch; with `true` only a copy is kept.
     catches: Vec<(Catch, bool)>,
     caught: Vec<(Endpoint, Endpoint, u32)>,
 }
 
 impl World {
-    /// A world in which nothing has happened.
+    /// Returns a world in which nothing has happened.
     pub fn new(scenario: &Scenario, mutation: Option<Mutation>, trace: bool) -> World {
         let mut rng = Rng::new(scenario.seed);
         let layout = Layout::new(scenario);
@@ -289,17 +289,17 @@ impl World {
         }
     }
 
-    /// The moment, for clocks: sleep counts.
+    /// Returns the current time for clocks, which includes sleep.
     pub fn now(&self) -> Time {
         self.queue.now() + self.slept
     }
 
-    /// Whether the group agrees by NOPaxos.
+    /// Returns whether the group uses NOPaxos.
     pub fn is_ordered(&self) -> bool {
         self.scenario.sequencers > 0
     }
 
-    /// Whether this run makes this mistake.
+    /// Returns whether this run makes this mistake.
     pub fn mutated(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
@@ -320,10 +320,9 @@ impl World {
         }
     }
 
-    /// Adds what became of a packet to the line about it.
+    /// Adds the verdict on a packet to the trace line about it.
     pub fn add_to_last_line(&mut self, verdict: Option<Verdict>) {
-        // The step itself may have added lines about packets that were lost or orders. Then this
-        // comes last.
+        // The step itself may have added lines about lost packets or orders, and then this comes last.
         let what = match verdict {
             None => "nobody is there".to_owned(),
             Some(Verdict::Changed) => return,
@@ -337,8 +336,7 @@ impl World {
         }
     }
 
-    /// Judges a step by invariant 8: a bad packet is turned away, and what is turned away changes
-    /// nothing.
+    /// Judges a step by invariant 8: a damaged packet is refused, and a refused packet changes nothing.
     pub fn judge(
         &mut self,
         at: Endpoint,
@@ -361,7 +359,7 @@ impl World {
         }
     }
 
-    /// The name of a socket in the trace.
+    /// Returns the name of a socket in the trace.
     pub fn name(&self, at: Endpoint) -> String {
         let name = self.layout.names[at.node as usize];
         match name {
@@ -370,8 +368,8 @@ impl World {
         }
     }
 
-    /// Sends what a step produced. `sender` is where the packet in hand came from; `leader` is
-    /// whom the node takes for the leader.
+    /// Sends the packets of a step. `sender` is the origin of the packet in hand, and `leader` the node that this one
+    /// takes for the leader.
     pub fn post(
         &mut self,
         from: Endpoint,
@@ -386,7 +384,7 @@ impl World {
         }
     }
 
-    /// Tells the observer, if there is one.
+    /// Tells the observer of an event, if there is an observer.
     pub fn observe(&mut self, node: NodeIndex, event: Observed<'_>) {
         if let Some(observer) = &mut self.observer {
             let name = self.layout.names[node as usize];
@@ -394,7 +392,7 @@ impl World {
         }
     }
 
-    /// Shows a packet to the checkers as it leaves.
+    /// Shows the checkers a packet as it leaves.
     pub fn watch(&mut self, who: Sender, header: &Header, value: &[u8]) {
         let findings = &mut self.findings;
         match who {
@@ -412,7 +410,7 @@ impl World {
         }
     }
 
-    /// Puts one packet on the network, past the checkers.
+    /// Puts one packet on the network without showing it to the checkers.
     pub fn send(
         &mut self,
         from: Endpoint,
@@ -426,7 +424,7 @@ impl World {
         self.ordered.sent(header, value, &mut self.findings);
         let buffer = self.buffers.take();
         header.append_datagram(value, &mut self.buffers.bytes[buffer as usize]);
-        // Held until all copies are on their way.
+        // The buffer is held until all copies are on their way.
         self.buffers.copies[buffer as usize] = 1;
         let first = |node| Endpoint { node, pid: 0 };
         match to {
@@ -501,7 +499,7 @@ impl World {
         }
     }
 
-    /// Keeps a packet, or a copy of it; whether that was the packet itself.
+    /// Catches a packet, or a copy of it, and returns whether the packet itself was caught.
     fn catches(&mut self, from: Endpoint, to: Endpoint, buffer: u32) -> bool {
         let Ok(Packet { header, .. }) = Packet::parse(&self.buffers.bytes[buffer as usize]) else {
             return false;
@@ -526,7 +524,7 @@ impl World {
         self.catches.push((what, copy));
     }
 
-    /// What was caught arrives soon, in no order; nothing more is caught.
+    /// Lets the caught packets arrive soon, in random order, and stops catching.
     pub fn release(&mut self) {
         self.catches.clear();
         for (from, to, buffer) in std::mem::take(&mut self.caught) {
@@ -558,19 +556,19 @@ impl World {
         }
     }
 
-    /// Lends a packet's bytes; they must be given back.
+    /// Lends a packet's bytes, which must be given back.
     pub fn lend(&mut self, buffer: u32) -> Vec<u8> {
         std::mem::take(&mut self.buffers.bytes[buffer as usize])
     }
 
-    /// Gives a packet's bytes back: one copy has been handled.
+    /// Takes a packet's bytes back after one copy has been handled.
     pub fn give_back(&mut self, buffer: u32, bytes: Vec<u8>) {
         self.buffers.bytes[buffer as usize] = bytes;
         self.buffers.release(buffer);
     }
 
-    /// Puts a control message on the network. Its loss and delay are the packets'; its form isn't
-    /// bytes, for it has its own parser and its own tests.
+    /// Puts a control message on the network, with the loss and delay of packets. It isn't encoded in bytes, since its
+    /// parser has its own tests.
     pub fn control(&mut self, from: NodeIndex, to: NodeIndex, message: Message) {
         let envelope = Envelope {
             cluster: CLUSTER,
@@ -582,7 +580,7 @@ impl World {
         self.deliver(from, to, envelope);
     }
 
-    /// The same, of any cluster.
+    /// Puts a control message of any cluster on the network.
     pub fn deliver(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) {
         let fates = self.network.send(from.into(), to.into());
         self.note(|w| {
@@ -603,7 +601,7 @@ impl World {
             )
         });
         for fate in fates.copies.into_iter().flatten() {
-            // An hour is beyond any session of the control plane: these packets are dropped.
+            // No session of the control plane lasts an hour, so packets this late are dropped.
             let Fate::After(delay) = fate else { continue };
             let envelope = Box::new(envelope.clone());
             self.queue
@@ -611,7 +609,7 @@ impl World {
         }
     }
 
-    /// A control message that arrives, if it counts there.
+    /// Returns an arriving control message, if it counts at its receiver.
     pub fn open(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) -> Option<Message> {
         let name = |at| self.layout.names[usize::from(at)];
         let sender = match name(from) {
@@ -631,7 +629,7 @@ impl World {
         }
     }
 
-    /// An hour passes; what was an hour late comes now, in no order.
+    /// Lets an hour pass. Packets that were delayed by an hour come now, in random order.
     pub fn sleep_an_hour(&mut self) {
         self.slept += 3_600_000 * MILLISECOND;
         for (from, to, buffer) in std::mem::take(&mut self.parked) {
@@ -640,14 +638,14 @@ impl World {
         }
     }
 
-    /// All replicas.
+    /// Returns all replicas.
     pub fn replicas(&self) -> Vec<NodeIndex> {
         self.layout
             .each(|n| matches!(n, Name::Replica(_)))
             .collect()
     }
 
-    /// Partitions of the group.
+    /// Returns all partitions of the group.
     pub fn pids(&self) -> impl Iterator<Item = PartitionId> + use<> {
         0..PartitionId::from(self.layout.partitions)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without a slot, of a group that agrees by NOPaxos: all replicas are asked, the leader answers, and f others
-//! say that they are in its view. [N-READ]
+//! Reads without a slot in a NOPaxos group: all replicas are asked, the leader answers, and f others say that they are
+//! in its view. [N-READ]
 
 use paxos::nopaxos::Quorum;
 use paxos::{Header, MsgType, Packet, To, Verdict};
@@ -14,14 +14,15 @@ use crate::cluster::world::{CLUSTER, GROUP, World};
 
 /// A read without an answer that counts.
 pub(super) struct Asked {
-    /// Which read of the world.
+    /// The number of the read in the world.
     number: usize,
-    /// Counts what names this read, and nothing else.
+    /// Counts the packets that name this read, and nothing else.
     quorum: Quorum<Look>,
 }
 
 impl ClientHost {
-    /// Asks all replicas, once: what is lost stays without an answer. So does what is asked before there is a session.
+    /// Asks all replicas once. A read whose packets are lost, or that comes before there is a session, stays without an
+    /// answer.
     pub fn read(&mut self, world: &mut World, number: usize, (pid, key): (u8, u8)) {
         let session = self.sessions.get(usize::from(pid)).and_then(|s| s.id);
         let told = self.told.get(usize::from(pid));
@@ -52,7 +53,7 @@ impl ClientHost {
         world.send(at, None, None, To::Replicas, &header, &value);
     }
 
-    /// An answer to a read, or an ACK that names one.
+    /// Counts an answer to a read, or an ACK that names one.
     pub(super) fn count_read(&mut self, world: &mut World, packet: &Packet<'_>) -> Verdict {
         let h = &packet.header;
         let Some(asked) = self.reads.get_mut(&h.request) else {
@@ -64,7 +65,7 @@ impl ClientHost {
                 let look = Look::parse(answer).expect("the application says both");
                 asked.quorum.reply(h, look).map(drop)
             }
-            // Its session has expired.
+            // The read's session has expired.
             _ => Ok(()),
         };
         if let Some(look) = asked.quorum.next() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deliberate mistakes of groups that agree by NOPaxos.
+//! Deliberate mistakes in NOPaxos groups.
 
 use paxos::nopaxos::Session;
 use paxos::wire::nopaxos::Noops;
@@ -9,23 +9,23 @@ use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Rou
 use super::Mutation;
 use crate::cluster::world::World;
 
-/// Slots that a follower claims beyond those that it has.
+/// How many slots a follower claims beyond those that it has.
 const CLAIMED: u64 = 4;
 
-/// What a follower has heard of a crowd. [N-CROWD]
+/// The knowledge that a follower has of a crowd. [N-CROWD]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Crowd {
-    /// There is none.
+    /// There is no crowd.
     #[default]
     None,
-    /// The leader says that there is one.
+    /// The leader says that there is a crowd.
     Is,
-    /// In this batch the leader has said that it is over.
+    /// The leader has said in this batch that the crowd is over.
     IsOver,
 }
 
 impl Crowd {
-    /// A packet comes.
+    /// Handles an arriving packet.
     pub fn hears(&mut self, header: &Header) {
         if header.msgtype != MsgType::SyncPrepare {
             return;
@@ -37,20 +37,20 @@ impl Crowd {
         };
     }
 
-    /// A batch ends.
+    /// Ends a batch.
     pub fn ends_batch(&mut self) {
         if *self == Crowd::IsOver {
             *self = Crowd::None;
         }
     }
 
-    /// Whether what was left out is due.
+    /// Returns whether the slots that were left out must be acknowledged.
     pub fn is_over(self) -> bool {
         self == Crowd::IsOver
     }
 }
 
-/// Rewrites what a replica gets. `last`: the last session and its sequencer.
+/// Rewrites a packet that a replica gets. `last` is the last session with its sequencer.
 pub fn rewrite(
     mutation: Mutation,
     packet: &Packet<'_>,
@@ -84,7 +84,7 @@ pub fn rewrite(
     }
 }
 
-/// Rewrites what a client gets.
+/// Rewrites a packet that a client gets.
 pub fn rewrite_answer(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
     let h = packet.header;
     let inst = match (mutation, h.msgtype) {
@@ -98,7 +98,7 @@ pub fn rewrite_answer(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header
     Some((Header { inst, ..h }, packet.value.to_vec()))
 }
 
-/// What a follower says at once, in place of doing what it was asked.
+/// Returns the answer that a follower sends at once instead of doing what it was asked.
 pub fn answers_at_once(mutation: Mutation, packet: &Packet<'_>, own: Member) -> Option<Header> {
     let h = packet.header;
     let (msgtype, request) = match (mutation, h.msgtype) {
@@ -116,7 +116,7 @@ pub fn answers_at_once(mutation: Mutation, packet: &Packet<'_>, own: Member) -> 
     })
 }
 
-/// Where replicas are told that the last active session has begun.
+/// Returns where replicas are told that the last active session has begun.
 pub fn told_as_begun(
     world: &World,
     active: Option<(Epoch, Vec<Instance>)>,
@@ -130,7 +130,7 @@ pub fn told_as_begun(
     Some((session, begun))
 }
 
-/// A VIEW_CHANGE once more, as if another member of its session had sent it.
+/// Returns a copy of a VIEW_CHANGE, as if another member of its session had sent it.
 pub fn told_by_another(packet: &Packet<'_>, to: NodeId, last: &Session) -> Option<Header> {
     let h = packet.header;
     let is_other = |m: &&Member| m.node != to && m.node != h.swid;

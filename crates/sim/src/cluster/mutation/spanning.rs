@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Deliberate mistakes about commands over several partitions.
+//! Deliberate mistakes with commands over several partitions.
 
 use paxos::wire::value::Vector;
 use paxos::{Flags, Header, Packet, PartitionId};
@@ -8,7 +8,7 @@ use replica::{Agreement, Application, Decided, SiblingMessage, Worker};
 use super::Mutation;
 use crate::application::Kv;
 
-/// What a partition says to a sibling at once, as if what isn't stable counted.
+/// Returns a message that a partition sends its sibling at once, as if unstable state counted.
 pub fn says_too_early<G: Agreement>(
     mutation: Mutation,
     worker: &mut Worker<Kv, G>,
@@ -44,7 +44,7 @@ pub fn says_too_early<G: Agreement>(
     }
 }
 
-/// What comes for a slot in which a command of the same name lies: what lies there.
+/// Replaces an arriving command by the one in its slot if both have the same name.
 pub fn kept_vector(packet: &Packet<'_>, there: Option<Decided<'_>>) -> Option<(Header, Vec<u8>)> {
     let h = packet.header;
     let kept = there.filter(is_copy)?;

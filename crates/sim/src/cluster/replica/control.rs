@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica asks the controller for, and what it is told.
+//! The questions of a replica to the controller, and the controller's messages.
 
 use control::{Message, View};
 use paxos::{Epoch, Instance};
@@ -55,7 +55,7 @@ impl<G: Protocol> ReplicaHost<G> {
         world.control(self.host.at, 0, message);
     }
 
-    /// A control message arrives.
+    /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         if !self.is_up() {
             return;
@@ -89,7 +89,7 @@ impl<G: Protocol> ReplicaHost<G> {
                 self.view = Some(view.clone());
                 self.heed_beginning(world, view);
                 if view.given_up.is_some() {
-                    // What siblings are told of it leaves.
+                    // The messages to siblings that this causes are sent.
                     (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
                 }
             }
@@ -121,7 +121,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// A worker that was told that an epoch begins below what it has executed stops at once.
+    /// Stops a worker that was told that an epoch begins below what it has executed.
     fn heed_beginning(&mut self, world: &mut World, view: &View) {
         for pid in 0..self.shards.len() {
             let (Some(worker), Some(begins)) = (&self.shards[pid].worker, view.begins(pid as u16))
@@ -138,7 +138,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Notes where it stands when an epoch is issued.
+    /// Notes the replica's positions when an epoch is issued.
     pub fn note_epoch(&self, world: &mut World, epoch: Epoch) {
         for (pid, shard) in self.shards.iter().enumerate() {
             let of = (node_id(self.host.name), pid as u16);
@@ -148,7 +148,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Stops all partitions, and says where they stand once all have stopped.
+    /// Stops all partitions, and reports their positions once all have stopped.
     fn stop_execution(&mut self, world: &mut World, epoch: Epoch) {
         for pid in 0..self.shards.len() {
             if let Some(worker) = &mut self.shards[pid].worker {

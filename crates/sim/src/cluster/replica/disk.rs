@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a replica's disk, and kills in the middle of a step.
+//! Faults of a replica's disk, and kills in the middle of a step.
 
 use paxos::{Instance, NodeId};
 use replica::Worker;
@@ -10,7 +10,7 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// The disk breaks and is replaced by an empty one.
+    /// Replaces the disk by an empty one.
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         self.logs.wipe();
@@ -24,19 +24,19 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Whether its disk broke and it isn't known to be whole again.
+    /// Returns whether the disk broke and isn't known to be whole again.
     pub fn is_lost(&self) -> bool {
         self.shards.iter().any(|s| s.lost)
     }
 
-    /// Everything below is on its disk.
+    /// Returns the instance below which everything is on the disk.
     pub fn holds(&self, pid: usize) -> Instance {
         self.shards[pid].store.durable_instance()
     }
 
-    /// Notes whether a disk that broke has been made good, which is for its operator to see: what is on
-    /// the new one covers what is trimmed, and no acceptor counts on the old one any more. `known` says
-    /// whether all of them count a disk of this number.
+    /// Notes whether a broken disk has been restored, as its operator would see: the new one covers what is trimmed,
+    /// and no acceptor counts on the old one any more. `known` returns whether all acceptors count a disk of this
+    /// number.
     pub fn make_whole(&mut self, world: &World, known: impl Fn(NodeId, usize, u64) -> bool) {
         let node = node_id(self.host.name);
         for (pid, shard) in self.shards.iter_mut().enumerate() {
@@ -47,26 +47,26 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Lets writes fail, or succeed again.
+    /// Makes writes fail, or succeed again.
     pub fn set_full(&mut self, full: bool) {
         for shard in &self.shards {
             shard.store.set_full(full);
         }
     }
 
-    /// The process will die in the middle of a step.
+    /// Kills the process in the middle of a later step.
     pub fn kill_in(&mut self, calls: u32) {
         for shard in &self.shards {
             shard.store.kill_in(calls);
         }
     }
 
-    /// Whether a planned kill has struck.
+    /// Returns whether a planned kill has happened.
     pub fn is_killed(&self) -> bool {
         self.shards.iter().any(|s| s.store.killed())
     }
 
-    /// Takes back a planned kill that has not struck.
+    /// Cancels a planned kill that has not happened.
     pub fn spare(&mut self) {
         for shard in &self.shards {
             shard.store.spare();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica's state for others, and what it executes behind that.
+//! Hands out a replica's state, and what it executes after that.
 
 use paxos::Instance;
 use replica::Worker;
@@ -10,18 +10,18 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// A replica fetches the state: nothing that a copy needs is forgotten until all of them are open.
+    /// Begins to hand out the state: everything that a copy needs is kept until all copies are open.
     pub fn hold(&mut self, receiver: NodeIndex) {
         self.workers().for_each(Worker::hold);
         self.kept.insert(receiver, vec![None; self.shards.len()]);
     }
 
-    /// All copies are open.
+    /// Ends the hold, since all copies are open.
     pub fn release(&mut self) {
         self.workers().for_each(Worker::release);
     }
 
-    /// A copy of a partition's state, with its position; `None` if the process can't give one.
+    /// Returns a copy of a partition's state, with its position, or `None` if the process can't give one.
     pub fn snapshot(
         &mut self,
         world: &mut World,
@@ -55,7 +55,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Keeps what a partition has executed for those whose copies are open.
+    /// Keeps the values that a partition has executed, for the receivers whose copies are open.
     pub(super) fn keep_log(&mut self, pid: usize) {
         let log = self.shards[pid].worker.as_mut().and_then(Worker::take_log);
         for logs in self.kept.values_mut() {
@@ -65,7 +65,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// What was kept for a receiver, by partition.
+    /// Returns what was kept for a receiver, by partition.
     pub fn take_logs(&mut self, receiver: NodeIndex) -> Vec<Vec<u8>> {
         (0..self.shards.len()).for_each(|pid| self.keep_log(pid));
         let logs = self.kept.remove(&receiver).unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another replica's state takes the place of this one's, partition by partition. [X-INSTALL]
+//! Replaces this replica's state by another one's, partition by partition. [X-INSTALL]
 
 use std::io::{self, Read};
 
@@ -14,35 +14,35 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{Event, Transfer, World};
 use crate::queue::{MICROSECOND, MILLISECOND};
 
-/// Another replica's state, here and read.
+/// Another replica's state, which is here and was read.
 pub(super) struct Installing {
     install: Install,
     transfer: Transfer,
     noted: bool,
-    /// A mistake: nobody finds the note.
+    /// For a mutation, the note is lost.
     forgotten: bool,
 }
 
 impl Installing {
-    /// Whether a process that starts finds the note.
+    /// Returns whether a process that starts finds the note.
     pub fn survives(&self) -> bool {
         self.noted && !self.forgotten
     }
 }
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// A transfer has begun, or has failed.
+    /// Notes that a transfer has begun, or has failed.
     pub fn fetching(&mut self, fetching: bool) {
         self.fetching = fetching;
     }
 
-    /// Whether another replica's state is being installed.
+    /// Returns whether another replica's state is being installed.
     pub fn is_installing(&self) -> bool {
         self.installing.is_some()
     }
 
-    /// A transfer ends; `whole` says whether the connection lasted. What it brings is read beside the
-    /// present state; then nothing is executed until all of it is in place.
+    /// Ends a transfer; `whole` means that the connection lasted. The state is read beside the present one, and then
+    /// execution stops until all of it is in place.
     pub fn take(&mut self, world: &mut World, transfer: Transfer, whole: bool) {
         self.fetching = false;
         let stopped = self.workers().any(|worker| worker.is_stopped());
@@ -68,7 +68,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.install(world);
     }
 
-    /// Reads the copies of those partitions that they bring further.
+    /// Reads the copies of the partitions that they advance.
     fn read(&mut self, installing: &Installing, whole: bool) -> Result<(), replica::Error> {
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             let (position, bytes) = &installing.transfer.copies[pid];
@@ -83,7 +83,7 @@ impl<G: Protocol> ReplicaHost<G> {
         Ok(())
     }
 
-    /// The next step of an install: the note, then one partition after the other, then the end.
+    /// Takes the next step of an install: the note, then one partition after the other, then the end.
     pub fn install(&mut self, world: &mut World) {
         if !self.is_up() {
             return;
@@ -93,7 +93,7 @@ impl<G: Protocol> ReplicaHost<G> {
         };
         let writing = self.shards.iter().any(|s| s.writing.is_some());
         if writing {
-            // Their ends would put older states in the place of these.
+            // The checkpoints in progress would replace these states by older ones.
         } else if !installing.noted {
             if self.make_kept_durable(world, &installing.install) {
                 installing.noted = true;
@@ -104,7 +104,7 @@ impl<G: Protocol> ReplicaHost<G> {
         } else {
             return self.end_install(world, installing.transfer);
         }
-        // Whoever died meanwhile finds the note when it starts.
+        // A process that was killed meanwhile finds the note when it starts.
         if self.is_up() || installing.survives() {
             self.installing = Some(installing);
         }
@@ -116,7 +116,7 @@ impl<G: Protocol> ReplicaHost<G> {
         world.queue.after(delay, Event::Install { at, process });
     }
 
-    /// Says whether all went well.
+    /// Makes the partitions that keep their state durable, and returns whether that succeeded.
     fn make_kept_durable(&mut self, world: &mut World, install: &Install) -> bool {
         let now = self.host.now(world);
         for pid in 0..self.shards.len() {
@@ -156,7 +156,7 @@ impl<G: Protocol> ReplicaHost<G> {
         });
         let result = match result {
             Ok(Restored::To(_) | Restored::NotNewer(_)) => Ok(()),
-            // With the note there, it can't go on.
+            // With the note there, the worker can't continue.
             Ok(Restored::Failed(error)) => {
                 self.judge_failed(world, pid, &error);
                 Err(error)
@@ -166,7 +166,8 @@ impl<G: Protocol> ReplicaHost<G> {
         self.finished(world, pid, result);
     }
 
-    /// Whatever is to be put in place was read before anything was noted. Only a disk excuses what is missing then.
+    /// Judges an install that failed. Everything that it needs was read before the note, so only a disk excuses that
+    /// something is missing.
     fn judge_failed(&self, world: &mut World, pid: usize, error: &replica::Error) {
         let name = self.host.name;
         let store = &self.shards[pid].store;
@@ -177,7 +178,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// All partitions are there: they go on, and what was decided meanwhile comes.
+    /// Lets all partitions continue once they are in place, and asks for what was decided meanwhile.
     fn end_install(&mut self, world: &mut World, transfer: Transfer) {
         let now = self.host.now(world);
         for shard in &mut self.shards {
@@ -198,7 +199,7 @@ impl<G: Protocol> ReplicaHost<G> {
         world.queue.after(MILLISECOND, log);
     }
 
-    /// What another replica has executed behind its copies.
+    /// Executes the values that another replica has executed after its copies.
     pub fn replay(&mut self, world: &mut World, logs: &[Vec<u8>]) {
         let now = self.host.now(world);
         for (pid, log) in logs.iter().enumerate() {
@@ -214,7 +215,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// A process finds the note of an install that an earlier one had begun, with all that it needs.
+    /// Continues an install whose note an earlier process has left, with everything that it needs.
     pub(super) fn go_on_installing(&mut self, world: &mut World) {
         let Some(mut installing) = self.installing.take() else {
             return;
@@ -246,7 +247,7 @@ struct Connection<'a> {
 
 impl Read for Connection<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The worst case of a broken connection: everything came but the checksum.
+        // In the worst case a broken connection has brought everything except for the checksum.
         if self.bytes.is_empty() && !self.whole {
             return Err(io::ErrorKind::ConnectionReset.into());
         }

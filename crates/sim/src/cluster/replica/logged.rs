@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The logs of durable replicas with NOPaxos, on a simulated disk. What a step has changed is one frame: it is there
-//! whole, or not at all. [N-STORED]
+//! The logs of durable NOPaxos replicas, on a simulated disk. The changes of a step are one frame, which is there whole
+//! or not at all. [N-STORED]
 
 use paxos::acceptor::Start;
 use paxos::nopaxos::stored::Saved;
@@ -13,9 +13,9 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 use crate::rng::{Rng, hash};
 
-/// With a longer log all is written anew.
+/// A longer log is written anew.
 const LOG_LIMIT: usize = 64 << 10;
-/// What precedes a frame: its length and its checksum.
+/// The length of what precedes a frame: its length and its checksum.
 const HEAD: usize = 12;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,26 +23,26 @@ const HEAD: usize = 12;
 enum Kind {
     Head,
     Entry,
-    /// One that counts at once.
+    /// An entry that takes effect at once.
     Again,
     Reach,
     Change,
 }
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// Whether a memory of it is on its disk.
+    /// Returns whether the disk has a memory of the replica.
     pub(super) fn has_logs(&self) -> bool {
         self.logs.read(&name(0)).is_some()
     }
 
-    /// The power fails.
+    /// Lets the power fail.
     pub fn lose_logs(&mut self, rng: &mut Rng) {
         self.logs.lose_power(rng);
     }
 }
 
 impl ReplicaHost<NoPaxos> {
-    /// Goes on with what is stored of a partition's log; begins one where there is none.
+    /// Continues from the stored log of a partition, or begins one if there is none.
     pub fn recall(&mut self, world: &World, pid: usize) -> Result<(), String> {
         if !world.scenario.durable {
             return Ok(());
@@ -62,7 +62,7 @@ impl ReplicaHost<NoPaxos> {
             Some((loaded, len)) => {
                 let remembered = agreement.remember(loaded, start);
                 remembered.map_err(|why| why.to_string())?;
-                // The end of it that was being written.
+                // The end of the log, which was being written, is cut off.
                 self.logs.truncate(&name(pid), len);
             }
             None => {
@@ -73,7 +73,7 @@ impl ReplicaHost<NoPaxos> {
         Ok(())
     }
 
-    /// Stores what has changed of a partition's log.
+    /// Stores the changes of a partition's log.
     pub fn store_log(&mut self, world: &mut World, pid: usize) {
         let Some(worker) = &mut self.shards[pid].worker else {
             return;
@@ -97,7 +97,7 @@ impl ReplicaHost<NoPaxos> {
         self.logs
             .append(&name, &framed(&frame))
             .expect("there is room");
-        // For a mutation: one that doesn't wait for its disk doesn't hurry with it either.
+        // For a mutation: a replica that doesn't wait for its disk doesn't hurry with it either.
         let is_late = world.mutated(Mutation::AnswersBeforeSync);
         if !(is_late && world.rng.chance(950_000)) {
             self.logs.sync(&name);
@@ -124,7 +124,7 @@ impl ReplicaHost<NoPaxos> {
         written.expect("there is room");
     }
 
-    /// What has been let go on by whoever compares memories: here all are what they were.
+    /// Lets the memories continue. Here all are what they were, so nothing is compared.
     pub(super) fn wake_up(&mut self, now: paxos::Time) {
         for shard in &mut self.shards {
             let agreement = shard.worker.as_mut().map(|worker| worker.agreement_mut());
@@ -159,7 +159,7 @@ fn framed(records: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a log holds up to its last whole frame, and how long it is there.
+/// Reads a log up to its last whole frame, and returns its length there.
 fn read(mut loaded: Loaded, log: &[u8]) -> Result<(Loaded, usize), String> {
     let mut rest = log;
     while let Some((head, behind)) = rest.split_at_checked(HEAD) {

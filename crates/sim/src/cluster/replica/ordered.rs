@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is particular to replicas that agree by NOPaxos.
+//! The parts of NOPaxos replicas.
 
 use paxos::nopaxos::{Session, Started, Status};
 use paxos::{Epoch, Instance, Member, PartitionId, Round};
@@ -11,7 +11,7 @@ use crate::cluster::layout::{NodeIndex, node_id};
 use crate::cluster::world::World;
 
 impl ReplicaHost<NoPaxos> {
-    /// Node and boot nonce of its last process.
+    /// Returns the node and the boot nonce of its last process.
     pub fn member(&self) -> Member {
         Member {
             node: node_id(self.host.name),
@@ -19,20 +19,20 @@ impl ReplicaHost<NoPaxos> {
         }
     }
 
-    /// A view that it leads and f+1 members have begun.
+    /// Returns a view that the replica leads and that f+1 members have begun.
     pub fn started(&self, pid: usize) -> Option<Started> {
         let worker = self.shards[pid].worker.as_ref()?;
         worker.agreement().replica().started()
     }
 
-    /// For a mutation: the view that it leads, and where its log ends.
+    /// Returns for a mutation the view that the replica leads, and the end of its log.
     pub fn leads(&self, pid: usize) -> Option<(Round, Instance)> {
         let worker = self.shards[pid].worker.as_ref()?;
         let replica = worker.agreement().replica();
         replica.leads().then(|| (replica.view(), replica.next()))
     }
 
-    /// It hears of the sessions, by partition, of where the last active one has begun, of who stamps, and gets a number
+    /// Tells the replica the sessions of each partition, where the last active one has begun, who stamps, and a number
     /// for its disk.
     pub fn told_sessions(
         &mut self,
@@ -57,7 +57,7 @@ impl ReplicaHost<NoPaxos> {
             }
         }
         if is_news {
-            // What siblings are told of it leaves.
+            // The messages to siblings that this causes are sent.
             (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
         }
         self.wake_up(now);

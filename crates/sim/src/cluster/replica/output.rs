@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the workers of a replica send: packets, answers to clients, messages to one another.
+//! The output of a replica's workers: packets, answers to clients, messages to one another.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -16,30 +16,30 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::{CLUSTER, Event, GROUP, Outgoing, Sender, World};
 use crate::queue::MICROSECOND;
 
-/// The longest time until a worker reads what another one has said.
+/// The longest time until a worker reads another one's message.
 const MAX_MAIL: Time = 100 * MICROSECOND;
 
-/// The most replies in a packet.
+/// The largest number of replies in a packet.
 const MAX_PACK: usize = 8;
 
-/// A reply on its way out of a worker.
+/// A reply that leaves a worker.
 struct Reply {
     to: ReplyTo,
-    /// Unless it is final.
+    /// The basis of the answer; `None` if it is final.
     basis: Option<Basis>,
     client: u64,
     request: u64,
     bytes: Vec<u8>,
 }
 
-/// What a worker sends.
+/// The output of a worker.
 #[derive(Default)]
 pub(super) struct Output {
     pub packets: Outgoing,
     replies: Vec<Reply>,
     acks: Vec<(ReplyTo, Header)>,
     mail: Vec<(PartitionId, SiblingMessage)>,
-    /// What came of reads without the log.
+    /// The results of reads without the log.
     pub reads: Vec<(u64, Option<Vec<u8>>)>,
 }
 
@@ -85,7 +85,7 @@ impl replica::Output for Output {
     }
 }
 
-/// The address of a client's socket.
+/// Returns the address of a client's socket.
 pub fn client_address(client: NodeIndex) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, client)), 7000)
 }
@@ -129,7 +129,7 @@ impl<G: Protocol> ReplicaHost<G> {
         self.take_reads(world, pid);
     }
 
-    /// Messages between workers are reliable and in order, and come when the other one has time.
+    /// Delivers messages between workers, which are reliable and in order, and come when the other worker has time.
     fn post_mail(&mut self, world: &mut World, pid: usize) {
         let process = self.host.process;
         for (to, message) in self.out.mail.drain(..) {
@@ -160,10 +160,10 @@ impl<G: Protocol> ReplicaHost<G> {
             }
         }
         let view = |reply: &Reply| reply.basis.map(|basis| basis.view);
-        // A read is answered by itself.
+        // A read is answered in its own packet.
         let is_read = |reply: &Reply| reply.request >= READS;
         let one = |reply: &Reply| (reply.to, view(reply), is_read(reply));
-        // What came too early is answered once more when it takes effect. [P-EARLY]
+        // A command that came too early is answered again when it takes effect. [P-EARLY]
         let counts = |r: &&Reply| r.basis.is_some() && r.bytes[0] != Status::OutOfOrder as u8;
         for reply in replies.iter().filter(counts) {
             let of = (pid as u16, reply.client, reply.request);
@@ -181,7 +181,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// How far this follower's log is filled.
+    /// Sends how far this follower's log is filled.
     fn post_acks(&mut self, world: &mut World, pid: usize) {
         let at = self.host.endpoint(pid as u8);
         let acks = std::mem::take(&mut self.out.acks);

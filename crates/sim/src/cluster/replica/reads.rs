@@ -9,7 +9,7 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// A read of the world begins here. If the process dies it has no answer.
+    /// Begins a read here. If the process dies the read has no answer.
     pub fn read_locally(&mut self, world: &mut World, number: usize) {
         if !self.is_up() || self.host.paused {
             return;
@@ -28,7 +28,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Notes what was read.
+    /// Notes the results of reads.
     pub(super) fn take_reads(&mut self, world: &mut World, pid: usize) {
         for (number, answer) in self.out.reads.drain(..) {
             let number = number as usize;

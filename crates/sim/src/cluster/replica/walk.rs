@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What only reads and takes long is answered from copies of the partitions' states, once the log of each one has
-//! been asked. [X-READ]
+//! Long reads, which are answered from copies of the partitions' states once the log of each partition has been asked.
+//! [X-READ]
 
 use paxos::PartitionId;
 
@@ -11,23 +11,23 @@ use crate::cluster::mutation::Mutation;
 use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
-/// A walk over all that a replica has.
+/// A walk over all contents of a replica.
 pub(super) struct Walk {
-    /// What clients knew when it began.
+    /// What clients knew when the walk began.
     known: Known,
-    /// By partition: whether a command has been executed here that was submitted since.
+    /// For each partition, a command that was submitted since has been executed here.
     asked: Vec<bool>,
 }
 
 impl Walk {
-    /// A command has been executed in a partition.
+    /// Notes that a command has been executed in a partition.
     pub fn note(&mut self, pid: usize, command: u64) {
         self.asked[pid] |= self.known.came_before(command);
     }
 }
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// Somebody wants to see all of it. Something is submitted in each partition next.
+    /// Begins a walk. A command is submitted in each partition next.
     pub fn walk(&mut self, world: &mut World) {
         if self.is_up() {
             let at_once = world.mutated(Mutation::ReadsAtOnce);
@@ -54,7 +54,7 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Not what isn't stable yet: then it says so, and is asked again.
+    /// Shows a partition's contents, or returns false if they aren't stable yet, and then is called again.
     fn show(&mut self, world: &mut World, pid: usize, known: &Known) -> bool {
         let Some(worker) = &mut self.shards[pid].worker else {
             return true;
