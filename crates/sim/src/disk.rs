@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk that forgets what was not synced, tears the last write, and runs full. It may also lie about a sync, and
-//! flip a bit of what it has.
+//! A disk that forgets unsynced data, tears the last write, and becomes full. It may also lie about a sync, and flip a
+//! bit of its data.
 //!
-//! A file is its synced bytes and the appends since. A process that is killed loses nothing that it
-//! wrote (the kernel has it); a machine that loses power keeps the synced bytes and any prefix of
-//! the rest, cut at any byte. A disk that lies goes back to what it had when it began to.
+//! A file consists of its synced bytes and the appends since. A killed process loses nothing that it wrote, since the
+//! kernel has it; a machine that loses power keeps the synced bytes and any prefix of the rest, cut at any byte. A disk
+//! that lies goes back to the state in which it began to lie.
 
 use std::collections::BTreeMap;
 
 use crate::rng::Rng;
 
-/// The write did not fit; nothing of it was stored.
+/// The error that a write did not fit; nothing of it was stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
@@ -19,7 +19,7 @@ pub struct Full;
 pub struct Disk {
     files: BTreeMap<String, File>,
     capacity: usize,
-    /// What there was when it began to lie.
+    /// The files when it began to lie.
     truth: Option<BTreeMap<String, File>>,
 }
 
@@ -40,20 +40,19 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Sets how many bytes fit from now on. With less room than is used already, every further
-    /// write fails.
+    /// Sets how many bytes fit from now on. If less than is used, every further write fails.
     pub fn set_capacity(&mut self, bytes: usize) {
         self.capacity = bytes;
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub fn used(&self) -> usize {
         self.files.values().map(|f| f.bytes.len()).sum()
     }
 
-    /// Appends to a file, which comes into being with its first byte.
+    /// Appends to a file, which is created with its first byte.
     pub fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), Full> {
-        // The sum over all files is only needed where there is a limit.
+        // The sum over all files is only needed if there is a limit.
         if self.capacity != usize::MAX && self.used() + bytes.len() > self.capacity {
             return Err(Full);
         }
@@ -67,24 +66,24 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes a file survive a power failure as it is.
+    /// Makes a file survive a power failure.
     pub fn sync(&mut self, name: &str) {
         self.sync_up_to(name, usize::MAX);
     }
 
-    /// The same of its first bytes.
+    /// Makes the first bytes of a file survive a power failure.
     pub fn sync_up_to(&mut self, name: &str, bytes: usize) {
         if let Some(file) = self.files.get_mut(name) {
             file.synced = file.synced.max(bytes.min(file.bytes.len()));
         }
     }
 
-    /// From now on nothing that is written lasts, whatever it says.
+    /// Makes the disk lie: nothing written from now on survives a power failure, whatever a sync returns.
     pub fn lie(&mut self) {
         self.truth.get_or_insert_with(|| self.files.clone());
     }
 
-    /// What the next power failure leaves of a disk that lies.
+    /// Returns the state that the next power failure leaves of a disk that lies.
     pub fn truth(&self) -> Option<Disk> {
         Some(Disk {
             files: self.truth.clone()?,
@@ -92,7 +91,7 @@ impl Disk {
         })
     }
 
-    /// A bit of a file flips; false where it has none.
+    /// Flips a bit of a file; returns false if the file is empty.
     pub fn rot(&mut self, name: &str, rng: &mut Rng) -> bool {
         let Some(file) = self.files.get_mut(name).filter(|f| !f.bytes.is_empty()) else {
             return false;
@@ -102,8 +101,8 @@ impl Disk {
         true
     }
 
-    /// Replaces a whole file as write, sync, rename and directory sync do: the old contents or the
-    /// new, never a mixture, and the new ones once this returns.
+    /// Replaces a whole file like write, sync, rename and directory sync: the contents are either the old or the new
+    /// ones, and the new ones once this returns.
     pub fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), Full> {
         let old = self.files.get(name).map_or(0, |f| f.bytes.len());
         if self.capacity != usize::MAX && self.used() - old + bytes.len() > self.capacity {
@@ -117,12 +116,12 @@ impl Disk {
         Ok(())
     }
 
-    /// The contents as the running machine sees them.
+    /// Returns the contents as the running machine sees them.
     pub fn read(&self, name: &str) -> Option<&[u8]> {
         self.files.get(name).map(|f| f.bytes.as_slice())
     }
 
-    /// Cuts a file to its first `len` bytes, as a log is cut behind its last whole record.
+    /// Cuts a file to its first `len` bytes, as a log is cut after its last whole record.
     pub fn truncate(&mut self, name: &str, len: usize) {
         if let Some(file) = self.files.get_mut(name) {
             file.bytes.truncate(len);
@@ -135,7 +134,7 @@ impl Disk {
         self.files.remove(name);
     }
 
-    /// Power fails: of what was not synced any prefix remains. A disk that lied is honest from then on.
+    /// Lets the power fail: any prefix of the unsynced data remains. A disk that lied is honest from then on.
     pub fn lose_power(&mut self, rng: &mut Rng) {
         if let Some(truth) = self.truth.take() {
             self.files = truth;
@@ -147,7 +146,7 @@ impl Disk {
         }
     }
 
-    /// The disk breaks and is replaced by an empty one.
+    /// Replaces the disk by an empty one.
     pub fn wipe(&mut self) {
         self.files.clear();
         self.truth = None;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For who wants to see what happens at each node, to record it.
+//! Lets an observer see the events at each node, for example to record them.
 
 use paxos::acceptor::Start;
 use paxos::{Configuration, Enable, Epoch, Header, NodeId, Packet, Program};
 
-/// What happens at a node.
+/// An event at a node.
 #[derive(Debug)]
 pub enum Observed<'a> {
     /// An acceptor's process started.
     AcceptorStarted {
-        /// The boot nonce of its memory. If it is the nonce from before, so is the memory.
+        /// The boot nonce of its memory. If the nonce is the same as before, so is the memory.
         nonce: u64,
-        /// Which start of it.
+        /// The start of that memory.
         start: Start,
     },
     /// A leader's process started, with an empty memory.
@@ -29,25 +29,25 @@ pub enum Observed<'a> {
         /// Its boot nonce.
         nonce: u64,
     },
-    /// The store took an epoch.
+    /// The store has taken an epoch.
     Issued(&'a Configuration),
-    /// An epoch that it took is a session, and this member's turn to lead comes first.
+    /// An epoch that the store has taken is a session, and this member leads first.
     Session(Epoch, u16),
-    /// The store moved the last epoch on to *writing*.
+    /// The store has moved the last epoch to *writing*.
     Writing(Epoch),
-    /// The store moved the last epoch on to *active*.
+    /// The store has moved the last epoch to *active*.
     Active(Epoch),
-    /// An acceptor took an order.
+    /// An acceptor has taken an order.
     Enabled(&'a Enable),
-    /// An acceptor was let go on.
+    /// An acceptor may continue.
     Resumed(Start),
-    /// A leader took a round.
+    /// A leader has taken a round.
     Programmed(&'a Program),
-    /// A leader learned of an epoch.
+    /// A leader has learned of an epoch.
     Retired(Epoch),
-    /// A packet arrived at a process that runs.
+    /// A packet has arrived at a running process.
     Received(&'a Packet<'a>),
-    /// A packet left.
+    /// A packet has left.
     Sent {
         /// Its header.
         header: &'a Header,
@@ -56,8 +56,8 @@ pub enum Observed<'a> {
     },
 }
 
-/// Sees what happens, in the order in which it happens.
+/// Sees events in the order in which they happen.
 pub trait Observer {
-    /// Something happened at `node`; 0 is a client.
+    /// Handles an event at `node`; 0 stands for a client.
     fn observe(&mut self, node: NodeId, event: Observed<'_>);
 }

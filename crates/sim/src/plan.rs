@@ -21,46 +21,46 @@ use crate::linearizability::Op;
 use crate::network::Rates;
 pub use text::{parse_seconds, seconds};
 
-/// The shape of a cluster and how rough its world is.
+/// The shape of a cluster, and how bad its network and machines are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
-    /// Seed of everything that the plan doesn't say.
+    /// The seed of everything that the plan doesn't say.
     pub seed: u64,
-    /// Leaders, the first of which leads at first.
+    /// The number of leaders, of which the first one leads at the beginning.
     pub leaders: u8,
-    /// Acceptors: 2f+1.
+    /// The number of acceptors: 2f+1.
     pub acceptors: u8,
-    /// Replicas: 2g+1.
+    /// The number of replicas: 2g+1.
     pub replicas: u8,
-    /// Learner nodes; 0 = votes go to the replicas.
+    /// The number of learner nodes; without any, votes go to the replicas.
     pub learners: u8,
-    /// Sequencers; with any the group agrees by NOPaxos, and there are no leaders, acceptors and learners.
+    /// The number of sequencers. With any, the group uses NOPaxos, and there are no leaders, acceptors and learners.
     pub sequencers: u8,
-    /// Clients. Those with an even number use ordered sessions.
+    /// The number of clients. Those with an even number use ordered sessions.
     pub clients: u8,
-    /// Partitions.
+    /// The number of partitions.
     pub partitions: u8,
-    /// Slots of an acceptor, per partition.
+    /// The number of an acceptor's slots for each partition.
     pub slots: u16,
-    /// Instances that a leader may have open.
+    /// How many instances a leader may have open.
     pub window: u16,
-    /// Whether acceptors keep a log on disk.
+    /// Acceptors keep a log on disk.
     pub durable: bool,
-    /// Instances between checkpoints.
+    /// The number of instances between checkpoints.
     pub checkpoint_every: u16,
-    /// Replies that a session records.
+    /// How many replies a session records.
     pub session_window: u16,
-    /// Values that an ordered session has in flight at most. [S-ORDERED]
+    /// How many values an ordered session may have in flight. [S-ORDERED]
     pub ordered_values: u8,
-    /// Largest deviation of a clock, in parts per million.
+    /// The largest deviation of a clock, in parts per million.
     pub drift: u32,
-    /// Packets that a worker takes before it answers, at most.
+    /// How many packets a worker takes at most before it answers.
     pub batch: u8,
-    /// Whether its answers wait until they are stored.
+    /// A worker's answers wait until they are stored.
     pub answers_wait: bool,
-    /// Clients that a leader of NOPaxos answers at once as if nobody else waited. [N-CROWD]
+    /// How many clients a NOPaxos leader answers at once as if nobody else waited. [N-CROWD]
     pub few: u8,
-    /// Commands that an application executes at most before what it has executed is stable. [N-COMMIT]
+    /// How many commands an application executes at most before what it has executed is stable. [N-COMMIT]
     pub ahead: u8,
     /// The network's rates.
     pub rates: Rates,
@@ -93,7 +93,7 @@ impl Default for Scenario {
     }
 }
 
-/// A node by its kind and its number, from 1. The controller is alone.
+/// A node by its kind and its number, from 1. There is one controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Name {
@@ -106,7 +106,7 @@ pub enum Name {
     Client(u8),
 }
 
-/// Which packets of an isolated node don't get through.
+/// The packets of an isolated node that are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Direction {
@@ -115,20 +115,20 @@ pub enum Direction {
     Both,
 }
 
-/// Which packets are caught.
+/// The packets to catch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Catch {
-    /// From this node; from any if `None`.
+    /// The sender; `None` means any.
     pub from: Option<Name>,
-    /// To this node; to any if `None`.
+    /// The receiver; `None` means any.
     pub to: Option<Name>,
-    /// Of this type.
+    /// The type of the packets.
     pub msgtype: MsgType,
-    /// Of this partition; of any if `None`.
+    /// The partition; `None` means any.
     pub pid: Option<u8>,
 }
 
-/// One thing that is done.
+/// One action of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A client submits a command.
@@ -153,14 +153,14 @@ pub enum Action {
         /// What to do.
         span: Span,
     },
-    /// All that a replica has is read from its state; a client asks the logs first.
+    /// All contents of a replica are read from its state; a client asks the logs first.
     Walk {
         /// Number of the client.
         client: u8,
         /// Number of the replica.
         replica: u8,
     },
-    /// A client reads a key at a replica without the log, and sends a command behind that.
+    /// A client reads a key at a replica without the log, and then sends a command.
     Read {
         /// Number of the client.
         client: u8,
@@ -171,17 +171,17 @@ pub enum Action {
         /// The key.
         key: u8,
     },
-    /// The process dies. A volatile memory is gone.
+    /// The process dies, and a volatile memory is lost.
     Crash(Name),
-    /// The machine loses its power: what wasn't synced is gone too.
+    /// The machine loses its power, and unsynced data is lost, too.
     PowerOff(Name),
-    /// The disk breaks and is replaced by an empty one.
+    /// The disk is replaced by an empty one.
     Wipe(Name),
-    /// A new process.
+    /// A new process starts.
     Restart(Name),
-    /// Gets and sends nothing, and keeps its memory.
+    /// The process hangs: it receives and sends nothing, but keeps its memory.
     Pause(Name),
-    /// Goes on.
+    /// A hanging process continues.
     Resume(Name),
     /// Cuts a node off from all others.
     Isolate(Name, Direction),
@@ -189,9 +189,9 @@ pub enum Action {
     Cut(Name, Name),
     /// Keeps packets of one type from one node to another, until they are released.
     Hold(Catch),
-    /// Keeps a copy of such packets and lets them pass.
+    /// Keeps a copy of packets of one type, and lets the packets pass.
     Copy(Catch),
-    /// Ends all holding and copying; what was kept arrives, in no order.
+    /// Ends all holding and copying; the kept packets arrive in random order.
     Release,
     /// Mends all links.
     Heal,
@@ -203,7 +203,7 @@ pub enum Action {
     DiskFree(Name),
     /// A replica's process will be killed in the middle of a step, at this call of its application.
     KillIn(Name, u8),
-    /// An hour passes, in which all machines sleep; then come the packets that were an hour late.
+    /// An hour passes, in which all machines sleep; then the packets that were an hour late arrive.
     Hour,
     /// Every node is stopped in good order.
     Stop,
@@ -213,25 +213,24 @@ pub enum Action {
     Rival,
     /// An operator orders a change of leader, or another session.
     Failover,
-    /// From now on new sessions have this replica lead first.
+    /// New sessions have this replica lead first from now on.
     Lead(Name),
-    /// Somebody copies an acceptor's disk.
+    /// An acceptor's disk is copied.
     CopyDisk(Name),
-    /// Somebody puts the copy back in the disk's place; the process is killed.
+    /// The copy is put back in place of the disk, and the process is killed.
     PutBack(Name),
-    /// From now on an acceptor's disk lies about syncs, until the next power failure.
+    /// An acceptor's disk lies about syncs from now on, until the next power failure.
     Lie(Name),
-    /// A bit flips in what a durable acceptor has stored.
+    /// A bit flips in the stored data of a durable acceptor.
     Rot(Name),
     /// An operator gives up a damaged log.
     ForgetLog(Name),
-    /// From now on an acceptor tells replicas that it has voted further than it has.
+    /// An acceptor tells replicas from now on that it has voted further than it has.
     Exaggerate(Name),
-    /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs
-    /// then; the controller dies, and its store is empty.
+    /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs; the controller
+    /// dies, and its store becomes empty.
     Forget(Name),
-    /// From now on an acceptor's range promises say that it has trimmed to the first number and voted up
-    /// to the second.
+    /// An acceptor's range promises say from now on that it has trimmed to the first number and voted up to the second.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
@@ -239,23 +238,22 @@ pub enum Action {
     BackUp,
     /// The controller dies, and its store is replaced by the copy.
     Restore,
-    /// The forgotten controller of an old cluster of one acceptor, at the same addresses, tells
-    /// everybody its epochs.
+    /// The forgotten controller of an old cluster with one acceptor, at the same addresses, tells all nodes its epochs.
     OldCluster,
 }
 
-/// A run, as far as it is decided in advance.
+/// The part of a run that is decided in advance.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// The cluster.
     pub scenario: Scenario,
-    /// What is done to it, by time.
+    /// The actions, by time.
     pub actions: Vec<(Time, Action)>,
 }
 
 impl Plan {
-    /// Whether nothing goes wrong: the network loses nothing, only clients do something, and each log has room for all
-    /// of that, and for as much again.
+    /// Returns whether nothing goes wrong: the network loses nothing, only clients act, and each log has room for twice
+    /// as many commands.
     pub fn is_calm(&self) -> bool {
         let is_load = |action: &Action| {
             matches!(

@@ -14,14 +14,14 @@ use crate::draw::{self, Limits};
 use crate::observe::Observer;
 use crate::plan::Plan;
 
-/// How a seed is run.
+/// The options of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
-    /// Whether to keep one line an event.
+    /// Keep one trace line for each event.
     pub trace: bool,
     /// A deliberate mistake.
     pub mutation: Option<Mutation>,
-    /// What the seed doesn't decide.
+    /// The parts of a plan that the seed doesn't decide.
     pub limits: Limits,
 }
 
@@ -38,7 +38,7 @@ pub fn run_plan(plan: &Plan, options: &Options) -> Outcome {
     }
 }
 
-/// Runs a plan, and shows an observer what happens at each node.
+/// Runs a plan, and shows an observer the events at each node.
 pub fn run_observed(plan: &Plan, options: &Options, observer: Box<dyn Observer>) -> Outcome {
     let Options {
         mutation, trace, ..
@@ -49,12 +49,12 @@ pub fn run_observed(plan: &Plan, options: &Options, observer: Box<dyn Observer>)
     }
 }
 
-/// How long a soak lasts: until either is reached.
+/// How long a soak lasts: until either limit is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Seeds to run.
+    /// The number of seeds to run.
     pub seeds: u64,
-    /// Time to take.
+    /// The longest time.
     pub time: Duration,
 }
 
@@ -63,35 +63,35 @@ pub struct Extent {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// What was violated.
+    /// The violations in its run.
     pub violations: Vec<Violation>,
 }
 
-/// What a soak came to.
+/// The result of a soak.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Seeds run.
+    /// The number of seeds that were run.
     pub seeds: u64,
-    /// Those that failed, by seed.
+    /// The seeds that failed.
     pub failures: Vec<Failure>,
-    /// Those of which it isn't known whether what clients saw is linearizable.
+    /// The seeds for which it is unknown whether what clients saw is linearizable.
     pub undecided: Vec<u64>,
-    /// Events handled.
+    /// The number of events handled.
     pub steps: u64,
-    /// Instances decided.
+    /// The number of instances decided.
     pub decided: u64,
-    /// Commands acknowledged.
+    /// The number of commands acknowledged.
     pub commands: u64,
-    /// Views that began, with NOPaxos.
+    /// The number of views that began, with NOPaxos.
     pub views: u64,
-    /// Crowds that came and went, with NOPaxos.
+    /// The number of crowds that came and went, with NOPaxos.
     pub crowds: u64,
-    /// How long it took, in seconds.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
 impl Summary {
-    /// Counts a run.
+    /// Adds the outcome of a run.
     pub fn add(&mut self, seed: u64, outcome: Outcome) {
         self.seeds += 1;
         if outcome.undecided {
@@ -111,8 +111,8 @@ impl Summary {
     }
 }
 
-/// Runs seeds from `start` on with `threads` threads, and tells `progress` about the sum so far
-/// after each. Ends early after so many failures that more would not help.
+/// Runs seeds from `start` on in `threads` threads, and tells `progress` the sum so far after each. Ends early after so
+/// many failures that more would not help.
 pub fn soak(
     extent: Extent,
     start: u64,

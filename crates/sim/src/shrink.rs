@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts a failing plan down to what still fails.
+//! Reduces a failing plan to a smaller one that still fails.
 //!
-//! Delta debugging (Zeller and Hildebrandt's ddmin): chunks of the list of actions are deleted
-//! while the same invariant is still violated, with smaller and smaller chunks. After that the
-//! network's faults are switched off one by one, where the violation survives that.
+//! This is delta debugging (Zeller and Hildebrandt's ddmin): chunks of the list of actions are deleted while the same
+//! invariant is still violated, with smaller and smaller chunks. After that the network's faults are switched off one
+//! by one, if the violation survives that.
 
 use crate::check::Violation;
 use crate::network::Rates;
 use crate::plan::{Action, Plan};
 use crate::run::{Options, run_plan};
 
-/// Runs that shrinking may take.
+/// The number of runs that shrinking may take.
 const BUDGET: u32 = 2_000;
 
-/// A smaller plan with the same violation.
+/// Returns a smaller plan with the same violation.
 pub fn shrink(plan: &Plan, violation: &Violation, options: &Options) -> Plan {
     let mut shrinker = Shrinker {
         violation,
@@ -38,7 +38,7 @@ struct Shrinker<'a> {
 }
 
 impl Shrinker<'_> {
-    /// Takes a plan if it fails alike.
+    /// Takes a plan if it fails in the same way.
     fn accept(&mut self, plan: Plan) -> bool {
         if self.budget == 0 {
             return false;

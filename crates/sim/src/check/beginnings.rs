@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An epoch that begins below what a replica has executed: the replica stops as soon as it is told. If
-//! epochs have begun anew, it can't tell what it is told from what is late; but it executes nothing more,
-//! and stops.
+//! Checks epochs that begin below what a replica has executed: the replica must stop as soon as it is told. If epochs
+//! have begun again, it can't tell a new message from a late one, but it must execute nothing more, and stop.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +11,23 @@ use super::{Findings, Invariant};
 /// A replica's partition.
 type Of = (NodeId, PartitionId);
 
-/// Where replicas stood when epochs were issued, before anything could be decided in them.
+/// The replicas' positions when epochs were issued, before anything could be decided in them.
 #[derive(Debug, Default)]
 pub struct Beginnings {
     stood: BTreeMap<Of, BTreeMap<Epoch, Stood>>,
-    /// Those that go on although an epoch that was issued for the second time begins below them.
+    /// The replicas that continue although an epoch that was issued a second time begins below their position.
     must_stop: BTreeMap<Of, (Epoch, Instance)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Stood {
     next: Instance,
-    /// The epoch is issued for the second time, or follows one that was.
+    /// The epoch is issued a second time, or follows one that was.
     anew: bool,
 }
 
 impl Beginnings {
-    /// An epoch is issued while a replica's next instance is `next`.
+    /// Notes that an epoch is issued while a replica's next instance is `next`.
     pub fn issued(&mut self, of: Of, epoch: Epoch, next: Instance) {
         let stood = self.stood.entry(of).or_default();
         let anew = stood
@@ -38,7 +37,7 @@ impl Beginnings {
         stood.insert(epoch, Stood { next, anew });
     }
 
-    /// A process starts at `next`: a power failure may have taken something.
+    /// Notes that a process starts at `next`, since a power failure may have lost something.
     pub fn starts(&mut self, of: Of, next: Instance) {
         self.must_stop.remove(&of);
         for stood in self.stood.entry(of).or_default().values_mut() {
@@ -46,13 +45,13 @@ impl Beginnings {
         }
     }
 
-    /// The disk is empty, or has another replica's state.
+    /// Notes that the disk is empty, or has another replica's state.
     pub fn replaced(&mut self, of: Of) {
         self.stood.remove(&of);
         self.must_stop.remove(&of);
     }
 
-    /// A replica whose next instance is `next` was told that `epoch` begins at `at`.
+    /// Notes that a replica whose next instance is `next` was told that `epoch` begins at `at`.
     pub fn told(
         &mut self,
         of: Of,
@@ -78,19 +77,19 @@ impl Beginnings {
         });
     }
 
-    /// A replica has stopped, for whatever reason.
+    /// Notes that a replica has stopped, for whatever reason.
     pub fn stops(&mut self, of: Of) {
         self.must_stop.remove(&of);
     }
 
-    /// A replica executes something.
+    /// Checks a replica that executes something.
     pub fn executes(&self, of: Of, findings: &mut Findings) {
         if let Some(told) = self.must_stop.get(&of) {
             must_have_stopped("executes", of, *told, findings);
         }
     }
 
-    /// The run ends.
+    /// Checks at the end that all replicas that had to stop have stopped.
     pub fn end(&self, findings: &mut Findings) {
         for (of, told) in &self.must_stop {
             must_have_stopped("has not stopped", *of, *told, findings);

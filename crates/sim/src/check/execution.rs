@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 4, acknowledgements, and what TRIM may forget, watched at the application.
+//! Checks invariant 4, acknowledgements, and what TRIM may forget, at the application.
 //!
-//! The first replica to execute at a position of a partition's history defines it; every other one,
-//! and the same one after a restart, must execute the same there. The checker executes the history
-//! too, so it knows what the answers must be.
+//! The first replica to execute at a position of a partition's history defines it. Every other replica, and the same
+//! one after a restart, must execute the same there. The checker executes the history, too, so it knows the correct
+//! answers.
 
 mod reads;
 mod shown;
@@ -21,16 +21,16 @@ use super::{Findings, Invariant};
 use crate::application::{Command as AppCommand, Execution, Spanning, contents};
 use crate::linearizability::Op;
 
-/// What the harness knows of a command that a client submits.
+/// The harness's knowledge of a command that a client submits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpInfo {
     /// The partition.
     pub pid: PartitionId,
     /// The key.
     pub key: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// For a command of an ordered session: that session, and its number in the order sent.
+    /// For a command of an ordered session, that session and the command's number in it.
     pub ordered: Option<(u64, u64)>,
 }
 
@@ -39,9 +39,9 @@ struct Command {
     info: OpInfo,
     executed: Option<u64>,
     acknowledged: bool,
-    /// A replica executed it in an instance that was given up: clients may have been told so.
+    /// A replica executed the command in an instance that was given up, and clients may have been told so.
     given_up: bool,
-    /// What a client was told before anybody has stored it.
+    /// The answer that a client was told before any replica has stored the command.
     told: Option<u64>,
 }
 
@@ -56,30 +56,30 @@ struct Done {
 struct Log {
     history: Vec<Done>,
     words: BTreeMap<u64, u64>,
-    /// Largest trim point that any replica has reported.
+    /// The largest trim point that any replica has reported.
     trim: Instance,
-    /// Last command executed of each ordered session.
+    /// The last executed command of each ordered session.
     ordered: BTreeMap<u64, u64>,
-    /// What operators gave up, the last one last.
+    /// The ranges that operators gave up, the last one last.
     given_up: Vec<Range<Instance>>,
-    /// What was executed in the last of these ranges, after the `kept` commands that stay.
+    /// The commands executed in the last of these ranges, after the `kept` commands that stay.
     tail: Vec<Done>,
     kept: usize,
 }
 
-/// The record of what was executed, with which answer, and what of it was acknowledged.
+/// The record of executed commands with their answers, and of those that were acknowledged.
 #[derive(Debug)]
 pub struct Executions {
     logs: Vec<Log>,
     commands: Vec<Command>,
     spanning: Records,
     acknowledged: u64,
-    /// Whether partitions show only what they have stored.
+    /// Partitions show only what they have stored.
     shows_stored: bool,
 }
 
 impl Executions {
-    /// An empty record. `shows_stored`: of replicas that show only what they have stored, each partition by itself.
+    /// Returns an empty record. With `shows_stored` each partition of a replica shows only what it has stored.
     pub fn new(partitions: u16, shows_stored: bool) -> Executions {
         Executions {
             shows_stored,
@@ -90,7 +90,7 @@ impl Executions {
         }
     }
 
-    /// A client submits a command; its id is the number of commands before it.
+    /// Notes a command that a client submits; its id is the number of commands before it.
     pub fn submitted(&mut self, info: OpInfo) -> u64 {
         self.commands.push(Command {
             info,
@@ -102,7 +102,7 @@ impl Executions {
         self.commands.len() as u64 - 1
     }
 
-    /// The same with a command over several partitions; `info` is of its lowest one.
+    /// Notes a command over several partitions; `info` is that of its lowest one.
     pub fn submitted_spanning(
         &mut self,
         info: OpInfo,
@@ -113,17 +113,18 @@ impl Executions {
         id
     }
 
-    /// Whether there are commands over several partitions.
+    /// Returns whether there are commands over several partitions.
     pub fn has_spanning(&self) -> bool {
         !self.spanning.is_empty()
     }
 
-    /// Whether no command over several partitions has taken effect in some of them alone, as one may for a while.
+    /// Returns whether no command over several partitions has taken effect in only some of them, as one may for a
+    /// while.
     pub fn are_whole(&self) -> bool {
         self.spanning.values().all(|record| record.half().is_none())
     }
 
-    /// When all is done, each command over several partitions has taken effect in all of them or in none.
+    /// Checks at the end that each command over several partitions has taken effect in all of them or in none.
     pub fn check_all_or_nothing(&self, findings: &mut Findings) {
         for (id, record) in &self.spanning {
             if let Some((done, all)) = record.half() {
@@ -134,35 +135,35 @@ impl Executions {
         }
     }
 
-    /// The numbers of the commands in the order in which they took effect, by partition.
+    /// Returns the numbers of the commands in the order in which they took effect, by partition.
     pub fn histories(&self) -> Vec<Vec<usize>> {
         let history = |log: &Log| log.history.iter().map(|done| done.id as usize).collect();
         self.logs.iter().map(history).collect()
     }
 
-    /// Commands acknowledged so far.
+    /// Returns the number of commands acknowledged so far.
     pub fn acknowledged_count(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Commands executed so far in a partition.
+    /// Returns the number of commands executed so far in a partition.
     pub fn executed(&self, pid: PartitionId) -> u64 {
         self.logs[pid as usize].history.len() as u64
     }
 
-    /// The commands in the order in which they took effect, partition by partition.
+    /// Returns the commands in the order in which they took effect, partition by partition.
     pub fn order(&self) -> Vec<usize> {
         let done = self.logs.iter().flat_map(|log| &log.history);
         done.map(|done| done.id as usize).collect()
     }
 
-    /// A digest of the contents that a replica with all of a partition's history must have.
+    /// Returns the digest of the contents of a replica that has all of a partition's history.
     pub fn contents(&self, pid: PartitionId) -> u64 {
         let log = &self.logs[pid as usize];
         contents(&log.words, log.history.len() as u64)
     }
 
-    /// The application of a replica has executed a command. With it comes where what was given up ends, as far
+    /// Checks a command that a replica's application has executed. `knows` is where the instances given up end, as far
     /// as that replica has been told.
     pub fn executes(
         &mut self,
@@ -224,8 +225,8 @@ impl Executions {
         self.first_execution(replica, pid, execution, findings);
     }
 
-    /// Whether a replica that goes on behind what was given up takes its part in a command over several
-    /// partitions that it has executed in another one. Whether it has, is seen when all is done.
+    /// Returns whether a replica that continues after the instances given up takes its part in a command over several
+    /// partitions that it has executed in another one. Whether it has done so is checked at the end.
     fn completes(&self, pid: PartitionId, knows: Instance, execution: &Execution) -> bool {
         let given_up = self.logs[pid as usize].given_up.last();
         let told = given_up.is_some_and(|g| g.end == knows && g.contains(&execution.inst));
@@ -284,7 +285,7 @@ impl Executions {
         note_ordered(log, id, known.info.ordered, findings);
     }
 
-    /// One partition's part in a command over several.
+    /// Checks one partition's part in a command over several.
     fn first_spanning(
         &mut self,
         replica: NodeId,
@@ -303,7 +304,8 @@ impl Executions {
         let record = spanning.get_mut(&id).expect("asked for by the caller");
         let word =
             |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
-        // What is executed twice hardly comes to the same, and that says less.
+        // A command that is executed twice rarely has the same result, but a wrong result says less, so this comes
+        // first.
         let before = record.position(pid).flatten();
         note_once(id, pid, before, position, findings);
         let (key, op) = (command.key, command.op);
@@ -334,7 +336,7 @@ impl Executions {
         }
     }
 
-    /// An operator gives up what these instances hold, by partition.
+    /// Notes the instances that an operator gives up, by partition.
     pub fn give_up(&mut self, ranges: Vec<Range<Instance>>) {
         for (pid, instances) in (0..).zip(ranges) {
             self.end_history(pid, instances);
@@ -343,8 +345,8 @@ impl Executions {
         records.for_each(Record::forget_if_undone);
     }
 
-    /// The history ends before them. An operator may give up an override before it that no replica could
-    /// follow; then what that one gave up counts again.
+    /// Ends the history before these instances. An operator may give up an earlier override that no replica could
+    /// follow; then the instances of that one count again.
     fn end_history(&mut self, pid: PartitionId, instances: Range<Instance>) {
         let log = &mut self.logs[pid as usize];
         let mut line = log.history.clone();
@@ -397,9 +399,8 @@ impl Executions {
         log.given_up.push(instances);
     }
 
-    /// Whether a replica that hasn't heard of it yet executes something that was given up. It must
-    /// agree with the others that do so. And it can't stay like that, since contents are compared
-    /// in the end.
+    /// Returns whether a replica that hasn't been told yet executes a command that was given up. It must agree with the
+    /// others that do so, and it can't stay so, since contents are compared at the end.
     fn is_given_up(
         &mut self,
         replica: NodeId,
@@ -441,19 +442,19 @@ impl Executions {
         true
     }
 
-    /// Behind everything that operators have given up in a partition.
+    /// Returns the instance after all that operators have given up in a partition.
     pub fn given_up_end(&self, pid: PartitionId) -> Instance {
         let given_up = self.logs[pid as usize].given_up.last();
         given_up.map_or(0, |instances| instances.end)
     }
 
-    /// Whether an operator has given something up.
+    /// Returns whether an operator has given anything up.
     pub fn has_given_up(&self) -> bool {
         self.logs.iter().any(|log| !log.given_up.is_empty())
     }
 
-    /// A replica sends an answer to a command, when `reached` commands would survive a kill; or, where answers
-    /// don't wait for that, when it has executed so many.
+    /// Checks an answer that a replica sends when `reached` commands would survive a kill or, if answers don't wait for
+    /// that, were executed.
     pub fn answers(&self, replica: NodeId, id: u64, reached: u64, findings: &mut Findings) {
         let command = self.commands.get(id as usize);
         if command.is_some_and(|c| c.given_up) {
@@ -469,7 +470,7 @@ impl Executions {
         }
     }
 
-    /// A client was told that a command took effect, and what it answered.
+    /// Checks the answer with which a client was told that a command took effect.
     pub fn acknowledged(&mut self, id: u64, answer: u64, findings: &mut Findings) {
         let command = &mut self.commands[id as usize];
         self.acknowledged += u64::from(!command.acknowledged);
@@ -486,7 +487,7 @@ impl Executions {
         }
     }
 
-    /// The same where answers may come before anybody has stored what they are of: it is compared once somebody has.
+    /// Checks an answer that may come before any replica has stored the command; it is compared once one has.
     pub fn acknowledged_early(&mut self, id: u64, answer: u64, findings: &mut Findings) {
         let command = &mut self.commands[id as usize];
         if command.executed.is_some() {
@@ -497,14 +498,14 @@ impl Executions {
         command.told = Some(answer);
     }
 
-    /// A command that a client was told of, and that nobody has stored yet.
+    /// Returns a command that a client was told of and that no replica has stored yet.
     pub fn waits_to_be_stored(&self) -> Option<usize> {
         self.commands
             .iter()
             .position(|command| command.told.is_some())
     }
 
-    /// Long after all faults have ended whatever a client was told has been stored.
+    /// Checks, long after all faults have ended, that everything that clients were told has been stored.
     pub fn check_told(&self, findings: &mut Findings) {
         if let Some(id) = self.waits_to_be_stored() {
             findings.report(Invariant::Acknowledged, || {
@@ -513,8 +514,8 @@ impl Executions {
         }
     }
 
-    /// A replica says that its durable state, which contains `durable` commands, covers everything
-    /// below `trim`.
+    /// Checks a replica's report that its durable state, which contains `durable` commands, covers everything below
+    /// `trim`.
     pub fn trim_sent(
         &mut self,
         replica: NodeId,
@@ -525,8 +526,8 @@ impl Executions {
     ) {
         let log = &mut self.logs[pid as usize];
         log.trim = log.trim.max(trim);
-        // A replica that hasn't heard of the last accepted loss reports where it stands in the history that this loss has
-        // ended. That frees nothing: acceptors have forgotten everything below the end of what was given up.
+        // A replica that hasn't been told of the last accepted loss reports its position in the history that this loss
+        // has ended. That frees nothing, since acceptors have forgotten everything below the end of what was given up.
         let is_inside = |g: &Range<Instance>| g.start < trim && trim < g.end;
         if log.given_up.last().is_some_and(is_inside) {
             return;
@@ -542,7 +543,7 @@ impl Executions {
     }
 }
 
-/// What a command that was executed before makes of a partition's words.
+/// Applies a command that was executed before to a partition's words.
 fn redo(
     words: &mut BTreeMap<u64, u64>,
     pid: PartitionId,
@@ -561,7 +562,7 @@ fn redo(
     }
 }
 
-/// A command takes effect in a partition: for the first time.
+/// Checks that a command takes effect in a partition for the first time.
 fn note_once(
     id: u64,
     pid: PartitionId,
@@ -578,7 +579,7 @@ fn note_once(
     }
 }
 
-/// It is stored: a client that was told its answer before was told this one.
+/// Checks, once a command is stored, that a client that was told its answer before was told this one.
 fn note_told(command: &mut Command, id: u64, answer: u64, findings: &mut Findings) {
     if command.told.take().is_some_and(|told| told != answer) {
         findings.report(Invariant::Acknowledged, || {
@@ -589,7 +590,7 @@ fn note_told(command: &mut Command, id: u64, answer: u64, findings: &mut Finding
     }
 }
 
-/// If it is of an ordered session: after all before it.
+/// Checks that a command of an ordered session takes effect after all before it.
 fn note_ordered(log: &mut Log, id: u64, ordered: Option<(u64, u64)>, findings: &mut Findings) {
     let Some((session, number)) = ordered else {
         return;

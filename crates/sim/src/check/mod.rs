@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The checkers: what must hold after every step.
+//! The checkers of everything that must hold after every step.
 //!
-//! They keep a record of their own of what was sent, voted, executed and acknowledged, and judge by
-//! that. They see packets as they leave, what the harness's own application executes and stores,
-//! the records that the controller's store takes, and what clients were told. They never look into
-//! a role.
+//! They keep their own record of what was sent, voted, executed and acknowledged, and judge by that. They see packets
+//! as they leave, what the harness's own application executes and stores, the records that the controller's store
+//! takes, and what clients were told. They never look into a role.
 
 mod beginnings;
 mod execution;
@@ -26,7 +25,7 @@ pub use ordered::Ordered;
 pub use promises::Promises;
 pub use votes::{Asked, Memory, Votes};
 
-/// What was violated. The numbers are those of docs/invariants.md.
+/// The invariants. The numbers are those of docs/invariants.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Invariant {
     /// 1: no instance is decided with two values.
@@ -35,44 +34,44 @@ pub enum Invariant {
     Remembered,
     /// 3: a round has one proposer, and one value per instance.
     OneProposer,
-    /// 4: in order, without gaps, every command once.
+    /// 4: a replica executes in order, without gaps, and every command once.
     InOrderOnce,
-    /// 4: what was acknowledged was executed, is stored, and stays.
+    /// 4: acknowledged commands were executed, are stored, and stay.
     Acknowledged,
     /// 5: a command over several partitions takes effect in all of them or in none.
     AllOrNothing,
-    /// 5: the order of commands has no circle, also with what clients know of it.
+    /// 5: the order of commands has no circle, including what clients know of it.
     Order,
     /// 6: nothing is trimmed that g+1 replicas have not stored durably.
     Trim,
-    /// 7: what clients saw is linearizable.
+    /// 7: the operations that clients saw are linearizable.
     Linearizable,
-    /// 8: a bad packet changes nothing.
+    /// 8: a damaged packet changes nothing.
     BadPacket,
     /// 4: a replica that has executed what an active epoch doesn't know of stops when it is told.
     Alarm,
-    /// 4: an install that was begun can be ended.
+    /// 4: an install that was begun can be completed.
     Installed,
-    /// 9: nobody repairs what was never begun.
+    /// 9: nobody repairs an instance that was never begun.
     Ahead,
-    /// 10: what is committed stays.
+    /// 10: committed entries stay.
     Committed,
     /// 11: a view starts with one log.
     OneStart,
-    /// 12: what is stable never changes.
+    /// 12: stable entries never change.
     Stable,
-    /// 13: nothing that isn't stable is stored.
+    /// 13: nothing is stored before it is stable.
     Speculation,
     /// 15: no slot of a session is stamped twice.
     OneStamp,
-    /// When all faults have ended, everything outstanding completes in bounded time.
+    /// After all faults have ended, everything outstanding completes in bounded time.
     Liveness,
-    /// When all is done, the replicas' contents are equal.
+    /// At the end the replicas' contents are equal.
     Convergence,
 }
 
 impl Invariant {
-    /// The id in messages and in `docs/invariants.md`.
+    /// Returns the id in messages and in `docs/invariants.md`.
     pub const fn id(self) -> &'static str {
         match self {
             Invariant::Agreement => "I1 agreement",
@@ -102,9 +101,9 @@ impl Invariant {
 /// A broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The invariant that is broken.
     pub invariant: Invariant,
-    /// When, in virtual time.
+    /// The virtual time.
     pub at: Time,
     /// What happened.
     pub message: String,
@@ -126,21 +125,21 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Where checkers put what they find.
+/// The violations that checkers have found.
 #[derive(Default, Debug)]
 pub struct Findings {
-    /// The time of the step in hand.
+    /// The time of the current step.
     pub now: Time,
-    /// What was found, in order; at most [`Findings::MAX`].
+    /// The violations in order; at most [`Findings::MAX`].
     pub violations: Vec<Violation>,
     /// The only invariant that counts, in a run whose faults break the others on purpose.
     pub only: Option<Invariant>,
-    /// Whether the search for an order that explains what clients saw was given up.
+    /// The search for an order that explains what clients saw was given up.
     pub undecided: bool,
 }
 
 impl Findings {
-    /// One broken run breaks everything after it too; more would say nothing new.
+    /// A violation breaks everything after it, too, so more of them would say nothing new.
     pub const MAX: usize = 16;
 
     /// Notes a violation.

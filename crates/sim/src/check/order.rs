@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 5: the order in which commands took effect, over all partitions, has no circle. What a client was
-//! told before another one asked is a part of that order, so this is linearizability over all keys, too.
+//! Checks invariant 5: the order in which commands took effect, over all partitions, has no circle. What a client was
+//! told before another one asked is a part of that order, so this also checks linearizability over all keys.
 
 use paxos::Time;
 
-/// When a command was asked for, and when it was answered, if it was.
+/// The times when a command was submitted and when it was answered, if it was.
 pub type Span = (Time, Option<Time>);
 
-/// Whether there is one order of all commands that is that of each partition (`histories`: commands by number),
-/// and in which none comes before one that was answered before it was asked for.
+/// Returns whether one order of all commands agrees with that of each partition (`histories` has commands by number),
+/// and puts no command before one that was answered before it was submitted.
 pub fn has_no_circle(histories: &[Vec<usize>], when: impl Fn(usize) -> Span) -> bool {
     let count = histories.iter().flatten().max().map_or(0, |last| last + 1);
     let mut left = vec![0; count];
@@ -24,7 +24,7 @@ pub fn has_no_circle(histories: &[Vec<usize>], when: impl Fn(usize) -> Span) -> 
     let mut answers = answers.into_iter().peekable();
     let mut next = vec![0; histories.len()];
     loop {
-        // Of the commands without a place, the first that was answered.
+        // The first answer among the commands that have no place yet.
         while answers
             .next_if(|(_, command)| left[*command] == 0)
             .is_some()
@@ -67,8 +67,8 @@ mod tests {
         );
     }
 
-    /// x (1) was answered before y (2) was asked for; a command over both partitions (0) lies between them in
-    /// the wrong direction.
+    /// x (1) was answered before y (2) was submitted, and a command over both partitions (0) lies between them in the
+    /// wrong direction.
     #[test]
     fn what_clients_know_of_the_order_counts() {
         let x_first = [(0, None), (1, Some(2)), (3, None)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariants 10 to 13 and 15, of groups that agree by NOPaxos: judged by the packets, by the logs that replicas show, and
-//! by what is on their disks.
+//! Checks invariants 10 to 13 and 15 of NOPaxos groups, by the packets, by the logs that replicas show, and by the
+//! contents of their disks.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +11,25 @@ use test_world::committed::{Committed, Content};
 use super::stamps::Stamps;
 use super::{Findings, Invariant, READS};
 
-/// See the module.
+/// The checker of a NOPaxos group.
 #[derive(Debug)]
 pub struct Ordered {
-    /// By partition; none where the group agrees otherwise.
+    /// The committed entries of each partition; empty if the group doesn't use NOPaxos.
     committed: Vec<Committed>,
-    /// How many of its violations are reported.
+    /// How many violations of each partition were reported.
     reported: Vec<usize>,
-    /// What sequencers have stamped.
+    /// The messages that sequencers have stamped.
     pub stamps: Stamps,
-    /// Views that began, by partition.
+    /// The views that began, by partition.
     views: BTreeSet<(PartitionId, Round)>,
-    /// Leaders that say that many clients wait at once, by partition.
+    /// The leaders that say that many clients wait at once, by partition.
     crowded: BTreeSet<(PartitionId, NodeId)>,
-    /// How often one has said that they don't any more.
+    /// How often a leader has said that a crowd is over.
     crowds: u64,
 }
 
 impl Ordered {
-    /// Of so many partitions.
+    /// Returns a checker for this many partitions.
     pub fn new(partitions: u16) -> Ordered {
         Ordered {
             committed: (0..partitions).map(Committed::new).collect(),
@@ -41,12 +41,12 @@ impl Ordered {
         }
     }
 
-    /// How many views have begun, and how many crowds have come and gone. [N-CROWD]
+    /// Returns how many views have begun, and how many crowds have come and gone. [N-CROWD]
     pub fn views_and_crowds(&self) -> (u64, u64) {
         (self.views.len() as u64, self.crowds)
     }
 
-    /// From now on there may be packets of a session of the sequencer.
+    /// Notes a sequencer's session, of which there may be packets from now on.
     pub fn session(&mut self, session: &Session) {
         let members: Vec<_> = session.members.iter().map(|m| (m.node, m.nonce)).collect();
         for committed in &mut self.committed {
@@ -55,12 +55,12 @@ impl Ordered {
         }
     }
 
-    /// A session is active: its first slots, by partition.
+    /// Notes the first slots of an active session, by partition.
     pub fn begins(&mut self, session: Epoch, slots: Vec<Instance>) {
         self.stamps.begins(session, slots);
     }
 
-    /// Somebody sends a packet.
+    /// Checks a packet.
     pub fn sent(&mut self, header: &Header, value: &[u8], findings: &mut Findings) {
         let pid = usize::from(header.pid);
         let Some(committed) = self.committed.get_mut(pid) else {
@@ -83,9 +83,9 @@ impl Ordered {
                     }
                 };
             }
-            // It has no slot of its own, and says nothing of who has the one before it.
+            // An answer to a read has no slot of its own, and says nothing of who has the slot before it.
             MsgType::Reply if header.request >= READS => return,
-            // It names the commands, not the message.
+            // The answer names commands, not the message.
             MsgType::Reply if !self.stamps.is_named(header.rnd.epoch(), &header) => {
                 header.flags = Flags::PACKED;
             }
@@ -95,7 +95,7 @@ impl Ordered {
         self.report(pid, findings);
     }
 
-    /// A replica shows its log: see [`Committed::shown`].
+    /// Checks the log that a replica shows, as [`Committed::shown`] does.
     pub fn shown(
         &mut self,
         who: NodeId,
@@ -110,7 +110,7 @@ impl Ordered {
         self.report(pid, findings);
     }
 
-    /// A replica's disk holds everything below `stored`: nothing of that may be taken back.
+    /// Checks that a replica's disk has nothing that may be taken back; it has everything below `stored`.
     pub fn stored(&self, who: NodeId, pid: PartitionId, stored: Instance, findings: &mut Findings) {
         let committed = self.committed[usize::from(pid)].most_committed();
         if stored > committed {
@@ -145,7 +145,7 @@ mod tests {
 
     const FIRST: Round = Round(1 << 12);
 
-    /// [N-COMMIT]
+    /// A replica stores only what the packets show as committed. [N-COMMIT]
     #[test]
     fn what_is_stored_is_below_what_the_packets_show_as_committed() {
         let mut ordered = Ordered::new(1);

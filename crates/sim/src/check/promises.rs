@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing goes wrong, what a leader of NOPaxos has answered is final soon: its followers acknowledge it. Whoever
-//! waits for too long sends the command again, and then it is answered, so it shows in the time alone. [N-ACK] [N-CROWD]
+//! Checks, if nothing goes wrong, that answers of a NOPaxos leader become final soon because its followers acknowledge
+//! them. A client that waits too long sends the command again and then gets an answer, so a mistake shows only in the
+//! time. [N-ACK] [N-CROWD]
 
 use std::collections::BTreeMap;
 
@@ -9,32 +10,32 @@ use paxos::Time;
 use super::{Findings, Invariant};
 use crate::queue::MICROSECOND;
 
-/// Acknowledgements take less, also by a follower that has to ask for what it lacks; no client sends anything again so
-/// soon for having waited.
+/// Acknowledgements take less time than this, even of a follower that must ask for what it lacks, and no client repeats
+/// a command so soon.
 const SOON: Time = 900 * MICROSECOND;
 
 /// Answers that count once they are acknowledged.
 #[derive(Default, Debug)]
 pub struct Promises {
     is_calm: bool,
-    /// When each command's first answer left.
+    /// The time when each command's first answer left.
     answered: BTreeMap<u64, Time>,
 }
 
 impl Promises {
-    /// Nothing goes wrong in this run.
+    /// Notes that nothing goes wrong in this run.
     pub fn expect_calm(&mut self) {
         self.is_calm = true;
     }
 
-    /// A leader answers this command, and it isn't final yet.
+    /// Notes an answer of a leader that isn't final yet.
     pub fn answers(&mut self, command: u64, now: Time) {
         if self.is_calm {
             self.answered.entry(command).or_insert(now);
         }
     }
 
-    /// Its client knows that it is final.
+    /// Checks how long it took until the client knows that the answer is final.
     pub fn is_final(&mut self, command: u64, now: Time, findings: &mut Findings) {
         let answered = self.answered.remove(&command);
         let waited = answered.map_or(0, |at| now - at);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 5: a command over several partitions takes effect in all of them or in none, with what it saw in all.
+//! Checks invariant 5: a command over several partitions takes effect in all of them or in none, with the words that it
+//! saw in all.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +8,19 @@ use paxos::PartitionId;
 
 use crate::application::Spanning;
 
-/// What the harness knows of one such command.
+/// The harness's knowledge of one such command.
 #[derive(Debug)]
 pub struct Record {
     command: Spanning,
-    /// The words that it makes of those of all its keys, and its answer; known since its first execution.
+    /// The words that the command makes of those of all its keys, and its answer; known since its first execution.
     comes_to: Option<(Vec<u64>, u64)>,
-    /// By key: its position in the history of that partition.
+    /// For each key the command's position in the history of that partition.
     executed: Vec<Option<u64>>,
-    /// By key, where partitions show only what they have stored.
+    /// For each key what was stored, if partitions show only what they have stored.
     stored: Vec<Option<Stored>>,
 }
 
-/// What a partition has stored of it.
+/// The words and the answer that a partition has stored.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     before: u64,
@@ -27,7 +28,7 @@ struct Stored {
     answer: u64,
 }
 
-/// All of them, by the number of the command.
+/// All such commands, by number.
 pub type Records = BTreeMap<u64, Record>;
 
 impl Record {
@@ -44,8 +45,8 @@ impl Record {
         self.command.keys.iter().position(|(of, _)| *of == pid)
     }
 
-    /// The key of a partition, the word that the command leaves there, and its answer. All partitions stand
-    /// right before it when it is executed for the first time, so it is then that `word` is asked for theirs.
+    /// Returns the key of a partition, the word that the command leaves there, and its answer. All partitions are right
+    /// before the command when it is first executed, so `word` is then asked for their words.
     pub fn part(
         &mut self,
         pid: PartitionId,
@@ -64,8 +65,9 @@ impl Record {
         Some((key, after[at], *answer))
     }
 
-    /// Where partitions show only what they have stored: one may show its part before another one shows what comes
-    /// before its own. So the parts are compared once all are there. False if they, or this one, can't be.
+    /// Notes what a partition has stored, if partitions show only that. The parts are compared once all are there,
+    /// since one may show its part before another one shows what precedes its own; returns false if this part, or all
+    /// of them, can't be right.
     pub fn stores(
         &mut self,
         pid: PartitionId,
@@ -91,18 +93,18 @@ impl Record {
         all.iter().zip(&words).all(fits)
     }
 
-    /// Notes where it was executed in a partition; what was noted before.
+    /// Notes the command's position in a partition, and returns what was noted before.
     pub fn executed(&mut self, pid: PartitionId, position: u64) -> Option<u64> {
         let at = self.index(pid)?;
         self.executed[at].replace(position)
     }
 
-    /// Where it was executed in a partition, if it names that.
+    /// Returns the command's position in a partition, if the command is over that partition.
     pub fn position(&self, pid: PartitionId) -> Option<Option<u64>> {
         self.index(pid).map(|at| self.executed[at])
     }
 
-    /// An operator has given up what it did in a partition.
+    /// Notes that an operator has given up the command's effect in a partition.
     pub fn undone(&mut self, pid: PartitionId) {
         if let Some(at) = self.index(pid) {
             self.executed[at] = None;
@@ -110,14 +112,15 @@ impl Record {
         }
     }
 
-    /// If nothing is left of it, it may come to something else later.
+    /// Forgets the result if no effect is left, since the command may have another result later.
     pub fn forget_if_undone(&mut self) {
         if self.executed.iter().all(Option::is_none) {
             self.comes_to = None;
         }
     }
 
-    /// The partitions that have executed it, and all that it names, if these aren't the same and there are some.
+    /// Returns how many partitions have executed the command, and how many it is over, if it has been executed in only
+    /// some of them.
     pub fn half(&self) -> Option<(usize, usize)> {
         let done = self.executed.iter().flatten().count();
         let all = self.executed.len();

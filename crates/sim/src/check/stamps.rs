@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 15: no slot of a session carries two messages, and none lies below where that session began.
+//! Checks invariant 15: no slot of a session has two messages, and none lies below the beginning of that session.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,27 @@ use crate::rng::hash;
 #[derive(Debug)]
 struct Stamp {
     session: Epoch,
-    /// Client and request of its header.
+    /// The client and the request in its header.
     name: (u64, u64),
     digest: u64,
     commands: Vec<u64>,
 }
 
-/// What sequencers have stamped, as the packets that they sent say.
+/// The messages that sequencers have stamped, according to the packets that they sent.
 #[derive(Default, Debug)]
 pub struct Stamps {
-    /// By session and partition.
+    /// The first slots of each session, by partition.
     begins: BTreeMap<Epoch, Vec<Instance>>,
     stamps: BTreeMap<(PartitionId, Instance), Vec<Stamp>>,
 }
 
 impl Stamps {
-    /// A session's first slots, by partition.
+    /// Notes a session's first slots, by partition.
     pub fn begins(&mut self, session: Epoch, slots: Vec<Instance>) {
         self.begins.insert(session, slots);
     }
 
-    /// A sequencer sends an ordered message.
+    /// Checks an ordered message of a sequencer.
     pub fn sent(&mut self, header: &Header, value: &[u8], findings: &mut Findings) {
         debug_assert_eq!(header.msgtype, MsgType::Ordered);
         let (session, inst) = (header.rnd.epoch(), header.inst);
@@ -60,7 +60,7 @@ impl Stamps {
         }
     }
 
-    /// Whether some session has a command at a slot.
+    /// Returns whether any session has a command at a slot.
     pub fn have(&self, pid: PartitionId, inst: Instance, command: u64) -> bool {
         let stamps = self.stamps.get(&(pid, inst)).into_iter().flatten();
         stamps
@@ -68,7 +68,7 @@ impl Stamps {
             .any(|stamp| stamp.commands.contains(&command))
     }
 
-    /// Whether the message at a slot of a session has this name.
+    /// Returns whether the message at a slot of a session has this name.
     pub fn is_named(&self, session: Epoch, header: &Header) -> bool {
         let stamps = self.stamps.get(&(header.pid, header.inst));
         let mut stamps = stamps.into_iter().flatten();

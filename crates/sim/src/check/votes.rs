@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariants 1 to 3, watched on the wire.
+//! Checks invariants 1 to 3 on the wire.
 //!
-//! Every packet is seen as it leaves, with the process and the memory that really sent it: what the
-//! header claims is judged, not believed.
+//! Every packet is seen as it leaves, with the process and the memory that really sent it, so the claims in its header
+//! are judged and not believed.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ use crate::application::{Command, Spanning, last_part};
 use crate::rng::hash;
 use control::LEAP;
 
-/// An acceptor's memory: it ends when its contents are lost.
+/// An acceptor's memory, which ends when its contents are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub struct Memory {
     /// The node.
     pub node: NodeId,
-    /// What it drew when its memory was empty.
+    /// The boot nonce, drawn when the memory was empty.
     pub nonce: u64,
 }
 
-/// What a packet that is being sent answers.
+/// The packet that a sent packet answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// Nothing: a timer, or a message of another kind.
+    /// It answers no packet, but a timer or another kind of message.
     Nothing,
-    /// This packet.
+    /// It answers this packet.
     By(Header),
 }
 
@@ -45,7 +45,7 @@ impl Asked {
     }
 }
 
-/// Identity of a value: equal for equal (kind, client, request, bytes).
+/// The identity of a value, which is equal for equal (kind, client, request, bytes).
 type ValueId = u64;
 
 fn value_id(header: &Header, value: &[u8]) -> ValueId {
@@ -68,23 +68,23 @@ pub struct Votes {
 #[derive(Default, Debug)]
 struct Partition {
     instances: BTreeMap<Instance, InstanceRecord>,
-    /// 1 + the largest instance that a leader or a candidate has proposed for.
+    /// 1 + the largest instance for which a leader or a candidate has proposed.
     begun: Instance,
-    /// Who asked for promises in a round.
+    /// The process that asked for promises in each round.
     askers: BTreeMap<Round, u32>,
-    /// What each replica said it has stored durably.
+    /// The durable trim point that each replica has reported.
     trims: BTreeMap<NodeId, Instance>,
 }
 
 #[derive(Default, Debug)]
 struct InstanceRecord {
-    /// (round, value, process that proposed it).
+    /// Each proposal as (round, value, process that proposed it).
     proposals: Vec<(Round, ValueId, u32)>,
     votes: Vec<Vote>,
-    /// (memory, round) promised for this instance alone.
+    /// The promises for this instance alone, as (memory, round).
     promises: Vec<(u16, Round)>,
     decided: Option<(ValueId, Round)>,
-    /// Ids of the commands in the decided value.
+    /// The ids of the commands in the decided value.
     commands: Vec<u64>,
 }
 
@@ -104,17 +104,17 @@ struct MemoryRecord {
 #[derive(Clone, Copy, Default, Debug)]
 struct MemoryPartition {
     promised: Round,
-    /// The last range promise, and the number of who got it.
+    /// The round of the last range promise, and the number of the asker who got it.
     promised_to: (Round, u64),
-    /// 1 + the largest instance it has voted in.
+    /// 1 + the largest instance in which it has voted.
     end: Instance,
 }
 
-/// Instances beyond this in a packet are no log position of any run.
+/// No run reaches an instance beyond this.
 const SANE: Instance = 1 << 40;
 
 impl Votes {
-    /// An empty record.
+    /// Returns an empty record.
     pub fn new(partitions: u16) -> Votes {
         Votes {
             configurations: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl Votes {
         self.decided
     }
 
-    /// The store has taken this configuration.
+    /// Notes a configuration that the store has taken.
     pub fn epoch(&mut self, configuration: &Configuration, findings: &mut Findings) {
         let epoch = configuration.epoch;
         let known = self
@@ -143,27 +143,27 @@ impl Votes {
         }
     }
 
-    /// A new, empty memory came into being. Returns its number.
+    /// Notes a new, empty memory, and returns its number.
     pub fn memory(&mut self, memory: Memory) -> u16 {
         let partitions = vec![MemoryPartition::default(); self.partitions.len()];
         self.memories.push(MemoryRecord { memory, partitions });
         (self.memories.len() - 1) as u16
     }
 
-    /// Whether an instance was decided with a value that has this command.
+    /// Returns whether an instance was decided with a value that contains this command.
     pub fn has_decided(&self, pid: PartitionId, inst: Instance, command: u64) -> bool {
         let record = self.partitions[pid as usize].instances.get(&inst);
         record.is_some_and(|record| record.decided.is_some() && record.commands.contains(&command))
     }
 
-    /// 1 + the largest decided instance.
+    /// Returns 1 + the largest decided instance.
     pub fn decided_end(&self, pid: PartitionId) -> Instance {
         let instances = &self.partitions[pid as usize].instances;
         let last = instances.iter().rev().find(|(_, i)| i.decided.is_some());
         last.map_or(0, |(inst, _)| inst + 1)
     }
 
-    /// What g+1 replicas said that they have stored durably.
+    /// Returns the trim point that g+1 replicas have reported as durable.
     pub fn covered(&self, pid: PartitionId) -> Instance {
         let g = self.configurations.values().last().map_or(0, |c| c.g);
         let trims = &self.partitions[pid as usize].trims;
@@ -172,7 +172,7 @@ impl Votes {
         reported.get(usize::from(g)).copied().unwrap_or(0)
     }
 
-    /// A proposer (leader, candidate, repairing replica) sends.
+    /// Checks a packet of a proposer (leader, candidate, repairing replica).
     pub fn proposer_sends(
         &mut self,
         process: u32,
@@ -191,7 +191,7 @@ impl Votes {
         self.keeps_behind(process, header, findings);
     }
 
-    /// A repair puts no-ops where nothing is, so it must not get ahead of the leader.
+    /// Checks that a repair doesn't get ahead of the leader, since it proposes no-ops for empty instances.
     fn keeps_behind(&mut self, process: u32, header: &Header, findings: &mut Findings) {
         let begun = &mut self.partitions[header.pid as usize].begun;
         if header.rnd.is_base() {
@@ -247,7 +247,7 @@ impl Votes {
         }
     }
 
-    /// A replica or a candidate reports a trim point.
+    /// Checks a trim point that a replica or a candidate reports.
     pub fn trim_sent(&mut self, header: &Header, findings: &mut Findings) {
         if usize::from(header.pid) >= self.partitions.len() {
             return;
@@ -263,7 +263,7 @@ impl Votes {
 
     fn shows_trim(&self, what: &str, pid: PartitionId, trim: Instance, findings: &mut Findings) {
         let covered = self.covered(pid);
-        // An operator who accepts a data loss makes instances leap, to where nothing was.
+        // An operator who accepts a data loss makes instances leap, to where there was nothing.
         if trim > covered && trim - covered < LEAP / 2 {
             findings.report(Invariant::Trim, || {
                 format!(
@@ -273,7 +273,7 @@ impl Votes {
         }
     }
 
-    /// An acceptor's memory sends, as an answer to `asked`.
+    /// Checks a packet of an acceptor's memory that answers `asked`.
     pub fn acceptor_sends(
         &mut self,
         memory: u16,
@@ -302,8 +302,7 @@ impl Votes {
             }
             (MsgType::Phase2b, _) => {
                 self.shows_vote(memory, header, value, findings);
-                // A durable vote may show here for the first time: its own answer was lost with the
-                // process.
+                // A durable vote may show here for the first time, if its own answer was lost with the process.
                 self.note_vote(memory, header, value, findings);
             }
             (MsgType::Reject, _) => self.rejects(memory, header, value, findings),
@@ -311,7 +310,7 @@ impl Votes {
         }
     }
 
-    /// Of two controllers on copies of one store only one may get a quorum's promises in a round.
+    /// Checks that of two controllers on copies of one store only one gets a quorum's promises in a round.
     fn range_promise(&mut self, memory: u16, header: &Header, findings: &mut Findings) {
         let record = &mut self.memories[memory as usize];
         let known = &mut record.partitions[header.pid as usize];
@@ -362,7 +361,7 @@ impl Votes {
         known.promised = known.promised.max(header.rnd);
     }
 
-    /// A promise or an answer to QUERY must show the highest vote that this memory has sent.
+    /// Checks that a promise or an answer to QUERY shows the highest vote that this memory has sent.
     fn shows_vote(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
         let who = self.memories[memory as usize].memory.node;
         let record = self.partitions[header.pid as usize].instance(header.inst);
@@ -381,7 +380,7 @@ impl Votes {
         }
     }
 
-    /// What a memory has promised for an instance, as far as it has shown it.
+    /// Returns what a memory has promised for an instance, as far as it has shown.
     fn promised(&mut self, memory: u16, pid: PartitionId, inst: Instance) -> Round {
         let floor = self.memories[memory as usize].partitions[pid as usize].promised;
         let record = self.partitions[pid as usize].instance(inst);
@@ -533,7 +532,7 @@ fn is_member(configuration: &Configuration, memory: Memory) -> bool {
     configuration.acceptors.iter().any(member)
 }
 
-/// Ids of the application's commands in a value.
+/// Returns the ids of the application's commands in a value.
 pub(super) fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
     if header.flags.has(Flags::NOOP) {
         return Vec::new();
@@ -557,7 +556,7 @@ pub(super) fn commands_of(header: &Header, value: &[u8]) -> Vec<u64> {
     command_of(id, value).into_iter().collect()
 }
 
-/// The id of a command, or what stands for it in its last part.
+/// Returns the id of a command, or the number that stands for it in its last part.
 fn command_of((client, number): (u64, u64), bytes: &[u8]) -> Option<u64> {
     match parts::split(number).1 {
         None => Command::parse(bytes).map(|command| command.id),

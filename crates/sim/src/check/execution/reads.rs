@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 7 of what is read without the log: the order of the log, with each read behind what it shows, is one
-//! that fits what all clients saw.
+//! Checks invariant 7 for reads without the log: the order of the log, with each read after the commands that it shows,
+//! agrees with what all clients saw.
 
 use paxos::{PartitionId, Time};
 
@@ -8,33 +8,33 @@ use super::{Done, Executions, Findings, Invariant, redo};
 use crate::application::Look;
 use crate::linearizability::Op;
 
-/// Requests from this number on are reads that a client of NOPaxos sends to all replicas.
+/// Requests from this number on are reads that a NOPaxos client sends to all replicas.
 pub const READS: u64 = 1 << 48;
 
-/// A read, as its client saw it.
+/// A read as its client saw it.
 #[derive(Clone, Debug)]
 pub struct Read {
-    /// Where it reads, and which key.
+    /// The partitions and keys that are read.
     pub keys: Vec<(PartitionId, u64)>,
-    /// When it was asked.
+    /// The time when the read was submitted.
     pub call: Time,
-    /// When all of it was answered.
+    /// The time when all of it was answered.
     pub answer: Option<Time>,
-    /// What it shows, by partition.
+    /// The result in each partition.
     pub shown: Vec<(PartitionId, Look)>,
-    /// What its client sends behind it on the same connection, which it must not show.
+    /// The command that the client sends after the read on the same connection, which the read must not show.
     pub behind: Op,
 }
 
 impl Executions {
-    /// Judges all reads when all is done; `when` says when a command was asked for, and answered.
+    /// Checks all reads at the end; `when` returns when a command was submitted and answered.
     pub fn check_reads(
         &mut self,
         reads: &[Read],
         when: impl Fn(u64) -> (Time, Option<Time>),
         findings: &mut Findings,
     ) {
-        // What was given up had an effect for a while, and then none.
+        // Commands that were given up had an effect for a while, and then none.
         if self.has_given_up() {
             return;
         }
@@ -91,7 +91,7 @@ impl Executions {
         &self.logs[pid as usize].history
     }
 
-    /// A key's word behind so many commands.
+    /// Returns a key's word after this many commands.
     fn word_behind(&mut self, pid: PartitionId, executed: u64, key: u64) -> u64 {
         let mut words = Default::default();
         for done in &self.logs[pid as usize].history[..executed as usize] {
@@ -101,7 +101,7 @@ impl Executions {
     }
 }
 
-/// Whether another read has shown more before this one was asked.
+/// Returns why a read is wrong, if another one has shown more before this one was submitted.
 fn goes_back(read: &Read, all: &[Read]) -> Option<String> {
     let before = |other: &&Read| other.answer.is_some_and(|answer| answer < read.call);
     let further = |other: &Read| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invariant 7 of what is read from one replica's state: it has all that clients were told before they asked, and it is
-//! what the history says.
+//! Checks invariant 7 for reads of one replica's state: the state includes everything that clients were told before
+//! they asked, and agrees with the history.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use paxos::{NodeId, PartitionId};
 use super::{Executions, Findings, Invariant, redo};
 use crate::application::contents;
 
-/// What clients know at some moment.
+/// What clients know at a moment.
 #[derive(Debug)]
 pub struct Known {
-    /// Commands that were acknowledged.
+    /// The commands that were acknowledged.
     acknowledged: Vec<u64>,
-    /// Commands submitted.
+    /// The number of commands that were submitted.
     submitted: u64,
 }
 
 impl Known {
-    /// Whether a command was submitted later.
+    /// Returns whether a command was submitted later.
     pub fn came_before(&self, command: u64) -> bool {
         command >= self.submitted
     }
 }
 
 impl Executions {
-    /// What clients know now.
+    /// Returns what clients know now.
     pub fn known(&self) -> Known {
         let acknowledged = |id: &u64| self.commands[*id as usize].acknowledged;
         let submitted = self.commands.len() as u64;
@@ -36,7 +36,8 @@ impl Executions {
         }
     }
 
-    /// A replica shows a partition's state, as so many commands and a digest, to somebody who knows this.
+    /// Checks a partition's state, as a number of commands and a digest, that a replica shows to a client with this
+    /// knowledge.
     pub fn shows(
         &mut self,
         replica: NodeId,
@@ -45,7 +46,7 @@ impl Executions {
         (executed, digest): (u64, u64),
         findings: &mut Findings,
     ) {
-        // What was given up had an effect for a while, and then none.
+        // Commands that were given up had an effect for a while, and then none.
         if self.has_given_up() {
             return;
         }
@@ -69,7 +70,7 @@ impl Executions {
         }
     }
 
-    /// Where a command was executed in a partition, if it is to be executed there.
+    /// Returns a command's position in a partition, if the command is to be executed there.
     fn position(&self, id: u64, pid: PartitionId) -> Option<Option<u64>> {
         let command = &self.commands[id as usize];
         match self.spanning.get(&id) {
@@ -78,7 +79,7 @@ impl Executions {
         }
     }
 
-    /// A digest of a partition's contents behind so many commands.
+    /// Returns a digest of a partition's contents after this many commands.
     fn contents_behind(&mut self, pid: PartitionId, executed: u64) -> Option<u64> {
         let done = self.logs[pid as usize].history.get(..executed as usize)?;
         let mut words = BTreeMap::new();
