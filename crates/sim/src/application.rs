@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The replicated program of the simulation: words that are set, counted, appended to and compared,
-//! on a simulated store that tells a killed process from a machine without power.
+//! The replicated program of the simulation: words that are set, counted, appended to and compared, on a simulated
+//! store that distinguishes a killed process from a machine without power.
 //!
-//! Every command carries a number of its own, and the program counts the commands that it has
-//! executed as part of its state. So the [observer](Execution) can say at which position of the
-//! common history a replica executed which command, without a look into the replica.
+//! Every command has its own number, and the program counts the commands that it has executed as part of its state. So
+//! the [observer](Execution) can tell at which position of the common history a replica executed which command, without
+//! looking into the replica.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,18 +22,18 @@ use crate::rng::mix;
 /// A command as clients send it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
-    /// Unique in a run.
+    /// The number of the command, unique in a run.
     pub id: u64,
-    /// The key it is about.
+    /// The key of the command.
     pub key: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
 impl Command {
     const LEN: usize = 33;
 
-    /// Its bytes, followed by so many that only this command has there.
+    /// Returns the command's bytes, followed by `padding` bytes that only this command has there.
     pub fn emit(&self, padding: usize) -> Vec<u8> {
         let (code, a, b) = match self.op {
             Op::Get => (0, 0, 0),
@@ -55,7 +55,8 @@ impl Command {
         mix(self.id << 16 ^ at as u64) as u8
     }
 
-    /// Reads it back; `None` for anything else. One that was put together of others' bytes has a number that none has.
+    /// Parses a command, or returns `None` for anything else. A command that was put together of others' bytes has a
+    /// number that none has.
     pub fn parse(bytes: &[u8]) -> Option<Command> {
         let word = |i: usize| Some(u64::from_be_bytes(bytes.get(i..i + 8)?.try_into().ok()?));
         let (id, key, a, b) = (word(1)?, word(9)?, word(17)?, word(25)?);
@@ -79,23 +80,23 @@ impl Command {
     }
 }
 
-/// Stands for a command in what is decided, where that is only its last part.
+/// Returns the number that stands for a command in decided values that contain only its last part.
 pub fn last_part(client: u64, number: u64) -> u64 {
     1 << 63 | mix(client ^ mix(number)) >> 1
 }
 
-/// What a command over several partitions does. It has a key in each, and what becomes of each of these
-/// words depends on all of them: whoever sees them at different moments shows it.
+/// The operation of a command over several partitions. It has a key in each, and the result for each of these words
+/// depends on all of them, so different moments would show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Span {
     /// Answers with all words, folded.
     Read,
-    /// Folds all words and a number into each of them; answers with what was folded.
+    /// Folds all words and a number into each of them, and answers with the fold.
     Fold(u64),
 }
 
 impl Span {
-    /// The new words and the answer.
+    /// Returns the new words and the answer.
     pub fn apply(self, words: &[u64]) -> (Vec<u64>, u64) {
         let fold = |folded: u64, word: &u64| mix(folded ^ word);
         let answer = words.iter().fold(words.len() as u64, fold);
@@ -113,18 +114,18 @@ impl Span {
 /// A command over several partitions as clients send it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spanning {
-    /// Unique in a run.
+    /// The number of the command, unique in a run.
     pub id: u64,
-    /// Its keys, by ascending partitions.
+    /// The keys, by ascending partitions.
     pub keys: Vec<(PartitionId, u64)>,
-    /// What to do.
+    /// The operation.
     pub span: Span,
 }
 
 impl Spanning {
     const CODE: u8 = 9;
 
-    /// Its bytes.
+    /// Returns the command's bytes.
     pub fn emit(&self) -> Vec<u8> {
         let mut out = vec![Self::CODE];
         let item = match self.span {
@@ -141,7 +142,7 @@ impl Spanning {
         out
     }
 
-    /// Reads it back; `None` for anything else.
+    /// Parses a command, or returns `None` for anything else.
     pub fn parse(bytes: &[u8]) -> Option<Spanning> {
         let mut words = words_of(bytes.strip_prefix(&[Self::CODE])?)?.into_iter();
         let (id, item) = (words.next()?, words.next()?);
@@ -160,7 +161,7 @@ impl Spanning {
 /// A key's word, read without a place in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// Commands executed before it.
+    /// The number of commands executed before the read.
     pub position: u64,
     /// The word.
     pub word: u64,
@@ -169,20 +170,20 @@ pub struct Look {
 impl Look {
     const CODE: u8 = 10;
 
-    /// The command that asks for it.
+    /// Returns the command that reads a key.
     pub fn at(key: u64) -> Vec<u8> {
         let mut out = vec![Self::CODE];
         out.extend_from_slice(&key.to_be_bytes());
         out
     }
 
-    /// The key, if this is such a command.
+    /// Returns the key if this is such a command.
     fn key(command: &[u8]) -> Option<u64> {
         let key = command.strip_prefix(&[Self::CODE])?.try_into().ok()?;
         Some(u64::from_be_bytes(key))
     }
 
-    /// Reads an answer.
+    /// Parses an answer.
     pub fn parse(answer: &[u8]) -> Option<Look> {
         match words_of(answer)?[..] {
             [position, word] => Some(Look { position, word }),
@@ -196,26 +197,26 @@ fn words_of(bytes: &[u8]) -> Option<Vec<u64>> {
     words.map(|word| word.map(u64::from_be_bytes)).collect()
 }
 
-/// One command executed: what the checkers learn of a replica.
+/// One executed command, from which the checkers learn about a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Execution {
-    /// The instance that it came with.
+    /// The instance of the command.
     pub inst: Instance,
-    /// Commands executed before it in this replica's state.
+    /// The number of commands executed before it in this replica's state.
     pub position: u64,
     /// The command.
     pub command: Command,
-    /// What it answered.
+    /// The command's answer.
     pub answer: u64,
 }
 
-/// When a planned kill comes, counted in calls of the application.
+/// The time of a planned kill, counted in calls of the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kill {
     Never,
     /// At this many calls from now.
     In(u32),
-    /// The process is dead: nothing it does has an effect any more.
+    /// The process is dead, so nothing it does has an effect any more.
     Dead,
 }
 
@@ -243,39 +244,40 @@ impl State {
     }
 }
 
-/// What one worker's application has on its machine, and what the harness does to it.
+/// The stored state of one worker's application, and the faults that the harness causes.
 #[derive(Debug)]
 pub struct Store {
-    /// Survives the process.
+    /// The state that survives the process.
     committed: State,
-    /// Survives the power; `committed` differs from it only in the keys listed.
+    /// The state that survives a power failure; `committed` differs from it only in the dirty keys.
     durable: State,
     dirty_words: Vec<u64>,
     dirty_records: Vec<Vec<u8>>,
     kill: Kill,
     full: bool,
     executions: Vec<Execution>,
-    /// Those that aren't committed, where they may be taken back.
+    /// Executions that aren't committed, if they may be taken back.
     uncertain: Option<Vec<Execution>>,
-    /// How many of them there may be.
+    /// The largest number of such executions.
     ahead: u64,
-    /// For a mutation: nothing is taken back.
+    /// For a mutation, nothing is taken back.
     keeps: bool,
-    /// Where parts in commands over several partitions were applied since the last commit, and where some were taken back.
+    /// The places where parts of commands over several partitions were applied since the last commit; `taken_back` has
+    /// those that were taken back.
     applied: Vec<Instance>,
     taken_back: Vec<Instance>,
-    /// For a mutation: a commit of such parts takes effect with the next one.
+    /// For a mutation, a commit of such parts takes effect with the next one.
     delays_applied: bool,
-    /// Commands executed by the process, and the instance behind the last one.
+    /// The number of commands executed by the process; the next field is the instance after the last one.
     executed: u64,
     executed_below: Instance,
-    /// What the last commit replaced among the records.
+    /// The records that the last commit replaced.
     undo: Vec<Record>,
-    /// For a mutation: each commit takes effect one commit later than reported.
+    /// For a mutation, each commit takes effect one commit later than reported.
     late: Option<Option<Commit>>,
 }
 
-/// What one commit stores.
+/// The contents of one commit.
 #[derive(Debug)]
 struct Commit {
     words: BTreeMap<u64, u64>,
@@ -283,14 +285,14 @@ struct Commit {
     executed: u64,
 }
 
-/// What a checkpoint will make durable.
+/// The contents that a checkpoint will make durable.
 struct Begun {
     words: Vec<(u64, u64)>,
     records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     executed: u64,
 }
 
-/// The store, shared by the application (which lives in the worker) and the harness.
+/// The store, shared by the application (which is in the worker) and the harness.
 #[derive(Clone, Debug)]
 pub struct SharedStore(Arc<Mutex<Store>>);
 
@@ -323,7 +325,7 @@ impl SharedStore {
         self.0.lock().expect("no panic while the store is held")
     }
 
-    /// A new process's application on this store.
+    /// Opens the application of a new process on this store.
     pub fn open(&self) -> Kv {
         let mut store = self.lock();
         store.kill = Kill::Never;
@@ -342,32 +344,33 @@ impl SharedStore {
         }
     }
 
-    /// From now on executions are shown once they are committed: until then they may be taken back.
+    /// Shows executions only once they are committed from now on, since they may be taken back before.
     pub fn show_committed(&self) {
         self.lock().uncertain = Some(Vec::new());
     }
 
-    /// From its next process on no more than so many commands are executed that may be taken back.
+    /// Limits how many commands that may be taken back are executed, from the next process on.
     pub fn stay_close(&self, ahead: u64) {
         self.lock().ahead = ahead;
     }
 
-    /// A deliberate mistake: what is to be taken back stays.
+    /// Makes the mistake of keeping executions that should be taken back.
     pub fn keep_uncommitted(&self) {
         self.lock().keeps = true;
     }
 
-    /// A deliberate mistake: what was passed over several partitions isn't stored before the process goes on.
+    /// Makes the mistake of not storing passed commands over several partitions before the process continues.
     pub fn delay_applied(&self) {
         self.lock().delays_applied = true;
     }
 
-    /// Where parts in commands over several partitions were taken back since the last call: siblings count on these.
+    /// Returns where parts of commands over several partitions were taken back since the last call, on which siblings
+    /// rely.
     pub fn take_taken_back(&self) -> Vec<Instance> {
         std::mem::take(&mut self.lock().taken_back)
     }
 
-    /// Power fails: what was committed since the last checkpoint is gone.
+    /// Lets the power fail: commits since the last checkpoint are lost.
     pub fn lose_power(&self) {
         let mut store = self.lock();
         store.committed = store.durable.clone();
@@ -375,7 +378,7 @@ impl SharedStore {
         store.dirty_records.clear();
     }
 
-    /// The disk breaks and is replaced by an empty one.
+    /// Replaces the disk by an empty one.
     pub fn wipe(&self) {
         let mut store = self.lock();
         store.committed = State::default();
@@ -384,13 +387,12 @@ impl SharedStore {
         store.dirty_records.clear();
     }
 
-    /// The process will be killed at its `calls`-th call of the application from now: between two
-    /// instructions of a worker's step, so to speak.
+    /// Kills the process at its `calls`-th call of the application from now, which is in the middle of a worker's step.
     pub fn kill_in(&self, calls: u32) {
         self.lock().kill = Kill::In(calls);
     }
 
-    /// Cancels a planned kill that hasn't come.
+    /// Cancels a planned kill that hasn't happened.
     pub fn spare(&self) {
         let mut store = self.lock();
         if store.kill != Kill::Dead {
@@ -398,40 +400,40 @@ impl SharedStore {
         }
     }
 
-    /// Whether the planned kill has come.
+    /// Returns whether the planned kill has happened.
     pub fn killed(&self) -> bool {
         self.lock().kill == Kill::Dead
     }
 
-    /// Lets writes fail from now on, or succeed again.
+    /// Makes writes fail from now on, or succeed again.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
     }
 
-    /// Whether it has none.
+    /// Returns whether writes fail because the disk is full.
     pub fn is_full(&self) -> bool {
         self.lock().full
     }
 
-    /// A deliberate mistake: the recorded replies are lost, but for those since the last fold.
+    /// Makes the mistake of losing the recorded replies, except for those since the last fold.
     pub fn forget_replies(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'r'));
     }
 
-    /// A deliberate mistake: parts of commands that aren't whole are lost, but for those since the last fold.
+    /// Makes the mistake of losing parts of incomplete commands, except for those since the last fold.
     pub fn forget_parts(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'q'));
     }
 
-    /// A deliberate mistake: what came of commands over several partitions is lost.
+    /// Makes the mistake of losing the outcomes of commands over several partitions.
     pub fn forget_outcomes(&self) {
         let records = &mut self.lock().committed.records;
         records.retain(|key, _| key.first() != Some(&b'o'));
     }
 
-    /// A deliberate mistake: what came of commands of epochs before the last marker is lost.
+    /// Makes the mistake of losing the outcomes of commands of epochs before the last marker.
     pub fn forget_overtaken_outcomes(&self) {
         let records = &mut self.lock().committed.records;
         let marker = |(key, value): (&Vec<u8>, &Vec<u8>)| {
@@ -444,7 +446,7 @@ impl SharedStore {
         records.retain(|key, value| key.first() != Some(&b'o') || !overtaken(value));
     }
 
-    /// A deliberate mistake: the last commit stored the effects, but not the records.
+    /// Makes the mistake of a last commit that stored the effects, but not the records.
     pub fn undo_records(&self) {
         let mut store = self.lock();
         for record in std::mem::take(&mut store.undo) {
@@ -452,42 +454,42 @@ impl SharedStore {
         }
     }
 
-    /// A deliberate mistake: from now on a commit takes effect with the next one.
+    /// Makes the mistake that each commit takes effect with the next one from now on.
     pub fn commit_late(&self) {
         self.lock().late = Some(None);
     }
 
-    /// Moves what was executed since the last call to the end of `into`.
+    /// Moves the executions since the last call to the end of `into`.
     pub fn drain_executions(&self, into: &mut Vec<Execution>) {
         into.append(&mut self.lock().executions);
     }
 
-    /// Commands that the durable state contains.
+    /// Returns how many commands the durable state contains.
     pub fn durable_position(&self) -> u64 {
         self.lock().durable.executed
     }
 
-    /// Everything below this instance survives a power failure.
+    /// Returns the instance below which everything survives a power failure.
     pub fn durable_instance(&self) -> Instance {
         self.lock().durable.next_instance()
     }
 
-    /// Everything below this instance survives the process.
+    /// Returns the instance below which everything survives the process.
     pub fn committed_instance(&self) -> Instance {
         self.lock().committed.next_instance()
     }
 
-    /// Commands that the committed state contains.
+    /// Returns how many commands the committed state contains.
     pub fn committed_position(&self) -> u64 {
         self.lock().committed.executed
     }
 
-    /// Commands that the process has executed, stored or not.
+    /// Returns how many commands the process has executed, stored or not.
     pub fn executed_position(&self) -> u64 {
         self.lock().executed
     }
 
-    /// A deliberate mistake: the next process takes what this one has executed for stored.
+    /// Makes the mistake that the next process counts everything that this one has executed as stored.
     pub fn count_executed(&self) {
         let mut store = self.lock();
         let below = store.executed_below.to_be_bytes();
@@ -500,7 +502,7 @@ impl SharedStore {
         }
     }
 
-    /// A digest of the committed contents, without the replica's records.
+    /// Returns a digest of the committed contents, without the replica's records.
     pub fn contents(&self) -> u64 {
         let store = self.lock();
         contents(&store.committed.words, store.committed.executed)
@@ -508,7 +510,7 @@ impl SharedStore {
 }
 
 impl Store {
-    /// Counts a call; whether the process still lives.
+    /// Counts a call, and returns an error if the process is dead.
     fn alive(&mut self) -> Result<(), Error> {
         self.kill = match self.kill {
             Kill::In(0) | Kill::Dead => Kill::Dead,
@@ -521,7 +523,7 @@ impl Store {
         Ok(())
     }
 
-    /// The process has executed a command.
+    /// Notes that the process has executed a command.
     fn note(&mut self, execution: Execution) {
         match &mut self.uncertain {
             Some(uncertain) => uncertain.push(execution),
@@ -546,8 +548,7 @@ impl Store {
         self.committed.executed = commit.executed;
     }
 
-    /// What a checkpoint that begins now makes durable, and no more: what is committed while it is
-    /// under way stays dirty.
+    /// Returns the contents that a checkpoint which begins now makes durable. Commits during the checkpoint stay dirty.
     fn begin_checkpoint(&self) -> Begun {
         let word = |key| self.committed.words.get(key).copied().unwrap_or(0);
         let record = |key| self.committed.records.get(key).cloned();
@@ -578,7 +579,8 @@ impl Store {
     }
 }
 
-/// Where a record holds the position in the log, if it does. The epoch of the last marker lies behind that.
+/// Returns where a record has the position in the log, if it has one. The epoch of the last marker follows the
+/// position.
 fn position_in(key: &[u8]) -> Option<Range<usize>> {
     match key[0] {
         b'p' => Some(0..8),
@@ -587,7 +589,7 @@ fn position_in(key: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// A digest of words and of the number of commands that made them.
+/// Returns a digest of words and of the number of commands that made them.
 pub fn contents(words: &BTreeMap<u64, u64>, executed: u64) -> u64 {
     let set = words.iter().filter(|(_, word)| **word != 0);
     let folded = set.fold(0, |h, (key, word)| mix(mix(h ^ key) ^ word));
@@ -597,9 +599,9 @@ pub fn contents(words: &BTreeMap<u64, u64>, executed: u64) -> u64 {
 /// The program of one worker's process.
 pub struct Kv {
     store: SharedStore,
-    /// Changed since the last commit.
+    /// The words changed since the last commit.
     words: BTreeMap<u64, u64>,
-    /// For a mutation: records of commits that take effect with the next one.
+    /// For a mutation, the records of commits that take effect with the next one.
     delayed: Vec<Record>,
     executed: u64,
     inst: Instance,
@@ -608,7 +610,7 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// A commit stores what there is.
+    /// Commits the current state.
     fn take_effect(&mut self) {
         let store = &mut *self.store.lock();
         let mut commit = Some(Commit {
@@ -628,7 +630,7 @@ impl Kv {
         }
     }
 
-    /// For a mutation: a copy shows what counts as committed.
+    /// For a mutation, commits what a copy must count as committed.
     fn end_delay(&mut self) {
         if !self.delayed.is_empty() {
             self.take_effect();
@@ -684,7 +686,7 @@ impl Application for Kv {
         true
     }
 
-    /// The words of all keys of the command, whichever partition they belong to.
+    /// Returns the words of all keys of the command, whichever partitions they belong to.
     fn prepare(&mut self, command: &[u8], prepared: &mut Vec<u8>) -> Result<(), Error> {
         let mut store = self.store.lock();
         store.alive()?;
@@ -876,7 +878,7 @@ impl Snapshot for Copy {
     }
 }
 
-/// Whatever is asked, it answers how many commands have made the state, and with a digest of it.
+/// Answers every question with the number of commands that made the state, and a digest of it.
 impl Reader for Copy {
     fn read(&mut self, _command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let State {

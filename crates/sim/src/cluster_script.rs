@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenarios of whole clusters as text, with what must come of them.
+//! Scenarios of whole clusters as text, with their expected results.
 //!
 //! A script is a [plan](crate::plan) with expectations. Lines may come in any order; `#` begins a
 //! comment. Besides what a plan has:
@@ -14,7 +14,7 @@
 //! | `expect line WORDS` | some line of the trace has all these words, in this order |
 //! | `expect no line WORDS` | no line of the trace has them |
 //!
-//! That no invariant is violated and that everything completes in the end is always expected.
+//! It is always expected that no invariant is violated and that everything completes in the end.
 
 use crate::cluster::Outcome;
 use crate::plan::{Action, Plan, parse_seconds, seconds};
@@ -22,7 +22,7 @@ use crate::queue::MILLISECOND;
 use crate::run::{Options, run_plan};
 use paxos::Time;
 
-/// What must come of a script.
+/// An expected result of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Expectation {
     Acknowledged(u64),
@@ -33,11 +33,11 @@ enum Expectation {
     NoLine(Vec<String>),
 }
 
-/// A script, read.
+/// A parsed script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterScript {
     plan: Plan,
-    /// With the number of the line.
+    /// The expectations with their line numbers.
     expectations: Vec<(usize, Expectation)>,
 }
 
@@ -76,12 +76,12 @@ impl ClusterScript {
         }
     }
 
-    /// What it does, without what is expected.
+    /// Returns the script's plan, without the expectations.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Runs it; says what was not as expected.
+    /// Runs the script, and returns an error with the expectations that weren't met.
     pub fn run(&self) -> Result<Outcome, String> {
         let options = Options {
             trace: true,
@@ -149,7 +149,7 @@ impl Expectation {
     }
 }
 
-/// Whether a line has these words in this order, perhaps with others between them.
+/// Returns whether a line has these words in this order, perhaps with others between them.
 fn has(line: &str, words: &[String]) -> bool {
     let mut rest = line.split_whitespace();
     let found = |word: &String| rest.any(|w| w.trim_end_matches(':') == word.trim_end_matches(':'));

@@ -12,31 +12,31 @@ use crate::plan::{Action, Direction, Name, Plan, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
-/// By this time the first epoch is in force, if nothing hinders it.
+/// The time by which the first epoch is in force, if nothing hinders it.
 const BEGIN: Time = 60 * MILLISECOND;
 
-/// Which parts of a plan aren't left to chance.
+/// The parts of a plan that aren't drawn.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Whether acceptors are durable, drawn if `None`; whether replicas with NOPaxos are, not if `None`.
+    /// Acceptors are durable, or not; drawn if `None`. NOPaxos replicas are durable only if this says so.
     pub durable: Option<bool>,
-    /// How many learner nodes there are; drawn if `None`.
+    /// The number of learner nodes; drawn if `None`.
     pub learners: Option<u8>,
-    /// Whether nothing goes wrong at all.
+    /// Nothing goes wrong at all.
     pub calm: bool,
-    /// Whether there are several partitions, and commands over them.
+    /// There are several partitions, and commands over them.
     pub spanning: bool,
-    /// Whether the group agrees by NOPaxos.
+    /// The group uses NOPaxos.
     pub ordered: bool,
-    /// Whether clients read without the log in each run.
+    /// Clients read without the log in each run.
     pub reads: bool,
-    /// Whether clients send commands that are longer than a value in each run.
+    /// Clients send commands that are longer than a value in each run.
     pub large: bool,
-    /// Whether there are courses of events in each run that chance alone would hardly bring about. With NOPaxos.
+    /// With NOPaxos each run has courses of events that chance would rarely cause.
     pub courses: bool,
 }
 
-/// The plan of a seed.
+/// Returns the plan of a seed.
 pub fn plan(seed: u64, limits: &Limits) -> Plan {
     if limits.ordered {
         return ordered::plan(seed, limits);
@@ -52,7 +52,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     if limits.spanning {
         scenario.partitions = 2 + (seed % 2) as u8;
     }
-    // One in sixteen is long: more epochs, more trims, older packets.
+    // One run in sixteen is long, with more epochs, more trims and older packets.
     let length = if rng.chance(62_500) { 5 } else { 1 };
     let duration = length * rng.between(400, 3_000) * MILLISECOND;
     let mut actions = Vec::new();
@@ -101,27 +101,28 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
     }
 }
 
-/// Drawn apart, so that plans without learners are what they would be if there were no such nodes.
+/// Draws the number of learner nodes separately, so that plans without learners don't depend on it.
 fn learners(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6c65_6172_6e65_7273).pick(&[0, 0, 1, 2])
 }
 
-/// Drawn apart as well.
+/// Draws separately how many values an ordered session may have in flight.
 fn ordered_values(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6f72_6465_7265_6420).pick(&[1, 4])
 }
 
-/// Drawn apart as well. Each order has half of the seeds.
+/// Draws separately whether answers wait. Each order has half of the seeds.
 fn answers_wait(seed: u64) -> bool {
     Rng::new(seed ^ 0x616e_7377_6572_7377).chance(500_000)
 }
 
-/// Drawn apart as well: some leaders have a crowd all the time, some now and then, and some never.
+/// Draws separately what counts as few clients: some leaders have a crowd all the time, some now and then, and some
+/// never.
 fn few(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6372_6f77_6400_0000).pick(&[0, 1, 2, 7])
 }
 
-/// Drawn apart as well: with a few commands a leader waits for the others all the time.
+/// Draws separately how far execution may run ahead; with few commands a leader waits for the others all the time.
 fn ahead(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6168_6561_6400_0000).pick(&[2, 8, u8::MAX, u8::MAX])
 }
@@ -169,8 +170,8 @@ fn load(
     }
 }
 
-/// Where there are several partitions, there are commands over them. Drawn apart, so that the rest of a plan is
-/// what it would be without.
+/// Adds commands over several partitions, if there are several. They are drawn separately, so that the rest of a plan
+/// doesn't depend on them.
 fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7370_616e_6e69_6e67);
     if scenario.partitions < 2 {
@@ -197,7 +198,7 @@ fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<
     }
 }
 
-/// In a quarter of the runs clients read without the log. Drawn apart, too.
+/// Adds reads without the log in a quarter of the runs, drawn separately.
 fn reads(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7265_6164_7300);
     let drawn = rng.chance(250_000) && !limits.calm;
@@ -220,7 +221,7 @@ fn reads(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec
     }
 }
 
-/// In a quarter of the runs that are for nothing else clients send commands that are longer than a value. Drawn apart, too.
+/// Adds commands longer than a value in a quarter of the runs that have no other purpose, drawn separately.
 fn large(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6c61_7267_6500);
     let drawn = rng.chance(250_000) && *limits == Limits::default();
@@ -293,8 +294,8 @@ fn faults(
     }
 }
 
-/// In one of eight runs more than f acceptors forget while a replica lags, and an operator goes on.
-/// Drawn apart, so that the other plans are what they would be without.
+/// Makes more than f acceptors forget while a replica lags, in one of eight runs, and an operator continue. This is
+/// drawn separately, so that other plans don't depend on it.
 fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x666f_7267_6574);
     if !rng.chance(125_000) {
@@ -325,7 +326,7 @@ fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) 
     }
 }
 
-/// In one of eight runs the replicas' disks are replaced, one after the other. Drawn apart, too.
+/// Replaces the replicas' disks, one after the other, in one of eight runs, drawn separately.
 fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x0064_6973_6b73);
     if !rng.chance(125_000) {
@@ -340,7 +341,7 @@ fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>)
     }
 }
 
-/// In a quarter of the runs with disks somebody copies an acceptor's, and puts it back later. Drawn apart, too.
+/// Copies an acceptor's disk and puts it back later, in a quarter of the runs with disks, drawn separately.
 fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6f6c_6463_6f70);
     if !rng.chance(250_000) {
@@ -376,7 +377,8 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
     }
 }
 
-/// In a quarter of the runs with disks some of the acceptors' lie about syncs, and bits flip. Drawn apart, too.
+/// Makes some of the acceptors' disks lie about syncs and flip bits, in a quarter of the runs with disks, drawn
+/// separately.
 fn bad_disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6261_6464_6973);
     if !scenario.durable || !rng.chance(250_000) {
@@ -392,7 +394,7 @@ fn bad_disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Actio
             actions.push((off + rng.below(20 * MILLISECOND), Action::Restart(acceptor)));
             continue;
         }
-        // Found while it is in use, or at the next start.
+        // The flipped bit is found while it is in use, or at the next start.
         let crashed = at + rng.below(4) * MILLISECOND;
         actions.push((at, Action::Rot(acceptor)));
         actions.push((crashed, Action::Crash(acceptor)));
@@ -404,7 +406,7 @@ fn bad_disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Actio
     }
 }
 
-/// It starts so often before anybody compares it that its start's number is as large as any.
+/// Starts an acceptor so often before it is compared that its start's number is as large as any.
 fn starts_again(
     acceptor: Name,
     started: Time,
@@ -426,7 +428,7 @@ fn starts_again(
     actions.push((compared, Action::Restart(Name::Controller)));
 }
 
-/// In one of sixteen runs there is a second controller on a copy of the store. Drawn apart, too.
+/// Adds a second controller on a copy of the store in one of sixteen runs, drawn separately.
 fn rivals(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7269_7661_6c73);
     if !rng.chance(62_500) {
@@ -438,7 +440,7 @@ fn rivals(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>
     }
 }
 
-/// In a quarter of the runs all that a replica has is read now and then. Drawn apart, too.
+/// Reads everything that a replica has now and then, in a quarter of the runs, drawn separately.
 fn walks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7761_6c6b_7300);
     if !rng.chance(250_000) {
@@ -453,7 +455,7 @@ fn walks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>)
     }
 }
 
-/// Draws a fault by a number below a hundred, and what ends it.
+/// Draws a fault by a number below a hundred, and the action that ends it.
 fn fault(scenario: &Scenario, kind: u64, rng: &mut Rng) -> (Action, Option<Action>) {
     let name = node(scenario, rng);
     match kind {

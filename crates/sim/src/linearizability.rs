@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Is a client history linearizable?
+//! Checks whether a client history is linearizable.
 //!
 //! The algorithm is Wing and Gong's (*Testing and Verifying Concurrent Objects*, 1993) with Lowe's
 //! memoisation of visited (set of linearized operations, state) pairs (*Testing for
 //! Linearizability*, 2017) and the partitioning by key of Horn and Kroening's P-compositionality
 //! (2015), as in Porcupine. It is written from those descriptions.
 //!
-//! An operation without an answer may have taken effect at any time after its call, or never. It is
-//! given a return at the end of time and accepts any result, so it can always be placed last, where
-//! it disturbs nobody.
+//! An operation without an answer may have taken effect at any time after its call, or never. It gets a return at the
+//! end of time and accepts any result, so it can always be placed last, where it affects no other operation.
 //!
-//! Where somebody claims to know the order in which operations took effect, [`explains`] checks the
-//! claim, in time proportional to the history: a claim that holds is a proof. The search is left
-//! for histories whose claim fails.
+//! If an order in which operations took effect is claimed, [`explains`] checks the claim in time proportional to the
+//! history, and a claim that holds is a proof. The search is left for histories whose claim fails.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
@@ -20,14 +18,14 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use paxos::Time;
 
-/// What clients can ask a key: how it changes the key's state, and what it answers.
+/// A command on a key: how it changes the key's state, and its answer.
 pub trait Command: Clone + Debug + PartialEq {
-    /// Of a key; the default is where every key starts.
+    /// The state of a key; every key starts with the default.
     type State: Clone + Default + Eq + Hash;
-    /// What a client is told.
+    /// The answer to a client.
     type Answer: Clone + Debug + PartialEq;
 
-    /// The state after it, and the answer.
+    /// Returns the state after the command, and the answer.
     fn apply(&self, state: &Self::State) -> (Self::State, Self::Answer);
 }
 
@@ -41,7 +39,7 @@ impl Command for Op {
     }
 }
 
-/// What simulated clients do to a key; its state is one word, 0 at first.
+/// A simulated client's operation on a key, whose state is one word, 0 at first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Op {
     /// Answers with the state.
@@ -57,7 +55,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The new state and the answer.
+    /// Returns the new state and the answer.
     #[inline]
     pub fn apply(self, state: u64) -> (u64, u64) {
         match self {
@@ -78,27 +76,27 @@ impl Op {
 /// One operation as its client saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation<C: Command = Op> {
-    /// Which key; keys are independent of one another.
+    /// The key; keys are independent of one another.
     pub key: u64,
-    /// What was asked.
+    /// The command.
     pub op: C,
-    /// When it was asked.
+    /// The time of the call.
     pub call: Time,
-    /// When the answer came and what it was; `None` if none came.
+    /// The time and the value of the answer, or `None` if there was none.
     pub answer: Option<(Time, C::Answer)>,
 }
 
-/// What the check found.
+/// The result of the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Linearizable {
     /// There is an order that explains all answers.
     Yes,
-    /// There is none for this key.
+    /// There is no such order for this key.
     No {
         /// The key.
         key: u64,
     },
-    /// Gave up at the limit; says nothing.
+    /// The search gave up at its limit, which says nothing.
     Unknown {
         /// The key that was too hard.
         key: u64,
@@ -127,14 +125,13 @@ pub fn check<C: Command>(history: &[Operation<C>]) -> Linearizable {
     verdict
 }
 
-/// Whether `order` (indices into the history: those that took effect, in that order) is a
-/// linearization of the history: every answered operation is in it, once, with its answer, and
-/// nothing takes effect before its call or after its answer.
+/// Returns whether `order` (indices into the history of the operations that took effect) is a linearization of the
+/// history: every answered operation is in it once, with its answer, and nothing takes effect before its call or after
+/// its answer.
 pub fn explains(order: &[usize], history: &[Operation]) -> bool {
     let mut states: BTreeMap<u64, u64> = BTreeMap::new();
     let mut placed = vec![false; history.len()];
-    // The latest call so far: what takes effect later in the order can't have been answered before
-    // it.
+    // The latest call so far. An operation that takes effect later can't have been answered before it.
     let mut latest_call = 0;
     for &index in order {
         let Some(operation) = history.get(index) else {
@@ -156,11 +153,11 @@ pub fn explains(order: &[usize], history: &[Operation]) -> bool {
         .all(|(o, placed)| *placed || o.answer.is_none())
 }
 
-/// A call or a return in the doubly linked list that the search lifts operations out of.
+/// A call or a return in the doubly linked list from which the search removes operations.
 struct Entry {
     operation: usize,
     is_call: bool,
-    /// Index of the return of a call.
+    /// The index of the return of a call.
     matching: usize,
     previous: usize,
     next: usize,
@@ -220,8 +217,7 @@ impl List {
             let end = operation.answer.as_ref().map_or(Time::MAX, |(at, _)| *at);
             events.push((end, true, index));
         }
-        // At equal times calls precede returns: then the two are concurrent, which accuses nobody
-        // falsely.
+        // At equal times calls precede returns, so that the two are concurrent and nothing is wrongly rejected.
         events.sort_unstable();
         let mut entries = vec![Entry {
             operation: usize::MAX,
@@ -297,7 +293,7 @@ impl Bits {
     }
 }
 
-/// Hashes words; the standard library's hasher takes most of the search's time.
+/// Hashes words, since the standard library's hasher takes most of the search's time.
 #[derive(Default)]
 struct WordHasher(u64);
 
@@ -446,8 +442,8 @@ mod tests {
         assert!(!explains(&[0, 1], &stale), "against the order of time");
     }
 
-    /// Histories made by really executing operations at a random moment between call and return
-    /// are linearizable; the same with one answer changed to one that never was right is not.
+    /// Histories of operations that were executed at a random moment between call and return are linearizable. With one
+    /// answer changed to a wrong one they are not.
     #[test]
     fn executed_histories_pass_and_forged_ones_fail() {
         for seed in 0..100 {

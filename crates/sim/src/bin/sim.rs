@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the simulator from the command line; see `sim --help`.
+//! Runs the simulator from the command line; `sim --help` describes it.
 
 fn main() -> std::process::ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

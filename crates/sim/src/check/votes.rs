@@ -124,7 +124,7 @@ impl Votes {
         }
     }
 
-    /// How many instances have been decided.
+    /// Returns how many instances have been decided.
     pub fn decided(&self) -> u64 {
         self.decided
     }

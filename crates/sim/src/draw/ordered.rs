@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plans of groups that agree by NOPaxos.
+//! Draws plans of NOPaxos groups.
 
 mod courses;
 
@@ -10,10 +10,10 @@ use crate::plan::{Action, Direction, Name, Plan, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
-/// Slots for all that happens in a run.
+/// The number of slots, which suffices for everything in a run.
 const ROOM: u16 = 8_192;
 
-/// The plan of a seed.
+/// Returns the plan of a seed.
 pub fn plan(seed: u64, limits: &Limits) -> Plan {
     let mut rng = Rng::new(seed ^ 0x006e_6f70_6178_6f73);
     let drawn = super::scenario(seed, &mut rng);
@@ -44,7 +44,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         }
     } else {
         faults(&scenario, duration, &mut rng, &mut actions);
-        // Drawn apart, so that the rest of a plan is what it would be without.
+        // Courses are drawn separately, so that the rest of a plan doesn't depend on them.
         if limits.courses || Rng::new(seed ^ 0x636f_7572_7365_7300).chance(400_000) {
             courses::add(&scenario, duration, &mut actions);
             courses::spanning::add(&scenario, duration, &mut actions);
@@ -73,8 +73,8 @@ fn faults(scenario: &Scenario, duration: Time, rng: &mut Rng, actions: &mut Vec<
     }
 }
 
-/// All clients at once, and then, about when the leader says that there is no crowd any more, two that follow each other
-/// so closely that the second may reach a follower before that word. [N-CROWD]
+/// Lets all clients send at once, and then, about when the leader says that the crowd is over, two commands so close
+/// together that the second may reach a follower before that message. [N-CROWD]
 fn crowds(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x636f_6d65_616e_6467);
     let mut at = BEGIN;
@@ -97,7 +97,7 @@ fn crowds(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>
     }
 }
 
-/// All replicas lose power at once, which only logs on disk survive.
+/// Cuts the power of all replicas at once, which only logs on disk survive.
 fn power_cuts(
     scenario: &Scenario,
     duration: Time,
@@ -115,7 +115,7 @@ fn power_cuts(
     }
 }
 
-/// A fault, and what ends it.
+/// Draws a fault, and the action that ends it.
 fn fault(scenario: &Scenario, rng: &mut Rng) -> (Action, Option<Action>) {
     let (name, other) = (node(scenario, rng), node(scenario, rng));
     match rng.below(100) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plans as text, and back.
+//! Prints plans as text, and reads them back.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Reads a name as it is printed.
+    /// Parses a name as it is printed.
     pub fn parse(text: &str) -> Option<Name> {
         if text == "controller" {
             return Some(Name::Controller);
@@ -178,12 +178,12 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A time as it is printed and read: seconds with six places.
+/// Prints a time in seconds with six decimal places.
 pub fn seconds(at: Time) -> String {
     format!("{}.{:06}", at / 1_000_000_000, at % 1_000_000_000 / 1_000)
 }
 
-/// Reads a time.
+/// Parses a time.
 pub fn parse_seconds(text: &str) -> Option<Time> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     if part.len() > 9 {
@@ -195,7 +195,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
-/// Besides the rates.
+/// The fields of a scenario besides the rates.
 const FIELDS: [Field; 19] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
@@ -266,7 +266,7 @@ const RATES: [Rate; 6] = [
 ];
 
 impl Scenario {
-    /// Reads what follows the word `scenario`.
+    /// Parses the text after the word `scenario`.
     pub fn parse(text: &str) -> Result<Scenario, String> {
         let mut scenario = Scenario::default();
         for setting in text.split_whitespace() {
@@ -289,7 +289,7 @@ impl Scenario {
             .map_or(Ok(scenario), |why| Err(why.into()))
     }
 
-    /// Says what is wrong with it, if anything.
+    /// Returns why the scenario is invalid, if it is.
     pub fn invalid(&self) -> Option<&'static str> {
         let ordered = self.sequencers > 0;
         if ordered && self.leaders + self.acceptors + self.learners > 0 {
@@ -313,7 +313,7 @@ impl Scenario {
 }
 
 impl Action {
-    /// Reads an action as it is printed.
+    /// Parses an action as it is printed.
     pub fn parse(text: &str) -> Result<Action, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let name = |at: usize| {
@@ -463,7 +463,7 @@ fn caught(words: &[&str]) -> Result<Catch, String> {
 }
 
 impl Plan {
-    /// Reads a plan as it is printed. Empty lines and what follows `#` mean nothing.
+    /// Parses a plan as it is printed. Empty lines and comments after `#` are ignored.
     pub fn parse(text: &str) -> Result<Plan, String> {
         let mut plan = Plan::default();
         for (number, line) in text.lines().enumerate() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a script drives: one role of one implementation. The runner reads the script's words and writes
-//! what it sees; a device knows neither.
+//! The device that a script drives: one role of one implementation. The runner reads the script and writes what it
+//! sees, and a device knows neither.
 
 use std::fmt;
 
@@ -15,58 +15,58 @@ use super::keys::Known;
 use super::order::Order;
 use super::{packet, value};
 
-/// Which role.
+/// The role of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Role {
     Acceptor,
     Leader,
     Sequencer,
-    /// In the network.
+    /// A learner in the network.
     Learner,
-    /// In a replica's host.
+    /// A learner in a replica's host.
     HostLearner,
-    /// In a replica's host.
+    /// A receiver in a replica's host.
     Receiver,
 }
 
 /// A role as a script's `role` line describes it.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Which one.
+    /// The role.
     pub role: Role,
-    /// Where it stands.
+    /// The role's deployment.
     pub deployment: Deployment,
-    /// Slots of one partition (acceptor, learners, receiver).
+    /// The number of slots of one partition (acceptor, learners, receiver).
     pub slots: usize,
-    /// Boot nonce (acceptor, leader, sequencer).
+    /// The boot nonce (acceptor, leader, sequencer).
     pub nonce: u64,
-    /// Whose DELIVER is a decision (host_learner).
+    /// The nodes whose DELIVER is a decision (host_learner).
     pub trusted: Vec<NodeId>,
-    /// What the script has named since.
+    /// The keys that the script has named since.
     pub(super) keys: Known,
 }
 
 /// One role of one implementation.
 pub trait Device {
-    /// Takes a datagram; returns the datagrams that it sends, and the verdict. What a learner or a receiver in a
-    /// host hands to its worker counts as a datagram to its own node ([`handed_over`]).
+    /// Takes a datagram, and returns the datagrams that it sends, and the verdict. A message of a host's learner or
+    /// receiver to its worker counts as a datagram to its own node ([`handed_over`]).
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
 
-    /// Does what the control plane says; false = refused. Only orders that are for its role come.
+    /// Carries out an order for this role, and returns false if it is refused.
     fn order(&mut self, order: &Order) -> Result<bool, String>;
 
-    /// What a partition shows; `None` = this role has slots only.
+    /// Returns the visible state of a partition, or `None` if this role has only slots.
     fn state(&self, pid: PartitionId) -> Option<State>;
 
-    /// What is remembered of an instance.
+    /// Returns what is remembered of an instance.
     fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot>;
 
-    /// Something that differs as soon as the state differs.
+    /// Returns a text that differs whenever the state differs.
     fn fingerprint(&self) -> String;
 }
 
-/// What a partition shows.
+/// The visible state of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum State {
@@ -76,7 +76,7 @@ pub enum State {
         trim: Instance,
         end: Instance,
     },
-    /// A sequencer's, too.
+    /// The state of a leader, or of a sequencer.
     Leader {
         rnd: Round,
         next: Instance,
@@ -84,7 +84,7 @@ pub enum State {
     },
 }
 
-/// What a slot shows.
+/// The visible state of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Slot {
@@ -99,8 +99,8 @@ pub enum Slot {
     Learner(SlotView),
 }
 
-/// What the learner or the receiver of a host at `deployment` hands to its worker, as a datagram to its own node:
-/// a DELIVER of what was decided, an ORDERED as it came.
+/// Returns a message of the learner or receiver of a host at `deployment` to its worker as a datagram to its own node:
+/// a DELIVER of a decision, or an ORDERED as it came.
 pub fn handed_over(deployment: &Deployment, of: &Header, value: &[u8]) -> (To, Vec<u8>) {
     let (msgtype, vrnd) = match of.msgtype {
         MsgType::Ordered => (MsgType::Ordered, Round::NONE),
@@ -131,7 +131,7 @@ impl Role {
 }
 
 impl Setup {
-    /// A role without a script.
+    /// Returns a role without a script.
     pub fn new(role: Role, deployment: Deployment, slots: usize, nonce: u64) -> Setup {
         Setup {
             role,
@@ -143,7 +143,7 @@ impl Setup {
         }
     }
 
-    /// Reads a `role` line of a cluster that signs by this algorithm.
+    /// Parses a `role` line of a cluster that signs with this algorithm.
     pub(super) fn parse(text: &str, algorithm: Algorithm) -> Result<Setup, String> {
         let (role, rest) = super::keyword(text);
         let mut fields = Fields::parse(rest)?;
@@ -165,7 +165,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// A line's partition, which must be there.
+    /// Takes a line's partition, which must exist.
     pub(super) fn partition(&self, fields: &mut Fields<'_>) -> Result<PartitionId, String> {
         let pid = fields.u16("pid", 0)?;
         if pid < self.deployment.partitions {
@@ -176,7 +176,7 @@ impl Setup {
     }
 }
 
-/// The fields of a `state` line, after `pid`.
+/// Prints the fields of a `state` line after `pid`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -193,7 +193,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The fields of a `slot` line, after `pid` and `inst`.
+/// Prints the fields of a `slot` line after `pid` and `inst`.
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

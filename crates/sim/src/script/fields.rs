@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `key=value` fields of a script line.
+//! The `key=value` fields of a script line.
 
 use paxos::{NodeId, Round};
 
@@ -7,7 +7,7 @@ use paxos::{NodeId, Round};
 pub struct Fields<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Fields<'a> {
-    /// Splits a line's rest.
+    /// Splits the rest of a line into fields.
     pub fn parse(text: &'a str) -> Result<Fields<'a>, String> {
         let mut fields: Vec<(&str, &str)> = Vec::new();
         for word in text.split_whitespace() {
@@ -26,12 +26,12 @@ impl<'a> Fields<'a> {
         Some(self.0.remove(at).1)
     }
 
-    /// Takes all that are left.
+    /// Takes all remaining fields.
     pub fn take_all(&mut self) -> Vec<(&'a str, &'a str)> {
         std::mem::take(&mut self.0)
     }
 
-    /// An error that names a field which nobody has taken, if there is one.
+    /// Returns an error that names a field that was not taken, if there is one.
     pub fn finish(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
@@ -39,35 +39,35 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A number.
+    /// Takes a number of 64 bits.
     pub fn u64(&mut self, key: &str, default: u64) -> Result<u64, String> {
         self.take(key).map_or(Ok(default), |text| number(key, text))
     }
 
-    /// A smaller number.
+    /// Takes a number of 32 bits.
     pub fn u32(&mut self, key: &str, default: u32) -> Result<u32, String> {
         let number = self.u64(key, default.into())?;
         number.try_into().map_err(|_| format!("{key} is too large"))
     }
 
-    /// A still smaller one.
+    /// Takes a number of 16 bits.
     pub fn u16(&mut self, key: &str, default: u16) -> Result<u16, String> {
         let number = self.u64(key, default.into())?;
         number.try_into().map_err(|_| format!("{key} is too large"))
     }
 
-    /// The smallest.
+    /// Takes a number of 8 bits.
     pub fn u8(&mut self, key: &str, default: u8) -> Result<u8, String> {
         let number = self.u64(key, default.into())?;
         number.try_into().map_err(|_| format!("{key} is too large"))
     }
 
-    /// A round.
+    /// Takes a round.
     pub fn round(&mut self, key: &str) -> Result<Round, String> {
         self.take(key).map_or(Ok(Round::NONE), parse_round)
     }
 
-    /// Numbers with commas between them; one zero for each of `default` where nothing is said.
+    /// Takes numbers with commas between them; a missing field stands for `default` zeros.
     pub fn list(&mut self, key: &str, default: usize) -> Result<Vec<u64>, String> {
         match self.take(key) {
             None => Ok(vec![0; default]),
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Node ids with commas between them.
+    /// Takes node ids with commas between them.
     pub fn nodes(&mut self, key: &str) -> Result<Vec<NodeId>, String> {
         let numbers = self.list(key, 0)?;
         numbers
@@ -86,7 +86,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A number: decimal, or hexadecimal after `0x`.
+/// Parses a number: decimal, or hexadecimal after `0x`.
 pub fn number(key: &str, text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -95,8 +95,8 @@ pub fn number(key: &str, text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("{key}={text} is no number"))
 }
 
-/// A round: `-` for none, `epoch` for a base round, `epoch.attempt/lane` for a repair round, or
-/// the bare 32 bits after `0x`.
+/// Parses a round: `-` for none, `epoch` for a base round, `epoch.attempt/lane` for a repair round, or the bare 32 bits
+/// after `0x`.
 pub fn parse_round(text: &str) -> Result<Round, String> {
     let bad = || format!("{text} is no round");
     if text == "-" {

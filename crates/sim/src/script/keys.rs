@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys in scripts: a script names them, a role is told some, and packets are signed with any.
+//! Keys in scripts: a script names them, a role is given some, and packets are signed with any.
 
 use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring};
 use paxos::wire::{HEADER_LEN, TAG_LEN, Tag};
@@ -8,7 +8,7 @@ use paxos::{Flags, Header, Packet};
 use super::fields::{Fields, number};
 use super::value::parse_hex;
 
-/// The keys that a script has named, and those that its role has been told.
+/// The keys that a script has named, and those that its role has been given.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     algorithm: Algorithm,
@@ -17,7 +17,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// None so far, of a cluster that signs by this algorithm.
+    /// Returns no keys yet, for a cluster that signs with this algorithm.
     pub fn by(algorithm: Algorithm) -> Known {
         Known {
             algorithm,
@@ -26,7 +26,7 @@ impl Known {
         }
     }
 
-    /// Reads a `key` line: `NAME mac=... digest=...`.
+    /// Parses a `key` line: `NAME mac=... digest=...`.
     pub fn name(&mut self, text: &str) -> Result<(), String> {
         let (name, rest) = super::keyword(text);
         let mut fields = Fields::parse(rest)?;
@@ -44,7 +44,7 @@ impl Known {
         Ok(())
     }
 
-    /// Reads a `keys` line: `own=ID ID=NAME ...`.
+    /// Parses a `keys` line: `own=ID ID=NAME ...`.
     pub fn keyring(&self, fields: &mut Fields<'_>) -> Result<Keyring, String> {
         let own = id(fields.take("own").ok_or("own is missing")?)?;
         let mut keyring = Keyring::by(self.algorithm, own);
@@ -54,12 +54,12 @@ impl Known {
         Ok(keyring)
     }
 
-    /// The role has been told these.
+    /// Notes that the role has been given these keys.
     pub fn tell(&mut self, keyring: &Keyring) {
         self.told = Some(keyring.clone());
     }
 
-    /// A signed packet, by what `sign` says: `ID`, with the role's own key of that id, or `ID:NAME`.
+    /// Returns a signed packet. `by` is `ID`, for the role's own key with that id, or `ID:NAME`.
     pub fn sign(
         &self,
         by: &str,
@@ -81,7 +81,7 @@ impl Known {
         signed.ok_or_else(|| "there is no such key".to_owned())
     }
 
-    /// Of a packet that a role has sent: with which key it is signed, and whether rightly.
+    /// Returns with which key a packet of a role is signed, and whether the signature is right.
     pub fn signed_with(&self, packet: &Packet<'_>, datagram: &[u8]) -> Option<String> {
         let tag = Tag::parse(packet.tag?);
         let header = Header {
@@ -105,12 +105,12 @@ impl Known {
     }
 }
 
-/// The flags but for that of the tag.
+/// Returns the flags without that of the tag.
 pub(super) fn untagged(flags: Flags) -> Flags {
     Flags(flags.0 & !Flags::TAG.0)
 }
 
-/// Puts another packet's tag in the place of a packet's own.
+/// Replaces a packet's tag by another packet's.
 pub(super) fn exchange_tags(datagram: &mut [u8], other: &[u8]) {
     let tag = HEADER_LEN..HEADER_LEN + TAG_LEN;
     datagram[tag.clone()].copy_from_slice(&other[tag]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the scripts of `testdata/roles/`: packets in; packets, verdict and state out.
 //!
-//! The format is described in `testdata/roles/README.md`. It speaks in packets, so the same scripts
-//! drive every implementation of a role: each sits behind a [`Device`].
+//! `testdata/roles/README.md` describes the format. Scripts consist of packets, so the same ones drive every
+//! implementation of a role, each behind a [`Device`].
 
 mod device;
 mod fields;
@@ -28,15 +28,15 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// What a run has found: the script as it should read, and where it differs from what it says.
+/// The result of a run: the script as it should read, and its differences from the actual script.
 pub struct Outcome {
     /// The script with the expectations that this run would meet.
     pub actual: String,
-    /// One entry for each place where the run and the script differ; empty = passed.
+    /// One entry for each place where the run and the script differ; empty if the run passed.
     pub differences: Vec<String>,
 }
 
-/// What was wrong with a run, a line each that begins with `what` ran; empty = it passed.
+/// Returns the errors of a run, one line each beginning with `what`; empty if it passed.
 pub fn complaints(what: &str, ran: Result<Outcome, String>) -> String {
     let found = ran.map_or_else(|error| vec![error], |outcome| outcome.differences);
     found.iter().map(|it| format!("{what}: {it}\n")).collect()
@@ -53,10 +53,10 @@ pub fn run<'a>(script: &str, build: &'a mut Build<'a>) -> Result<Outcome, String
     run_signed(script, Algorithm::SipHash, build)
 }
 
-/// The same, where packets are signed, by another algorithm.
+/// Runs a script like [`run`], with packets signed by another algorithm.
 ///
 /// # Errors
-/// As [`run`].
+/// As in [`run`].
 pub fn run_signed<'a>(
     script: &str,
     algorithm: Algorithm,
@@ -90,12 +90,12 @@ pub fn run_signed<'a>(
     })
 }
 
-/// Lines that say what the line before them leads to.
+/// Returns whether a line is an expectation about the line before it.
 fn is_expectation(text: &str) -> bool {
     matches!(keyword(text).0, "out" | "verdict")
 }
 
-/// The first word of a line, and the rest.
+/// Returns the first word of a line, and the rest.
 fn keyword(text: &str) -> (&str, &str) {
     match text.split_once(char::is_whitespace) {
         Some((word, rest)) => (word, rest.trim_start()),
@@ -149,7 +149,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A packet's outputs and verdict. A refused packet must leave the state as it was (INV-8).
+    /// Returns a packet's outputs and verdict. A refused packet must leave the state unchanged (INV-8).
     fn packet(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
         let (setup, device) = self.device()?;
         let before = device.fingerprint();
@@ -172,7 +172,7 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// The same packet with each of its bits changed in turn: how often it led to what.
+    /// Tries the packet with each of its bits changed in turn, and returns how often each result occurred.
     fn flips(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
         let mut counted = BTreeMap::new();
         for bit in 0..8 * datagram.len() {
@@ -186,13 +186,13 @@ impl Run<'_> {
         Ok(counted.into_iter().map(line).collect())
     }
 
-    /// What the control plane says, and whether it was accepted.
+    /// Gives an order of the control plane, and returns whether it was accepted.
     fn order(&mut self, word: &str, rest: &str) -> Result<Vec<String>, String> {
         let (setup, device) = self.device()?;
         let order = Order::parse(word, rest, setup)?;
         let accepted = device.order(&order)?;
         if let (Order::Discard { nonce }, true) = (&order, accepted) {
-            // Lines that name no nonce mean that of the memory that is there.
+            // Lines that name no nonce mean that of the current memory.
             setup.nonce = *nonce;
         }
         if let Order::Keys(keyring) = &order {
@@ -202,7 +202,7 @@ impl Run<'_> {
         Ok(vec![format!("verdict {verdict}")])
     }
 
-    /// A `state` or `slot` line says what to look at and what must be seen.
+    /// Checks a `state` or `slot` line, which says what to look at and what must be seen.
     fn check(&mut self, line: &Line<'_>, word: &str, rest: &str) -> Result<(), String> {
         let (setup, device) = self.device()?;
         let mut fields = Fields::parse(rest)?;

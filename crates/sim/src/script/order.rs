@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the control plane tells a role: the lines of a script that are neither packets nor looks.
+//! The orders of the control plane to a role, which are the lines of a script that are neither packets nor looks.
 
 use paxos::acceptor::Start;
 use paxos::auth::Keyring;
@@ -8,72 +8,72 @@ use paxos::{Configuration, Enable, Epoch, Instance, Member, NodeId, PartitionId,
 use super::device::{Role, Setup};
 use super::fields::Fields;
 
-/// One such line. On a device it is a write to its maps or registers.
+/// One order. On a device it is a write to its maps or registers.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// An epoch counts on an acceptor's memory.
+    /// An epoch makes an acceptor's memory a member.
     Enable(Enable),
     /// An acceptor's memory is saved and loaded again.
     Reload,
     /// An acceptor's memory is read from disk.
     Restart {
-        /// Drawn by that start.
+        /// The number drawn by that start.
         salt: u32,
     },
-    /// A start of a memory may go on.
+    /// A start of a memory may continue.
     Resume {
-        /// Of the memory.
+        /// The nonce of the memory.
         nonce: u64,
-        /// Which start.
+        /// The start that may continue.
         start: Start,
     },
-    /// A start of a memory is asked whether it was at an earlier one; refused = it wasn't.
+    /// A start of a memory is asked whether it was at an earlier one. The order is refused if it wasn't.
     Asked {
-        /// Of the memory.
+        /// The nonce of the memory.
         nonce: u64,
-        /// Which start is asked.
+        /// The start that is asked.
         start: Start,
-        /// Which one it is asked about.
+        /// The earlier start.
         earlier: Start,
     },
-    /// A mute memory is given up for an empty one.
+    /// A mute memory is replaced by an empty one.
     Discard {
-        /// Of the empty one.
+        /// The nonce of the empty memory.
         nonce: u64,
     },
     /// A leader or sequencer gets a round.
     Program(Program),
-    /// It hears of a later epoch.
+    /// A leader or sequencer hears of a later epoch.
     Retire {
-        /// That one.
+        /// The later epoch.
         epoch: Epoch,
     },
     /// A learner hears of an epoch's acceptors.
     Configuration(Configuration),
     /// A receiver listens to a session from now on.
     Listen {
-        /// In this partition.
+        /// The partition.
         pid: PartitionId,
-        /// That one.
+        /// The session.
         session: Epoch,
-        /// Whose messages are its.
+        /// The sequencer whose messages belong to the session.
         sequencer: NodeId,
-        /// Where it begins.
+        /// The first slot of the session.
         slot: Instance,
     },
-    /// Packets count only if they are signed with one of these keys, and are sent signed, from now on.
+    /// Packets count only if they are signed with one of these keys from now on, and are sent signed.
     Keys(Keyring),
-    /// A learner's window moves. A receiver's, too, with what has come: it is passed on, or passed over.
+    /// A learner's window moves. For a receiver the messages in between are passed on, or passed over.
     Floor {
-        /// In this partition.
+        /// The partition.
         pid: PartitionId,
-        /// To here.
+        /// The new lower end of the window.
         inst: Instance,
     },
 }
 
 impl Order {
-    /// Reads a line for a role that was set up like that.
+    /// Parses a line for a role with this setup.
     ///
     /// # Errors
     /// If the role knows no such word, or a field can't be read.
@@ -156,7 +156,7 @@ fn program(fields: &mut Fields<'_>, setup: &Setup) -> Result<Program, String> {
     })
 }
 
-/// A learner needs the epoch, the acceptors and f; the rest is made up.
+/// Returns a configuration. A learner needs the epoch, the acceptors and f; the rest is made up.
 fn configuration(fields: &mut Fields<'_>) -> Result<Configuration, String> {
     let member = |node| Member { node, nonce: 1 };
     Ok(Configuration {

@@ -10,7 +10,7 @@ use super::fields::Fields;
 use super::keys::{exchange_tags, untagged};
 use super::{Setup, value};
 
-/// Offsets of what an `in` line may falsify (docs/wire.md).
+/// The offsets of fields that an `in` line may falsify (docs/wire.md).
 const VERSION_AT: usize = 0;
 const MSGTYPE_AT: usize = 1;
 const VALUE_LEN_AT: usize = 2;
@@ -22,8 +22,7 @@ const FLAG_NAMES: [(Flags, &str); 4] = [
     (Flags::PACKED, "packed"),
 ];
 
-/// The datagram of `TYPE field=value ... value=...`. Cluster and group are the role's own where
-/// nothing else is said.
+/// Returns the datagram of `TYPE field=value ... value=...`. Cluster and group default to the role's own.
 pub fn parse(text: &str, setup: &Setup) -> Result<Vec<u8>, String> {
     let (text, value) = match text.split_once("value=") {
         Some((text, value)) => (text, value::parse(value)?),
@@ -63,7 +62,7 @@ pub fn parse(text: &str, setup: &Setup) -> Result<Vec<u8>, String> {
     Ok(datagram)
 }
 
-/// Header, tag and value. The tag may be that of the same packet for another instance.
+/// Returns header, tag and value. The tag may be that of the same packet for another instance.
 fn sign(
     fields: &mut Fields<'_>,
     by: &str,
@@ -81,7 +80,7 @@ fn sign(
     Ok(datagram)
 }
 
-/// What no sender of this project would send.
+/// Falsifies fields to values that no sender of this project would send.
 fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String> {
     datagram[VERSION_AT] = fields.u8("version", datagram[VERSION_AT])?;
     datagram[MSGTYPE_AT] = fields.u8("msgtype", datagram[MSGTYPE_AT])?;
@@ -102,8 +101,8 @@ fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// The text of a packet sent. Says nothing of fields that are 0, but always the instance; nothing
-/// of cluster and group where they are the role's own.
+/// Returns the text of a sent packet. It leaves out fields that are 0, except for the instance, and cluster and group
+/// if they are the role's own.
 pub fn print(to: To, packet: &Packet<'_>, datagram: &[u8], setup: &Setup) -> String {
     let h = &packet.header;
     let mut out = format!("to={} {}", print_to(to), h.msgtype.name());
@@ -171,7 +170,7 @@ fn parse_flags(text: &str) -> Result<Flags, String> {
     })
 }
 
-/// Names with `+` between them, or the bare bits where one has no name.
+/// Returns names with `+` between them, or the bare bits if one has no name.
 pub fn print_flags(flags: Flags) -> String {
     if flags == Flags::NONE {
         return "none".into();

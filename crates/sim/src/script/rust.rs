@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The roles of the `paxos` crate.
+//! Drives the roles of the `paxos` crate.
 
 use paxos::auth::{Keyring, NODES, Replays, signer_of};
 use paxos::nopaxos::{Delivery, Receiver, ReceiverSettings, Sequencer};
@@ -11,7 +11,7 @@ use paxos::{
 use super::device::{Device, Role, Setup, Slot, State, handed_over};
 use super::order::Order;
 
-/// One of them.
+/// A role of the `paxos` crate.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum RustDevice {
@@ -20,12 +20,12 @@ pub enum RustDevice {
     Sequencer(Sequencer),
     Learner(Learner),
     HostLearner(HostLearner),
-    /// One for each partition.
+    /// One receiver for each partition.
     Receiver(Deployment, Vec<Receiver>),
 }
 
 impl RustDevice {
-    /// Sets one up; fits [`super::run`].
+    /// Sets up a device; fits [`super::run`].
     pub fn build(setup: &Setup) -> Result<Box<dyn Device>, String> {
         let &Setup {
             deployment,
@@ -64,7 +64,7 @@ impl RustDevice {
     }
 }
 
-/// A role with what stands before it in a node where packets are signed. [M-SIGNED] [M-REPLAYED]
+/// A role together with the checks before it in a node where packets are signed. [M-SIGNED] [M-REPLAYED]
 struct Guarded {
     role: RustDevice,
     cluster: u32,
@@ -73,7 +73,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Who has signed a packet that counts.
+    /// Returns who has signed a packet that counts.
     fn admit(&mut self, keyring: &Keyring, datagram: &[u8]) -> Result<u8, Reason> {
         let packet = Packet::parse(datagram)?;
         if packet.header.cluster != self.cluster {
@@ -97,7 +97,7 @@ impl Device for Guarded {
         let (mut sent, verdict) = self.role.packet(datagram);
         for (to, datagram) in &mut sent {
             let reader = match to {
-                // What a host's worker is handed doesn't go over the network.
+                // Messages to a host's worker don't go over the network.
                 To::Node(_) => continue,
                 To::Sender => asker,
                 _ => NODES,
@@ -130,7 +130,7 @@ impl Device for Guarded {
     }
 }
 
-/// Keeps what a role sends as the datagrams that would leave.
+/// Keeps a role's packets as the datagrams that would leave.
 #[derive(Default)]
 struct Datagrams(Vec<(To, Vec<u8>)>);
 
@@ -166,7 +166,7 @@ impl Device for RustDevice {
                 Learned::Dropped(reason) => Verdict::Dropped(reason),
             },
             RustDevice::Receiver(deployment, receivers) => {
-                // Whose partition there isn't is refused by any of them.
+                // Every receiver refuses a packet of a partition that doesn't exist.
                 let at = usize::from(packet.header.pid).min(receivers.len() - 1);
                 let verdict = receivers[at].take(0, &packet);
                 if verdict == Verdict::Changed {
@@ -274,7 +274,7 @@ impl Device for RustDevice {
     fn fingerprint(&self) -> String {
         match self {
             RustDevice::Acceptor(acceptor) => acceptor.state_hash().to_string(),
-            // Of which sessions it has heard is a hint, and changes with packets that it doesn't take.
+            // The sessions that it has heard of are only a hint, and change with packets that it refuses.
             RustDevice::Receiver(_, receivers) => {
                 let all = receivers.iter().map(|receiver| format!("{receiver:?}"));
                 let lines = all.flat_map(|text| without(&text, "later: "));
@@ -285,7 +285,7 @@ impl Device for RustDevice {
     }
 }
 
-/// Has a receiver pass on, or over, all below `inst` that has come. False if less has.
+/// Makes a receiver pass on, or pass over, all messages below `inst`. Returns false if some haven't come.
 pub fn pass_on(receiver: &mut Receiver, inst: Instance) -> bool {
     while receiver.position() < inst {
         match receiver.next(Time::MAX) {
@@ -297,7 +297,7 @@ pub fn pass_on(receiver: &mut Receiver, inst: Instance) -> bool {
     true
 }
 
-/// The fields of what `Debug` prints, but for one.
+/// Returns the fields that `Debug` prints, except for one.
 fn without(text: &str, field: &str) -> Vec<String> {
     let fields = text.split(", ").filter(|text| !text.starts_with(field));
     fields.map(str::to_owned).collect()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values as text: what they mean where they have a structure, otherwise characters, or bytes where
-//! not all of them can be written.
+//! Values as text: structured values by their meaning, and others as characters, or as bytes if not all of them can be
+//! written.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use paxos::{Flags, MsgType, Reason};
 
 use super::fields::{number, parse_round};
 
-/// From this length on, a value of nothing but `x` is written `fill(length)`.
+/// A value of at least this length that consists of `x` only is written `fill(length)`.
 const FILL_FROM: usize = 32;
 
-/// The bytes that a text stands for.
+/// Returns the bytes that a text stands for.
 pub fn parse(text: &str) -> Result<Vec<u8>, String> {
     let text = text.trim();
     if text.starts_with('"') {
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Hexadecimal digits, two a byte; blanks between bytes don't matter.
+/// Parses hexadecimal digits, two for each byte; blanks between bytes are ignored.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     if digits.len() % 2 != 0 {
@@ -58,7 +58,7 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Characters between quotes, and what follows them.
+/// Parses characters between quotes, and returns the text after them.
 fn parse_text(text: &str) -> Result<(Vec<u8>, &str), String> {
     let inner = text
         .strip_prefix('"')
@@ -78,7 +78,7 @@ fn parse_probe(role: &str) -> Result<Vec<u8>, String> {
     Ok(probe.emit().to_vec())
 }
 
-/// `range(end,trim,nonce)`, `reject(reason,round,trim)`, `report(nonce,trim)`.
+/// Parses `range(end,trim,nonce)`, `reject(reason,round,trim)`, or `report(nonce,trim)`.
 fn parse_fixed(name: &str, inner: &str) -> Result<Vec<u8>, String> {
     let parts: Vec<&str> = inner.split(',').collect();
     match (name, parts.as_slice()) {
@@ -107,7 +107,7 @@ fn parse_fixed(name: &str, inner: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// `client:request:"bytes"`, one after the other.
+/// Parses items `client:request:"bytes"`.
 fn parse_pack(mut inner: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     while !inner.trim().is_empty() {
@@ -126,7 +126,7 @@ fn parse_pack(mut inner: &str) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// `round pid:inst ...)"command"`
+/// Parses `round pid:inst ...)"command"`.
 fn parse_vector(rest: &str) -> Result<Vec<u8>, String> {
     let (inner, command) = rest.split_once(')').ok_or("the vector lacks its )")?;
     let mut words = inner.split_whitespace();
@@ -145,7 +145,7 @@ fn parse_vector(rest: &str) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// The text of a packet's value.
+/// Returns the text of a packet's value.
 pub fn print(msgtype: MsgType, flags: Flags, value: &[u8]) -> String {
     print_structure(msgtype, flags, value).unwrap_or_else(|| print_bytes(value))
 }
@@ -202,7 +202,7 @@ fn print_pack(value: &[u8]) -> Option<String> {
     Some(format!("pack({})", parts.join(" ")))
 }
 
-/// Characters where all of them can be written, otherwise bytes.
+/// Returns characters if all of them can be written, and bytes otherwise.
 pub fn print_bytes(value: &[u8]) -> String {
     if value.len() >= FILL_FROM && value.iter().all(|b| *b == b'x') {
         return format!("fill({})", value.len());

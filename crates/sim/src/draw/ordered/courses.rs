@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Courses of events that chance alone would hardly bring about: NOPaxos makes everything stable within a millisecond,
-//! and then most mistakes show no more. So in each of these somebody knows something that others don't, and who knows
-//! it goes away before it is stable.
+//! Courses of events that chance would rarely cause, since NOPaxos makes everything stable within a millisecond, and
+//! then most mistakes no longer show. So in each course one replica knows something that the others don't, and goes
+//! away before it is stable.
 
 pub mod spanning;
 
@@ -12,14 +12,14 @@ use crate::plan::{Action, Catch, Direction, Name, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
-/// After this time a session that was ordered has begun, if nothing hinders it.
+/// The time after which an ordered session has begun, if nothing hinders it.
 const SESSION: Time = 45 * MILLISECOND;
-/// Less than it takes until a silent leader is replaced.
+/// A time shorter than it takes to replace a silent leader.
 const UNNOTICED: u64 = 12;
-/// Until a silent leader is replaced, and its successor has begun.
+/// The time until a silent leader is replaced, and its successor has begun.
 const REPLACED: Time = 90 * MILLISECOND;
 
-/// Adds some.
+/// Adds some courses.
 pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x636f_7572_7365);
     for _ in 0..rng.between(1, 4) {
@@ -40,7 +40,7 @@ struct Course<'a> {
     scenario: &'a Scenario,
     rng: &'a mut Rng,
     at: Time,
-    /// In the order of a session's turns, beginning with any.
+    /// The replicas in the order of a session's turns, beginning with any.
     replicas: Vec<Name>,
     actions: Vec<(Time, Action)>,
 }
@@ -59,9 +59,9 @@ impl<'a> Course<'a> {
         }
     }
 
-    // ---- What happens
+    // ---- The courses
 
-    /// Only the leader gets what is stamped, and answers; then it is cut off.
+    /// Only the leader gets the stamped commands, and answers; then it is cut off.
     fn leader_alone_is_ahead(&mut self) {
         self.led_by(0);
         for n in 1..self.replicas.len() {
@@ -73,8 +73,8 @@ impl<'a> Course<'a> {
         self.ends(REPLACED);
     }
 
-    /// Half of the replicas have fallen behind. Of those that haven't, the leader is cut off from the others, and all
-    /// others forget. Then there is another session.
+    /// Half of the replicas have fallen behind. Of the others, the leader is cut off, and all others forget; then there
+    /// is another session.
     fn holder_forgets(&mut self) {
         let f = self.replicas.len() / 2;
         self.led_by(0);
@@ -106,8 +106,8 @@ impl<'a> Course<'a> {
         self.ends(2 * REPLACED);
     }
 
-    /// The leader agrees on a no-op with a follower, and another one, which has the request, hears nothing of it. Then
-    /// that one leads.
+    /// The leader agrees on a no-op with a follower, and another replica, which has the request, hears nothing of it.
+    /// Then that one leads.
     fn no_op_is_unheard_of(&mut self) {
         self.led_by(0);
         self.unsynchronised();
@@ -125,8 +125,8 @@ impl<'a> Course<'a> {
         self.ends(REPLACED);
     }
 
-    /// A leader has a no-op of its own where all others have a request, and finds itself in a later session, of which
-    /// it has seen nothing; its leader is cut off.
+    /// A leader has its own no-op where all others have a request, and finds itself in a later session, of which it has
+    /// seen nothing. The leader of that session is cut off.
     fn no_op_of_an_earlier_view(&mut self) {
         let last = self.replicas.len() - 1;
         self.led_by(last);
@@ -146,7 +146,7 @@ impl<'a> Course<'a> {
         self.ends(2 * REPLACED);
     }
 
-    /// One isn't told that there is another session, nor are some of the clients; it goes on stamping.
+    /// One sequencer isn't told that there is another session, nor are some of the clients, and it keeps stamping.
     fn two_sequencers(&mut self) {
         let old = self.rng.between(1, self.scenario.sequencers.into()) as u8;
         self.cut_from_controller(Name::Sequencer(old));
@@ -160,20 +160,20 @@ impl<'a> Course<'a> {
         self.ends(0);
     }
 
-    // ---- What it consists of
+    // ---- The parts of courses
 
     fn now(&mut self, action: Action) {
         self.actions.push((self.at, action));
     }
 
-    /// There is a session that this replica leads.
+    /// Opens a session that this replica leads.
     fn led_by(&mut self, n: usize) {
         self.now(Action::Lead(self.replicas[n]));
         self.now(Action::Failover);
         self.at += SESSION;
     }
 
-    /// For the rest of the course nothing is made stable.
+    /// Keeps everything from becoming stable for the rest of the course.
     fn unsynchronised(&mut self) {
         for msgtype in [MsgType::SyncPrepare, MsgType::SyncCommit] {
             self.now(Action::Hold(Catch {
@@ -202,7 +202,7 @@ impl<'a> Course<'a> {
         self.now(Action::Cut(name, Name::Controller));
     }
 
-    /// All clients have commands executed, for so many milliseconds.
+    /// Lets all clients send commands, for a time in milliseconds.
     fn under_load(&mut self, least: u64, most: u64) {
         let end = self.at + self.rng.between(least, most) * MILLISECOND;
         self.until(end, |course| Action::Submit {
@@ -218,7 +218,7 @@ impl<'a> Course<'a> {
         self.rng.between(1, self.scenario.clients.into()) as u8
     }
 
-    /// One command after the other.
+    /// Adds one command after the other.
     fn until(&mut self, end: Time, command: impl Fn(&mut Self) -> Action) {
         let mut at = self.at;
         while at < end {
@@ -229,7 +229,7 @@ impl<'a> Course<'a> {
         self.at = end;
     }
 
-    /// After so long everything is as it was, but for the rates of the network.
+    /// Restores everything except for the network's rates after this time.
     fn ends(&mut self, after: Time) {
         self.at += after;
         self.now(Action::Heal);

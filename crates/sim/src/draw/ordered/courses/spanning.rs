@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Courses about commands over several partitions: what one partition knows of a command, and another one doesn't.
+//! Courses with commands over several partitions, in which one partition knows of a command and another one doesn't.
 
 use paxos::{MsgType, Time};
 
@@ -10,7 +10,7 @@ use crate::plan::{Action, Catch, Direction, Scenario};
 use crate::queue::MICROSECOND;
 use crate::rng::Rng;
 
-/// Adds some, where there are several partitions.
+/// Adds some courses if there are several partitions.
 pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7370_616e_636f_7572);
     if scenario.partitions < 2 {
@@ -30,10 +30,10 @@ pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)
 }
 
 impl Course<'_> {
-    // ---- What happens
+    // ---- The courses
 
-    /// A partition's leader alone has its copy of a command, which is stable in the lowest partition. Then that leader is
-    /// cut off, and the copy is lost.
+    /// Only a partition's leader has its copy of a command, which is stable in the lowest partition. Then that leader
+    /// is cut off, and the copy is lost.
     fn copy_of_one_leader(&mut self) {
         let (pid, leader) = self.led_apart();
         for n in self.all_but(leader) {
@@ -45,8 +45,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// A partition's leader alone has executed commands, and they are lost with their session. In the next one copies
-    /// take their slots. The old leader hears of these in the lowest partition first.
+    /// Only a partition's leader has executed commands, and they are lost with their session. In the next one copies
+    /// take their slots, of which the old leader hears in the lowest partition first.
     fn slots_of_an_earlier_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.only_gets(leader);
@@ -66,7 +66,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// A partition's leader executes commands that nobody else gets right behind a copy that all have; then it is cut off.
+    /// A partition's leader executes commands that nobody else gets right after a copy that all have; then it is cut
+    /// off.
     fn ahead_behind_a_copy(&mut self) {
         let (pid, leader) = self.led_apart();
         self.under_spans(pid, 200, 1_000);
@@ -78,8 +79,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// A partition's leader alone has a copy, and is away while the command is sent again in the next session, where it gets
-    /// the same slot.
+    /// Only a partition's leader has a copy, and is away while the command is sent again in the next session, where it
+    /// gets the same slot.
     fn same_slot_in_the_next_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.only_gets(leader);
@@ -91,9 +92,9 @@ impl Course<'_> {
         self.ends(2 * REPLACED);
     }
 
-    // ---- What it consists of
+    // ---- The parts of courses
 
-    /// A partition that isn't the lowest, and who leads it in a session that has begun.
+    /// Returns a partition that isn't the lowest, and who leads it in a session that has begun.
     fn led_apart(&mut self) -> (u8, usize) {
         self.led_by(0);
         let last = u64::from(self.scenario.partitions) - 1;
@@ -101,7 +102,7 @@ impl Course<'_> {
         (pid, usize::from(pid) % self.replicas.len())
     }
 
-    /// Whose turn must come first, so that a replica leads neither the lowest partition nor this one.
+    /// Returns which turn must come first so that a replica leads neither the lowest partition nor this one.
     fn leads_nothing(&self, pid: u8, replica: usize) -> usize {
         let count = self.replicas.len();
         let leads = |first: usize| [first, (first + usize::from(pid)) % count].contains(&replica);
@@ -124,7 +125,7 @@ impl Course<'_> {
         }));
     }
 
-    /// What is stamped from now on reaches this replica alone, and it tells nobody.
+    /// Lets stamped commands reach only this replica from now on, which tells nobody.
     fn only_gets(&mut self, replica: usize) {
         for n in self.all_but(replica) {
             self.cut_from_sequencers(n);
@@ -132,7 +133,7 @@ impl Course<'_> {
         }
     }
 
-    /// All clients have commands executed over the lowest partition and this one, for so many microseconds.
+    /// Lets all clients send commands over the lowest partition and this one, for a time in microseconds.
     fn under_spans(&mut self, pid: u8, least: u64, most: u64) {
         let end = self.at + self.rng.between(least, most) * MICROSECOND;
         self.until(end, |course| Action::Span {
@@ -144,7 +145,7 @@ impl Course<'_> {
         });
     }
 
-    /// The same in one partition.
+    /// Lets all clients send commands to one partition, for a time in microseconds.
     fn under_commands(&mut self, pid: u8, least: u64, most: u64) {
         let end = self.at + self.rng.between(least, most) * MICROSECOND;
         self.until(end, |course| Action::Submit {
