@@ -666,9 +666,9 @@ fn line_of(text: &str, at: usize) -> usize {
 pub struct Error {
     /// The line, from 1; 0 stands for the whole file.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 

@@ -47,7 +47,7 @@ struct Known {
 
 /// A message that came from an address and counts here.
 pub struct Opened {
-    /// What is said.
+    /// The message itself.
     pub message: Message,
     /// The challenge number that its sender showed, if it must show one. [E-CHALLENGE]
     pub challenged: Option<u64>,

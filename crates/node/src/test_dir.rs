@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Removed when dropped.
+/// A directory that is removed when this is dropped.
 pub struct TestDir(PathBuf);
 
 impl TestDir {

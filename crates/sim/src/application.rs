@@ -214,7 +214,7 @@ pub struct Execution {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kill {
     Never,
-    /// At this many calls from now.
+    /// The process is killed at this many calls from now.
     In(u32),
     /// The process is dead, so nothing it does has an effect any more.
     Dead,

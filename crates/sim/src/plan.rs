@@ -139,7 +139,7 @@ pub enum Action {
         pid: u8,
         /// The key.
         key: u8,
-        /// What to do.
+        /// The operation.
         op: Op,
         /// Extra bytes.
         padding: u16,
@@ -150,7 +150,7 @@ pub enum Action {
         client: u8,
         /// The partitions, ascending, with a key in each.
         keys: Vec<(u8, u8)>,
-        /// What to do.
+        /// The operation.
         span: Span,
     },
     /// All contents of a replica are read from its state; a client asks the logs first.

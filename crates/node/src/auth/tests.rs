@@ -11,11 +11,11 @@ use super::*;
 use crate::cluster_file;
 use crate::senders::Senders;
 
-/// Bytes of header and tag that `mac` covers.
+/// How many bytes of header and tag `mac` covers.
 const SIGNED_LEN: usize = HEADER_LEN + Tag::SIGNED_LEN;
 const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
 
-/// What a holder of this file has.
+/// Returns the keys of a holder of this file.
 fn ring(file: &KeyFile) -> Arc<Keyring> {
     Arc::new(keyring(file, Algorithm::SipHash))
 }
@@ -36,7 +36,7 @@ fn header(msgtype: MsgType) -> Header {
     }
 }
 
-/// A packet as it leaves, for a reader.
+/// Returns the bytes of a signed packet for a reader.
 fn signed_for(reader: u8, keyring: &Arc<Keyring>, header: &Header, value: &[u8]) -> Vec<u8> {
     let mut signer = Signer::new(Some(keyring.clone()));
     let head = signer.0.as_mut().unwrap().sign(header, value, reader);
@@ -47,7 +47,7 @@ fn signed(keyring: &Arc<Keyring>, header: &Header, value: &[u8]) -> Vec<u8> {
     signed_for(NODES, keyring, header, value)
 }
 
-/// What a holder makes of a datagram that comes from a node's address.
+/// Returns how a holder of these keys judges a datagram that comes from a node's address.
 fn verdict(keyring: &Arc<Keyring>, datagram: &[u8]) -> Result<(), Reason> {
     let cluster = cluster_file::parse(SAMPLE, "cluster.toml").unwrap();
     let senders = Senders::of(&cluster).with(Some(keyring.clone()));
@@ -55,7 +55,7 @@ fn verdict(keyring: &Arc<Keyring>, datagram: &[u8]) -> Result<(), Reason> {
     senders.parse(datagram, &from).map(drop)
 }
 
-/// [M-SIGNED]
+/// Packets signed with the nodes' key count, and no others. [M-SIGNED]
 #[test]
 fn what_is_signed_with_the_nodes_key_counts_and_nothing_else() {
     let file = nodes_file();
@@ -78,7 +78,7 @@ fn what_is_signed_with_the_nodes_key_counts_and_nothing_else() {
     assert_eq!(verdict(&own, &datagram), Err(Reason::WrongCluster));
 }
 
-/// Each bit of the header (384), of the tag and of the value. [M-SIGNED]
+/// Changes each bit of the header (384), of the tag and of the value. [M-SIGNED]
 #[test]
 fn no_bit_can_be_changed_on_the_way() {
     let keyring = ring(&nodes_file());
@@ -107,7 +107,7 @@ fn no_bit_can_be_changed_on_the_way() {
     );
     assert_eq!(found[&("mac", "bad_mac")], 64);
     assert_eq!(found[&("value", "bad_digest")], 72);
-    // What isn't well formed any more, and what names another sender, is dropped for that.
+    // A packet that is no longer well formed, or names another sender, is dropped for that reason.
     let of_header = found.keys().filter(|(part, _)| *part == "header");
     let reasons: Vec<_> = of_header.map(|(_, reason)| *reason).collect();
     let known = [
@@ -125,7 +125,7 @@ fn no_bit_can_be_changed_on_the_way() {
     );
 }
 
-/// [M-SIGNED]
+/// A tag is valid only for its own packet, and only as a whole. [M-SIGNED]
 #[test]
 fn a_tag_is_good_for_its_own_packet_and_whole() {
     let keyring = ring(&nodes_file());
@@ -151,7 +151,7 @@ fn a_tag_is_good_for_its_own_packet_and_whole() {
             "{len}"
         );
     }
-    // Taken off, with the flag.
+    // The tag is removed together with its flag.
     let without = header(MsgType::Phase2a).datagram(b"one");
     assert_eq!(verdict(&keyring, &without), Err(Reason::Unsigned));
     let mut other_way = one;
@@ -159,7 +159,7 @@ fn a_tag_is_good_for_its_own_packet_and_whole() {
     assert_eq!(verdict(&keyring, &other_way), Err(Reason::UnknownKey));
 }
 
-/// A cluster signs in one way: nobody is talked into the other one. [M-SIGNED]
+/// A cluster signs with one algorithm, and accepts no tag of the other one. [M-SIGNED]
 #[test]
 fn by_halfsiphash_it_is_the_same() {
     let file = nodes_file();
@@ -185,7 +185,7 @@ fn by_halfsiphash_it_is_the_same() {
     }
 }
 
-/// [M-SIGNED]
+/// A client can send commands, and accepts packets that are signed for it. [M-SIGNED]
 #[test]
 fn a_client_can_send_commands_and_hears_what_is_for_it() {
     let mut file = nodes_file();
@@ -204,7 +204,7 @@ fn a_client_can_send_commands_and_hears_what_is_for_it() {
             "{msgtype:?}"
         );
     }
-    // In another client's name.
+    // This packet names another client.
     let mut forged = signed(&billing, &header(MsgType::Request), b"x");
     forged[HEADER_LEN] = KeyId {
         odd: true,
@@ -212,7 +212,7 @@ fn a_client_can_send_commands_and_hears_what_is_for_it() {
     }
     .emit();
     assert_eq!(verdict(&nodes, &forged), Err(Reason::BadMac));
-    // And in the nodes'.
+    // This packet names the nodes.
     forged[HEADER_LEN] = KeyId {
         odd: true,
         number: 0,
@@ -230,7 +230,7 @@ fn a_client_can_send_commands_and_hears_what_is_for_it() {
     );
 }
 
-/// Holders of the files before and after each step understand each other, and what is two generations old is refused.
+/// Holders of the files before and after each step understand each other, and packets two generations old are refused.
 /// [M-SIGNED]
 #[test]
 fn a_secret_is_replaced_while_packets_pass() {
@@ -250,7 +250,7 @@ fn a_secret_is_replaced_while_packets_pass() {
             before = after;
         }
     }
-    // The third generation has the first one's bit, and another secret.
+    // The third generation has the same bit as the first one, and another secret.
     assert_eq!(verdict(&before, &oldest), Err(Reason::BadMac));
     file.rotate().unwrap();
     file.rotate().unwrap();
@@ -258,7 +258,7 @@ fn a_secret_is_replaced_while_packets_pass() {
     assert_eq!(verdict(&before, &of_fourth), Err(Reason::UnknownKey));
 }
 
-/// [M-SIGNED]
+/// Tags agree with the golden bytes. [M-SIGNED]
 #[test]
 fn tags_are_those_of_the_golden_bytes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/wire/tags.txt");
@@ -305,7 +305,7 @@ fn unhex(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The nodes' key file with this secret.
+/// Returns the nodes' key file with this secret.
 fn file_of(secret: &str, generation: u64, cluster: u32) -> KeyFile {
     let dir = crate::test_dir::TestDir::new();
     let path = dir.path().join("nodes.key");
@@ -325,7 +325,7 @@ fn file_of(secret: &str, generation: u64, cluster: u32) -> KeyFile {
     KeyFile::load_nodes(&path, cluster).unwrap()
 }
 
-/// A request with this counter.
+/// Returns a request with this counter.
 fn request(keyring: &Keyring, client: u64, counter: u64) -> Vec<u8> {
     let header = Header {
         client,
@@ -334,7 +334,7 @@ fn request(keyring: &Keyring, client: u64, counter: u64) -> Vec<u8> {
     keyring.datagram(&header, b"x", NODES, counter).unwrap()
 }
 
-/// [M-REPLAYED]
+/// A request that is sent again is dropped. [M-REPLAYED]
 #[test]
 fn a_request_that_somebody_sends_again_is_dropped() {
     let keyring = ring(&nodes_file());
@@ -346,7 +346,7 @@ fn a_request_that_somebody_sends_again_is_dropped() {
     let replayed = Err(Reason::Replayed);
     assert_eq!(admit(1, 1000), Ok(()));
     assert_eq!(admit(1, 1000), replayed);
-    // Overtaken on its way, but not by far.
+    // This request was overtaken on its way, but not by far.
     assert_eq!(admit(1, 937), Ok(()));
     assert_eq!(admit(1, 937), replayed);
     assert_eq!(admit(1, 936), replayed);
@@ -354,16 +354,16 @@ fn a_request_that_somebody_sends_again_is_dropped() {
     assert_eq!(admit(1, 1000), replayed);
     assert_eq!(admit(1, 938), Ok(()));
     assert_eq!(admit(1, 937), replayed);
-    // Far ahead, and then all of before are old.
+    // This counter is far ahead, and makes all earlier ones old.
     assert_eq!(admit(1, 1 << 40), Ok(()));
     assert_eq!(admit(1, 1001), replayed);
-    // Another client counts by itself.
+    // Another client has its own counters.
     assert_eq!(admit(2, 5), Ok(()));
     assert_eq!(admit(2, 5), replayed);
     assert_eq!(admit(1, 1 << 40), replayed);
 }
 
-/// [M-REPLAYED]
+/// Many clients are remembered at once. [M-REPLAYED]
 #[test]
 fn many_clients_are_remembered_at_once() {
     let keyring = ring(&nodes_file());
@@ -372,13 +372,13 @@ fn many_clients_are_remembered_at_once() {
     for again in [false, true] {
         let mut admitted = 0;
         for client in clients.clone() {
-            // Ids of sessions: their places in the log, with the place in a pack below.
+            // Session ids are places in the log, with the place in a pack in their low bits.
             let datagram = request(&keyring, client << 16, 7);
             admitted += u32::from(replays.admit(Packet::parse(&datagram).unwrap()).is_ok());
         }
         assert_eq!(admitted, if again { 0 } else { 1_000 });
     }
-    // Nothing else is looked at, and nothing where nobody signs.
+    // Other packets aren't checked, nor any packets if nothing is signed.
     let vote = signed(&keyring, &header(MsgType::Phase2b), b"x");
     let mut off = Replays::new(false);
     let unsigned = header(MsgType::Request).datagram(b"x");
@@ -388,7 +388,8 @@ fn many_clients_are_remembered_at_once() {
     }
 }
 
-/// However many clients there were, and in whatever order their requests come again: each was taken once. [M-REPLAYED]
+/// However many clients there were, and in whatever order their requests come again, each request is taken only once.
+/// [M-REPLAYED]
 #[test]
 fn who_is_forgotten_cant_be_repeated() {
     let keyring = ring(&nodes_file());
@@ -405,7 +406,7 @@ fn who_is_forgotten_cant_be_repeated() {
         assert_eq!(admitted(&mut recorded.iter()), 0);
         assert_eq!(admitted(&mut recorded.iter().rev()), 0);
     }
-    // Each of them is still served: its counters follow the time.
+    // Each of these clients is still served, since its counters follow the time.
     let later = (1..=100_000u64).map(|client| request(&keyring, client << 16, 200_000 + client));
     let later: Vec<_> = later.collect();
     assert_eq!(admitted(&mut later.iter()), 100_000);
@@ -413,7 +414,8 @@ fn who_is_forgotten_cant_be_repeated() {
     assert_eq!(admitted(&mut recorded.iter()), 0);
 }
 
-/// Who has a client's key can't use up the counters of another holder's client, or have it forgotten. [M-REPLAYED]
+/// A holder of a client's key can't use up the counters of another holder's client, or have that client forgotten.
+/// [M-REPLAYED]
 #[test]
 fn holders_count_by_themselves() {
     let mut file = nodes_file();
@@ -427,7 +429,7 @@ fn holders_count_by_themselves() {
     assert_eq!(admit(&billing, 7, 1_000), Ok(()));
     assert_eq!(admit(&shop, 7, last), Ok(()));
     for client in 0..40_000 {
-        // Those that find no room are refused.
+        // Clients for which there is no room are refused.
         let _ = admit(&shop, client, last);
     }
     assert_eq!(admit(&shop, 50_000, 1_001), Err(Reason::Replayed));
@@ -436,7 +438,7 @@ fn holders_count_by_themselves() {
     assert_eq!(admit(&ring(&file), 7, 1_001), Ok(()));
 }
 
-/// [M-REPLAYED]
+/// Counters of requests follow the time. [M-REPLAYED]
 #[test]
 fn counters_of_requests_follow_the_time() {
     let mut signing = Signing {

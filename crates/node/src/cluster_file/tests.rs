@@ -52,12 +52,12 @@ fn replicas_that_share_a_machine_have_one_thread_each_and_one_port() {
         replicas.map(of).collect::<Vec<_>>()
     };
     assert_eq!(workers(SAMPLE), [(Some(1), 0); 3]);
-    // Said otherwise, for the first one.
+    // The file sets another number for the first replica.
     let more = SAMPLE.replacen("# workers = 2", "workers = 2", 1);
     assert_eq!(workers(&more), [(Some(2), 1), (Some(1), 0), (Some(1), 0)]);
     let cpus = SAMPLE.replacen("# worker_cpus", "worker_cpus", 1);
     assert_eq!(workers(&cpus), [(None, 3), (Some(1), 0), (Some(1), 0)]);
-    // On machines of their own.
+    // Each replica is on its own machine.
     let apart = SAMPLE
         .replace("127.0.0.1:7031", "127.0.0.2:7031")
         .replace("127.0.0.1:7032", "127.0.0.3:7032");
@@ -73,8 +73,8 @@ fn replicas_that_share_a_machine_have_one_thread_each_and_one_port() {
     assert_eq!(workers(&one_of_another_group), [(None, 3)]);
 }
 
-/// What is replaced in the sample, by what, what the line found wrong contains then, and parts of
-/// the messages.
+/// A replacement in the sample: the old and the new text, a part of the line that is then reported, and parts of the
+/// messages.
 type Bad = (
     &'static str,
     &'static str,
@@ -204,7 +204,7 @@ const BAD: &[Bad] = &[
     ("role = \"controller\"", "role = \"controller\"\nspin_us = 50", "spin_us", &["means nothing"]),
 ];
 
-/// The same cluster with NOPaxos: a sequencer, a spare, and three replicas.
+/// Returns the same cluster with NOPaxos: a sequencer, a spare, and three replicas.
 fn with_nopaxos() -> String {
     let nodes = SAMPLE.split_inclusive("\n[[node]]\n");
     let kept = nodes.filter(|node| !node.contains("role = \"acceptor\""));
@@ -293,7 +293,7 @@ fn all_are_refused(sample: &str, bad: &[Bad]) {
     }
 }
 
-/// [F-NEED]
+/// A leaving node is known, but doesn't count. [F-NEED]
 #[test]
 fn who_leaves_is_known_and_not_counted() {
     for sample in [SAMPLE.to_owned(), with_nopaxos()] {
@@ -377,7 +377,7 @@ fn nodes_in_the_kernel_cant_record() {
     assert!(file.set_plane("acceptor-1", Plane::Auto).is_ok());
 }
 
-/// An acceptor with these lines, in a group with those.
+/// Returns the sample with an acceptor with these lines, in a group with those.
 fn with_switch(node: &str, group: &str) -> String {
     let acceptor = format!("role = \"acceptor\"\nplane = \"p4\"\n{node}");
     let sample = SAMPLE.replacen("role = \"acceptor\"\n", &acceptor, 1);
@@ -434,7 +434,7 @@ fn what_no_switch_can_do_is_refused() {
     );
 }
 
-/// The sample with these lines in a learner's record, too.
+/// Returns the sample with a learner whose record has these lines.
 fn with_learner(lines: &str) -> String {
     let learner = format!(
         "[[node]]\nname = \"learner-1\"\nid = 41\nrole = \"learner\"\n\
@@ -632,7 +632,7 @@ fn a_value_leaves_room_for_the_longer_header_of_ipv6() {
     assert!(errors.to_string().contains("64 to 1380"), "{errors}");
 }
 
-/// The sample with a value for every key that leaves it whole.
+/// Returns the sample with a valid value for every key.
 fn with_every_key() -> String {
     let lines = SAMPLE.lines().map(|line| {
         let is_left = ["# trace", "# leaving"]
@@ -721,7 +721,7 @@ fn what_is_written_reads_back_to_the_same_cluster() {
     assert_eq!(every.controller.probe_ms, 70);
 }
 
-/// The sample with an acceptor at a port of DPDK.
+/// Returns the sample with an acceptor at a DPDK port.
 fn with_dpdk() -> String {
     let port = "\"127.0.0.2:7021\"\nplane = \"dpdk\"\ndpdk_port = \"net_memif0\"\ndpdk_args = [\"-m\", \"256\"]";
     SAMPLE.replacen("\"127.0.0.1:7021\"", port, 1)
@@ -737,7 +737,7 @@ fn a_node_on_dpdk_has_a_port_and_an_address_of_its_own() {
         (Plane::Dpdk, "net_memif0")
     );
     assert_eq!(dpdk.args, ["-m", "256"]);
-    // The command line may send it elsewhere and back, and nobody there who has no port.
+    // The command line may move the node elsewhere and back, but may not move a node there that has no port.
     assert!(file.set_plane("acceptor-1", Plane::Udp).is_ok());
     assert!(file.set_plane("acceptor-1", Plane::Dpdk).is_ok());
     for (node, why) in [
@@ -748,7 +748,7 @@ fn a_node_on_dpdk_has_a_port_and_an_address_of_its_own() {
         let refused = file.set_plane(node, Plane::Dpdk).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
     }
-    // What the file may not say the command line may not either.
+    // The command line may not set what the file may not say.
     file.set_plane("acceptor-1", Plane::Udp).unwrap();
     let at = file.nodes.iter().position(|n| n.name == "acceptor-1");
     file.nodes[at.unwrap()].address = "127.0.0.1:7021".parse().unwrap();

@@ -33,13 +33,13 @@ fn question(needs: [Option<Instance>; 2]) -> Question {
     Question::new(&deployment(), needs.into())
 }
 
-/// Never ends what a test waits for.
+/// Never times out while a test waits.
 const ENDLESS: Patience = Patience {
     answer: Duration::from_secs(86_400),
     stream: Duration::from_secs(86_400),
 };
 
-/// Far less than who asks may be idle, and more than who hasn't asked may.
+/// This is far less than an asker may be idle, and more than a connection may take until it asks.
 const IDLE_AT_MOST: Duration = Duration::from_secs(30);
 
 struct Bytes(Vec<u8>);
@@ -53,7 +53,7 @@ impl Snapshot for Bytes {
     }
 }
 
-/// Two partitions; the second one's state is of several parts.
+/// Two partitions, of which the second one's state has several parts.
 #[derive(Default)]
 struct Fake {
     stands: Mutex<Vec<Stand>>,
@@ -144,7 +144,7 @@ fn peer(address: SocketAddr) -> Peer {
     Peer::new(address, ENDLESS, Arc::default(), Trust::default())
 }
 
-/// Who can help, in the order in which they are asked.
+/// Returns the replicas that can help, in the order in which they are returned.
 fn search(peers: &[SocketAddr], question: &Question) -> Result<Vec<SocketAddr>, String> {
     let trust = Trust::default();
     let mut search = Search::begin(peers, question, ENDLESS, &Arc::default(), &trust).unwrap();
@@ -163,7 +163,7 @@ fn refused<T>(result: Result<T, Failed>) -> String {
     }
 }
 
-/// Fetches what is still missing of a partition; stops after so many parts.
+/// Fetches the missing parts of a partition, but at most `parts`.
 fn fetch(peer: &mut Peer, incoming: &mut Incoming, pid: u16, parts: usize) {
     for _ in 0..parts {
         if incoming.is_whole(pid) {
@@ -191,8 +191,8 @@ fn begin(peer: &mut Peer, directory: &Path) -> Incoming {
     Incoming::begin(directory, head).unwrap()
 }
 
-/// A state of all partitions comes in parts, also to a process that began where another one ended, and
-/// behind it what was decided meanwhile. [X-CATCHUP] [X-LOG]
+/// A state of all partitions comes in parts, even to a process that begins where another one ended, and then the values
+/// that were decided meanwhile. [X-CATCHUP] [X-LOG]
 #[test]
 fn a_replica_fetches_from_another_one() {
     let source = serve(draw(), [stand(77), stand(9)]);
@@ -216,7 +216,7 @@ fn a_replica_fetches_from_another_one() {
         assert!(incoming.is_whole(pid));
         assert_eq!(come(&incoming, pid).unwrap(), state(pid.into()));
     }
-    // One that was fetched already can be had again.
+    // A part that was fetched already can be fetched again.
     let number = incoming.head.state;
     assert_eq!(peer.part(number, 1, 0).unwrap().0, state(1)[..PART_LEN]);
     assert!(refused(peer.part(number + 1, 1, 0)).contains("isn't held open"));
@@ -238,7 +238,7 @@ fn a_replica_fetches_from_another_one() {
     assert!(refused(peer.stay(number)).contains("isn't held open"));
 }
 
-/// What is kept is bounded: then it ends, and no worker waits for it. [X-LOG]
+/// The log of a state is bounded: when it is full it ends, and no worker waits for it. [X-LOG]
 #[test]
 fn a_log_that_grows_too_long_is_given_up() {
     let source = serve_keeping(draw(), [stand(77), stand(9)], 100);
@@ -280,7 +280,7 @@ fn what_is_asked_falsely_is_refused_by_name() {
     }
 }
 
-/// Keys of a cluster's secret, in a directory of the test's.
+/// Returns the keys of a new secret, in the test's directory.
 fn keys(directory: &TestDir, name: &str) -> SharedKeys {
     let sample = include_str!("../../../../examples/cluster.toml");
     let mut cluster = cluster_file::parse(sample, "test").unwrap();
@@ -299,7 +299,7 @@ fn peer_with(address: SocketAddr, trust: &Trust) -> Peer {
     Peer::new(address, patience, Arc::default(), trust.clone())
 }
 
-/// Without the cluster's key there is no state, and none from somebody without it. [X-SIGNED]
+/// Without the cluster's key a replica neither gets nor gives a state. [X-SIGNED]
 #[test]
 fn a_state_is_for_who_has_the_key() {
     let directory = TestDir::new();
@@ -327,7 +327,8 @@ fn a_state_is_for_who_has_the_key() {
     assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
 }
 
-/// With `state_tls` both sides are known by their certificates, and who connects looks for the address. [X-SIGNED]
+/// With `state_tls` both sides are identified by their certificates, and the connecting side checks the address.
+/// [X-SIGNED]
 #[test]
 fn a_state_goes_over_tls_between_nodes_alone() {
     let Some(all) = Certificates::new("state") else {
@@ -405,14 +406,14 @@ impl Write for Recorded<'_> {
     }
 }
 
-/// What goes over a connection counts once, in its direction, and as it was said. [X-SIGNED]
+/// Messages on a connection count once, in their direction, and unchanged. [X-SIGNED]
 #[test]
 fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
     let directory = TestDir::new();
     let keys = keys(&directory, "own");
     let greeted =
         |input: &[u8], out: &mut Vec<u8>| Channel::source(&keys, &mut Recorded { input, out });
-    // The asker's greeting, and nothing behind it yet.
+    // This is the asker's greeting, without anything after it.
     let mut greeting = Vec::new();
     let mut nothing = Recorded {
         input: b"",
@@ -425,7 +426,7 @@ fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
     source.write_line(&mut said, &Answer::Staying).unwrap();
     source.write_bytes(&mut said, b"a part").unwrap();
     let line = said.iter().position(|byte| *byte == b'\n').unwrap() + 1 + keys::KEY_LEN;
-    // Each try has a greeting of its own, so it stands for a recorded connection, too.
+    // Each attempt has its own greeting, so it also stands for a recorded connection.
     let mut recorded = greeted(&greeting, &mut Vec::new()).unwrap();
     assert!(
         recorded.read_line::<Answer>(&mut &said[..]).is_err(),
@@ -447,7 +448,7 @@ fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
     assert!(read(&twice).is_err(), "a line again");
 }
 
-/// At most two states are held open: each costs the store room.
+/// At most two states are held open, since each costs the store room.
 #[test]
 fn a_third_one_is_refused() {
     let source = serve(draw(), [stand(77), stand(9)]);
@@ -460,7 +461,7 @@ fn a_third_one_is_refused() {
     peer.hold(&question).unwrap();
 }
 
-/// Strangers who connect and say nothing, or something without end, keep nobody away for good.
+/// Strangers who connect and send nothing, or endless data, don't keep others away for good.
 #[test]
 fn who_connects_must_ask() {
     let source = serve(draw(), [stand(77), stand(9)]);
@@ -468,7 +469,7 @@ fn who_connects_must_ask() {
         .map(|_| TcpStream::connect(source.address).unwrap())
         .collect();
     for stream in &silent {
-        // Closed by the other side: at once, or when its patience is at its end.
+        // The other side closes the connection, at once or when its patience ends.
         stream.set_read_timeout(Some(IDLE_AT_MOST)).unwrap();
         let ended = (&*stream).read(&mut [0]);
         assert!(matches!(ended, Ok(0)), "{ended:?}");
@@ -478,7 +479,7 @@ fn who_connects_must_ask() {
     assert_eq!(found.unwrap(), [source.address]);
 }
 
-/// The test ends by itself only if nobody waits for the silent ones.
+/// The test ends by itself only if nobody waits for the silent peers.
 #[test]
 fn a_peer_that_never_answers_holds_up_nobody() {
     let host = draw();
@@ -499,8 +500,8 @@ fn a_peer_that_never_answers_holds_up_nobody() {
     assert_eq!(search.next().unwrap().address, source.address);
 }
 
-/// Three replicas that need a state, each asking the others: nobody waits. One that is behind in another
-/// partition helps. [X-CATCHUP]
+/// Three replicas need a state and ask each other, and none waits. A replica that is behind in another partition helps.
+/// [X-CATCHUP]
 #[test]
 fn who_needs_a_state_refuses_at_once() {
     let hosts: Vec<_> = (0..3).map(|_| draw()).collect();
@@ -541,8 +542,7 @@ fn who_helps_in_all_partitions_comes_first_and_others_help_too() {
     assert_eq!((found[0], found.len()), (whole.address, 3));
 }
 
-/// A part that is damaged on its way, or a connection that breaks in the middle of one: it is asked for
-/// again. [X-CATCHUP]
+/// A part is asked for again if it was damaged on its way, or if the connection broke in the middle of it. [X-CATCHUP]
 #[test]
 fn a_damaged_part_is_fetched_again() {
     let listener = TcpListener::bind((draw(), 7300)).unwrap();
@@ -569,7 +569,7 @@ fn a_damaged_part_is_fetched_again() {
     source.join().unwrap();
 }
 
-/// What lies here of a state is believed as far as its checksums are right. [X-CATCHUP]
+/// The fetched parts of a state count as far as their checksums are right. [X-CATCHUP]
 #[test]
 fn what_is_damaged_of_what_has_come_is_fetched_again() {
     let directory = TestDir::new();

@@ -105,7 +105,7 @@ pub struct Violation {
     pub invariant: Invariant,
     /// The virtual time.
     pub at: Time,
-    /// What happened.
+    /// A description of the violation.
     pub message: String,
 }
 

@@ -15,7 +15,7 @@ fn plane(offload: bool, address: &str) -> UdpPlane {
     UdpPlane::bind(address.parse().unwrap(), options).unwrap()
 }
 
-/// Receives until `n` datagrams are there, or none came for two seconds.
+/// Receives until there are `n` datagrams, or none has come for two seconds.
 fn collect(plane: &mut UdpPlane, n: usize) -> Vec<(Vec<u8>, SocketAddr)> {
     let mut batch = RecvBatch::new();
     let mut all = Vec::new();
@@ -34,7 +34,7 @@ fn collect(plane: &mut UdpPlane, n: usize) -> Vec<(Vec<u8>, SocketAddr)> {
     all
 }
 
-/// Values of many sizes, with runs of equal ones.
+/// Returns values of many sizes, with runs of equal ones.
 fn values() -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for i in 0..300usize {
@@ -126,7 +126,7 @@ fn what_the_kernel_refuses_is_counted_and_the_rest_goes_out() {
     assert_eq!((sender.counters().sent, sender.counters().refused), (1, 1));
 }
 
-/// The nodes' key of a generation.
+/// Returns the nodes' key of a generation.
 fn key(algorithm: Algorithm, odd: bool, bytes: u8) -> Keyring {
     let id = KeyId { odd, number: NODES };
     let mut keyring = Keyring::by(algorithm, id);
@@ -143,7 +143,8 @@ fn signed(keyring: &Keyring, value: &[u8]) -> Vec<u8> {
     keyring.datagram(&header, value, NODES, 7).unwrap()
 }
 
-/// Sends all of these, and then one that passes and is longer, so that it comes by itself. Returns what came before.
+/// Sends these datagrams, and then a valid one that is longer, so that it arrives alone. Returns those that arrived
+/// before it.
 fn passing(
     sender: &mut UdpPlane,
     receiver: &mut UdpPlane,
@@ -170,7 +171,7 @@ fn passing(
     }
 }
 
-/// [M-SIGNED]
+/// Wrongly signed packets are dropped before the socket. [M-SIGNED]
 #[test]
 fn what_is_wrongly_signed_is_dropped_before_the_socket() {
     for algorithm in [Algorithm::SipHash, Algorithm::HalfSipHash] {
@@ -203,7 +204,7 @@ fn what_is_wrongly_signed_is_dropped_before_the_socket() {
             assert_eq!(came, [&good[..]], "{algorithm:?} {reason:?}");
             assert_eq!(receiver.dropped().get(reason), before + 2);
         }
-        // What comes together is dropped if nothing in it is right.
+        // Datagrams that arrive together are dropped if none of them is right.
         let before = receiver.dropped().get(Reason::BadMac);
         let mut burst = vec![&of_stranger[..]; 64];
         assert!(passing(&mut together, &mut receiver, &burst, &own).is_empty());

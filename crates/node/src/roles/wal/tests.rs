@@ -6,12 +6,12 @@ use super::segment::{BLOCK, SECTOR};
 use super::*;
 use crate::test_dir::TestDir;
 
-/// Keeps what it is given.
+/// A memory that keeps the records that it is given.
 #[derive(Default, Debug, PartialEq, Clone)]
 struct Records {
     heads: Vec<Vec<u8>>,
     records: Vec<(Kind, Vec<u8>)>,
-    /// Everything below is forgotten, in the only partition.
+    /// The instance below which everything is forgotten, in the only partition.
     trim: Instance,
 }
 
@@ -77,7 +77,7 @@ fn store(wal: &mut Wal, memory: &Records) -> Result<(), Error> {
     Ok(())
 }
 
-/// Frame `i`: two records, of 1 to 3 sectors together, in a block.
+/// Writes frame `i`: two records of 1 to 3 sectors together, in a block.
 fn write_frame(wal: &mut Wal, memory: &Records, i: usize) {
     let slot = Some((PLACE, i as Instance));
     wal.append(Kind::Packet, &vec![i as u8; 100 + i * 300 % 1000], slot);
@@ -117,7 +117,7 @@ fn names(directory: &Path, prefix: &str) -> Vec<String> {
     names
 }
 
-/// [A-DURABLE]
+/// Stored frames are replayed over many starts. [A-DURABLE]
 #[test]
 fn what_was_stored_is_replayed_over_many_starts() {
     let dir = TestDir::new();
@@ -127,7 +127,7 @@ fn what_was_stored_is_replayed_over_many_starts() {
         for i in 0..2 {
             write_frame(&mut wal, &records, (start * 2 + i) as usize);
         }
-        // Collected, never stored.
+        // This record is collected but never stored.
         wal.append(Kind::Packet, &[1, 2, 3], None);
     }
 }
@@ -170,7 +170,7 @@ fn segments_are_let_go_and_used_again_once_they_are_trimmed() {
     assert!(wal.segments[0].number > 10);
 }
 
-/// Otherwise a partition that nobody uses would hold the log back.
+/// Otherwise a partition that nobody uses would hold back the log.
 #[test]
 fn what_holds_segments_back_is_written_once_more() {
     let dir = TestDir::new();
@@ -190,13 +190,13 @@ fn what_holds_segments_back_is_written_once_more() {
     assert!(read.records.iter().any(|r| slot(&r)));
 }
 
-/// A directory as a power failure leaves it, which takes what `progress` says back to `synced` frames.
+/// Sets `progress` back to `synced` frames, as a power failure may leave it.
 fn with_progress(directory: &Path, key: u64, synced: u64) {
     let bytes = with_checksum(key, synced.to_be_bytes());
     fs::write(directory.join(PROGRESS), bytes).unwrap();
 }
 
-/// Any of the last frame's sectors may be missing, and only whole ones: a disk writes them in any order.
+/// Any of the last frame's sectors may be missing, but only whole ones, since a disk writes them in any order.
 #[test]
 fn an_unfinished_frame_costs_only_itself() {
     let (dir, scratch) = (TestDir::new(), TestDir::new());
@@ -220,7 +220,7 @@ fn an_unfinished_frame_costs_only_itself() {
         fs::write(scratch.path().join(&name), &torn).unwrap();
         let found = refusal(scratch.path());
         assert!(found.contains("4 frames were synced"), "{found}");
-        // It wasn't, if the power failed meanwhile.
+        // The frame wasn't synced, if the power failed meanwhile.
         with_progress(scratch.path(), key, 3);
         let (mut wal, records) = open(scratch.path()).unwrap();
         assert_eq!(frames(&records), [0, 1]);
@@ -231,7 +231,7 @@ fn an_unfinished_frame_costs_only_itself() {
     }
 }
 
-/// Whatever becomes of a file, nothing that was stored is missing from what is read, or the log is refused.
+/// Whatever happens to a file, either no stored frame is missing, or the log is refused.
 #[test]
 fn damage_of_any_file_is_refused_or_costs_nothing() {
     let (dir, scratch) = (TestDir::new(), TestDir::new());
@@ -254,7 +254,7 @@ fn damage_of_any_file_is_refused_or_costs_nothing() {
     assert!(needed.ends_with(&[12, 13, 14, 15, 16, 17, 18, 19]));
     let mut refused = 0;
     let mut check = |what: &str| match open(scratch.path()) {
-        // What was let go may be there or not.
+        // Frames of freed segments may be there or not.
         Ok((mut wal, records)) => {
             let known = frames(&records);
             assert!(known.ends_with(&needed[needed.len() - 8..]), "{what}");
@@ -275,7 +275,7 @@ fn damage_of_any_file_is_refused_or_costs_nothing() {
         let path = scratch.path().join(&name);
         let mut damaged: Vec<(String, Vec<u8>)> = Vec::new();
         for at in 0..good.len() {
-            // Of a segment the heads of sectors that hold something, and some of the rest.
+            // In a segment this tries the heads of sectors that aren't empty, and some of the other bytes.
             let is_head = at % SECTOR < 24 && at % 3 == 0 && good[at / SECTOR * SECTOR] != 0;
             if good.len() < 1024 || at % 1499 == 0 || is_head {
                 let mut bad = good.clone();
@@ -308,7 +308,7 @@ fn damage_of_any_file_is_refused_or_costs_nothing() {
     assert!(refused > 100, "{refused}");
 }
 
-/// [A-DURABLE]
+/// Damage is found while the log is in use, and the slots are stored again. [A-DURABLE]
 #[test]
 fn damage_is_found_while_the_log_is_in_use_and_stored_once_more() {
     let dir = TestDir::new();
@@ -421,13 +421,13 @@ fn a_missing_segment_or_key_is_refused() {
         copy(dir.path(), scratch.path());
         fs::remove_file(scratch.path().join(&lost)).unwrap();
         let error = refusal(scratch.path());
-        // An empty one that was made ahead of time is all that is left, or isn't.
+        // Either nothing is left, or only an empty segment that was made ahead of time.
         let is_named = error.contains("missing") || error.contains("were synced");
         assert!(is_named, "{lost}: {error}");
     }
 }
 
-/// A value that looks like sectors of the next frame doesn't become one: it lacks the log's key.
+/// A value that looks like sectors of the next frame isn't taken for one, since it lacks the log's key.
 #[test]
 fn a_value_can_not_pass_for_a_frame() {
     let dir = TestDir::new();
