@@ -42,7 +42,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use replica::application::{RecordVisitor, Take, VOID};
 use replica::storage::{private_directory, sync_directory_of};
@@ -69,35 +69,61 @@ const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
 /// What a replica's front end sees of its servers, by partition.
 #[derive(Clone)]
-pub struct Seen(Arc<[SeenServer]>);
+pub struct Seen {
+    servers: Arc<[SeenServer]>,
+    began: Instant,
+}
 
 #[derive(Default)]
 struct SeenServer {
     ms: AtomicU64,
+    /// When that was shown first, in milliseconds since [`Seen::began`].
+    moved: AtomicU64,
     process: AtomicU32,
 }
 
 impl Seen {
     /// Of so many partitions.
     pub fn new(partitions: u16) -> Seen {
-        Seen((0..partitions).map(|_| SeenServer::default()).collect())
+        Seen {
+            servers: (0..partitions).map(|_| SeenServer::default()).collect(),
+            began: Instant::now(),
+        }
     }
 
-    /// What time it is there, in milliseconds since 1970: the time of the last command that was executed.
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u16 {
+        self.servers.len() as u16
+    }
+
+    /// For how many milliseconds the time there has stood still, by this process's own clock.
+    pub fn age_ms(&self, pid: u16) -> u64 {
+        let moved = self.servers[usize::from(pid)].moved.load(Ordering::Relaxed);
+        self.now_ms().saturating_sub(moved)
+    }
+
+    /// Milliseconds since this was made, by a clock that nobody sets.
+    pub fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// What time it is there, in milliseconds since 1970: the time of the last command that was executed. 0: there is none yet.
     pub fn ms(&self, pid: u16) -> u64 {
-        self.0[usize::from(pid)].ms.load(Ordering::Relaxed)
+        self.servers[usize::from(pid)].ms.load(Ordering::Relaxed)
     }
 
     /// The numbers of the servers' processes.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
-        let all = self.0.iter();
+        let all = self.servers.iter();
         let all = all.map(|server| server.process.load(Ordering::Relaxed));
         all.filter(|number| *number > 0)
     }
 
     fn show(&self, pid: u16, state: &Replicated) {
-        let server = &self.0[usize::from(pid)];
-        server.ms.store(state.ms(), Ordering::Relaxed);
+        let server = &self.servers[usize::from(pid)];
+        if server.ms.swap(state.ms(), Ordering::Relaxed) != state.ms() {
+            server.moved.store(self.now_ms(), Ordering::Relaxed);
+        }
         server.process.store(state.process(), Ordering::Relaxed);
     }
 }
@@ -132,7 +158,7 @@ impl Redis {
 
     /// The same for a partition, which others see, and whose news they are told.
     pub fn open_with(dir: &Path, pid: u16, seen: Seen, news: News) -> Result<Redis, Error> {
-        let partitions = seen.0.len() as u16;
+        let partitions = seen.partitions();
         let home = Home { pid, partitions };
         let voice = Voice { home, news };
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
@@ -310,6 +336,7 @@ fn about_command(command: &[u8]) -> String {
             format!("EXEC of {} commands: {shown}", all.len())
         }
         Ok(Command::Watch { .. }) => "WATCH".into(),
+        Ok(Command::Report { .. }) => "a report of a clock".into(),
         Err(_) => format!("a command of {} bytes", command.len()),
     }
 }

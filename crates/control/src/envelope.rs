@@ -150,6 +150,10 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::Digest { .. }
         | Message::Stopping { .. }
         | Message::Challenge { .. } => sender != Sender::Outside,
+        // Only members ask one another, so that nobody outside has many nodes answer.
+        Message::ClockRequest { .. } | Message::Clock { .. } => {
+            matches!(sender, Sender::Node(_) | Sender::Controller)
+        }
         Message::ViewRequest { .. }
         | Message::Failover { .. }
         | Message::StatusRequest { .. }
@@ -313,6 +317,21 @@ mod tests {
             assert!(open(message.clone(), Sender::Node(6)).is_ok());
             for sender in [Sender::Node(7), Sender::Outside, Sender::Controller] {
                 assert_eq!(open(message.clone(), sender), Err(Turned::UnknownSender));
+            }
+        }
+    }
+
+    /// [E-VIEW]
+    #[test]
+    fn members_alone_ask_for_clocks_and_say_them() {
+        let question = Message::ClockRequest { nonce: 1 };
+        let answer = Message::Clock { nonce: 1, ms: 2 };
+        for message in [question, answer] {
+            for sender in [Sender::Outside, Sender::Client] {
+                assert_eq!(open(message.clone(), sender), Err(Turned::UnknownSender));
+            }
+            for sender in [Sender::Node(6), Sender::Controller] {
+                assert!(open(message.clone(), sender).is_ok());
             }
         }
     }

@@ -13,10 +13,12 @@
 //! | `attempt` | one epoch on its way from issued to active |
 //! | [`envelope`], [`views`] | whose control messages count, and which view is the newest |
 //! | [`parts`] | how a status document larger than a datagram is told |
+//! | [`clocks`] | what time most nodes have |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 
 mod attempt;
+pub mod clocks;
 pub mod controller;
 pub mod envelope;
 mod group;
@@ -31,6 +33,7 @@ pub mod store;
 pub mod suspicion;
 pub mod views;
 
+pub use clocks::Clocks;
 pub use controller::Controller;
 pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
 pub use memory::MemoryRecord;

@@ -539,6 +539,18 @@ pub enum Message {
         /// The instance of the command.
         instance: Instance,
     },
+    /// Replica → any node: what does your wall clock show?
+    ClockRequest {
+        /// Drawn at random for this question.
+        nonce: u64,
+    },
+    /// Node → the replica that asked.
+    Clock {
+        /// The number of the question.
+        nonce: u64,
+        /// The wall clock, in milliseconds since 1970.
+        ms: u64,
+    },
     /// Command line → any node: store your state and end.
     Stop,
     /// Node → command line: the state is stored, and the process ends.

@@ -188,6 +188,8 @@ pub(crate) struct Pause {
     until: Option<Instant>,
     /// Commands that only read are postponed, too.
     of_all: bool,
+    /// What goes to the servers is postponed until then, as it isn't known yet what time it is.
+    time_until: Option<Instant>,
     /// Clients whose next command is postponed: where they are.
     postponed: Vec<usize>,
 }
@@ -206,7 +208,12 @@ impl Pause {
 
     /// Whether anything is postponed.
     pub fn is_on(&self) -> bool {
-        self.until.is_some()
+        self.until.is_some() || self.time_until.is_some()
+    }
+
+    /// Postpones what goes to the servers until a moment at most; without one, it is known what time it is.
+    pub fn wait_for_time(&mut self, until: Option<Instant>) {
+        self.time_until = until;
     }
 
     /// A client's next command is postponed.
@@ -223,7 +230,7 @@ impl Pause {
 
     /// When it ends.
     pub fn deadline(&self) -> Option<Instant> {
-        self.until
+        self.until.into_iter().chain(self.time_until).min()
     }
 
     /// Who goes on: all who were postponed, once it is over.
@@ -253,7 +260,11 @@ pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
         let mut all = queued.commands();
         all.any(|args| may_write(call, args) == Some(true))
     };
-    pause.of_all || writes || queued.is_some_and(of_queued)
+    let native = call.shared.native.as_ref();
+    let needs_time =
+        pause.time_until.is_some() && native.is_some_and(|n| n.is_stamped(call.args[0]));
+    let is_on = pause.until.is_some();
+    needs_time || is_on && (pause.of_all || writes || queued.is_some_and(of_queued))
 }
 
 /// Whether a command may change anything; none if there is no such command.

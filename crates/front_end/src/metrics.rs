@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the front end has done: in INFO, and in the status and metrics of the node beside it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Counters; all but `connected`, `memory_bytes`, `commands_per_second` and `tls_trouble` only grow.
 #[derive(Default, Debug)]
@@ -41,6 +41,8 @@ pub struct Metrics {
     pub tls_missing: AtomicU64,
     /// 1 while the files of the certificate can't be used any more.
     pub tls_trouble: AtomicU64,
+    /// Where Redis itself is replicated: by how much the time that most nodes have is ahead of the group's; 0 if it is about the same.
+    pub clock_off_ms: AtomicI64,
 }
 
 impl Metrics {
@@ -66,6 +68,7 @@ impl Metrics {
             tls_unfinished,
             tls_missing,
             tls_trouble,
+            clock_off_ms: _,
         } = self;
         [
             ("connections", connections),
@@ -90,6 +93,18 @@ impl Metrics {
         ]
         .map(|(name, counter)| (name, Metrics::get(counter)))
         .to_vec()
+    }
+
+    /// What an operator should know of the group's time.
+    pub fn warnings(&self) -> Vec<String> {
+        let off = self.clock_off_ms.load(Relaxed);
+        let way = if off > 0 { "behind" } else { "ahead of" };
+        let warning = format!(
+            "the time of the group's Redis servers is {} s {way} what most nodes have: clocks that were ahead were set back, and it \
+             goes on at half speed, or the front ends reach different nodes",
+            off.unsigned_abs() / 1_000
+        );
+        (off != 0).then_some(warning).into_iter().collect()
     }
 
     pub(crate) fn add(counter: &AtomicU64) {

@@ -4,7 +4,7 @@
 //! What concerns the connection is answered here, as for every other store. Everything else goes to the server of one partition.
 
 use std::cell::Cell;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use apps::kv::parse_integer;
 use apps::redis::{
@@ -23,8 +23,8 @@ use crate::transaction;
 use crate::waiting::Waiting;
 use crate::watched;
 
-/// A read without the log sees the time of the last command that was executed. If that is older than this, it goes through the
-/// log, which moves the clock.
+/// A read without the log sees the time of the last command that was executed. If that has stood still for longer than this, it goes
+/// through the log, which moves the clock.
 const FRESH_MS: u64 = 100;
 /// Once it is as old as this, one read moves the clock for all others. If they all waited for the age above they would all go through
 /// the log then, until the first of them is executed.
@@ -37,6 +37,9 @@ const LENGTH_LEN: usize = 5;
 
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
+/// Tells what time most nodes have, in milliseconds since 1970; none while that isn't known yet.
+pub type ClusterTime = dyn Fn() -> Option<u64> + Send;
+
 /// What the front end needs to know of the servers.
 pub struct Native {
     catalogue: Catalogue,
@@ -46,17 +49,20 @@ pub struct Native {
     renewals: Renewals,
     news: News,
     node: NodeId,
-    /// The machine's clock at the start, and when that was: steps of that clock move no stamps.
-    began: (u64, Instant),
-    /// What time it was when that was looked at last.
-    now_ms: Cell<u64>,
+    clock: Box<ClusterTime>,
+    /// What the nodes' clocks showed when they were looked at last, once that is known.
+    now_ms: Cell<Option<u64>>,
 }
 
 impl Native {
-    /// For servers that can do this, are seen there, and tell their news so.
-    pub fn new(catalogue: Catalogue, seen: Seen, news: News, node: NodeId) -> Native {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let ms = now.unwrap_or_default().as_millis() as u64;
+    /// For servers that can do this, are seen there, and tell their news so; and for what time most nodes have.
+    pub fn new(
+        catalogue: Catalogue,
+        seen: Seen,
+        news: News,
+        node: NodeId,
+        clock: Box<ClusterTime>,
+    ) -> Native {
         let ways = catalogue.specs().map(|spec| Way::of(spec.name.as_bytes()));
         Native {
             ways: ways.collect(),
@@ -65,8 +71,8 @@ impl Native {
             renewals: Renewals::default(),
             news,
             node,
-            began: (ms, Instant::now()),
-            now_ms: Cell::new(ms),
+            clock,
+            now_ms: Cell::new(None),
         }
     }
 
@@ -102,21 +108,39 @@ impl Native {
 
     /// Stamps show this time from now on.
     pub(crate) fn look_at_clock(&self) {
-        let (ms, since) = self.began;
-        self.now_ms.set(ms + since.elapsed().as_millis() as u64);
+        self.now_ms.set((self.clock)());
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
             node: self.node,
-            ms: self.now_ms.get(),
+            ms: self.now_ms.get().unwrap_or(0),
+        }
+    }
+
+    /// Returns whether it is known what time most nodes have. Until then nothing should be stamped.
+    pub(crate) fn knows_time(&self) -> bool {
+        self.now_ms.get().is_some()
+    }
+
+    /// Returns whether a command goes to the servers, with a stamp.
+    pub(crate) fn is_stamped(&self, name: &[u8]) -> bool {
+        match self.named(name).1 {
+            Way::Own(spec) => matches!(spec.name, "exec" | "watch"),
+            Way::Channels(_) => false,
+            Way::Replicas | Way::Scan | Way::Server => true,
         }
     }
 
     /// Whether a read may go without the log, by the time that it would see.
-    fn is_fresh(&self, pid: PartitionId, now: Stamp) -> bool {
-        let age = now.ms.saturating_sub(self.seen.ms(pid));
-        age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, now.ms)
+    fn is_fresh(&self, pid: PartitionId) -> bool {
+        let age = self.seen.age_ms(pid);
+        age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, self.seen.now_ms())
+    }
+
+    /// What the servers show of the group's time.
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.seen
     }
 }
 
@@ -543,7 +567,7 @@ fn logged(
     shape: Served,
 ) -> Outcome {
     let stamp = native.stamp();
-    let is_fresh = || call.client.reads_stale || native.is_fresh(partitions.lowest(), stamp);
+    let is_fresh = || call.client.reads_stale || native.is_fresh(partitions.lowest());
     let reads = is_read && call.shared.without_log && is_fresh();
     let resp3 = call.client.resp3;
     let len = |arg: &&[u8]| arg.len() + LENGTH_LEN;

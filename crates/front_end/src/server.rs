@@ -26,6 +26,7 @@ use crate::census::Census;
 use crate::channels::{self, Channels, Round};
 use crate::client::Client;
 use crate::clients::{Ask, Listed, Pause};
+use crate::clock_reports::ClockReports;
 use crate::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
 use crate::handshakes::{self, Handshakes};
@@ -173,6 +174,8 @@ struct Server<P> {
     reads: ReadQueue,
     census: Census,
     herald: Herald,
+    /// Where Redis itself is replicated.
+    clock_reports: Option<ClockReports>,
     held: Held,
     mailbox: Mailbox,
     shared: Shared,
@@ -221,6 +224,9 @@ impl<P: Plane> Server<P> {
         registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
         let mailbox = Mailbox::new(registry, MAILBOX)?;
         let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
+        let front_ends = settings.others.len() + 1;
+        let clock_reports = settings.native.as_ref();
+        let clock_reports = clock_reports.map(|native| ClockReports::new(native, front_ends));
         let news = settings.native.as_ref().map(Native::news);
         let start = news.map_or(0, |_| settings.seed);
         let own = (settings.deployment.node, start);
@@ -243,6 +249,7 @@ impl<P: Plane> Server<P> {
             reads: ReadQueue::new(partitions),
             census: Census::new(partitions),
             herald: Herald::default(),
+            clock_reports,
             held: Held::default(),
             mailbox,
             shared: Shared {
@@ -312,6 +319,7 @@ impl<P: Plane> Server<P> {
             for index in std::mem::take(&mut self.again) {
                 self.pump(index);
             }
+            self.report_clock();
             self.do_jobs();
             let now = Instant::now();
             self.write_held(now);
@@ -357,10 +365,14 @@ impl<P: Plane> Server<P> {
         let waits = waits.map(|at| at.saturating_duration_since(now));
         let pause = self.shared.pause.borrow().deadline();
         let pause = pause.map(|at| at.saturating_duration_since(now));
+        let reports = self.clock_reports.as_ref();
+        let reports = reports.filter(|_| self.stop_at.is_none());
+        let report = reports.map(|r| r.due_in(now));
         let held = self.held.next_deadline();
         let held = held.map(|at| at.saturating_duration_since(now));
         let all = [
             retry, accept, idle, stop, census, handshake, stranger, waits, pause, held, herald,
+            report,
         ];
         all.into_iter().flatten().min()
     }
@@ -710,6 +722,19 @@ impl<P: Plane> Server<P> {
         killed
     }
 
+    /// Tells the group what time most nodes have. Clients wait while nobody knows what time it is.
+    fn report_clock(&mut self) {
+        let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
+            return;
+        };
+        if self.stop_at.is_none() {
+            let nonces = &mut self.routes.nonces;
+            reports.report(&mut self.log, native, || names::unnamed(nonces.draw()));
+        }
+        let wait = reports.waits_for_time(native);
+        self.shared.pause.borrow_mut().wait_for_time(wait);
+    }
+
     fn go_on_after_pause(&mut self) {
         let over = self.shared.pause.borrow_mut().take_over(Instant::now());
         for index in over {
@@ -805,6 +830,24 @@ impl<P: Plane> Server<P> {
         mail.clear();
     }
 
+    /// Takes an answer if it is one to a report of the clock.
+    fn take_clock_report(
+        &mut self,
+        pid: PartitionId,
+        client: u64,
+        answer: (Option<Status>, Option<u64>),
+    ) -> bool {
+        let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
+            return false;
+        };
+        let is_report = reports.owns(pid, client);
+        if is_report {
+            reports.take(&mut self.log, native, pid, answer);
+            reports.show(&self.shared.metrics);
+        }
+        is_report
+    }
+
     fn on_answer(&mut self, now: Time, answer: &Answer<'_>) {
         let status = Status::from_u8(answer.status);
         let Answer { pid, client, .. } = *answer;
@@ -816,6 +859,9 @@ impl<P: Plane> Server<P> {
             .take(&mut self.log, key, status, opened_id, awaited);
         if let Taken::Told(waiters, status) = taken {
             return self.tell(&waiters, status, answer.bytes);
+        }
+        if awaited && self.take_clock_report(pid, client, (status, opened_id)) {
+            return;
         }
         let route = self.routes.connections.get(&(pid, client));
         let Some(&index) = route.filter(|_| awaited) else {
@@ -1208,7 +1254,11 @@ impl<P: Plane> Server<P> {
     /// was in flight in it takes effect before that, once, or never; nobody waits to hear which.
     /// [S-CLOSE]
     fn close_unless_ours(&mut self, pid: PartitionId, id: u64, nonce: u64) {
-        let ours = |number| self.routes.connections.contains_key(&(pid, number));
+        let reports = self.clock_reports.as_ref();
+        let ours = |number| {
+            self.routes.connections.contains_key(&(pid, number))
+                || reports.is_some_and(|reports| reports.owns(pid, number))
+        };
         if !ours(id) && !ours(nonce) {
             self.log.close_session(pid, id);
         }

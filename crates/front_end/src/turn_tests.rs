@@ -92,7 +92,13 @@ fn native() -> Option<Shared> {
         return None;
     }
     let catalogue = apps::redis::catalogue().unwrap();
-    let native = Native::new(catalogue, Seen::new(1), News::default(), 1);
+    let native = Native::new(
+        catalogue,
+        Seen::new(1),
+        News::default(),
+        1,
+        Box::new(|| Some(1_795_467_197_000)),
+    );
     Some(shared(Some(native)))
 }
 

@@ -20,6 +20,7 @@
 pub mod auth;
 mod budget;
 mod challenges;
+mod cluster_clock;
 pub mod cluster_file;
 mod control_peers;
 mod control_socket;
@@ -53,6 +54,7 @@ extern crate self as node;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use cluster_clock::ClusterClock;
 pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};

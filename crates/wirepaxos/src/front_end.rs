@@ -159,6 +159,8 @@ fn tie(
     services.on_readers = Arc::new(move |open| mailbox.readers(open));
     let metrics = front_end.metrics().clone();
     services.front_end_counters = Arc::new(move || metrics.named());
+    let metrics = front_end.metrics().clone();
+    services.front_end_warnings = Arc::new(move || metrics.warnings());
     services.on_position = Arc::new(move |pid, next| positions.note(pid, next));
     let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
     services.on_view = Arc::new(move |view| {

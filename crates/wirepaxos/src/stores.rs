@@ -9,7 +9,7 @@ use apps::redis::{News, Seen};
 use apps::{Redis, Share};
 use client::known_group;
 use node::cluster_file::{ApplicationKind, Node};
-use node::{ClusterFile, Services};
+use node::{ClusterClock, ClusterFile, Services};
 
 use crate::{Error, front_end};
 
@@ -55,7 +55,10 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<
     }));
     if let Some(address) = node.redis {
         let catalogue = apps::redis::catalogue().map_err(|e| Error::System(e.0))?;
-        let native = Native::new(catalogue, seen, news, node.id);
+        let clock = Arc::new(ClusterClock::default());
+        services.clock = Some(clock.clone());
+        let time = Box::new(move || clock.ms());
+        let native = Native::new(catalogue, seen, news, node.id, time);
         front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
     Ok(services)

@@ -4,7 +4,7 @@
 use super::clock::Clock;
 use crate::watches::Watches;
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 /// The clock, how often dice were seeded, and the keys that are watched.
 pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
             "they are of format {format}, and this program reads format {FORMAT}: start the version that wrote them"
         ));
     }
-    let parsed = rest.split_first_chunk().and_then(|(clock, rest)| {
+    let parsed = Clock::parse(rest).and_then(|(clock, rest)| {
         let (drawn, rest) = rest.split_first_chunk()?;
         let (last, mut rest) = rest.split_first_chunk()?;
         let mut watched = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
         }
         let last = u64::from_be_bytes(*last);
         let watches = Watches::load(last, watched.into_iter());
-        Some((Clock::parse(clock), u64::from_be_bytes(*drawn), watches))
+        Some((clock, u64::from_be_bytes(*drawn), watches))
     });
     parsed.ok_or_else(|| "what they say of themselves is damaged".into())
 }

@@ -1,150 +1,233 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What time it is for a replicated server: the largest time that a decided command has carried. It is part of the replicated
-//! state, so all replicas agree on it. It stands still between commands, and never goes back.
+//! The group's time. It is part of the replicated state, and moves with the log alone, so all replicas agree on it.
 //!
-//! A front end whose clock is far ahead would let keys expire for all others. So a command that is ahead of the clock by more than
-//! [`MAX_AHEAD_MS`] isn't executed, unless a second front end says about the same, or the same one insists. The latter is what
-//! happens after everybody was silent, or switched off, for so long.
+//! Each front end says its wall clock with each of its commands, and in a report once a second. The clock keeps the last reading of
+//! each front end. The group's time follows the median of all readings, each extended by what has passed since it was taken:
+//!
+//! ```text
+//!  front end 1   reading ───────── + passed ──┐
+//!  front end 2   reading ── + passed ─────────┼── sort ──> the middle one ──> the group's time
+//!  front end 3   reading + passed ────────────┘            (the smaller of the two in the middle)
+//! ```
+//!
+//! - *What has passed* is what some front end's own readings say, wherever they are: clocks that are off by a constant agree on it. No
+//!   reading is extended by more than [`REACH_MS`], and [`ROUND_MS`] for each round in which its front end wasn't heard, so a clock
+//!   that leaps, or races, moves the group's time by no more.
+//! - *A round* ends when a front end reports for the second time in it. Reports come once a second by a clock that nobody sets, so rounds
+//!   don't depend on wall clocks. A front end that wasn't heard for [`FORGET_ROUNDS`] is forgotten.
+//! - *The group's time* follows a median ahead of it at once. It never goes back: while it is ahead of the median, it goes on at half
+//!   the median's speed.
+//!
+//! Before the first command there is no time, until most front ends have reported, or a command comes all the same. In the first
+//! [`YOUNG_ROUNDS`] those that weren't heard yet count as if they were behind, so that the first ones to speak don't decide alone.
 
 use super::command::Stamp;
 
-/// How far a command may be ahead of the clock: an hour.
-pub(super) const MAX_AHEAD_MS: u64 = 3_600_000;
-/// Commands of one front end in a row, none of another one between them, after which it is believed.
-pub(super) const INSIST: u32 = 16;
+/// How far a reading is extended by what others say has passed: two seconds.
+pub(super) const REACH_MS: u64 = 2_000;
+/// How much further for each round since, but the first, which may have begun right behind it: reports come a second after one
+/// another, or a little later.
+pub(super) const ROUND_MS: u64 = 1_100;
+/// Rounds after which a front end that is silent doesn't count any more: ten minutes.
+pub(super) const FORGET_ROUNDS: u64 = 600;
+/// Rounds in which a group waits for front ends that it hasn't heard yet.
+const YOUNG_ROUNDS: u64 = 10;
+/// More front ends don't count. A group has 64 replicas at most.
+const MOST: usize = 64;
 
-/// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Clock {
-    /// Milliseconds since 1970; 0 = before the first command.
-    pub ms: u64,
-    /// Who was ahead last, and how many commands it has sent since.
-    doubt: Option<(Stamp, u32)>,
+/// What a front end has said last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reading {
+    node: u16,
+    /// Its wall clock: milliseconds since 1970.
+    ms: u64,
+    /// What had passed by then.
+    at_ms: u64,
+    /// The round in which it was heard last.
+    round: u64,
+    /// Whether it has reported in the present round.
+    reported: bool,
 }
 
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Clock {
+    /// Milliseconds since 1970; 0 = there is no time yet.
+    pub ms: u64,
+    /// What has passed since the beginning, in milliseconds.
+    passed_ms: u64,
+    round: u64,
+    /// How many front ends there are, by the last report.
+    voices: u8,
+    /// Ascending by node.
+    readings: Vec<Reading>,
+    /// The group's time, and the median, when that was last found behind, or going back.
+    slow_from: (u64, u64),
+}
+
+const HEAD_LEN: usize = 5 * 8 + 1 + 2;
+const READING_LEN: usize = 2 + 3 * 8 + 1;
+
 impl Clock {
-    pub const LEN: usize = 8 + 2 + 8 + 4;
-
-    /// Takes a command's time. If it isn't believed: by how many milliseconds it is ahead.
-    pub fn take(&mut self, stamp: Stamp) -> Result<(), u64> {
-        let ahead = stamp.ms.saturating_sub(self.ms);
-        if self.ms == 0 || ahead <= MAX_AHEAD_MS {
-            self.ms = self.ms.max(stamp.ms);
-            self.doubt = None;
-            return Ok(());
+    /// Takes the stamp of a command. One that is late changes nothing.
+    pub fn take(&mut self, stamp: Stamp) {
+        let round = self.round;
+        match self.reading(stamp.node) {
+            Some(reading) if reading.ms >= stamp.ms => reading.round = round,
+            _ => self.hear(stamp),
         }
-        match self.doubt {
-            Some((other, _)) if other.node != stamp.node => {
-                if other.ms.abs_diff(stamp.ms) <= MAX_AHEAD_MS {
-                    return self.believe(other.ms.min(stamp.ms));
-                }
-                self.doubt = Some((stamp, 1));
-            }
-            Some((_, count)) if count + 1 >= INSIST => return self.believe(stamp.ms),
-            Some((_, count)) => self.doubt = Some((stamp, count + 1)),
-            None => self.doubt = Some((stamp, 1)),
+        self.follow_median();
+    }
+
+    /// Takes a front end's report, which counts even if its clock was set back. `voices`: how many front ends there are.
+    pub fn report(&mut self, stamp: Stamp, voices: u8) {
+        if self.reading(stamp.node).is_some_and(|r| r.reported) {
+            self.begin_round();
         }
-        Err(ahead)
+        self.hear(stamp);
+        self.voices = voices;
+        if let Some(reading) = self.reading(stamp.node) {
+            reading.reported = true;
+        }
+        if self.ms > 0 || 2 * self.readings.len() > usize::from(voices) {
+            self.follow_median();
+        }
     }
 
-    /// Whether a command with this stamp finds another time than the one before.
-    pub fn is_moved_by(&self, stamp: Stamp) -> bool {
-        let mut after = *self;
-        after.take(stamp).is_ok() && after.ms != self.ms
+    fn reading(&mut self, node: u16) -> Option<&mut Reading> {
+        let at = self.readings.binary_search_by_key(&node, |r| r.node);
+        at.ok().map(|at| &mut self.readings[at])
     }
 
-    fn believe(&mut self, ms: u64) -> Result<(), u64> {
-        *self = Clock { ms, doubt: None };
-        Ok(())
+    fn begin_round(&mut self) {
+        self.round += 1;
+        let oldest = self.round.saturating_sub(FORGET_ROUNDS);
+        self.readings.retain(|reading| reading.round >= oldest);
+        self.readings.iter_mut().for_each(|r| r.reported = false);
     }
 
-    pub fn emit(&self, out: &mut Vec<u8>) {
-        let (stamp, count) = self.doubt.unwrap_or_default();
-        out.extend_from_slice(&self.ms.to_be_bytes());
-        out.extend_from_slice(&stamp.node.to_be_bytes());
-        out.extend_from_slice(&stamp.ms.to_be_bytes());
-        out.extend_from_slice(&count.to_be_bytes());
-    }
-
-    pub fn parse(bytes: &[u8; Self::LEN]) -> Clock {
-        let u64_at =
-            |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let count = u32::from_be_bytes(bytes[18..].try_into().expect("four bytes"));
-        let stamp = Stamp {
-            node: u16::from_be_bytes([bytes[8], bytes[9]]),
-            ms: u64_at(10),
+    /// Notes a reading, and what has passed by this front end's own clock.
+    fn hear(&mut self, stamp: Stamp) {
+        let (round, passed_ms) = (self.round, self.passed_ms);
+        if let Some(reading) = self.reading(stamp.node) {
+            let since = stamp.ms.saturating_sub(reading.ms);
+            let passed_ms = passed_ms.max(reading.at_ms.saturating_add(since));
+            reading.ms = stamp.ms;
+            reading.at_ms = passed_ms;
+            reading.round = round;
+            self.passed_ms = passed_ms;
+            return;
+        }
+        if self.readings.len() == MOST && !self.forget_most_silent() {
+            return;
+        }
+        let at = self.readings.partition_point(|r| r.node < stamp.node);
+        let reading = Reading {
+            node: stamp.node,
+            ms: stamp.ms,
+            at_ms: passed_ms,
+            round,
+            reported: false,
         };
-        Clock {
-            ms: u64_at(0),
-            doubt: (count > 0).then_some((stamp, count)),
+        self.readings.insert(at, reading);
+    }
+
+    /// Makes room for one more; false if all were heard in this round.
+    fn forget_most_silent(&mut self) -> bool {
+        let all = self.readings.iter().enumerate();
+        let silent = all.filter(|(_, r)| r.round < self.round);
+        let most = silent.min_by_key(|(_, r)| r.round).map(|(at, _)| at);
+        most.map(|at| self.readings.remove(at)).is_some()
+    }
+
+    fn follow_median(&mut self) {
+        let median = self.median();
+        let (from, median_then) = self.slow_from;
+        if median >= self.ms {
+            self.ms = median;
+            self.slow_from = (median, median);
+        } else if median < median_then || from == 0 {
+            self.slow_from = (self.ms, median);
+        } else {
+            self.ms = self.ms.max(from + (median - median_then) / 2);
         }
+    }
+
+    fn median(&self) -> u64 {
+        let mut now: Vec<u64> = self.readings.iter().map(|r| self.extended(r)).collect();
+        now.sort_unstable();
+        let unheard = match self.round < YOUNG_ROUNDS {
+            true => usize::from(self.voices).saturating_sub(now.len()),
+            false => 0,
+        };
+        let middle = (now.len() + unheard).saturating_sub(1) / 2;
+        let middle = now.get(middle.saturating_sub(unheard));
+        middle.copied().unwrap_or(0)
+    }
+
+    fn extended(&self, reading: &Reading) -> u64 {
+        let missed = self.round - reading.round;
+        let passed = self.passed_ms - reading.at_ms;
+        let most = REACH_MS.saturating_add(ROUND_MS.saturating_mul(missed.saturating_sub(1)));
+        reading.ms.saturating_add(passed.min(most))
+    }
+
+    /// Appends what a snapshot says of it.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let (from, median_then) = self.slow_from;
+        for number in [self.ms, self.passed_ms, self.round, from, median_then] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.push(self.voices);
+        out.extend_from_slice(&(self.readings.len() as u16).to_be_bytes());
+        for reading in &self.readings {
+            out.extend_from_slice(&reading.node.to_be_bytes());
+            for number in [reading.ms, reading.at_ms, reading.round] {
+                out.extend_from_slice(&number.to_be_bytes());
+            }
+            out.push(u8::from(reading.reported));
+        }
+    }
+
+    /// Reads what a snapshot says, and returns what is behind it. `None` if that is damaged.
+    pub fn parse(bytes: &[u8]) -> Option<(Clock, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(HEAD_LEN)?;
+        let many = usize::from(u16::from_be_bytes([head[41], head[42]]));
+        let (readings, rest) = rest.split_at_checked(many * READING_LEN)?;
+        let clock = Clock {
+            ms: u64_at(head, 0),
+            passed_ms: u64_at(head, 8),
+            round: u64_at(head, 16),
+            slow_from: (u64_at(head, 24), u64_at(head, 32)),
+            voices: head[40],
+            readings: readings.chunks(READING_LEN).map(parse_reading).collect(),
+        };
+        clock.is_sound().then_some((clock, rest))
+    }
+
+    fn is_sound(&self) -> bool {
+        let is_past = |r: &Reading| r.at_ms <= self.passed_ms && r.round <= self.round;
+        let (from, median_then) = self.slow_from;
+        self.readings.len() <= MOST
+            && self.readings.is_sorted_by(|a, b| a.node < b.node)
+            && self.readings.iter().all(is_past)
+            && median_then <= from
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn parse_reading(bytes: &[u8]) -> Reading {
+    Reading {
+        node: u16::from_be_bytes([bytes[0], bytes[1]]),
+        ms: u64_at(bytes, 2),
+        at_ms: u64_at(bytes, 10),
+        round: u64_at(bytes, 18),
+        reported: bytes[26] != 0,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOON: u64 = 1_795_467_197_000;
-
-    fn stamp(node: u16, ms: u64) -> Stamp {
-        Stamp { node, ms }
-    }
-
-    #[test]
-    fn time_never_goes_back() {
-        let mut clock = Clock::default();
-        for (ms, shown) in [
-            (NOON, NOON),
-            (NOON - 7_200_000, NOON),
-            (0, NOON),
-            (NOON + 5, NOON + 5),
-        ] {
-            assert_eq!(clock.take(stamp(1, ms)), Ok(()));
-            assert_eq!(clock.ms, shown);
-        }
-    }
-
-    #[test]
-    fn who_is_alone_ahead_is_not_believed() {
-        let mut clock = Clock::default();
-        clock.take(stamp(1, NOON)).unwrap();
-        let ahead = MAX_AHEAD_MS + 1;
-        for n in 0..10 * u64::from(INSIST) {
-            assert_eq!(clock.take(stamp(2, NOON + n + ahead)), Err(ahead));
-            // Another front end goes on meanwhile.
-            clock.take(stamp(1, NOON + n + 1)).unwrap();
-        }
-        assert_eq!(clock.ms, NOON + 10 * u64::from(INSIST));
-        // One that is ahead by far more says nothing about the first one.
-        clock.take(stamp(2, NOON + 5 * ahead)).unwrap_err();
-        clock.take(stamp(3, NOON + 9 * ahead)).unwrap_err();
-    }
-
-    #[test]
-    fn after_a_long_silence_two_agree_or_one_insists() {
-        let mut clock = Clock::default();
-        clock.take(stamp(1, NOON)).unwrap();
-        let morning = NOON + 20 * MAX_AHEAD_MS;
-        clock.take(stamp(1, morning)).unwrap_err();
-        clock.take(stamp(2, morning - 30)).unwrap();
-        assert_eq!(clock.ms, morning - 30, "the earlier of both");
-
-        let next = morning + 20 * MAX_AHEAD_MS;
-        for _ in 1..INSIST {
-            clock.take(stamp(1, next)).unwrap_err();
-        }
-        clock.take(stamp(1, next)).unwrap();
-        assert_eq!(clock.ms, next);
-    }
-
-    #[test]
-    fn it_is_stored_with_its_doubt() {
-        let mut clock = Clock::default();
-        clock.take(stamp(1, NOON)).unwrap();
-        clock.take(stamp(7, NOON + 2 * MAX_AHEAD_MS)).unwrap_err();
-        let mut bytes = Vec::new();
-        clock.emit(&mut bytes);
-        assert_eq!(Clock::parse(&bytes.try_into().unwrap()), clock);
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 //! | 2 EXEC | stamp, flags, count u16 of {key, version u64, existed u8}, then commands: {length, arguments} |
 //! | 3 WATCH | stamp, arguments: keys, whose versions are asked for |
 //! | 4 QUERY | flags, arguments: one command that only reads. It moves no clock |
+//! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are |
 //!
 //! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the client speaks RESP3. Arguments
 //! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
@@ -18,6 +19,7 @@ const CALL: u8 = 1;
 const EXEC: u8 = 2;
 const WATCH: u8 = 3;
 const QUERY: u8 = 4;
+const REPORT: u8 = 5;
 
 const RESP3: u8 = 1;
 /// Memory for arguments is allocated once: for this many, or for as many as there are if each takes this many bytes with its length.
@@ -73,6 +75,10 @@ pub enum Command<'a> {
         resp3: bool,
         args: Arguments<'a>,
     },
+    Report {
+        stamp: Stamp,
+        voices: u8,
+    },
 }
 
 /// Appends the encoding of a CALL.
@@ -124,6 +130,10 @@ impl<'a> Command<'a> {
                 keys.iter().for_each(|key| put_bytes(out, key));
             }
             Command::Query { resp3, args } => put_query(out, *resp3, args),
+            Command::Report { stamp, voices } => {
+                put_head(out, REPORT, *stamp);
+                out.push(*voices);
+            }
         }
     }
 
@@ -155,6 +165,13 @@ impl<'a> Command<'a> {
                 resp3: input.flag(RESP3)?,
                 args: input.arguments()?,
             }),
+            REPORT => {
+                let (stamp, [voices]) = (input.stamp()?, input.array()?);
+                match input.0.is_empty() {
+                    true => Ok(Command::Report { stamp, voices }),
+                    false => Err(Malformed),
+                }
+            }
             _ => Err(Malformed),
         }
     }
@@ -298,6 +315,7 @@ mod tests {
                 resp3: false,
                 args: vec![b"GET", b"k"],
             },
+            Command::Report { stamp, voices: 3 },
         ];
         let encoded = commands.iter().map(|command| {
             let mut bytes = Vec::new();

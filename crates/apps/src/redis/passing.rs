@@ -15,11 +15,7 @@ impl Replicated {
             return Ok(false);
         };
         if let Some(stamp) = stamp {
-            if self.clock.is_moved_by(stamp) {
-                self.settle()?;
-            }
-            // One that is too far ahead moves no clock, and is refused where it is answered.
-            self.begins(stamp, &mut Vec::new());
+            self.begin_at(stamp)?;
         }
         Ok(true)
     }

@@ -210,6 +210,19 @@ impl Replicated {
         self.fly(given, Then::Read)
     }
 
+    /// Moves the clock by a command's stamp. What is in flight is executed at the time that it was given at, so it is waited for first
+    /// if the time changes.
+    pub(super) fn begin_at(&mut self, stamp: Stamp) -> Result<(), Error> {
+        let mut clock = self.clock.clone();
+        clock.take(stamp);
+        if clock.ms != self.clock.ms {
+            self.settle()?;
+        }
+        self.note_command();
+        self.clock = clock;
+        Ok(())
+    }
+
     fn begin_call(
         &mut self,
         stamp: Stamp,
@@ -217,15 +230,7 @@ impl Replicated {
         spec: &Spec,
         args: &[&[u8]],
     ) -> Result<(), Error> {
-        if self.clock.is_moved_by(stamp) {
-            self.settle()?;
-        }
-        let mut refusal = Vec::new();
-        if !self.begins(stamp, &mut refusal) {
-            self.settle()?;
-            self.pipeline.push_answer(&refusal);
-            return Ok(());
-        }
+        self.begin_at(stamp)?;
         self.touch(spec, args);
         if spec.name == "spop" {
             return self.begin_spop(resp3, args);

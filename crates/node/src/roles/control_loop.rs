@@ -12,6 +12,7 @@ use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
 use tracing::info;
 
+use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
@@ -259,6 +260,10 @@ impl<'a> ControlLoop<'a> {
                         self.socket.keep_status(*id, &self.status(role));
                     }
                     self.socket.send_status(from, *id, *part);
+                }
+                Message::ClockRequest { nonce } => {
+                    let (nonce, ms) = (*nonce, wall_clock_ms());
+                    self.socket.send(from, &Message::Clock { nonce, ms });
                 }
                 Message::Stop => self.stoppers.push(from),
                 Message::EarlierStartRequest { .. } => {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Services;
 use super::catch_up::CatchUp;
+use super::clock_questions::ClockQuestions;
 use super::copies::Copies;
 use super::digests::Digests;
 use super::kernel::KernelLearner;
@@ -78,6 +79,7 @@ pub struct ReplicaControl<'a> {
     pub copies: Option<&'a Copies>,
     pub transfer: &'a Server,
     pub digests: Digests,
+    pub clocks: Option<ClockQuestions>,
     pub asked: mpsc::Receiver<Ask>,
     pub woken: Waker,
     pub stop: &'a Stop,
@@ -131,13 +133,18 @@ impl Controlled for ReplicaControl<'_> {
         }
         let asking = self.ask_for_numbers();
         self.begin_digests();
-        Ok(Some(if self.digests.is_wanted() {
+        let decides = self.numbers.active.is_some();
+        let sender = &self.sender;
+        let clocks = self.clocks.as_mut();
+        let ask_clocks = clocks.map(|clocks| clocks.settle(sender, decides));
+        let rest = if self.digests.is_wanted() {
             DIGEST_INTERVAL
         } else if asking {
             ASK_NUMBER_INTERVAL
         } else {
             view_interval
-        }))
+        };
+        Ok(ask_clocks.into_iter().chain([rest]).min())
     }
 
     fn message(&mut self, message: &Message, from: SocketAddr) -> Result<(), Error> {
@@ -183,6 +190,11 @@ impl Controlled for ReplicaControl<'_> {
             }
             Message::StopExecution { group, epoch } if group == self.group.id => {
                 self.stop_execution(epoch);
+            }
+            Message::Clock { nonce, ms } => {
+                if let Some(clocks) = &mut self.clocks {
+                    clocks.take(&self.sender, from, nonce, ms);
+                }
             }
             Message::DigestRequest { group } if group == self.group.id => self.digests.ask(from),
             Message::Skip {
@@ -249,6 +261,9 @@ impl Controlled for ReplicaControl<'_> {
             (None, Some(ports)) => ports.status(self.node, warnings),
             (None, None) => json!({ "name": "udp" }),
         };
+        let clocks = self.clocks.iter();
+        warnings.extend(clocks.flat_map(|clocks| clocks.warnings(self.cluster)));
+        warnings.extend((self.services.front_end_warnings)());
         let front_end = (self.services.front_end_counters)();
         if !front_end.is_empty() {
             let counters = front_end.into_iter();

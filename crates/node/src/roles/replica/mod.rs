@@ -10,6 +10,7 @@
 //! for views and lanes and passes them to the workers.
 
 mod catch_up;
+mod clock_questions;
 mod control_thread;
 mod copies;
 mod crew;
@@ -45,6 +46,7 @@ use replica::{AnsweredReads, Application, AskedReads, LocalSession, NoPaxos, Pax
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
+use self::clock_questions::ClockQuestions;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
 use self::crew::{Crew, Working};
@@ -67,6 +69,7 @@ use self::worker_thread::WorkerHandle;
 pub(crate) use self::worker_thread::open_worker;
 use super::control_loop::ControlLoop;
 use super::rotation::Door;
+use crate::cluster_clock::ClusterClock;
 use crate::cluster_file::{ClusterFile, Group, Node, Plane, Protocol};
 use crate::host::Stop;
 use crate::listen::cannot_listen;
@@ -122,6 +125,10 @@ pub struct Services {
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
     /// Returns the front end's counters by name for the replica's status; empty without a front end.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
+    /// Returns the front end's warnings for the replica's status.
+    pub front_end_warnings: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// The time that most nodes have, if the front end needs it.
+    pub clock: Option<Arc<ClusterClock>>,
     /// The front end's connection to the leader through the replica's port, if it has one.
     pub relay: Option<Relay>,
 }
@@ -141,6 +148,8 @@ impl Services {
             on_readers: Arc::new(|_| {}),
             on_reads: Arc::new(|_| {}),
             front_end_counters: Arc::new(Vec::new),
+            front_end_warnings: Arc::new(Vec::new),
+            clock: None,
             relay: None,
         }
     }
@@ -323,6 +332,10 @@ fn serve<G: Followed>(
         copies: copies.as_ref(),
         transfer: &transfer,
         digests: Digests::default(),
+        clocks: services
+            .clock
+            .clone()
+            .map(|shown| ClockQuestions::new(cluster, node, group, shown)),
         asked,
         woken,
         stop,

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What time most nodes of the cluster have, for the front end beside a replica: the replica's control thread asks, and shows it here.
+
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed, Ordering::Release};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// See the module.
+#[derive(Debug)]
+pub struct ClusterClock {
+    began: Instant,
+    /// How far most wall clocks are ahead of what has passed since.
+    ahead_ms: AtomicI64,
+    is_settled: AtomicBool,
+}
+
+impl Default for ClusterClock {
+    fn default() -> ClusterClock {
+        ClusterClock {
+            began: Instant::now(),
+            ahead_ms: AtomicI64::new(0),
+            is_settled: AtomicBool::new(false),
+        }
+    }
+}
+
+impl ClusterClock {
+    /// Returns milliseconds since 1970 as most nodes have them. None before most were heard, and before patience for them is over.
+    pub fn ms(&self) -> Option<u64> {
+        let is_settled = self.is_settled.load(Acquire);
+        let ahead_ms = self.ahead_ms.load(Relaxed);
+        is_settled.then(|| self.passed_ms().saturating_add_signed(ahead_ms))
+    }
+
+    /// Returns what has passed, by a clock that nobody sets.
+    pub(crate) fn passed_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    pub(crate) fn show(&self, ahead_ms: i64) {
+        self.ahead_ms.store(ahead_ms, Relaxed);
+        self.is_settled.store(true, Release);
+    }
+}
+
+/// Returns what this machine's wall clock shows: milliseconds since 1970.
+pub(crate) fn wall_clock_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_millis() as u64
+}
