@@ -11,6 +11,7 @@ mod bench;
 mod check_trace;
 mod copy;
 mod demo;
+mod examples;
 mod failover;
 mod forget_log;
 mod init;
@@ -37,7 +38,7 @@ mod up;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use local_cluster::Error;
 
 /// Consensus as a network service.
@@ -101,7 +102,11 @@ enum Command {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let command = CommandLine::parse().command;
+    let matches = examples::add_to(CommandLine::command()).get_matches();
+    let command = match CommandLine::from_arg_matches(&matches) {
+        Ok(line) => line.command,
+        Err(e) => e.exit(),
+    };
     // What an operator runs in a lab is none of ours.
     if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
         node::host::keep_private();
