@@ -20,6 +20,7 @@ mod kv;
 mod lab;
 #[cfg_attr(not(feature = "laboratory"), path = "laboratory_left_out.rs")]
 mod laboratory;
+mod manual;
 mod members;
 mod new_cluster;
 mod recover;
@@ -92,6 +93,9 @@ enum Command {
     /// A whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Write the man pages and the completions for bash, zsh and fish
+    #[command(hide = true)]
+    Manual(manual::Options),
     #[cfg(feature = "laboratory")]
     #[command(flatten)]
     Laboratory(laboratory::Command),
@@ -132,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Stop(options) => stop::run(&options),
         Command::Switch(command) => switch::run(&command),
         Command::Lab(command) => lab::run(&command),
+        Command::Manual(options) => manual::run(&options),
         Command::Laboratory(command) => return laboratory::run(&command),
     };
     exit(result)
