@@ -19,6 +19,9 @@ const UNIT_FILE: &str = "wirepaxos@.service";
 const PASSWORD_FILE: &str = "redis.password";
 /// Where the unit looks for the cluster file.
 const INSTALLED: &str = "/etc/wirepaxos";
+/// The one directory that the unit lets nodes write to, and the user that it runs them as.
+const DATA: &str = "/var/lib/wirepaxos";
+const USER: &str = "wirepaxos";
 
 /// Options of `wirepaxos init`.
 #[derive(Args)]
@@ -34,7 +37,7 @@ pub struct Options {
     #[arg(long, default_value_t = 6379)]
     port: u16,
     /// Where each machine keeps its data
-    #[arg(long, default_value = "/var/lib/wirepaxos")]
+    #[arg(long, default_value = DATA)]
     data: String,
     /// The directory that is made for the files
     #[arg(long, default_value = "wirepaxos-cluster")]
@@ -49,7 +52,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let machines = addresses(&options.machines)?;
     let draft = plan(options, &machines)?;
     new_cluster::write(&options.out, &draft)?;
-    if let Err(e) = write_beside(&options.out) {
+    if let Err(e) = write_beside(&options.out, &options.data) {
         let _ = fs::remove_dir_all(&options.out);
         return Err(e);
     }
@@ -131,7 +134,7 @@ fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
     Ok(draft)
 }
 
-fn write_beside(directory: &Path) -> Result<(), Error> {
+fn write_beside(directory: &Path, data: &str) -> Result<(), Error> {
     let mut password = OpenOptions::new();
     let mut password = password
         .write(true)
@@ -139,7 +142,9 @@ fn write_beside(directory: &Path) -> Result<(), Error> {
         .mode(0o600)
         .open(directory.join(PASSWORD_FILE))?;
     writeln!(password, "{}", new_cluster::draw_password()?)?;
-    fs::write(directory.join(UNIT_FILE), UNIT)?;
+    let writable = "ReadWritePaths=-";
+    let unit = UNIT.replace(&format!("{writable}{DATA}"), &format!("{writable}{data}"));
+    fs::write(directory.join(UNIT_FILE), unit)?;
     Ok(())
 }
 
@@ -167,10 +172,12 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
     let out = options.out.display();
     println!("{out}/ has all that the machines need. As root:\n");
     for machine in machines {
-        println!("  ssh {machine} mkdir -p -m 700 {INSTALLED}");
+        let data = &options.data;
+        println!("  ssh {machine} install -d -m 700 -o {USER} {INSTALLED} {data}");
         println!(
             "  scp -p {out}/{CLUSTER_FILE} {out}/nodes.key {out}/{PASSWORD_FILE} {machine}:{INSTALLED}/"
         );
+        println!("  ssh {machine} chown -R {USER}: {INSTALLED}");
         println!("  scp {out}/{UNIT_FILE} {machine}:/etc/systemd/system/");
         let units: Vec<_> = nodes_of(draft, *machine)
             .iter()
@@ -182,7 +189,8 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
         );
     }
     println!(
-        "Each machine needs this program as /usr/local/bin/wirepaxos{}.",
+        "Each machine needs the package wirepaxos before (or this program as /usr/bin/wirepaxos, and `useradd --system \
+         {USER}`){}.",
         needs(options.app)
     );
     println!("Then: wirepaxos status -c {out}/{CLUSTER_FILE}");

@@ -223,6 +223,8 @@ fn what_init_writes_is_a_cluster_that_serves() {
     }
     let unit = fs::read_to_string(made.join("wirepaxos@.service")).unwrap();
     assert!(unit.contains("/etc/wirepaxos/cluster.toml"));
+    let writable = format!("\nReadWritePaths=-{}\n", data.display());
+    assert!(unit.contains(&writable), "{unit}");
 
     let file = made.join("cluster.toml");
     let cluster = ClusterFile::load(&file).unwrap();
