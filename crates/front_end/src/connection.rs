@@ -628,10 +628,9 @@ impl Connection {
 
     // ---- The log
 
-    /// Brings on its way what may go, and asks for the sessions that it needs. Each lane gets one
-    /// value's worth at a time.
-    pub fn propose(&mut self, shared: &Shared, sink: &mut impl Sink) {
-        self.propose_waiting(shared, sink);
+    /// Brings on its way what may go, and asks for the sessions that it needs. Each lane may have so many values in flight.
+    pub fn propose(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
+        self.propose_waiting(shared, values, sink);
         let mut part = Vec::new();
         for lane in &mut self.lanes {
             let Session::Open(session) = lane.session else {
@@ -643,7 +642,7 @@ impl Connection {
         }
     }
 
-    fn propose_waiting(&mut self, shared: &Shared, sink: &mut impl Sink) {
+    fn propose_waiting(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
         // Where something is under way already; for what was sent just now, and may share its value,
         // see `sent`. Where something waits in vain, what comes later waits, too.
         let mut busy = self.reach();
@@ -686,14 +685,21 @@ impl Connection {
                 reading.add(wanted);
                 continue;
             }
+            // What is in flight in the same session keeps its order. [S-ORDERED]
+            let joins = values > 1
+                && is_single
+                && self
+                    .lanes
+                    .iter()
+                    .all(|lane| lane.is_before(wanted, shared.order));
             let in_order = match shared.order {
                 Order::Connection => {
-                    busy.is_empty()
+                    (busy.is_empty() || joins)
                         && reading.is_empty()
                         && (sent.is_empty() || is_single && sent == wanted)
                 }
                 Order::Key => {
-                    !wanted.meets(busy)
+                    (joins || !wanted.meets(busy))
                         && !wanted.meets(reading)
                         && !wanted.meets(blocked)
                         && (is_single || !wanted.meets(sent))
@@ -709,7 +715,7 @@ impl Connection {
                 Session::Opening(_) => None,
                 Session::Open(id) => Some(id),
             };
-            match session.filter(|_| in_order && lane.has_room(len, shared.max_value)) {
+            match session.filter(|_| in_order && lane.has_room(len, shared.max_value, values)) {
                 Some(session) => {
                     let logged = self.waiting.remove(at).expect("just seen");
                     if logged.reads {
@@ -768,6 +774,11 @@ impl Connection {
         let mut all = Partitions::default();
         self.lanes.iter().for_each(|lane| all.add(lane.reach()));
         all
+    }
+
+    /// Whether anything is in flight.
+    pub fn is_under_way(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.is_idle())
     }
 
     /// The lane of a partition, if there is one.

@@ -12,6 +12,7 @@ use replica::parts::{self, Progress, Sending};
 use crate::connection::SESSION_WINDOW;
 use crate::names::Once;
 use crate::partitions::Partitions;
+use crate::settings::Order;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,9 +40,9 @@ pub(crate) struct Logged {
     pub bytes: Vec<u8>,
 }
 
-/// See the module. What is in flight never exceeds one value and one reply window: however it is
-/// packed, lost, repeated or reordered on its way, the session executes it in order and once, and
-/// has every answer on record until all of them are here. A command that is longer than a value is in flight alone, and
+/// See the module. What is in flight never exceeds one reply window: however it is packed, lost, repeated or reordered on its
+/// way, the session executes it in order and once, and has every answer on record until all before it are here. How many values it
+/// may have, the front end says by how many connections there are. A command that is longer than a value is in flight alone, and
 /// travels in parts. [S-PARTS]
 pub(crate) struct Lane {
     pub pid: PartitionId,
@@ -51,6 +52,8 @@ pub(crate) struct Lane {
     last_request: u64,
     /// Bytes of the value in flight, as if it were packed.
     value_bytes: usize,
+    /// The same of what isn't answered yet.
+    bytes: usize,
     /// What is sent and not answered, each with its request.
     in_flight: VecDeque<(u64, Logged)>,
     /// The parts of what is in flight, where that is longer than a value.
@@ -69,6 +72,7 @@ impl Lane {
             last_used: Instant::now(),
             last_request: 0,
             value_bytes: 0,
+            bytes: 0,
             in_flight: VecDeque::new(),
             parts: None,
             overtaken: false,
@@ -101,11 +105,26 @@ impl Lane {
         all
     }
 
-    /// Whether one more, of so many bytes, may go. What is sent while anything is in flight shares its
-    /// value.
-    pub fn has_room(&self, len: usize, max_value: usize) -> bool {
-        let fits = self.value_bytes + PACKED_ITEM_HEADER_LEN + len <= max_value;
-        self.is_idle() || fits && self.in_flight.len() < usize::from(SESSION_WINDOW)
+    /// Whether what is in flight here comes before a command of that one partition by itself: it goes to the same one alone, or
+    /// needn't come before it.
+    pub fn is_before(&self, wanted: Partitions, order: Order) -> bool {
+        let reach = self.reach();
+        reach.is_empty() || reach == wanted || order == Order::Key && !reach.meets(wanted)
+    }
+
+    /// Whether one more, of so many bytes, may go beside what is in flight, which may have so many values by now.
+    pub fn has_room(&self, len: usize, max_value: usize, values: usize) -> bool {
+        let Some((oldest, _)) = self.in_flight.front() else {
+            return true;
+        };
+        let len = PACKED_ITEM_HEADER_LEN + len;
+        let shares_value = self.value_bytes + len <= max_value;
+        let has_value = values > 1
+            && self.parts.is_none()
+            && len <= max_value
+            && self.bytes + len <= max_value * values;
+        let in_window = self.last_request + 1 - oldest < u64::from(SESSION_WINDOW);
+        in_window && (shares_value || has_value)
     }
 
     /// Takes a command in flight, and shows it with its request, unless it is longer than a value: then
@@ -117,6 +136,7 @@ impl Lane {
         }
         let len = logged.bytes.len();
         self.value_bytes += PACKED_ITEM_HEADER_LEN + len;
+        self.bytes += PACKED_ITEM_HEADER_LEN + len;
         self.last_request += 1;
         if len > max_value {
             self.parts = Some(Sending::new(self.last_request, len, max_value));
@@ -144,6 +164,7 @@ impl Lane {
         }
         let at = self.in_flight.iter().position(|(r, _)| *r == request)?;
         let (_, logged) = self.in_flight.remove(at)?;
+        self.bytes -= PACKED_ITEM_HEADER_LEN + logged.bytes.len();
         self.overtaken &= !self.in_flight.is_empty();
         Some(logged)
     }
@@ -168,6 +189,7 @@ impl Lane {
         self.last_request = 0;
         self.overtaken = false;
         self.parts = None;
+        self.bytes = 0;
         let lost = std::mem::take(&mut self.in_flight);
         lost.into_iter().map(|(_, logged)| logged)
     }
