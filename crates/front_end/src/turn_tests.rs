@@ -119,7 +119,7 @@ fn send(connection: &mut Connection, shared: &Shared, requests: &[u8]) -> usize 
             shared.turn.begin();
             turns += 1;
             connection.run(shared);
-            connection.propose(shared, &mut Taken::default());
+            connection.propose(shared, 1, &mut Taken::default());
             connection.discard_output();
             if !shared.turn.is_over() {
                 break;
@@ -304,14 +304,14 @@ fn watching_as_many_keys_as_may_be_is_no_work_for_each_pair_of_them() {
     connection.feed(&watch);
     shared.turn.begin();
     connection.run(&shared);
-    connection.propose(&shared, &mut log);
+    connection.propose(&shared, 1, &mut log);
     connection.lane(0).unwrap().session = crate::lane::Session::Open(1);
-    connection.propose(&shared, &mut log);
+    connection.propose(&shared, 1, &mut log);
     let mut answer = format!("*{}\r\n", 2 * keys.len());
     (0..keys.len()).for_each(|n| answer.push_str(&format!(":{n}\r\n:1\r\n")));
     while let Some((pid, number)) = log.0.pop() {
         connection.on_answer((pid, number), Some(Status::Ok), answer.as_bytes(), &shared);
-        connection.propose(&shared, &mut log);
+        connection.propose(&shared, 1, &mut log);
     }
     assert_eq!(connection.client.watched.iter().count(), MAX_WATCHED);
     assert!(shared.turn.longest() <= MOST_STEPS);

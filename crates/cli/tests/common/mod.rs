@@ -66,6 +66,14 @@ impl TestCluster {
         cluster
     }
 
+    /// One in which a node is suspected only after it was silent for eight seconds.
+    pub fn start_patiently(shape: &Shape) -> TestCluster {
+        let mut cluster = TestCluster::create(shape);
+        cluster.local.set_probing(40, 200).unwrap();
+        cluster.start_all();
+        cluster
+    }
+
     /// A cluster whose nodes record what they do, with the directory of the traces.
     pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
         TestCluster::start_recording_with(shape, 0)
