@@ -572,7 +572,7 @@ fn nodes_end_without_leaving_a_thread_and_refuse_to_run_twice() {
     for name in names {
         assert_eq!(bed.status(name)["name"], name);
         let second = bed.start(name).1.join().unwrap().unwrap_err().to_string();
-        assert!(second.contains("running already"), "{second}");
+        assert!(second.contains("the node runs already"), "{second}");
     }
     for (stop, thread) in running {
         stop.request();
