@@ -69,8 +69,11 @@ const HEAD_LEN: usize = 5 * 8 + 1 + 2;
 const READING_LEN: usize = 2 + 3 * 8 + 1;
 
 impl Clock {
-    /// Takes the stamp of a command. One that is late changes nothing.
+    /// Takes the stamp of a command. One that is late changes nothing, nor does 0, from a front end that doesn't know the time yet.
     pub fn take(&mut self, stamp: Stamp) {
+        if stamp.ms == 0 {
+            return;
+        }
         let round = self.round;
         match self.reading(stamp.node) {
             Some(reading) if reading.ms >= stamp.ms => reading.round = round,

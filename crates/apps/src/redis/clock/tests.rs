@@ -46,6 +46,17 @@ fn one_wrong_clock_moves_nothing_wherever_it_is() {
     }
 }
 
+/// Front ends publish messages before they know the time.
+#[test]
+fn front_ends_that_do_not_know_the_time_have_no_say() {
+    let mut clock = Clock::default();
+    clock.take(stamp(2, 0));
+    clock.take(stamp(3, 0));
+    clock.take(stamp(1, NOON));
+    clock.take(stamp(2, 0));
+    assert_eq!(clock.ms, NOON);
+}
+
 #[test]
 fn a_clock_that_leaps_or_races_moves_the_time_by_its_reach() {
     let mut clock = Clock::default();
