@@ -190,7 +190,7 @@ impl Recovery {
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<Decided, Error> {
-        // No client has opened this session, so the replicas don't execute its requests.
+        // No client has opened the session, so the replicas don't execute its requests.
         let client = random_nonce()?;
         let filler = Filler::Command {
             client,

@@ -114,7 +114,7 @@ struct Session {
     parts: Option<Parts>,
     /// The head waits for the next fold.
     dirty: bool,
-    /// The stored table has records of this session.
+    /// The stored table has records of the session.
     stored: bool,
     /// The local time at which the log last named the session. It isn't replicated.
     touched: Time,
@@ -189,7 +189,7 @@ impl Session {
         self.head.reply_to.address.is_some()
     }
 
-    /// Returns whether only the front end of another replica will ever hear this session's answers, since the session
+    /// Returns whether only the front end of another replica will ever hear the answers of the session, since the session
     /// ends with that front end's connections. This replica then passes commands that only read. [S-PASS]
     fn is_answered_elsewhere(&self, node: NodeId) -> bool {
         let to = &self.head.reply_to;

@@ -1685,7 +1685,7 @@ fn another_replicas_front_end_waits_for_no_timer() {
     assert_eq!(told, [(None, session)]);
 }
 
-/// A controller with an old store must hear of this session. [E-NEWEST]
+/// A controller with an old store must hear of the session that its store lacks. [E-NEWEST]
 #[test]
 fn who_changes_views_shows_the_session_and_who_takes_part_the_view() {
     let mut c = Cluster::<Disk>::begun(14);

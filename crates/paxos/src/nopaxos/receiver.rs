@@ -84,7 +84,7 @@ pub struct Receiver {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 enum Listening {
-    /// The receiver listens to this session, which has this sequencer.
+    /// The receiver listens to the session with this number, whose packets come from this sequencer.
     To(Epoch, NodeId),
     /// The receiver listens to no session, since this later one has begun.
     Terminated(Epoch),

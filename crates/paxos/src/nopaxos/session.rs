@@ -88,7 +88,7 @@ impl Session {
         Round(self.digest() as u32)
     }
 
-    /// Returns the reason why this session is impossible, or `None` if it is valid. [E-MEMBERS]
+    /// Returns the reason why the session is impossible, or `None` if it is valid. [E-MEMBERS]
     pub(super) fn invalid(&self) -> Option<&'static str> {
         if self.number == 0 || self.number > crate::round::MAX_EPOCH {
             Some("the session's number is out of range")
@@ -163,7 +163,7 @@ impl Session {
         session.invalid().map_or(Ok(session), Err)
     }
 
-    /// Returns true if a loss was accepted in this session. From *writing* on that is final.
+    /// Returns true if a loss was accepted in the session. From *writing* on that is final.
     fn begins_anew(&self) -> bool {
         self.anew.is_some() && self.stage != Stage::Issued
     }
@@ -275,7 +275,7 @@ impl Sessions {
         others.next().map(|s| s.number)
     }
 
-    /// Returns true if this session is known with another configuration. A session that was only
+    /// Returns true if the session is known with another configuration. A session that was only
     /// issued doesn't count: it has no views, and a store that was replaced by an older copy may
     /// issue its number again. [E-ONE]
     fn contradicts(&self, told: &Session) -> bool {
