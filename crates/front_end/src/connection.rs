@@ -646,6 +646,8 @@ impl Connection {
         // Where something is under way already; for what was sent just now, and may share its value,
         // see `sent`. Where something waits in vain, what comes later waits, too.
         let mut busy = self.reach();
+        // The partitions in which a command over several of them is under way.
+        let mut spanning = self.spanning();
         // Where something is read without the log: what writes there waits. [B-ALONE]
         let mut reading = self.reading.reach();
         let (mut sent, mut blocked) = (Partitions::default(), Partitions::default());
@@ -685,13 +687,13 @@ impl Connection {
                 reading.add(wanted);
                 continue;
             }
-            // What is in flight in the same session keeps its order. [S-ORDERED]
+            // A session keeps the order of what is in flight in it, so a command of one partition may follow others there. [S-ORDERED]
             let joins = values > 1
                 && is_single
-                && self
-                    .lanes
-                    .iter()
-                    .all(|lane| lane.is_before(wanted, shared.order));
+                && match shared.order {
+                    Order::Connection => busy == wanted,
+                    Order::Key => !wanted.meets(spanning),
+                };
             let in_order = match shared.order {
                 Order::Connection => {
                     (busy.is_empty() || joins)
@@ -724,6 +726,7 @@ impl Connection {
                     sent.add(wanted);
                     if !is_single {
                         busy.add(wanted);
+                        spanning.add(wanted);
                     }
                     lane.send(logged, shared.max_value, |request, logged| {
                         sink.send(session, request, logged)
@@ -776,7 +779,17 @@ impl Connection {
         all
     }
 
-    /// Whether anything is in flight.
+    /// Returns all partitions in which commands over several partitions that are in flight take effect.
+    fn spanning(&self) -> Partitions {
+        let mut all = Partitions::default();
+        let in_flight = self.lanes.iter().flat_map(Lane::in_flight);
+        in_flight
+            .filter(|logged| logged.partitions.len() > 1)
+            .for_each(|logged| all.add(logged.partitions));
+        all
+    }
+
+    /// Returns whether anything is in flight.
     pub fn is_under_way(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.is_idle())
     }

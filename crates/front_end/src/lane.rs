@@ -12,7 +12,6 @@ use replica::parts::{self, Progress, Sending};
 use crate::connection::SESSION_WINDOW;
 use crate::names::Once;
 use crate::partitions::Partitions;
-use crate::settings::Order;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,14 +104,7 @@ impl Lane {
         all
     }
 
-    /// Whether what is in flight here comes before a command of that one partition by itself: it goes to the same one alone, or
-    /// needn't come before it.
-    pub fn is_before(&self, wanted: Partitions, order: Order) -> bool {
-        let reach = self.reach();
-        reach.is_empty() || reach == wanted || order == Order::Key && !reach.meets(wanted)
-    }
-
-    /// Whether one more, of so many bytes, may go beside what is in flight, which may have so many values by now.
+    /// Returns whether one more command of `len` bytes may be sent beside what is in flight, which may be `values` values.
     pub fn has_room(&self, len: usize, max_value: usize, values: usize) -> bool {
         let Some((oldest, _)) = self.in_flight.front() else {
             return true;

@@ -5,6 +5,7 @@
 use std::ops::Bound;
 
 use apps::glob::Search;
+use apps::kv::MAX_REPLY_LEN;
 use apps::redis::{AUDIENCE, put_call};
 
 use crate::channels::{COMPARED, Channels, Kind};
@@ -12,9 +13,6 @@ use crate::commands::{self, Call, Outcome};
 use crate::resp::Writer;
 use crate::tasks::NameList;
 use crate::turns::{LOOK_UP, Turn};
-
-/// Bytes that an answer of names may have.
-const MAX_ANSWER: usize = 64 << 20;
 
 /// What is asked.
 pub(crate) enum Question {
@@ -107,7 +105,7 @@ impl Survey {
                     turn.copy(name.len());
                     *count += 1;
                     writer.bulk(name);
-                    writer.out.len() <= MAX_ANSWER
+                    writer.out.len() <= MAX_REPLY_LEN
                 })
             }
             Question::Counts { kind, names } => {
@@ -135,8 +133,8 @@ impl Survey {
         turn.copy(self.shown.len());
         match self.question {
             Question::Receivers { .. } | Question::Patterns => writer.integer(self.count as i64),
-            _ if self.shown.len() > MAX_ANSWER => writer.error(format!(
-                "ERR more than {MAX_ANSWER} bytes of names fit, which is the limit and no setting changes: ask with another pattern"
+            _ if self.shown.len() > MAX_REPLY_LEN => writer.error(format!(
+                "ERR more than {MAX_REPLY_LEN} bytes of names fit, which is the limit and no setting changes: ask with another pattern"
             )),
             _ => {
                 writer.array(self.count);
