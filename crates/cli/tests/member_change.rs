@@ -201,22 +201,6 @@ fn a_volatile_group_shrinks_from_five_to_three_under_load() {
     members_change(5, &["replica-1", "replica-4"], 0);
 }
 
-fn ends_by_itself(cluster: &mut TestCluster, name: &str, words: &[&str]) {
-    eventually(&format!("{name} refuses"), || {
-        cluster
-            .processes
-            .ended()
-            .contains(&name.to_owned())
-            .then_some(())
-    });
-    cluster.processes.reap();
-    let log = cluster.local.directory().join(format!("{name}.log"));
-    let log = std::fs::read_to_string(log).unwrap();
-    for word in words {
-        assert!(log.contains(word), "{word:?} isn't in {log}");
-    }
-}
-
 /// Without its record nobody would take anything from the member that goes, and its log may be needed. [F-NEED]
 #[test]
 fn a_file_without_a_member_is_refused_by_name() {
@@ -236,7 +220,7 @@ fn a_file_without_a_member_is_refused_by_name() {
         std::fs::write(&cluster.local.file, &without).unwrap();
         restart(&mut cluster, name);
         let words = [&refusal[..], "no such replica", "leaving = true"];
-        ends_by_itself(&mut cluster, name, &words);
+        cluster.ends_by_itself(name, &words);
         increment(&mut counter, expected);
         std::fs::write(&cluster.local.file, &whole).unwrap();
         cluster.start_node(name);

@@ -93,20 +93,7 @@ fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     cluster.call(0, &["SET", "key", "second"]);
 
     cluster.start_node(who);
-    eventually("it refuses", || {
-        cluster
-            .processes
-            .ended()
-            .contains(&who.to_owned())
-            .then_some(())
-    });
-    cluster.processes.reap();
-    let log = cluster.local.directory().join(format!("{who}.log"));
-    let log = std::fs::read_to_string(log).unwrap();
-    assert!(
-        log.contains("session 2 was told with another sequencer"),
-        "{log}"
-    );
+    cluster.ends_by_itself(who, &["session 2 was told with another sequencer"]);
     eventually("another session", || {
         session_in_force(&cluster).filter(|e| e.epoch > 2)
     });

@@ -66,7 +66,21 @@ impl TestCluster {
         cluster
     }
 
-    /// One in which a node is suspected only after it was silent for eight seconds.
+    /// Waits until a node has refused to go on, and expects these words in its log.
+    pub fn ends_by_itself(&mut self, name: &str, words: &[&str]) {
+        eventually(&format!("{name} refuses"), || {
+            let ended = self.processes.ended();
+            ended.contains(&name.to_owned()).then_some(())
+        });
+        self.processes.reap();
+        let log = self.local.directory().join(format!("{name}.log"));
+        let log = std::fs::read_to_string(log).unwrap();
+        for word in words {
+            assert!(log.contains(word), "{word:?} isn't in {log}");
+        }
+    }
+
+    /// A cluster in which a node is suspected only after it was silent for eight seconds.
     pub fn start_patiently(shape: &Shape) -> TestCluster {
         let mut cluster = TestCluster::create(shape);
         cluster.local.set_probing(40, 200).unwrap();
