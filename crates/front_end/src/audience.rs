@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How many have subscribed to what at the other front ends, and what this one says of itself to them.
+//! Counts the subscribers of each name at the other front ends, and tells the others this front end's own counts.
 //!
-//! Each front end says through the log how many of its clients have subscribed to a name, whenever that changes, in messages of
-//! a channel of its own. So at each place in the log all of them know the same. [S-AUDIENCE]
+//! Whenever the number of a front end's clients that have subscribed to a name changes, the front end writes the new number to
+//! the log, in a message of a channel of the front ends' own. So all front ends have the same counts at the same place in the
+//! log. [S-AUDIENCE]
 //!
-//! - A front end that starts, or whose replica has leapt, asks for everything, and believes nothing before it sees its own
-//!   question in the log: what lies before that may be replayed.
-//! - Who has subscribers says something every few seconds; who says nothing for longer is forgotten.
-//! - Numbers of messages show that one is missing; then everything is asked for again.
+//! - A front end that starts, or whose replica has taken another replica's state, asks the others for all their counts. It uses
+//!   no message before its own question in the log, because the messages before that may be replayed.
+//! - A front end with subscribers sends a message every few seconds; a front end that sends none for longer is forgotten.
+//! - The messages are numbered, so a missing one is noticed; then the front end asks for all counts again.
 //!
-//! Names may be very many, so all that goes through them is done in turns.
+//! There may be very many names, so every walk through them is divided into turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -18,21 +19,21 @@ use std::time::{Duration, Instant};
 use crate::channels::{ByName, KINDS, Kind};
 use crate::turns::{LOOK_UP, Turn};
 
-/// A front end with subscribers says at least so often that it is there.
+/// A front end with subscribers sends a message at least this often, so that the others don't forget it.
 pub(crate) const BEAT: Duration = Duration::from_secs(2);
-/// A front end that says nothing for this time is forgotten.
+/// A front end that sends no message for this time is forgotten.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(6);
-/// Everything is asked for no more often than this, and so long nothing is said after a message was lost.
+/// The front end asks for all counts no more often than this, and it waits so long after one of its messages was lost.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
-/// How long a message may become.
+/// A message has at most this many bytes, unless its first name alone is longer.
 const MAX_MESSAGE: usize = 64 << 10;
-/// A longer name is counted where its subscribers are, and nowhere else.
+/// A name longer than this is counted at its own front end only.
 const MAX_NAME: usize = 32 << 10;
-/// What changed names may take until they are said; beyond it everything is said.
+/// The queue of changed names may take this many bytes; beyond it the front end tells all its counts instead.
 const MAX_QUEUE_BYTES: usize = 8 << 20;
-/// What the names of one other front end may take; further ones aren't counted.
+/// The names of one other front end may take this many bytes; further names aren't counted.
 const MAX_OTHERS_BYTES: usize = 64 << 20;
-/// What a name takes besides its bytes, roughly.
+/// The bytes that a name takes besides its text, roughly.
 const NAME: usize = 64;
 
 const ASKS: u8 = 1;
@@ -42,10 +43,10 @@ const ENTRY_LEN: usize = 1 + 4 + 4;
 
 const ALL_KINDS: [Kind; KINDS] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
-/// By kind and name: how many have subscribed.
+/// The number of subscribers of each name, for each kind.
 type Counts = [BTreeMap<Vec<u8>, u32>; KINDS];
 
-/// Another front end, as far as it has told.
+/// Another front end, with the counts that it has told.
 struct Other {
     start: u64,
     number: u64,
@@ -54,7 +55,8 @@ struct Other {
     counts: Counts,
 }
 
-/// Names whose counts have changed and weren't said since, each once. Changes are numbered, and a name has its first one's.
+/// The names whose counts have changed and weren't told since, each once. Changes are numbered; a name has the number of its
+/// first one.
 #[derive(Default)]
 struct Queue {
     all: VecDeque<(u64, Kind, Vec<u8>)>,
@@ -62,48 +64,48 @@ struct Queue {
     bytes: usize,
 }
 
-/// How far this front end has come in saying everything.
+/// How far this front end has come in telling all its counts.
 struct Sweep {
     kind: Kind,
-    /// The last name that was said.
+    /// The last name that was told.
     after: Option<Vec<u8>>,
-    /// Changes that were dropped from the queue for it: they are said when it ends.
+    /// True if the queue was emptied because of this sweep. Then its changes count as told only when the sweep ends.
     stands_for_changes: bool,
 }
 
-/// See the module.
+/// The counts of the other front ends, and what this front end still has to tell them.
 pub(crate) struct Audience {
     node: u16,
-    /// Of this start alone, and never 0; 0 if there is nobody to tell.
+    /// The number of this start of the front end, which no other start has; 0 if there is nobody to tell.
     start: u64,
     /// The number of the last message.
     number: u64,
-    /// The message that isn't in the log yet.
+    /// The number of the message that was sent and isn't in the log yet.
     under_way: Option<u64>,
-    /// After a message was lost.
+    /// Nothing is sent before this time; set after a message was lost.
     not_before: Option<Instant>,
     queue: Queue,
-    /// How many changes there ever were, have been said, and are in the log.
+    /// The number of changes that there ever were, then of those that were told, then of those that are in the log.
     changes: u64,
     said: u64,
     known: u64,
     says_everything: bool,
     sweep: Option<Sweep>,
     asks: bool,
-    /// Those of whom something is missing, and since when.
+    /// The front ends of which a message is missing, and since when.
     missing: BTreeMap<u16, Instant>,
     asked: Option<Instant>,
-    /// The number of the first message that asks; nothing counts before it is in the log.
+    /// The number of the first message that asks. No other front end's message counts before this one is in the log.
     believes_from: Option<u64>,
     last_said: Instant,
-    /// By node: one that starts anew takes the place of its former self.
+    /// The other front ends by node; one that starts anew replaces its former self.
     others: BTreeMap<u16, Other>,
-    /// What isn't believed any more.
+    /// Counts that aren't used any more and are still to be freed.
     discarded: Vec<Counts>,
 }
 
 impl Audience {
-    /// One that has everything to ask, unless `start` is 0.
+    /// Creates an audience that still has to ask for all counts, unless `start` is 0.
     pub fn new(node: u16, start: u64) -> Audience {
         Audience {
             node,
@@ -127,9 +129,9 @@ impl Audience {
         }
     }
 
-    // ---- What this front end says
+    // ---- Messages of this front end
 
-    /// How many have subscribed to a name has changed.
+    /// Notes that the number of a name's subscribers has changed here, so that the next message tells it.
     pub fn changed(&mut self, kind: Kind, name: &[u8]) {
         if self.start == 0 {
             return;
@@ -144,22 +146,22 @@ impl Audience {
         }
     }
 
-    /// Whether changes needn't be queued, as everything is to be said for their sake.
+    /// Returns true if changes needn't be queued, because the queue is full and all counts will be told instead.
     fn stands_for_changes(&self) -> bool {
         self.says_everything && self.queue.bytes > MAX_QUEUE_BYTES
     }
 
-    /// All changes so far; [`knows`](Self::knows) says when they are in the log.
+    /// Returns the number of changes so far; [`knows`](Self::knows) tells when they are in the log.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether so many changes are in the log.
+    /// Returns true if the first `changes` changes are in the log.
     pub fn knows(&self, changes: u64) -> bool {
         self.start == 0 || changes <= self.known
     }
 
-    /// When something is to be said, if nothing is under way.
+    /// Returns when the next message is due, or nothing if there is none to send or one is still on its way into the log.
     pub fn deadline(&self, has_subscribers: bool) -> Option<Instant> {
         if self.start == 0 || self.under_way.is_some() {
             return None;
@@ -184,7 +186,7 @@ impl Audience {
         self.asked.map_or(self.last_said, |at| at + AGAIN)
     }
 
-    /// Returns the next message, with what this turn has time for. `own` are the subscribers here.
+    /// Returns the next message, with as many names as this turn has time for. `own` are the subscribers here.
     pub fn say(&mut self, now: Instant, own: &[ByName; KINDS], turn: &Turn) -> Vec<u8> {
         self.number += 1;
         let mut flags = 0;
@@ -194,7 +196,7 @@ impl Audience {
             self.asked = Some(now);
             self.believes_from.get_or_insert(self.number);
         }
-        // Who was silent may be forgotten.
+        // After such a silence the others may have forgotten this front end, so it tells all its counts.
         let was_silent = now >= self.last_said + 2 * BEAT;
         if self.says_everything || was_silent {
             flags |= EVERYTHING;
@@ -274,7 +276,7 @@ impl Audience {
         }
     }
 
-    /// What was under way may never be in the log: everything is said once more.
+    /// Handles that the message on its way may never reach the log: all counts are told once more.
     pub fn lost(&mut self, now: Instant) {
         if self.under_way == self.believes_from {
             self.believes_from = None;
@@ -285,7 +287,8 @@ impl Audience {
         self.says_everything = true;
     }
 
-    /// The replica has taken another one's state, and what lay between wasn't told.
+    /// Discards all counts and asks anew, because the replica has taken another replica's state and the messages before that
+    /// were missed.
     pub fn leapt(&mut self) {
         let all = std::mem::take(&mut self.others).into_values();
         self.discarded.extend(all.map(|other| other.counts));
@@ -298,10 +301,10 @@ impl Audience {
         self.asked = None;
     }
 
-    // ---- What others say
+    // ---- Messages of all front ends
 
-    /// A message of any front end is in the log; `at` is how far it was taken before. What is none is ignored. Returns whether
-    /// it is done; if not, the turn is over.
+    /// Takes a front end's message from the log, from offset `at` on; other texts are ignored. Returns true if the message is
+    /// done, and false if the turn was over first.
     pub fn hear(&mut self, text: &[u8], at: &mut usize, now: Instant, turn: &Turn) -> bool {
         let Some(head) = text.first_chunk::<HEAD_LEN>() else {
             return true;
@@ -316,12 +319,12 @@ impl Audience {
                 return true;
             }
         }
-        // It may have been forgotten since.
+        // The front end may have been forgotten since the message was begun.
         let other = self.others.get_mut(&node);
         other.is_none_or(|other| other.take(text, at, turn))
     }
 
-    /// Whether the entries of a message that begins like this are to be taken.
+    /// Returns true if the entries of a message with this head are to be taken; notes what the head alone tells.
     fn is_to_take(
         &mut self,
         node: u16,
@@ -336,7 +339,7 @@ impl Audience {
             }
             return false;
         }
-        // Its own former self is gone.
+        // A message with this node's number is of an earlier start, whose subscribers are gone.
         if self.start == 0 || node == self.node {
             return false;
         }
@@ -370,7 +373,7 @@ impl Audience {
         self.discarded.extend(gone.map(|other| other.counts));
     }
 
-    /// Forgets who has said nothing for long.
+    /// Forgets the front ends that have sent no message for long.
     pub fn forget_silent(&mut self, now: Instant) {
         let is_silent = |heard: Instant| now >= heard + FORGOTTEN;
         let all = self.others.iter();
@@ -382,12 +385,12 @@ impl Audience {
         self.missing.retain(|_, since| !is_silent(*since));
     }
 
-    /// Whether [`tidy`](Self::tidy) has something to do.
+    /// Returns true if [`tidy`](Self::tidy) has something to do.
     pub fn is_untidy(&self) -> bool {
         !self.discarded.is_empty()
     }
 
-    /// Frees what isn't believed any more, until the turn is over.
+    /// Frees the discarded counts, until the turn is over.
     pub fn tidy(&mut self, turn: &Turn) {
         while let Some(counts) = self.discarded.last_mut() {
             for of_kind in counts {
@@ -402,19 +405,19 @@ impl Audience {
         }
     }
 
-    /// How many other front ends have subscribers.
+    /// Returns how many other front ends are known.
     pub fn others(&self) -> usize {
         self.others.len()
     }
 
-    /// How many have subscribed to a name elsewhere.
+    /// Returns how many clients of other front ends have subscribed to a name.
     pub fn count(&self, kind: Kind, name: &[u8]) -> usize {
         let of = |other: &Other| other.counts[kind as usize].get(name).copied();
         let counts = self.others.values().filter_map(of);
         counts.map(|count| count as usize).sum()
     }
 
-    /// The first name from there on that has subscribers elsewhere.
+    /// Returns the first name, at or after `from`, that has subscribers at another front end.
     pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let names = self.others.values().filter_map(|other| {
             let mut names = other.counts[kind as usize].range::<[u8], _>((from, Bound::Unbounded));
@@ -424,7 +427,7 @@ impl Audience {
     }
 }
 
-/// Whether a message has room for one more name. It has for the first one.
+/// Returns true if a message has room for one more name; the first name always has room.
 fn has_room(text: &[u8], name: &[u8]) -> bool {
     text.len() == HEAD_LEN || text.len() + ENTRY_LEN + name.len() <= MAX_MESSAGE
 }
@@ -455,12 +458,12 @@ impl Queue {
 }
 
 impl Other {
-    /// The start and number that its next message has.
+    /// Returns the start and number that the front end's next message must have.
     fn next(&self) -> Option<(u64, u64)> {
         Some((self.start, self.number.checked_add(1)?))
     }
 
-    /// Takes what a message says from there on. Returns whether that is done; if not, the turn is over.
+    /// Takes a message's entries from offset `at` on. Returns true if all are taken, and false if the turn was over first.
     fn take(&mut self, text: &[u8], at: &mut usize, turn: &Turn) -> bool {
         while let Some((kind, name, count)) = entry(&text[*at..]) {
             if turn.is_over() {
@@ -481,7 +484,7 @@ impl Other {
     }
 }
 
-/// The entry with which this begins, if it is one.
+/// Returns the entry at the beginning of `text`, if there is a whole one.
 fn entry(text: &[u8]) -> Option<(Kind, &[u8], u32)> {
     let (head, rest) = text.split_first_chunk::<ENTRY_LEN>()?;
     let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("4 bytes"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Channels: who has subscribed to what at this front end. A message goes through the log, and is told by what this replica
-//! executes; so all front ends tell the messages of a channel in the same order.
+//! Notes who has subscribed to which channels at this front end. A message goes through the log, and each front end delivers it
+//! when its replica executes it; so all front ends deliver the messages of a channel in the same order.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use crate::survey;
 use crate::tasks::{NameList, Task};
 use crate::turns::{LOOK_UP, Turn};
 
-/// What is subscribed to.
+/// What a client can subscribe to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Channel,
@@ -28,10 +28,10 @@ pub(crate) enum Kind {
     Shard,
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 pub(crate) const KINDS: usize = 3;
 
-/// Commands about channels; where they are of a kind, SUBSCRIBE or UNSUBSCRIBE.
+/// The commands that subscribe or unsubscribe: name, kind, and true if it subscribes.
 const COMMANDS: [(&str, Kind, bool); 6] = [
     ("subscribe", Kind::Channel, true),
     ("unsubscribe", Kind::Channel, false),
@@ -41,40 +41,40 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
     ("sunsubscribe", Kind::Shard, false),
 ];
 
-/// Redis's own channels, for what its server does.
+/// The beginnings of Redis's own channels, in which its server would tell about keys.
 const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
 const OWN_NAME: &str =
     "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
 const NO_NOTIFICATIONS: &str =
     "ERR keyspace notifications aren't available here: no server tells what it does with its keys";
 
-/// By name, and for each: its clients.
+/// The clients that have subscribed to each name.
 pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
 
-/// See the module.
+/// The subscriptions of this front end's clients, and the counts of the other front ends.
 pub(crate) struct Channels {
     news: News,
     by_kind: [ByName; KINDS],
     audience: Audience,
 }
 
-/// Steps of a comparison with a pattern that are one of a turn.
+/// This many steps of a comparison with a pattern count as one step of a turn.
 pub(crate) const COMPARED: usize = 32;
 
-/// How far a message has come through the channels.
+/// How far the delivery of a message has come.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// Those who have subscribed to the channel's name are done with.
+    /// True if the subscribers of the channel's name are done, and patterns are next.
     is_of_patterns: bool,
-    /// The pattern in hand. Those before it are done with.
+    /// The pattern at which the last turn ended; the patterns before it are done.
     pattern: Option<Vec<u8>>,
-    /// How far it is compared.
+    /// How far that pattern is compared with the channel's name.
     search: Search,
-    /// Of the name or pattern in hand: the last client that is done with.
+    /// The last client of the current name or pattern that has got the message.
     told: u64,
 }
 
-/// One name or pattern to which a message goes.
+/// One name or pattern whose subscribers get a message.
 pub(crate) struct Found<'a> {
     pub kind: Kind,
     pub pattern: &'a [u8],
@@ -92,15 +92,15 @@ impl<'a> Found<'a> {
 }
 
 impl Default for Channels {
-    /// Those of a front end that is alone.
+    /// Creates the channels of a front end that is the only one.
     fn default() -> Channels {
         Channels::new(News::default(), (0, 0))
     }
 }
 
 impl Channels {
-    /// This one tells messages, and other front ends who has subscribed here; `start` is a number of this start alone, or 0 if
-    /// there is nobody to tell.
+    /// Creates empty channels. `start` is a number that only this start of the front end has, or 0 if there are no other front
+    /// ends to tell.
     pub fn new(news: News, (node, start): (u16, u64)) -> Channels {
         Channels {
             news,
@@ -109,24 +109,24 @@ impl Channels {
         }
     }
 
-    /// The other front ends' subscribers.
+    /// Returns the counts of the other front ends' subscribers.
     pub fn audience(&mut self) -> &mut Audience {
         &mut self.audience
     }
 
-    /// Returns what this front end is to say to the others now, if it is to say anything.
+    /// Returns the message to the other front ends that is due now, if there is one.
     pub fn say(&mut self, now: Instant, turn: &Turn) -> Option<Vec<u8>> {
         self.deadline().filter(|at| *at <= now)?;
         Some(self.audience.say(now, &self.by_kind, turn))
     }
 
-    /// When [`say`](Self::say) is to be asked again.
+    /// Returns when [`say`](Self::say) has something to return.
     pub fn deadline(&self) -> Option<Instant> {
         let has_subscribers = self.by_kind.iter().any(|names| !names.is_empty());
         self.audience.deadline(has_subscribers)
     }
 
-    /// A client subscribes.
+    /// Subscribes a client to a name.
     pub fn add(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
         if client.subscriptions.insert(kind, name.to_vec()) {
             let members = self.by_kind[kind as usize].entry(name.to_vec());
@@ -137,7 +137,7 @@ impl Channels {
         }
     }
 
-    /// A client subscribes no longer.
+    /// Ends a client's subscription to a name.
     pub fn remove(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
         if client.subscriptions.remove(kind, name) {
             self.forget(kind, name, client.id);
@@ -145,7 +145,7 @@ impl Channels {
         }
     }
 
-    /// The same, of the first subscription of a kind that the client has; returns its name.
+    /// Ends the client's first subscription of a kind; returns its name.
     pub fn remove_first(&mut self, kind: Kind, client: &mut Client) -> Option<Vec<u8>> {
         let name = client.subscriptions.pop(kind)?;
         self.forget(kind, &name, client.id);
@@ -153,7 +153,8 @@ impl Channels {
         Some(name)
     }
 
-    /// A client that had these subscriptions is gone. Returns whether it is forgotten; if not, the turn is over.
+    /// Forgets the subscriptions of a client that is gone. Returns true if all are forgotten, and false if the turn was over
+    /// first.
     pub fn leave(&mut self, subscriptions: &mut Subscriptions, client: u64, turn: &Turn) -> bool {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             while !turn.is_over() {
@@ -180,8 +181,8 @@ impl Channels {
         self.news.listen(!is_empty);
     }
 
-    /// Shows who has subscribed to a channel, by its name and by patterns; `tell` says whether it is done with what it was
-    /// shown. Returns whether the round is done; if not, the turn is over.
+    /// Passes the subscribers of a channel, by its name and by patterns, to `tell`, which returns true if it is done with them.
+    /// Returns true if the round is done, and false if the turn was over first.
     pub fn go_on(
         &self,
         round: &mut Round,
@@ -223,13 +224,13 @@ impl Channels {
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let all = self.by_kind[Kind::Pattern as usize].range::<[u8], _>((from, Bound::Unbounded));
         for (pattern, members) in all {
-            // The pattern in hand may be gone. Then the next one begins.
+            // The pattern at which the last turn ended may be gone; then the comparison begins anew with the next one.
             if in_hand.as_ref() != Some(pattern) {
                 (round.search, round.told) = (Search::default(), 0);
             }
             let mut steps = turn.left() * COMPARED;
             let before = steps;
-            // What was compared to the end is so at once when it is asked again.
+            // A comparison that was finished gives its result again at once.
             let matches = round.search.go_on(pattern, channel, &mut steps);
             turn.spend(1 + (before - steps) / COMPARED);
             let is_done = match matches {
@@ -251,18 +252,18 @@ impl Channels {
         true
     }
 
-    /// How many names of a kind anybody has subscribed to at this front end.
+    /// Returns to how many names of a kind clients of this front end have subscribed.
     pub fn count(&self, kind: Kind) -> usize {
         self.by_kind[kind as usize].len()
     }
 
-    /// How many have subscribed to a name at all front ends.
+    /// Returns how many clients of all front ends have subscribed to a name.
     pub fn members(&self, kind: Kind, name: &[u8]) -> usize {
         let members = self.by_kind[kind as usize].get(name);
         members.map_or(0, BTreeMap::len) + self.audience.count(kind, name)
     }
 
-    /// The first name of a kind from there on that has subscribers at any front end.
+    /// Returns the first name of a kind, at or after `from`, that has subscribers at any front end.
     pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let own = &self.by_kind[kind as usize];
         let own = own.range::<[u8], _>((from, Bound::Unbounded)).next();
@@ -270,13 +271,13 @@ impl Channels {
         own.into_iter().chain(self.audience.first(kind, from)).min()
     }
 
-    /// How many front ends [`members`](Self::members) and [`first`](Self::first) look at.
+    /// Returns how many front ends [`members`](Self::members) and [`first`](Self::first) look at.
     pub fn front_ends(&self) -> usize {
         1 + self.audience.others()
     }
 }
 
-/// Returns what is written for a client that gets a message by this name or pattern.
+/// Returns the bytes that deliver a message to a client which has subscribed by a name or by this pattern.
 pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.channel.len() + message.text.len() + 64);
     let mut writer = Writer {
@@ -295,10 +296,10 @@ pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) 
 
 // ---- Commands
 
-/// What a command about channels does.
+/// A function that executes a command about channels.
 pub(crate) type Run = fn(&mut Call<'_>) -> Outcome;
 
-/// Whether the name is that of a command about channels, but for those that send messages.
+/// Returns the function for a command about channels, except those that send messages.
 pub(crate) fn find(name: &[u8]) -> Option<Run> {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     if is("pubsub") {
@@ -308,7 +309,7 @@ pub(crate) fn find(name: &[u8]) -> Option<Run> {
     found.then_some(subscription as Run)
 }
 
-/// Whether a client may send this, that has subscribed to something and speaks RESP2.
+/// Returns true if a client that has subscribed to something and speaks RESP2 may send this command.
 pub(crate) fn is_for_subscribers(name: &[u8]) -> bool {
     let others = ["ping", "quit", "reset"];
     let own = COMMANDS.iter().map(|(command, ..)| *command);
@@ -316,7 +317,7 @@ pub(crate) fn is_for_subscribers(name: &[u8]) -> bool {
         .any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
-/// SUBSCRIBE, UNSUBSCRIBE, and their like.
+/// Executes SUBSCRIBE, UNSUBSCRIBE and their variants.
 fn subscription(call: &mut Call<'_>) -> Outcome {
     let (name, names) = (call.args[0].to_ascii_lowercase(), &call.args[1..]);
     let found = COMMANDS.iter().find(|(of, ..)| of.as_bytes() == name);
@@ -347,13 +348,13 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Why a client may not send a message, if it may not.
+/// Returns why a client may not send a message, if it may not: the front ends' own channel is theirs alone.
 pub(crate) fn refusal(name: &str, args: &[&[u8]]) -> Option<&'static str> {
     let is_own = name == "spublish" && args.get(1) == Some(&AUDIENCE);
     is_own.then_some(OWN_NAME)
 }
 
-/// Says what was subscribed to, or no longer is, and how much still is.
+/// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
 pub(crate) fn confirm(
     client: &Client,
     out: &mut Vec<u8>,
@@ -393,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Takes a round in turns; who is told what, and in how many turns.
+    /// Takes a round in turns; returns which client was told what, and the number of turns.
     fn tell(channels: &Channels, (channel, sharded): (&[u8], bool)) -> (Vec<(u64, String)>, u32) {
         let (mut round, turn) = (Round::default(), Turn::default());
         let (mut told, mut turns) = (Vec::new(), 0);
@@ -458,7 +459,7 @@ mod tests {
         let (mut channels, mut one) = (Channels::default(), client(1));
         let mut two = client(2);
         for n in 0..10_000 {
-            // Each of them is tried at every place of the name.
+            // The comparison tries each of these patterns at every place of the name.
             let pattern = format!("*{}b{n}", "a*".repeat(10));
             channels.add(Kind::Pattern, pattern.as_bytes(), &mut one);
         }

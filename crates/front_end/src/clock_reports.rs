@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells each partition once a second what time most nodes have, through the log: the group's time is the median of what its front ends
-//! say. Notes by how much the group's time differs from that. Nothing is told, and clients wait, until it is known what time most have.
+//! Reports to each partition, through the log and once a second, what time most nodes have; the group's time is the median of
+//! its front ends' reports. Notes by how much the group's time differs from the nodes' time. As long as it isn't known what
+//! time most nodes have, nothing is reported and clients wait.
 //!
 //! ```text
 //!  no session ──OPEN──> open ──REPORT──> in flight ──answer──> open, until the next report is due
@@ -19,22 +20,22 @@ use crate::metrics::Metrics;
 use crate::native::Native;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A session for reports has one in flight.
+/// A session for reports has at most one command in flight.
 const WINDOW: u16 = 1;
-/// A group's time that differs by more than this from the nodes' is named.
+/// If the group's time differs from the nodes' time by more than this, the difference is shown.
 const OFF_MS: u64 = 2_000;
-/// How long clients of a new group wait until most front ends have said their clocks.
+/// Clients of a new group wait at most this long for the group's first time.
 const FIRST_TIME: Duration = Duration::from_secs(5);
-/// How soon the front end looks again what time most nodes have, while that isn't known.
+/// While it isn't known what time most nodes have, the front end looks again after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The sessions in which this front end reports the time to the partitions.
 pub(crate) struct ClockReports {
     voices: u8,
     due: Instant,
-    /// Until when clients wait for the group's first time, once this front end tells it.
+    /// Clients wait for the group's first time until then; set once this front end can report.
     first_time_until: Option<Instant>,
-    /// The group has a time, or was waited for long enough.
+    /// True once every partition has a time, or clients have waited long enough for it.
     has_time: bool,
     lanes: Vec<ReportLane>,
 }
@@ -42,14 +43,14 @@ pub(crate) struct ClockReports {
 struct ReportLane {
     session: Session,
     last_request: u64,
-    /// The time as the report in flight says it.
+    /// The time that the report in flight tells.
     in_flight: Option<u64>,
-    /// By how much what this front end tells is ahead of the partition's time; negative: behind.
+    /// By how much the time that this front end reports is ahead of the partition's time; negative if it is behind.
     off_ms: i64,
 }
 
 impl ClockReports {
-    /// For groups with so many front ends.
+    /// Creates the reports for a group with this many front ends.
     pub fn new(native: &Native, front_ends: usize) -> ClockReports {
         let now = Instant::now();
         let lane = |_| ReportLane {
@@ -67,12 +68,12 @@ impl ClockReports {
         }
     }
 
-    /// When something is to be done next.
+    /// Returns how long it is until the next report is due.
     pub fn due_in(&self, now: Instant) -> Duration {
         self.due.saturating_duration_since(now)
     }
 
-    /// Reports what is due. A partition whose last report isn't answered yet gets no other one.
+    /// Sends the reports that are due. A partition whose last report isn't answered yet gets none.
     pub fn report<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -102,7 +103,7 @@ impl ClockReports {
         }
     }
 
-    /// Whether a session, or the nonce that it was asked for under, is one of these.
+    /// Returns true if a session, or the nonce for which it was asked, belongs to these reports.
     pub fn owns(&self, pid: PartitionId, number: u64) -> bool {
         let lane = self.lanes.get(usize::from(pid));
         lane.is_some_and(|lane| match lane.session {
@@ -111,7 +112,8 @@ impl ClockReports {
         })
     }
 
-    /// Takes the first answer to something of a session that is [owned](Self::owns); `opened`: the session that it opens.
+    /// Takes the first answer to a command of a session that these reports [own](Self::owns); `opened` is the new session's id
+    /// if the answer is to OPEN.
     pub fn take<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -127,7 +129,7 @@ impl ClockReports {
                 lane.last_request = 0;
                 lane.send(log, pid, native, voices);
             }
-            // The table of sessions is full, or this one is gone: the next report asks for another one.
+            // The partition has no room for a session now; the next report asks for one again.
             (Session::Opening(_), None) => lane.session = Session::None,
             (..) if status == Some(Status::Ok) => lane.compare(pid, native),
             (..) => {
@@ -137,14 +139,14 @@ impl ClockReports {
         }
     }
 
-    /// Shows by how much the clock is off, in the partition where that is most.
+    /// Shows the clock's largest difference over all partitions in the metrics.
     pub fn show(&self, metrics: &Metrics) {
         let all = self.lanes.iter().map(|lane| lane.off_ms);
         let most = all.max_by_key(|off| off.unsigned_abs()).unwrap_or(0);
         metrics.clock_off_ms.store(most, Relaxed);
     }
 
-    /// Returns until when clients wait, as nobody knows what time it is.
+    /// Returns until when clients must wait because the group has no time yet, or nothing if they needn't.
     pub fn waits_for_time(&mut self, native: &Native) -> Option<Instant> {
         if self.has_time {
             return None;
@@ -174,8 +176,9 @@ impl ReportLane {
         log.submit_part(pid, session, self.last_request, &bytes);
     }
 
-    /// Compares the group's time with what was told, once the report is executed. It is behind if even then it isn't what was told, and
-    /// ahead if the nodes aren't there yet now: what the report has spent on its way makes no difference.
+    /// Compares the group's time with the reported one, after the report was executed. The group is behind if its time is still
+    /// less than the reported one, and ahead if it exceeds the nodes' time now; so the report's travel time makes no
+    /// difference.
     fn compare(&mut self, pid: PartitionId, native: &Native) {
         let Some(reported) = self.in_flight.take() else {
             return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's own connection, which has no client: by it the other front ends get to know who has subscribed to what.
+//! The front end's own connection, which has no client: it writes the messages about subscribers for the other front ends.
 //!
-//! The answer to SUBSCRIBE leaves when they can know, or a moment later if the log takes longer. [S-AUDIENCE]
+//! The answer to SUBSCRIBE leaves once the other front ends can know of it, or after a moment if the log takes longer.
+//! [S-AUDIENCE]
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,11 +11,11 @@ use crate::client::Client;
 use crate::names::Waiter;
 use crate::settings::Shared;
 
-/// How long the answer to SUBSCRIBE waits at most.
+/// The answer to SUBSCRIBE waits no longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What the answers of one connection wait for, if they do: until when, and for how many changes to be known. So many have
-/// been waited for.
+/// The wait of one connection's answers, if they wait: until when, and for how many changes to be in the log. `done` is the
+/// number of changes for which the wait is over.
 #[derive(Default)]
 pub(crate) struct Confirmation {
     until: Option<Instant>,
@@ -22,31 +23,31 @@ pub(crate) struct Confirmation {
     done: u64,
 }
 
-/// See the module.
+/// The place of the front end's own connection, and the connections whose answers wait for its messages.
 #[derive(Default)]
 pub(crate) struct Herald {
     place: Option<Waiter>,
-    /// Connections whose answers wait, and until when; all wait for the same time.
+    /// The connections whose answers wait, each with the end of its wait. All wait equally long, so the first one ends first.
     waiting: VecDeque<(Instant, u64, Waiter)>,
 }
 
 impl Herald {
-    /// Whether there is such a connection.
+    /// Returns true if the front end has its own connection now.
     pub fn is_there(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Where it is.
+    /// Returns the place of the front end's own connection.
     pub fn place(&self) -> Option<Waiter> {
         self.place
     }
 
-    /// It is there from now on.
+    /// Notes the place of the front end's own connection.
     pub fn begin(&mut self, place: Waiter) {
         self.place = Some(place);
     }
 
-    /// A connection is gone; whether that was the one.
+    /// Notes that a connection is gone; returns true if it was the front end's own.
     pub fn ends(&mut self, whose: Waiter) -> bool {
         let is_it = self.place == Some(whose);
         if is_it {
@@ -55,7 +56,8 @@ impl Herald {
         is_it
     }
 
-    /// Whether a client's answers wait for others to know what it has subscribed to.
+    /// Returns true if a client's answers must still wait, because the other front ends may not know yet what it has subscribed
+    /// to.
     pub fn keeps(&mut self, client: &Client, of: &mut Confirmation, shared: &Shared) -> bool {
         let (changes, now) = (client.changes, Instant::now());
         let is_over = of.until.is_some_and(|until| until <= now);
@@ -74,7 +76,7 @@ impl Herald {
         true
     }
 
-    /// Those that need wait no longer.
+    /// Removes and returns the connections whose answers need wait no longer.
     pub fn take_confirmed(&mut self, shared: &Shared, now: Instant) -> Vec<usize> {
         let mut channels = shared.channels.borrow_mut();
         let audience = channels.audience();
@@ -89,7 +91,8 @@ impl Herald {
         taken
     }
 
-    /// When [`take_confirmed`](Self::take_confirmed) or [`say`](crate::channels::Channels::say) has something to do.
+    /// Returns when [`take_confirmed`](Self::take_confirmed) or [`say`](crate::channels::Channels::say) next has something to
+    /// do.
     pub fn next_deadline(&self, shared: &Shared) -> Option<Instant> {
         let waiting = self.waiting.front().map(|(until, ..)| *until);
         let says = shared.channels.borrow().deadline();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection's way into one partition: an ordered session of that partition's log.
+//! A connection's path into one partition: an ordered session of that partition's log.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,53 +17,56 @@ use crate::partitions::Partitions;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Session {
     None,
-    /// It was asked for under this nonce.
+    /// The session was asked for with this nonce.
     Opening(u64),
     Open(u64),
 }
 
-/// A command on its way into the log.
+/// A command that waits for the log or is in flight in it.
 pub(crate) struct Logged {
-    /// Counts the connection's commands: the slot of the answer.
+    /// The command's number within the connection; its answer's slot has the same number.
     pub number: u64,
-    /// Where it takes effect. The session is the one in the lowest of them.
+    /// The partitions in which the command takes effect. It goes to the session in the lowest of them.
     pub partitions: Partitions,
-    /// Whether it is put to one partition after the other: nothing else is under way meanwhile.
+    /// True if nothing else may be in flight meanwhile: the command asks one partition after the other, or is in a name's
+    /// session.
     pub alone: bool,
-    /// Whether it may be answered without the log.
+    /// True if the command may be answered without the log.
     pub reads: bool,
-    /// Whether it came together with the command before it.
+    /// True if the command arrived together with the one before it.
     pub follows: bool,
-    /// Whose session it goes to, if that isn't the connection's.
+    /// The name and number of a command in a name's session, which isn't the connection's.
     pub once: Option<Once>,
     pub bytes: Vec<u8>,
 }
 
-/// See the module. What is in flight never exceeds one reply window: however it is packed, lost, repeated or reordered on its
-/// way, the session executes it in order and once, and has every answer on record until all before it are here. How many values it
-/// may have, the front end says by how many connections there are. A command that is longer than a value is in flight alone, and
-/// travels in parts. [S-PARTS]
+/// The session of one partition, with the commands in flight in it.
+///
+/// The commands in flight never exceed one reply window. So however they are packed, lost, repeated or reordered, the session
+/// executes each once and in order, and keeps every answer until all answers before it are here. The front end limits the
+/// values in flight by the number of connections. A command longer than a value is in flight alone and travels in parts.
+/// [S-PARTS]
 pub(crate) struct Lane {
     pub pid: PartitionId,
     pub session: Session,
     pub last_used: Instant,
-    /// The session's last request.
+    /// The number of the session's last request.
     last_request: u64,
-    /// Bytes of the value in flight, as if it were packed.
+    /// The bytes in flight, as if all had been packed into one value.
     value_bytes: usize,
-    /// The same of what isn't answered yet.
+    /// The bytes that aren't answered yet, with their headers.
     bytes: usize,
-    /// What is sent and not answered, each with its request.
+    /// The commands that are sent and not answered, each with its request number.
     in_flight: VecDeque<(u64, Logged)>,
-    /// The parts of what is in flight, where that is longer than a value.
+    /// The parts of the command in flight, if it is longer than a value.
     parts: Option<Sending>,
-    /// The replica has taken another one's state while this was in flight: some of it may have been
+    /// True if the replica has taken another replica's state while these commands were in flight, so that some may have been
     /// executed without an answer here.
     overtaken: bool,
 }
 
 impl Lane {
-    /// Without a session yet.
+    /// Creates a lane without a session.
     pub fn new(pid: PartitionId) -> Lane {
         Lane {
             pid,
@@ -78,12 +81,12 @@ impl Lane {
         }
     }
 
-    /// What is sent and not answered.
+    /// Returns the commands that are sent and not answered.
     pub fn in_flight(&self) -> impl Iterator<Item = &Logged> {
         self.in_flight.iter().map(|(_, logged)| logged)
     }
 
-    /// The numbers under which the log is to answer.
+    /// Returns the request numbers that the log still has to answer.
     pub fn numbers(&self) -> Vec<u64> {
         match &self.parts {
             Some(parts) => parts.open().collect(),
@@ -95,7 +98,7 @@ impl Lane {
         self.in_flight.is_empty()
     }
 
-    /// All partitions in which what is in flight takes effect.
+    /// Returns all partitions in which the commands in flight take effect.
     pub fn reach(&self) -> Partitions {
         let mut all = Partitions::default();
         self.in_flight
@@ -104,7 +107,7 @@ impl Lane {
         all
     }
 
-    /// Returns whether one more command of `len` bytes may be sent beside what is in flight, which may be `values` values.
+    /// Returns true if one more command of `len` bytes may be sent beside those in flight, which may take `values` values.
     pub fn has_room(&self, len: usize, max_value: usize, values: usize) -> bool {
         let Some((oldest, _)) = self.in_flight.front() else {
             return true;
@@ -119,8 +122,8 @@ impl Lane {
         in_window && (shares_value || has_value)
     }
 
-    /// Takes a command in flight, and shows it with its request, unless it is longer than a value: then
-    /// [`next_part`](Self::next_part) is to be sent.
+    /// Puts a command in flight and passes it with its request number to `show`. If it is longer than a value, `show` isn't
+    /// called; its parts come from [`next_part`](Self::next_part).
     pub fn send(&mut self, logged: Logged, max_value: usize, show: impl FnOnce(u64, &Logged)) {
         if self.is_idle() {
             self.value_bytes = 0;
@@ -138,13 +141,13 @@ impl Lane {
         self.in_flight.push_back((self.last_request, logged));
     }
 
-    /// The number of the next part that may leave; its bytes are put into `out`.
+    /// Returns the number of the next part that may be sent, and puts its bytes into `out`.
     pub fn next_part(&mut self, out: &mut Vec<u8>) -> Option<u64> {
         let (_, logged) = self.in_flight.front()?;
         self.parts.as_mut()?.next(&logged.bytes, out)
     }
 
-    /// The command that is answered; none if it was only one of its parts.
+    /// Returns the command that this answer completes, or nothing if it answers only one of its parts.
     pub fn answered(&mut self, number: u64, status: Option<Status>) -> Option<Logged> {
         let (request, part) = parts::split(number);
         if part.is_some() {
@@ -161,21 +164,20 @@ impl Lane {
         Some(logged)
     }
 
-    /// The replica has taken another one's state of a partition: what it executes there next may come
-    /// after what is in flight, and nobody says so here.
+    /// Notes that the replica has taken another replica's state of a partition. It may have skipped the commands in flight, and
+    /// then nobody answers them here.
     pub fn overtake(&mut self, pid: PartitionId) {
         self.overtaken |= self.reach().meets(Partitions::one(pid));
     }
 
-    /// Whether the answer that there is no such session leaves nothing open: nothing in flight took
-    /// effect, and nothing will. The replica beside this front end executes the first copy of a
-    /// command before any other one, and answers here. So if its first answer is this one, there was no
-    /// session at the first copy, and ids are never used again. [S-ANEW]
+    /// Returns true if the answer "unknown session" proves that nothing in flight took effect or ever will. The replica beside
+    /// this front end executes the first copy of a command before any other copy, and answers here. So if its first answer is
+    /// this one, the session was already gone at the first copy, and ids are never used again. [S-ANEW]
     pub fn is_loss_certain(&self) -> bool {
         !self.overtaken
     }
 
-    /// The session is gone; returns what was in flight in it.
+    /// Forgets the session; returns the commands that were in flight in it.
     pub fn forget_session(&mut self) -> impl DoubleEndedIterator<Item = Logged> + use<> {
         self.session = Session::None;
         self.last_request = 0;

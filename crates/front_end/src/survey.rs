@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted of the subscribers at all front ends: for PUBLISH, which answers how many get its message, and for PUBSUB.
-//! There may be very many names, so it is done in turns.
+//! Counts the subscribers at all front ends: for PUBLISH, whose answer is the number of clients that get the message, and for
+//! PUBSUB. There may be very many names, so the count is divided into turns.
 
 use std::ops::Bound;
 
@@ -14,23 +14,23 @@ use crate::resp::Writer;
 use crate::tasks::NameList;
 use crate::turns::{LOOK_UP, Turn};
 
-/// What is asked.
+/// What is to be counted.
 pub(crate) enum Question {
-    /// How many get a message.
+    /// The number of clients that get a message.
     Receivers { channel: Vec<u8>, is_sharded: bool },
-    /// Which names have subscribers, of those that a pattern fits if there is one.
+    /// The names that have subscribers and that the pattern, if any, matches.
     Names {
         kind: Kind,
         pattern: Option<Vec<u8>>,
     },
-    /// How many subscribers these names have.
+    /// The number of subscribers of each of these names.
     Counts { kind: Kind, names: NameList },
-    /// How many patterns have subscribers.
+    /// The number of patterns that have subscribers.
     Patterns,
 }
 
 impl Question {
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory that the question takes.
     pub fn memory(&self) -> usize {
         match self {
             Question::Receivers { channel, .. } => channel.len(),
@@ -41,15 +41,15 @@ impl Question {
     }
 }
 
-/// How far a question is answered.
+/// A question, and how far it is answered.
 pub(crate) struct Survey {
     question: Question,
-    /// The name that is next, if the turn was over at one.
+    /// The next name to look at, if the turn was over before it was done.
     next: Option<Vec<u8>>,
-    /// How far that is compared.
+    /// How far that name is compared with the pattern.
     search: Search,
     count: usize,
-    /// Names, and what was counted of them.
+    /// The names found so far, with their counts, as the client will get them.
     shown: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Survey {
         }
     }
 
-    /// Goes on with it. Returns whether it is done; if not, the turn is over.
+    /// Continues the count. Returns true if it is done, and false if the turn was over first.
     pub fn go_on(&mut self, channels: &Channels, turn: &Turn) -> bool {
         let Survey {
             question,
@@ -148,13 +148,13 @@ impl Survey {
 #[derive(Clone, Copy)]
 enum Fits<'a> {
     All,
-    /// Those that this pattern fits.
+    /// The names that this pattern matches.
     Pattern(&'a [u8]),
-    /// Those that are patterns which fit this.
+    /// The patterns that match this text.
     Text(&'a [u8]),
 }
 
-/// A walk through all names of a kind, each once, at whatever front end they have subscribers.
+/// A walk through all names of a kind that have subscribers at any front end, each once.
 struct Walk<'a> {
     channels: &'a Channels,
     turn: &'a Turn,
@@ -163,17 +163,18 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The steps that it takes to find a name at all front ends.
+    /// Returns the steps that it takes to find a name at all front ends.
     fn look_up(&self) -> usize {
         LOOK_UP * self.channels.front_ends()
     }
 
-    /// Goes on, and shows what is wanted, until `take` has enough. Returns whether that is all; if not, the turn is over.
+    /// Continues the walk and passes each wanted name to `take`, until that returns false. Returns true if the walk is done,
+    /// and false if the turn was over first.
     fn go_on(&mut self, kind: Kind, fits: Fits<'_>, mut take: impl FnMut(&[u8]) -> bool) -> bool {
         let in_hand = self.next.take();
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let mut name = self.channels.first(kind, from);
-        // The name in hand may be gone. Then the next one begins.
+        // The name at which the last turn ended may be gone; then the comparison begins anew with the next name.
         if name != in_hand.as_deref() {
             *self.search = Search::default();
         }
@@ -219,8 +220,8 @@ impl Walk<'_> {
 
 // ---- PUBSUB
 
-/// PUBSUB is answered once a message of no meaning, which it sends, is in the log: then this front end knows what the others
-/// have said before. [S-AUDIENCE]
+/// Begins PUBSUB: sends an empty message of the front ends, and counts once it is in the log. Then this front end has seen
+/// everything that the others said before. [S-AUDIENCE]
 pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     if commands::are_too_many(args.len()) {
@@ -271,7 +272,7 @@ fn kind_of(is_sharded: bool) -> Kind {
     }
 }
 
-/// The command by which a front end says something to the others.
+/// Returns the command with which a front end sends a message to the others.
 pub(crate) fn message(text: &[u8]) -> [&[u8]; 3] {
     [b"SPUBLISH", AUDIENCE, text]
 }
