@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redis itself, unmodified: each partition has a server of its own, as a child of this process. It executes what is decided,
-//! in the order of the log, and nothing else.
+//! Redis itself, unmodified: each partition has a server of its own, as a child of this process. It executes decided
+//! commands in the order of the log, and nothing else.
 //!
 //! ```text
 //!  log ──> execute ──requests──> redis-server  database 0: what clients see
@@ -9,10 +9,11 @@
 //!  checkpoint: records into database 1, BGSAVE, sync, rename to `state.rdb`
 //! ```
 //!
-//! Between checkpoints nothing is durable but the log. One snapshot of the server holds both databases, so it is consistent.
-//! A server that dies is started anew from `state.rdb`, and gets everything once more that it was given since.
+//! Between checkpoints nothing is durable but the log. One snapshot of the server holds both databases, so it is
+//! consistent. A server that dies is started anew from `state.rdb`, and is given everything again that it was given
+//! since.
 //!
-//! `docs/redis.md` says what makes replicas agree, and what is refused for it.
+//! `docs/redis.md` says what makes replicas agree, and what is refused for that reason.
 
 mod about;
 mod catalogue;
@@ -62,12 +63,12 @@ use saves::Purpose;
 use server::{Home, Server};
 use state::Replicated;
 
-/// The contents that a start begins with.
+/// The file of contents that a server begins with at a start of the process.
 pub(crate) const STATE: &str = "state.rdb";
-/// How long to wait before looking again whether a snapshot is written.
+/// How long to wait before checking again whether a snapshot is written.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// What a replica's front end sees of its servers, by partition.
+/// What a replica's front end sees of the replica's servers, by partition.
 #[derive(Clone)]
 pub struct Seen {
     servers: Arc<[SeenServer]>,
@@ -77,13 +78,13 @@ pub struct Seen {
 #[derive(Default)]
 struct SeenServer {
     ms: AtomicU64,
-    /// When that was shown first, in milliseconds since [`Seen::began`].
+    /// When `ms` was shown first, in milliseconds since [`Seen::began`].
     moved: AtomicU64,
     process: AtomicU32,
 }
 
 impl Seen {
-    /// Of so many partitions.
+    /// Returns an empty view of this many partitions.
     pub fn new(partitions: u16) -> Seen {
         Seen {
             servers: (0..partitions).map(|_| SeenServer::default()).collect(),
@@ -91,28 +92,29 @@ impl Seen {
         }
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     pub fn partitions(&self) -> u16 {
         self.servers.len() as u16
     }
 
-    /// For how many milliseconds the time there has stood still, by this process's own clock.
+    /// Returns for how many milliseconds the partition's time has stood still, by this process's own clock.
     pub fn age_ms(&self, pid: u16) -> u64 {
         let moved = self.servers[usize::from(pid)].moved.load(Ordering::Relaxed);
         self.now_ms().saturating_sub(moved)
     }
 
-    /// Milliseconds since this was made, by a clock that nobody sets.
+    /// Returns milliseconds since this was made, by a clock that nobody sets.
     pub fn now_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// What time it is there, in milliseconds since 1970: the time of the last command that was executed. 0: there is none yet.
+    /// Returns the partition's time in milliseconds since 1970: the time of the last executed command, or 0 if there is
+    /// none yet.
     pub fn ms(&self, pid: u16) -> u64 {
         self.servers[usize::from(pid)].ms.load(Ordering::Relaxed)
     }
 
-    /// The numbers of the servers' processes.
+    /// Returns the ids of the servers' processes.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         let all = self.servers.iter();
         let all = all.map(|server| server.process.load(Ordering::Relaxed));
@@ -128,7 +130,7 @@ impl Seen {
     }
 }
 
-/// See the module.
+/// The application that executes commands on a Redis server, for one partition.
 pub struct Redis {
     dir: PathBuf,
     seen: Seen,
@@ -145,18 +147,19 @@ struct Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // It isn't there any more if it was taken over.
+        // The file is gone if it was taken over.
         let _ = fs::remove_file(&self.file);
     }
 }
 
 impl Redis {
-    /// Goes on from the last checkpoint in `dir`, which is created if missing.
+    /// Continues from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<Redis, Error> {
         Self::open_with(dir, 0, Seen::new(1), News::default())
     }
 
-    /// The same for a partition, which others see, and whose news they are told.
+    /// Opens one partition as [`open`](Self::open) does. `seen` shows its state to the front end, and `news` tells its
+    /// events.
     pub fn open_with(dir: &Path, pid: u16, seen: Seen, news: News) -> Result<Redis, Error> {
         let partitions = seen.partitions();
         let home = Home { pid, partitions };
@@ -175,18 +178,18 @@ impl Redis {
         })
     }
 
-    /// The number of the server's process.
+    /// Returns the id of the server's process.
     pub fn process(&self) -> u32 {
         lock(&self.state).process()
     }
 
-    /// What the server can do.
+    /// Returns the server's commands.
     pub fn catalogue(&self) -> Arc<Catalogue> {
         lock(&self.state).catalogue()
     }
 }
 
-/// Asks a server what it can do. It is started for that, and ends.
+/// Starts a server to ask for its commands, and ends it.
 pub fn catalogue() -> Result<Catalogue, Error> {
     let dir = std::env::temp_dir().join(format!("wirepaxos-{:016x}", server::nonce()));
     private_directory(&dir).map_err(|e| failed("create", &dir, &e))?;
@@ -263,7 +266,7 @@ impl Application for Redis {
     }
 
     fn snapshot(&mut self) -> Result<Box<dyn Snapshot>, Error> {
-        // A server writes one at a time.
+        // A server writes one snapshot at a time.
         while lock(&self.state).is_saving()? {
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -308,7 +311,7 @@ impl Application for Redis {
 
     fn forget_restore(&mut self) {
         *lock(&self.taken) = None;
-        // One that is still being read ends in vain.
+        // A state that is still being read is then dropped when it is complete.
         self.taken = Arc::default();
     }
 
@@ -317,10 +320,10 @@ impl Application for Redis {
     }
 }
 
-/// How much of a word an operator is shown.
+/// How many bytes of a word an operator is shown.
 const SHOWN: usize = 40;
 
-/// Names a command, and its first argument, for operators.
+/// Names a command and its first argument, for operators.
 fn about_command(command: &[u8]) -> String {
     let words = |args: &[&[u8]]| -> String {
         let shown = args.iter().take(2);
@@ -341,7 +344,7 @@ fn about_command(command: &[u8]) -> String {
     }
 }
 
-/// Waits until a snapshot is written that holds all that a checkpoint with this number is to hold, and puts it in place.
+/// Waits until a snapshot is written that has everything of the checkpoint with this number, and puts it in place.
 fn finish_checkpoint(dir: &Path, state: &Mutex<Replicated>, number: u64) -> Result<(), Error> {
     loop {
         let written = {
@@ -356,7 +359,7 @@ fn finish_checkpoint(dir: &Path, state: &Mutex<Replicated>, number: u64) -> Resu
             Some(save) => {
                 let file = dir.join(&save.file);
                 sync(&file)?;
-                // At the same moment the server's next start begins with it.
+                // From the same moment the server's next start begins with it.
                 lock(state).adopt(&save, || put_in_place(dir, &file))?;
             }
         }
@@ -404,12 +407,12 @@ impl Snapshot for Copied {
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        // One that isn't written yet is removed at the next start.
+        // A file that isn't written yet is removed at the next start.
         let _ = fs::remove_file(&self.file);
     }
 }
 
-/// Names of what a process leaves, or their beginnings.
+/// Names, or beginnings of names, of files that a process may leave behind.
 const LEFT: [&str; 9] = [
     "socket-",
     "clock-",
@@ -422,11 +425,11 @@ const LEFT: [&str; 9] = [
     "temp-",
 ];
 
-/// What other applications keep in a partition's directory.
+/// Files that other applications keep in a partition's directory.
 const OF_OTHERS: [&str; 2] = [kv_app::CURRENT, echo::FILE];
 
-/// Removes what earlier processes have left: sockets, clocks, and snapshots that never came into use. The node has files of its
-/// own here. Those of another application show that the directory is that one's.
+/// Removes what earlier processes have left: sockets, clocks, and snapshots that were never used; the node's own files
+/// stay. Refuses a directory with another application's files.
 fn remove_others(dir: &Path) -> Result<(), Error> {
     let names = fs::read_dir(dir).and_then(|entries| {
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));

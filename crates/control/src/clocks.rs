@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What time most nodes of a cluster have, as one of them finds out by asking.
+//! Finds out what time most nodes of a cluster have, by asking them.
 //!
 //! ```text
 //!  node 1 (asks)  its own wall clock ─────────────┐
@@ -7,32 +7,33 @@
 //!  node 3         ClockRequest ──> Clock ─────────┘            (the smaller of the two in the middle)
 //! ```
 //!
-//! Each reading is kept as its distance from a clock of the asker that nobody sets, so a wall clock that is set moves one reading only.
-//! A node counts once, whatever it says, so wrong clocks decide nothing while most that answer are right. A node that falls silent
-//! counts for [`FORGET_MS`]. Moments are milliseconds of the clock that nobody sets.
+//! Each reading is kept as its distance from a clock of the asker that nobody sets, so setting a wall clock moves one
+//! reading only. A node counts once, whatever it says, so wrong clocks decide nothing while most of the answering nodes
+//! are right. A node that falls silent counts for [`FORGET_MS`]. Moments are milliseconds of the clock that nobody
+//! sets.
 
 use paxos::NodeId;
 
 /// How long the clock of a silent node counts: ten minutes.
 pub const FORGET_MS: u64 = 600_000;
-/// An answer that took longer doesn't count.
+/// The time after which an answer no longer counts.
 pub const LATE_MS: u64 = 1_000;
 /// How long the asker waits for most nodes, once anything is decided.
 pub const PATIENCE_MS: u64 = 2_000;
-/// A clock that differs by more from the others' middle is off.
+/// A clock is off if it differs by more than this from the median of all.
 pub const OFF_MS: i64 = 2_000;
-/// A node that answered within this time is there.
+/// A node is considered present if it answered within this time.
 const THERE_MS: u64 = 10_000;
-/// No more nodes count.
+/// The most nodes that count.
 const MOST: usize = 256;
-/// Stamps have 48 bits for a moment.
+/// The latest moment: stamps have 48 bits for it.
 const LAST_MS: u64 = (1 << 48) - 1;
 
-/// See the module.
+/// The clocks of all nodes, as one of them has heard of them.
 pub struct Clocks {
     own: NodeId,
     voices: Vec<Voice>,
-    /// When the asker learnt that something is decided.
+    /// The moment at which the asker learnt that something is decided.
     patient_since: Option<u64>,
 }
 
@@ -57,7 +58,7 @@ struct Heard {
 }
 
 impl Clocks {
-    /// Returns the clocks as node `own` will hear of them, and of `others`.
+    /// Returns the clocks for node `own`, which will ask the `others`.
     pub fn new(own: NodeId, others: impl IntoIterator<Item = NodeId>) -> Clocks {
         let others = others.into_iter().filter(|node| *node != own);
         let nodes = std::iter::once(own).chain(others).take(MOST);
@@ -103,7 +104,8 @@ impl Clocks {
         asked.nonce
     }
 
-    /// Takes a node's answer. One that is late, repeated, or unasked for changes nothing, and returns false.
+    /// Takes a node's answer. Returns false, and changes nothing, for an answer that is late, repeated, or not asked
+    /// for.
     pub fn take(&mut self, node: NodeId, nonce: u64, wall_ms: u64, now_ms: u64) -> bool {
         let Some(voice) = self.voice(node) else {
             return false;
@@ -142,12 +144,12 @@ impl Clocks {
         ahead.get(middle).copied()
     }
 
-    /// Tells that something is decided in the group, so patience for silent nodes begins, if it hasn't.
+    /// Notes that something is decided in the group: from the first such call on, patience for silent nodes is limited.
     pub fn begin_patience(&mut self, now_ms: u64) {
         self.patient_since.get_or_insert(now_ms);
     }
 
-    /// Returns whether most nodes were heard.
+    /// Returns whether most nodes were heard lately.
     pub fn has_most(&self, now_ms: u64) -> bool {
         2 * self.heard_within(FORGET_MS, now_ms).count() > self.voices.len()
     }
@@ -158,7 +160,7 @@ impl Clocks {
         self.has_most(now_ms) || self.patient_since.is_some_and(is_over)
     }
 
-    /// Lists the nodes that answer and whose clocks are off, and by how much they are ahead.
+    /// Lists the nodes that answer and whose clocks are off, with how far each is ahead.
     pub fn off(&self, now_ms: u64) -> Vec<(NodeId, i64)> {
         let median = self.median(now_ms).unwrap_or(0);
         let there = self.heard_within(THERE_MS, now_ms);
@@ -181,7 +183,7 @@ mod tests {
     const NOON: u64 = 1_795_467_197_000;
     const DAY: i64 = 86_400_000;
 
-    /// Node 1 asks, and all of them answer at once: each with what its clock is off by.
+    /// Node 1 asks, and all nodes answer at once, each with the error of its clock.
     fn asked(off: &[i64], now_ms: u64) -> Clocks {
         let mut clocks = Clocks::new(1, 1..=off.len() as NodeId);
         ask_all(&mut clocks, off, now_ms);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What time most nodes of the cluster have, for the front end beside a replica: the replica's control thread asks, and shows it here.
+//! The time of most nodes of the cluster, for the front end beside a replica. The replica's control thread asks the
+//! nodes and stores the result here.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed, Ordering::Release};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// See the module.
+/// The time that most nodes agree on, shared by two threads.
 #[derive(Debug)]
 pub struct ClusterClock {
     began: Instant,
-    /// How far most wall clocks are ahead of what has passed since.
+    /// How far the median of the wall clocks is ahead of the milliseconds since `began`.
     ahead_ms: AtomicI64,
     is_settled: AtomicBool,
 }
@@ -25,14 +26,15 @@ impl Default for ClusterClock {
 }
 
 impl ClusterClock {
-    /// Returns milliseconds since 1970 as most nodes have them. None before most were heard, and before patience for them is over.
+    /// Returns milliseconds since 1970 by the median of the nodes' clocks. Returns none until most nodes were heard, or
+    /// patience for them is over.
     pub fn ms(&self) -> Option<u64> {
         let is_settled = self.is_settled.load(Acquire);
         let ahead_ms = self.ahead_ms.load(Relaxed);
         is_settled.then(|| self.passed_ms().saturating_add_signed(ahead_ms))
     }
 
-    /// Returns what has passed, by a clock that nobody sets.
+    /// Returns the milliseconds that have passed, by a clock that nobody sets.
     pub(crate) fn passed_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
@@ -43,7 +45,7 @@ impl ClusterClock {
     }
 }
 
-/// Returns what this machine's wall clock shows: milliseconds since 1970.
+/// Returns this machine's wall clock in milliseconds since 1970.
 pub(crate) fn wall_clock_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_millis() as u64

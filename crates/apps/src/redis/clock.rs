@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The group's time. It is part of the replicated state, and moves with the log alone, so all replicas agree on it.
+//! The group's time. It is part of the replicated state and moves with the log alone, so all replicas agree on it.
 //!
-//! Each front end says its wall clock with each of its commands, and in a report once a second. The clock keeps the last reading of
-//! each front end. The group's time follows the median of all readings, each extended by what has passed since it was taken:
+//! Each front end states its wall clock with each of its commands, and in a report once a second. The clock keeps the
+//! last reading of each front end. The group's time follows the median of all readings, each extended by the time that
+//! has passed since it was taken:
 //!
 //! ```text
 //!  front end 1   reading ───────── + passed ──┐
@@ -10,58 +11,60 @@
 //!  front end 3   reading + passed ────────────┘            (the smaller of the two in the middle)
 //! ```
 //!
-//! - *What has passed* is what some front end's own readings say, wherever they are: clocks that are off by a constant agree on it. No
-//!   reading is extended by more than [`REACH_MS`], and [`ROUND_MS`] for each round in which its front end wasn't heard, so a clock
-//!   that leaps, or races, moves the group's time by no more.
-//! - *A round* ends when a front end reports for the second time in it. Reports come once a second by a clock that nobody sets, so rounds
-//!   don't depend on wall clocks. A front end that wasn't heard for [`FORGET_ROUNDS`] is forgotten.
-//! - *The group's time* follows a median ahead of it at once. It never goes back: while it is ahead of the median, it goes on at half
-//!   the median's speed.
+//! - *The time that has passed* is measured by the readings of any one front end, so clocks that are off by a constant
+//!   agree on it. No reading is extended by more than [`REACH_MS`], and [`ROUND_MS`] for each round in which its front
+//!   end wasn't heard, so a clock that leaps or runs too fast moves the group's time by no more than that.
+//! - *A round* ends when a front end reports for the second time in it. Reports are sent once a second by a clock that
+//!   nobody sets, so rounds don't depend on wall clocks. A front end that wasn't heard for [`FORGET_ROUNDS`] is
+//!   forgotten.
+//! - *The group's time* follows a median ahead of it at once. It never goes back: while it is ahead of the median, it
+//!   moves at half the median's speed.
 //!
-//! Before the first command there is no time, until most front ends have reported, or a command comes all the same. In the first
-//! [`YOUNG_ROUNDS`] those that weren't heard yet count as if they were behind, so that the first ones to speak don't decide alone.
+//! There is no time until more than half of the front ends have reported, or until the first command arrives. In the
+//! first [`YOUNG_ROUNDS`] rounds, front ends that weren't heard yet count as if they were behind, so that the first
+//! ones to speak don't decide alone.
 
 use super::command::Stamp;
 
-/// How far a reading is extended by what others say has passed: two seconds.
+/// How far a reading is extended by the time that others say has passed: two seconds.
 pub(super) const REACH_MS: u64 = 2_000;
-/// How much further for each round since, but the first, which may have begun right behind it: reports come a second after one
-/// another, or a little later.
+/// How much further a reading is extended for each round without its front end, except the first, which may have begun
+/// right after the reading: reports follow one another after a second or a little more.
 pub(super) const ROUND_MS: u64 = 1_100;
-/// Rounds after which a front end that is silent doesn't count any more: ten minutes.
+/// Rounds after which a silent front end no longer counts: ten minutes.
 pub(super) const FORGET_ROUNDS: u64 = 600;
-/// Rounds in which a group waits for front ends that it hasn't heard yet.
+/// Rounds in which a new group waits for front ends that it hasn't heard yet.
 const YOUNG_ROUNDS: u64 = 10;
-/// More front ends don't count. A group has 64 replicas at most.
+/// The most front ends that count. A group has 64 replicas at most.
 const MOST: usize = 64;
 
-/// What a front end has said last.
+/// The last reading of one front end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Reading {
     node: u16,
-    /// Its wall clock: milliseconds since 1970.
+    /// The front end's wall clock: milliseconds since 1970.
     ms: u64,
-    /// What had passed by then.
+    /// [`Clock::passed_ms`] at the time of this reading.
     at_ms: u64,
-    /// The round in which it was heard last.
+    /// The last round in which the front end was heard.
     round: u64,
-    /// Whether it has reported in the present round.
+    /// The front end has reported in the present round.
     reported: bool,
 }
 
-/// See the module.
+/// The group's clock, which the module's documentation describes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Clock {
-    /// Milliseconds since 1970; 0 = there is no time yet.
+    /// The group's time in milliseconds since 1970; 0 = there is no time yet.
     pub ms: u64,
-    /// What has passed since the beginning, in milliseconds.
+    /// Milliseconds that have passed since the group began.
     passed_ms: u64,
     round: u64,
-    /// How many front ends there are, by the last report.
+    /// The number of front ends, as the last report stated it.
     voices: u8,
-    /// Ascending by node.
+    /// The readings, ascending by node.
     readings: Vec<Reading>,
-    /// The group's time, and the median, when that was last found behind, or going back.
+    /// The group's time and the median, taken when the median was last found behind or going back.
     slow_from: (u64, u64),
 }
 
@@ -69,7 +72,8 @@ const HEAD_LEN: usize = 5 * 8 + 1 + 2;
 const READING_LEN: usize = 2 + 3 * 8 + 1;
 
 impl Clock {
-    /// Takes the stamp of a command. One that is late changes nothing, nor does 0, from a front end that doesn't know the time yet.
+    /// Takes the stamp of a command. A stamp that is late changes nothing, and neither does 0, which a front end sends
+    /// that doesn't know the time yet.
     pub fn take(&mut self, stamp: Stamp) {
         if stamp.ms == 0 {
             return;
@@ -82,7 +86,7 @@ impl Clock {
         self.follow_median();
     }
 
-    /// Takes a front end's report, which counts even if its clock was set back. `voices`: how many front ends there are.
+    /// Takes a front end's report, which counts even if its clock was set back. `voices` is the number of front ends.
     pub fn report(&mut self, stamp: Stamp, voices: u8) {
         if self.reading(stamp.node).is_some_and(|r| r.reported) {
             self.begin_round();
@@ -109,7 +113,7 @@ impl Clock {
         self.readings.iter_mut().for_each(|r| r.reported = false);
     }
 
-    /// Notes a reading, and what has passed by this front end's own clock.
+    /// Notes a reading, and the time that has passed by this front end's own clock.
     fn hear(&mut self, stamp: Stamp) {
         let (round, passed_ms) = (self.round, self.passed_ms);
         if let Some(reading) = self.reading(stamp.node) {
@@ -135,7 +139,7 @@ impl Clock {
         self.readings.insert(at, reading);
     }
 
-    /// Makes room for one more; false if all were heard in this round.
+    /// Forgets the front end that was silent longest. Returns false if all were heard in this round.
     fn forget_most_silent(&mut self) -> bool {
         let all = self.readings.iter().enumerate();
         let silent = all.filter(|(_, r)| r.round < self.round);
@@ -175,7 +179,7 @@ impl Clock {
         reading.ms.saturating_add(passed.min(most))
     }
 
-    /// Appends what a snapshot says of it.
+    /// Appends the clock as a snapshot stores it.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (from, median_then) = self.slow_from;
         for number in [self.ms, self.passed_ms, self.round, from, median_then] {
@@ -192,7 +196,7 @@ impl Clock {
         }
     }
 
-    /// Reads what a snapshot says, and returns what is behind it. `None` if that is damaged.
+    /// Reads a clock from a snapshot, and returns it with the bytes behind it. Returns `None` if it is damaged.
     pub fn parse(bytes: &[u8]) -> Option<(Clock, &[u8])> {
         let (head, rest) = bytes.split_at_checked(HEAD_LEN)?;
         let many = usize::from(u16::from_be_bytes([head[41], head[42]]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection to a server of this machine: requests leave together, and answers are taken one by one.
+//! A connection to a server of this machine. Requests are sent together, and answers are read one by one.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,21 +12,22 @@ use super::server::refused;
 
 const READ_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A connection to a server, over a Unix socket.
 pub(super) struct Connection {
     stream: UnixStream,
-    /// Not sent yet.
+    /// Requests that aren't sent yet.
     out: Vec<u8>,
-    /// Received, of which so much is used.
+    /// Received bytes; the first `used` of them are dealt with.
     input: Vec<u8>,
     used: usize,
-    /// Requests whose answers only have to be no errors.
+    /// The number of requests whose answers only have to be no errors.
     unanswered: usize,
     buffer: Box<[u8]>,
 }
 
 impl Connection {
-    /// The name of a socket is short, and directories' names may be long: so it is reached by the directory's descriptor.
+    /// Connects to a socket in `dir`, through the directory's descriptor: a socket's path must be short, and the
+    /// directory's may be long.
     pub fn to(dir: &Path, socket: &Path) -> io::Result<Connection> {
         let dir = File::open(dir)?;
         let name = socket.file_name().unwrap_or_default();
@@ -45,13 +46,13 @@ impl Connection {
         self.out.extend_from_slice(requests);
     }
 
-    /// Puts one request whose answer is taken with what is sent next, and only has to be no error.
+    /// Puts one request whose answer is read by the next [`send`](Self::send), and only has to be no error.
     pub fn put_unanswered(&mut self, request: &[u8]) {
         self.put(request);
         self.unanswered += 1;
     }
 
-    /// Returns how many bytes were put and not sent.
+    /// Returns the number of bytes that were put and not sent yet.
     pub fn unsent(&self) -> usize {
         self.out.len()
     }
@@ -70,12 +71,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends the next answer.
+    /// Appends the next answer, waiting for it.
     pub fn receive(&mut self, answer: &mut Vec<u8>) -> io::Result<()> {
         self.receive_at_most(usize::MAX, answer).map(|_| ())
     }
 
-    /// The same, unless it has more than `most` bytes. Then it is read to its end, nothing is appended, and this returns false.
+    /// Appends the next answer unless it has more than `most` bytes. A longer one is read to its end and dropped, and
+    /// this returns false.
     pub fn receive_at_most(&mut self, most: usize, answer: &mut Vec<u8>) -> io::Result<bool> {
         let Some(len) = self.fill(most)? else {
             return Ok(false);
@@ -92,8 +94,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until there is a whole answer, and returns its length. One of more than `most` bytes is used up, and `None`
-    /// returned: of such a one, no more than `most` bytes and the value that arrives lie in memory at once.
+    /// Reads until there is a whole answer, and returns its length. An answer of more than `most` bytes is dropped, and
+    /// `None` returned; no more than `most` bytes of it and the value that is arriving are in memory at once.
     fn fill(&mut self, most: usize) -> io::Result<Option<usize>> {
         let (mut end, mut is_large) = (End::default(), false);
         loop {
@@ -121,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Throws away what has arrived, without waiting for more.
+    /// Drops the answers that have arrived, without waiting for more.
     pub fn drop_arrived(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let arrived = loop {

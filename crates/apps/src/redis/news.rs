@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica's workers tell its front end while they execute: that a key may have changed for which somebody waits, and
-//! messages that were published.
+//! News that a replica's workers tell its front end while they execute: changes of keys for which clients wait, and
+//! published messages.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,39 +9,40 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::resp::Value;
 use super::server::Home;
 
-/// Names of shards' channels begin so in the server, which has no patterns for them. No other channel's name does.
+/// The prefix of the names of shards' channels in the server, which has no patterns for them. No other channel's name
+/// begins so.
 pub(super) const SHARDED: &[u8] = b"wirepaxos:shard:";
 
-/// The channel in which front ends tell one another who has subscribed to what. Its messages are told always, and only those
-/// that a front end has put into the log by themselves.
+/// The channel in which front ends tell one another who has subscribed to what. Its messages are always told, but only
+/// those that a front end has put into the log by themselves.
 pub const AUDIENCE: &[u8] = b"wirepaxos:audience";
 
-/// One thing that is told.
+/// One piece of news.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A key for which somebody waits may have changed.
     Changed(Vec<u8>),
-    /// Any key may have: scripts change what they like.
+    /// Any key may have changed, since scripts change what they like.
     AnyChanged,
     /// A message was published.
     Message(Message),
-    /// The replica has taken another one's state. Nothing was told of what lies between.
+    /// The replica has taken over another one's state, and nothing was told of the commands in between.
     Leapt,
 }
 
-/// What was published, and where.
+/// A published message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The channel's name.
     pub channel: Vec<u8>,
-    /// By SPUBLISH.
+    /// The message was sent by SPUBLISH.
     pub is_sharded: bool,
-    /// What was said.
+    /// The message's text.
     pub text: Vec<u8>,
 }
 
 impl Message {
-    /// Whether a front end says it to the others, and to no client.
+    /// Returns whether front ends send this to one another, rather than to clients.
     pub fn is_of_front_ends(&self) -> bool {
         self.is_sharded && self.channel == AUDIENCE
     }
@@ -49,34 +50,34 @@ impl Message {
 
 type Tell = Box<dyn Fn(u16, Event) + Send + Sync>;
 
-/// See the module. Without a front end nothing is told.
+/// Passes events to the front end. Without a front end nothing is told.
 #[derive(Clone, Default)]
 pub struct News(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     tell: OnceLock<Tell>,
-    /// Keys for which somebody waits, and how many do.
+    /// The keys for which clients wait, with the number of clients.
     awaited: Mutex<HashMap<Vec<u8>, usize>>,
     awaited_keys: AtomicUsize,
     is_listened_to: AtomicBool,
 }
 
 impl News {
-    /// Tells a front end from now on: of which partition, and what.
+    /// Sets the function that is told of each event, with its partition.
     pub fn tell(&self, tell: impl Fn(u16, Event) + Send + Sync + 'static) {
-        // A replica has one front end.
+        // A replica has one front end, so this is set once.
         let _ = self.0.tell.set(Box::new(tell));
     }
 
-    /// One more waits for a key. What changes it is told if this comes before it.
+    /// Counts one more client that waits for a key. Changes after this call are told.
     pub fn wait_for(&self, key: &[u8]) {
         let mut awaited = self.awaited();
         *awaited.entry(key.to_vec()).or_default() += 1;
         self.0.awaited_keys.store(awaited.len(), Ordering::SeqCst);
     }
 
-    /// One of them waits no longer.
+    /// Counts one client less that waits for a key.
     pub fn forget(&self, key: &[u8]) {
         let mut awaited = self.awaited();
         if let Some(count) = awaited.get_mut(key) {
@@ -88,7 +89,7 @@ impl News {
         self.0.awaited_keys.store(awaited.len(), Ordering::SeqCst);
     }
 
-    /// Whether anybody has subscribed to anything.
+    /// Says whether anybody has subscribed to anything.
     pub fn listen(&self, listens: bool) {
         self.0.is_listened_to.store(listens, Ordering::SeqCst);
     }
@@ -101,7 +102,7 @@ impl News {
     }
 }
 
-/// A partition's way to tell news.
+/// The means by which one partition tells news.
 #[derive(Clone, Default)]
 pub(super) struct Voice {
     pub home: Home,
@@ -117,7 +118,7 @@ impl Voice {
         self.news.0.is_listened_to.load(Ordering::SeqCst)
     }
 
-    /// A key may change.
+    /// Tells that a key may change, if somebody waits for it.
     pub fn changed(&self, key: &[u8]) {
         if self.is_awaited() && self.news.awaited().contains_key(key) {
             self.say(Event::Changed(key.to_vec()));
@@ -140,7 +141,7 @@ impl Voice {
         }
     }
 
-    /// What a server has told of a message.
+    /// Tells of a message that a server has reported.
     pub fn heard(&self, told: &[u8]) {
         let told = Value::parse(told);
         let items = told.as_ref().map_or(&[][..], Value::items);

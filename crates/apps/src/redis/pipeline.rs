@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that a server was given and hasn't answered: a batch leaves at once, and its answers are read in order.
+//! Commands that a server was given and hasn't answered: a batch is sent at once, and its answers are read in order.
 //!
 //! ```text
 //!  begin ──> in flight ──answer──> kept (if it may have changed anything) ──> answers, taken in the order of the log
 //! ```
 //!
-//! What depends on an answer, moves the clock, or looks at the server otherwise, waits until nothing is in flight.
-//! `docs/redis.md` says why a server that dies in the middle of a batch loses nothing, and repeats nothing.
+//! A command that depends on an answer, moves the clock, or looks at the server in another way waits until nothing is
+//! in flight. `docs/redis.md` says why a server that dies in the middle of a batch loses nothing and repeats nothing.
 
 use std::collections::VecDeque;
 
@@ -22,35 +22,37 @@ use super::server::{Dead, User};
 use super::spop::Pop;
 use super::state::Replicated;
 
-/// More bytes are never in flight.
+/// The most bytes that are in flight.
 const MOST_BYTES: usize = 4 << 20;
-/// Bytes of answers that stay allocated; more is given back.
+/// The bytes of answers that stay allocated; what is beyond them is freed.
 const KEEP: usize = 1 << 20;
 
-/// Something in flight, whose answer has its place among those of the others.
+/// An entry in flight. Its answer is returned in the order of the entries.
 pub(super) enum Flying {
-    /// The server was given it.
+    /// The server was given these requests.
     Given {
         given: Given,
         then: Then,
-        /// Whether the connection's standing was changed for it, which is answered, too.
+        /// The connection's user or protocol was changed for it first, which has an answer of its own.
         greets: bool,
     },
-    /// The server isn't asked.
+    /// The answer is known without the server.
     Answered(Vec<u8>),
-    /// It takes from what an SPOP before it has asked for.
+    /// An SPOP that takes from the members that an earlier SPOP has asked for.
     Waits(Pop),
 }
 
-/// What comes of the server's answer.
+/// What is done with the server's answer.
 pub(super) enum Then {
-    /// It is the answer to something that only reads.
+    /// It is the answer to a command that only reads.
     Read,
-    /// The same, of what a server that takes this one's place is given, too.
+    /// It is the answer to a command that must be kept, since a server that takes this one's place has to be given it,
+    /// too.
     Keep,
     /// It holds the members from which an SPOP takes.
     Choose(Pop),
-    /// What SPOP has taken is gone: so many members, no less. Its answer, unless it was given before.
+    /// It must say that exactly `many` members were removed for an SPOP. `answer` is the SPOP's answer, unless that was
+    /// given before.
     Removed {
         many: usize,
         answer: Option<Vec<u8>>,
@@ -78,7 +80,8 @@ impl Flying {
 }
 
 impl Then {
-    /// Returns how many bytes the server may answer: a client's answer is bounded, the members of a set that stay here aren't.
+    /// Returns how many bytes the server may answer. A client's answer is bounded; the members of a set, which stay
+    /// here, aren't.
     fn most(&self) -> usize {
         match self {
             Then::Choose(_) => usize::MAX,
@@ -86,7 +89,7 @@ impl Then {
         }
     }
 
-    /// Whether the server can have answered so, where the replica depends on it.
+    /// Returns an error if the server can't have answered so, where the replica depends on the answer.
     fn check(&self, answer: &[u8]) -> Result<(), Dead> {
         let is_sound = match self {
             Then::Read | Then::Keep => true,
@@ -100,32 +103,32 @@ impl Then {
     }
 }
 
-/// See the module.
+/// Commands in flight, and answers that nobody has taken yet.
 #[derive(Default)]
 pub(super) struct Pipeline {
     flying: VecDeque<Flying>,
-    /// Bytes of it.
+    /// The bytes of all requests in flight.
     bytes: usize,
-    /// How many SPOPs among it ask for members.
+    /// The number of SPOPs in flight that ask for members.
     asking: usize,
-    /// How much was answered so far.
+    /// The number of entries that were answered so far.
     landed: u64,
     /// Answers that nobody has taken, and where each of them ends.
     answers: Vec<u8>,
     ends: Vec<usize>,
-    /// Whether what is in flight is given to the server one by one, to find the one of which it dies.
+    /// The entries in flight are given to the server one by one, to find the one of which it dies.
     is_alone: bool,
-    /// Whether the first one in flight was given to it then.
+    /// The first entry in flight was given to the server in that way.
     is_put: bool,
 }
 
 impl Pipeline {
-    /// How many commands are answered, and nobody has taken their answers.
+    /// Returns how many commands are answered whose answers nobody has taken.
     pub fn answered(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether something is in flight that may change anything.
+    /// Returns whether something is in flight that may change anything.
     pub fn changes(&self) -> bool {
         !self.flying.iter().all(Flying::only_reads)
     }
@@ -140,7 +143,7 @@ impl Pipeline {
         self.ends.push(self.answers.len());
     }
 
-    /// Takes the last answer back, while nothing is in flight.
+    /// Moves the last answer into `reply`, while nothing is in flight.
     pub fn take_last(&mut self, reply: &mut Vec<u8>) {
         self.ends.pop();
         let start = self.ends.last().copied().unwrap_or(0);
@@ -148,18 +151,18 @@ impl Pipeline {
         self.answers.truncate(start);
     }
 
-    /// Whether members are asked for.
+    /// Returns whether an SPOP in flight asks for members of any set.
     pub fn is_asking(&self) -> bool {
         self.asking > 0
     }
 
-    /// Whether those of this set are.
+    /// Returns whether an SPOP in flight asks for the members of this set.
     pub fn asks_for(&self, key: &[u8]) -> bool {
         let mut asked_for = self.flying.iter().filter_map(Flying::asks);
         self.is_asking() && asked_for.any(|pop| pop.key() == key)
     }
 
-    /// Answers all that wait for this set, in their order.
+    /// Answers all SPOPs that wait for the members of this set, in their order.
     pub fn answer_waiting(&mut self, key: &[u8], mut answer: impl FnMut(&Pop) -> Vec<u8>) {
         for flying in &mut self.flying {
             match flying {
@@ -210,8 +213,8 @@ impl Replicated {
         self.fly(given, Then::Read)
     }
 
-    /// Moves the clock by a command's stamp. What is in flight is executed at the time that it was given at, so it is waited for first
-    /// if the time changes.
+    /// Moves the clock by a command's stamp. If that changes the time, this first waits until nothing is in flight,
+    /// since each command is executed at the time at which it was given.
     pub(super) fn begin_at(&mut self, stamp: Stamp) -> Result<(), Error> {
         let mut clock = self.clock.clone();
         clock.take(stamp);
@@ -248,7 +251,7 @@ impl Replicated {
         self.fly(given, Then::Keep)
     }
 
-    /// Gives something to the server, behind everything in flight. The clock hasn't moved since.
+    /// Gives requests to the server, behind everything in flight. The clock must not have moved since.
     pub(super) fn fly(&mut self, given: Given, then: Then) -> Result<(), Error> {
         if self.pipeline.bytes + given.requests.len() > MOST_BYTES {
             self.settle()?;
@@ -256,7 +259,7 @@ impl Replicated {
         self.fly_behind(given, then).or_else(|_| self.revive())
     }
 
-    /// The same while answers are taken.
+    /// Gives requests to the server as [`fly`](Self::fly) does, also while answers are being read: it never waits.
     pub(super) fn fly_behind(&mut self, given: Given, then: Then) -> Result<(), Dead> {
         self.pipeline.bytes += given.requests.len();
         let put = match self.pipeline.is_alone {
@@ -271,9 +274,9 @@ impl Replicated {
         put.map(|_| ())
     }
 
-    /// Waits until nothing is in flight. A server that dies is replaced by another one, which gets all that this one hasn't
-    /// answered once more; if that one dies without a further answer, something in flight is the reason. The next ones get
-    /// that one by one: two that die of the same command, alone, tell which it is. [X-DIED]
+    /// Waits until nothing is in flight. A server that dies is replaced by another one, which is given all unanswered
+    /// entries again. If that one dies too without a further answer, one of the entries is the reason, so the next
+    /// servers get them one by one: the entry at which two servers die, alone, is the culprit. [X-DIED]
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         if self.pipeline.flying.is_empty() {
             return Ok(());
@@ -297,11 +300,11 @@ impl Replicated {
         self.bound_kept()
     }
 
-    /// Takes the answers to what is in flight. What is answered is kept, in the order of the log.
+    /// Reads the answers to everything in flight. Answered commands are kept, in the order of the log.
     fn land(&mut self) -> Result<(), Dead> {
         loop {
             self.put_first()?;
-            // What SPOP has chosen on the way is put behind the rest.
+            // This also sends what SPOP has chosen meanwhile, behind the rest.
             self.server.send()?;
             let pipeline = &mut self.pipeline;
             let Some(flying) = pipeline.flying.front() else {
@@ -327,7 +330,7 @@ impl Replicated {
         }
     }
 
-    /// Gives the first one in flight to the server, where that gets them one by one.
+    /// Gives the first entry in flight to the server, if the server gets them one by one.
     fn put_first(&mut self) -> Result<(), Dead> {
         let pipeline = &mut self.pipeline;
         if !pipeline.is_alone || pipeline.is_put {
@@ -340,7 +343,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// The first one in flight is answered: from this place on, if it was given to the server.
+    /// Completes the first entry in flight. If it was given to the server, its answer begins at `start`.
     fn land_first(&mut self, start: usize) -> Result<(), Dead> {
         let pipeline = &mut self.pipeline;
         let (given, then) = match pipeline.flying.pop_front() {
@@ -349,7 +352,7 @@ impl Replicated {
                 pipeline.push_answer(&answer);
                 return Ok(());
             }
-            // What it waits for was before it, and has answered it.
+            // The entry that it waits for was before it, and has answered it.
             Some(Flying::Waits(_)) | None => unreachable!("nothing is left waiting"),
         };
         pipeline.landed += 1;
@@ -377,7 +380,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// Gives another server what the one before hasn't answered.
+    /// Gives a new server everything that the one before hasn't answered.
     pub(super) fn fly_again(&mut self) -> Result<(), Dead> {
         self.pipeline.is_put = false;
         if self.pipeline.is_alone {
@@ -391,7 +394,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// Shows the answers to everything that was begun.
+    /// Shows the answers to all commands that were begun.
     pub fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         self.settle()?;
         let pipeline = &mut self.pipeline;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library that each server is started with (`programs/preload`): its file, and the one by which it and the replica talk.
+//! The library that each server is started with (`programs/preload`), and the file by which it and the replica talk.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use super::server::nonce;
 
-/// The library, as `build.rs` has made it.
+/// The library as `build.rs` has built it.
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 const PRELOAD_FILE: &str = "preload.so";
-/// The clock's file as the library reads it: the numbers that are written here, and behind them the library's own.
+/// The layout of the clock's file, as the library reads it: the numbers that are written here, and behind them the
+/// library's own.
 const WRITTEN_WORDS: usize = 5;
 const OVER_AT: u64 = 40;
 const FULL_AT: u64 = 48;
@@ -20,22 +21,25 @@ const REFUSED_AT: u64 = 64;
 const REFUSAL_AT: u64 = 72;
 const REFUSAL_BYTES: usize = 184;
 const CLOCK_BYTES: u64 = REFUSAL_AT + REFUSAL_BYTES as u64;
-/// How far a server's own clock moves with 100,000 instructions of a script, or 500 commands in it. The library sees to it.
+/// How far a server's own clock moves with 100,000 instructions of a script, or with 500 commands in it. The library
+/// moves it.
 const STEP_US: u64 = 1_000;
-/// What a server takes for the time while it reads its contents. With 0 it would crash after 2 MB.
+/// The time that a server sees while it reads its contents. With 0 it would crash after 2 MB.
 pub(super) const START_MS: u64 = 1;
 
-/// The file by which the library in a server learns what time it is and what scripts may take, and says what they took.
+/// The file by which the library in a server learns the time and the limits of scripts, and reports what scripts have
+/// used.
 pub(super) struct ShownClock {
     file: File,
     ms: u64,
-    /// Runs so far, and whether one is under way.
+    /// The number of runs so far. `runs_now` is true while one is under way.
     runs: u64,
     runs_now: bool,
 }
 
 impl ShownClock {
-    /// It goes by steps: what a server does when it starts is counted, too.
+    /// Creates the file. The clock moves by steps from the beginning, since a server's work at its start is counted,
+    /// too.
     pub fn create(path: &Path) -> io::Result<ShownClock> {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(path)?;
@@ -65,7 +69,7 @@ impl ShownClock {
         self.write(0, 0, 0)
     }
 
-    /// So many scripts share what one may take.
+    /// Begins a run. Its scripts share the steps that one script may take, and `room` bytes of memory.
     pub fn begin_run(&mut self, scripts: u32, room: u64) -> io::Result<()> {
         self.runs += 1;
         self.runs_now = true;
@@ -79,27 +83,27 @@ impl ShownClock {
         }
     }
 
-    /// Returns whether the server has ended since the scripts of the run under way took too many steps.
+    /// Returns whether the server has ended because the scripts of the present run took too many steps.
     pub fn is_over(&self) -> io::Result<bool> {
         self.is_run_at(OVER_AT)
     }
 
-    /// Returns whether it has ended since they took too much memory.
+    /// Returns whether the server has ended because the scripts of the present run took too much memory.
     pub fn is_full(&self) -> io::Result<bool> {
         self.is_run_at(FULL_AT)
     }
 
-    /// Returns what Lua has in memory, in bytes.
+    /// Returns how many bytes Lua has in memory.
     pub fn held(&self) -> io::Result<u64> {
         self.word_at(HELD_AT)
     }
 
-    /// Whether the library names the run that is under way.
+    /// Returns whether the library has stored the number of the present run at `at`.
     fn is_run_at(&self, at: u64) -> io::Result<bool> {
         Ok(self.runs_now && self.word_at(at)? == self.runs)
     }
 
-    /// Returns why it has ended, if a script was refused something behind what it had changed.
+    /// Returns why the server has ended, if a script was refused something after it had changed something.
     pub fn refusal(&self) -> io::Result<Option<String>> {
         if !self.is_run_at(REFUSED_AT)? {
             return Ok(None);
@@ -117,7 +121,8 @@ impl ShownClock {
     }
 }
 
-/// It is there already if another server of this directory runs.
+/// Writes the library into `dir` and returns its path. The file is already there if another server of this directory
+/// runs.
 pub(super) fn write(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(PRELOAD_FILE);
     let is_executable = |file: fs::Metadata| file.permissions().mode() & 0o100 != 0;
@@ -128,7 +133,7 @@ pub(super) fn write(dir: &Path) -> io::Result<PathBuf> {
     }
     let new = dir.join(format!("preload-{:016x}", nonce()));
     fs::write(&new, PRELOAD)?;
-    // Servers take no module that can't be executed.
+    // Servers load no module that can't be executed.
     fs::set_permissions(&new, Permissions::from_mode(0o700))?;
     fs::rename(&new, &path)?;
     Ok(path)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis server answers: where an answer ends, and what it holds. Both versions of the protocol.
+//! Reads what a Redis server answers, in both versions of the protocol: where an answer ends, and what it holds.
 
 use crate::kv::{MAX_REPLY_LEN, put_integer};
 
-/// The most bytes of the answer to one command, or to one transaction or script.
+/// The most bytes of the answer to one command, one transaction, or one script.
 pub(super) const MOST_ANSWER: usize = MAX_REPLY_LEN;
 
-/// Values that lie in one another, at most: the deepest answer of a server is COMMAND's.
+/// The deepest nesting of values: the deepest answer of a server is COMMAND's.
 const MAX_DEPTH: u32 = 32;
-/// Bytes of a request besides those of its arguments, for each of them and once more, roughly.
+/// The rough number of bytes around each argument of a request, and once around the whole.
 const HEAD_LEN: usize = 8;
 
 /// Bytes that no server sends.
@@ -18,13 +18,13 @@ pub struct Malformed;
 /// Looks for the end of an answer that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Where the value in hand begins.
+    /// Where the present value begins.
     at: usize,
-    /// Up to here its first line has no end.
+    /// The first line of the present value doesn't end before this byte.
     seen: usize,
-    /// Values still to come.
+    /// The number of values still to come.
     missing: u64,
-    /// Bytes that were looked at for the ends of lines.
+    /// The number of bytes that were searched for the ends of lines.
     #[cfg(test)]
     looked_at: usize,
 }
@@ -42,8 +42,8 @@ impl Default for End {
 }
 
 impl End {
-    /// The length of the answer at the beginning of `bytes`, which are those of the last call with more behind them;
-    /// `None` if it isn't whole.
+    /// Returns the length of the answer at the beginning of `bytes`, or `None` if it isn't whole yet. `bytes` are those
+    /// of the last call, with more behind them.
     pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while self.missing > 0 {
             let Some(line) = self.line(bytes) else {
@@ -59,7 +59,7 @@ impl End {
                 },
                 b'*' | b'~' | b'>' => (next, length(rest)?.unwrap_or(0) as u64),
                 b'%' => (next, 2 * length(rest)?.unwrap_or(0) as u64),
-                // What describes the value that follows.
+                // An attribute describes the value that follows it.
                 b'|' => (next, 2 * length(rest)?.unwrap_or(0) as u64 + 1),
                 b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => (next, 0),
                 _ => return Err(Malformed),
@@ -70,15 +70,16 @@ impl End {
         Ok(Some(self.at))
     }
 
-    /// Forgets the values that have ended: so many bytes of the beginning aren't looked at again, and the next call doesn't get them.
+    /// Forgets the values that have ended, and returns their length. The next call of [`find`](Self::find) must be
+    /// given the bytes behind them.
     pub fn pass(&mut self) -> usize {
         let ended = std::mem::take(&mut self.at);
         self.seen = self.seen.saturating_sub(ended);
         ended
     }
 
-    /// Returns the first line of the value in hand, if it is whole. It goes on where the last call has stopped, as a line
-    /// of many pieces would otherwise be searched from its beginning with each of them.
+    /// Returns the first line of the present value, if it is whole. The search continues where the last call stopped,
+    /// as a line of many pieces would otherwise be searched from its beginning with each of them.
     fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let from = self.seen.max(self.at);
         let rest = bytes.get(from..)?;
@@ -87,7 +88,7 @@ impl End {
         {
             self.looked_at += found.unwrap_or(rest.len());
         }
-        // The last byte may be the first half of an end.
+        // The last byte may be the first half of a line's end.
         self.seen = from + found.unwrap_or(rest.len().saturating_sub(1));
         found.map(|len| &bytes[self.at..from + len])
     }
@@ -102,7 +103,7 @@ fn line_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
     line_end(rest).map(|len| &rest[..len])
 }
 
-/// The length in a header; `None` for nothing at all.
+/// Reads the length in a header; `None` stands for a nil value.
 fn length(text: &[u8]) -> Result<Option<usize>, Malformed> {
     match std::str::from_utf8(text).ok().and_then(|t| t.parse().ok()) {
         Some(-1i64) => Ok(None),
@@ -111,23 +112,23 @@ fn length(text: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// An answer, understood.
+/// An answer, parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// Nothing.
+    /// A nil value.
     Nil,
     /// A number.
     Int(i64),
-    /// A string, a status, a number that isn't whole.
+    /// A string, a status, or a number that isn't whole.
     Text(&'a [u8]),
-    /// An error: the line.
+    /// An error's line.
     Error(&'a [u8]),
     /// An array, a set, or a map's keys and values in turn.
     List(Vec<Value<'a>>),
 }
 
 impl<'a> Value<'a> {
-    /// Reads an answer that is whole and has nothing behind it.
+    /// Parses an answer that is whole and has nothing behind it.
     pub fn parse(bytes: &'a [u8]) -> Result<Value<'a>, Malformed> {
         let mut rest = bytes;
         let value = Self::take(&mut rest, 0)?;
@@ -178,7 +179,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Its text; none if it is something else.
+    /// Returns the text, or none for a value of another kind.
     pub fn text(&self) -> Option<&'a [u8]> {
         match self {
             Value::Text(text) => Some(text),
@@ -186,7 +187,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Its number; none if it is something else.
+    /// Returns the number, or none for a value of another kind.
     pub fn int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -194,7 +195,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Its items; none if it has none.
+    /// Returns the items, which are empty for a value of another kind.
     pub fn items(&self) -> &[Value<'a>] {
         match self {
             Value::List(items) => items,
@@ -231,14 +232,14 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the error that a client gets in the place of an answer of more than [`MOST_ANSWER`] bytes. All replicas make the same
-/// answer, so they find the same.
+/// Appends the error that a client gets in the place of an answer of more than [`MOST_ANSWER`] bytes. All replicas
+/// compute the same answer, so they agree on this.
 pub(super) fn put_too_large(out: &mut Vec<u8>) {
     let text = "LIMIT the answer has more than 64 MiB, which is fixed: ask for less at once; what the command changes is changed";
     put_error(out, text);
 }
 
-/// Replaces an answer that begins at `start` and is too large.
+/// Replaces the answer that begins at `start` by an error if it is too large.
 pub(super) fn bound(out: &mut Vec<u8>, start: usize) {
     if out.len() - start > MOST_ANSWER {
         out.truncate(start);

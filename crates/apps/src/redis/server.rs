@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A Redis server as a child process: its start, what it is given, and its end.
+//! A Redis server as a child process: its start, its requests, and its end.
 //!
-//! It listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by itself. Its clock
-//! and its dice are those of the preloaded library (`programs/preload`).
+//! The server listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by
+//! itself. Its clock and its random numbers are those of the preloaded library (`programs/preload`).
 
 use std::fs::{self, File};
 use std::io;
@@ -23,18 +23,20 @@ use super::scripts;
 
 const LOG_FILE: &str = "server.log";
 
-/// Programs that are Redis, and as what each is to be called: Debian's redis-tools has the server under another name.
+/// Programs that are Redis, and the name under which each is started: Debian's redis-tools has the server under another
+/// name.
 const PROGRAMS: [(&str, &str); 3] = [
     ("redis-server", "redis-server"),
     ("valkey-server", "valkey-server"),
     ("redis-check-rdb", "redis-server"),
 ];
 
-/// The same for all replicas: keys then have the same hashes, so that a cursor of SCAN is good at each of them.
+/// The seed is equal on all replicas, so keys have the same hashes, and a cursor of SCAN is valid at each of them.
 const SEED: &str = "1";
 
-/// The C library takes other code for `sin` and its like where the processor multiplies and adds in one step, and rounds otherwise
-/// there: GEOADD would store other scores. So no server uses it. Names that a C library doesn't know have no effect.
+/// The C library uses other code for `sin` and its like where the processor multiplies and adds in one step. That
+/// rounds otherwise, so GEOADD would store other scores; no server uses it. Names that a C library doesn't know have no
+/// effect.
 const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
     Some((
         "GLIBC_TUNABLES",
@@ -44,20 +46,22 @@ const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// After so many milliseconds, of such steps, a script has taken too long: 200 million instructions, or a million commands.
+/// The time, in the library's steps, after which a script has taken too long: 200 million instructions, or a million
+/// commands.
 const SCRIPT_MS: &str = "2000";
 
-/// No string grows beyond it: SETRANGE, APPEND, and SETBIT would make a large one of a short command.
+/// The most bytes of a string: SETRANGE, APPEND, and SETBIT would make a large one with a short command.
 const MAX_STRING: &str = "64mb";
 
-/// Shown to an operator when a server ends: so much of its log.
+/// How many bytes of a server's log an operator is shown when it ends.
 const LOG_SHOWN: usize = 600;
-/// Commands whose answers are awaited together, where the answers don't matter.
+/// The number of commands whose answers are awaited together while they are executed again and the answers don't
+/// matter.
 const REPLAYED_AT_ONCE: usize = 64;
-/// So much that was put leaves at once: the server works on it meanwhile.
+/// The number of bytes at which requests are sent early, so that the server works on them meanwhile.
 const SEND_BYTES: usize = 4 << 10;
 
-/// Whose rights a command has.
+/// The user whose rights a command has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum User {
     Client,
@@ -73,14 +77,14 @@ impl User {
     }
 }
 
-/// Which partition, of how many, a server is. Scripts name keys of this one alone.
+/// A server's partition, and the number of partitions. Scripts may name keys of this partition only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Home {
     pub pid: u16,
     pub partitions: u16,
 }
 
-/// How a connection is to stand before a command.
+/// The state that a command needs of its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Standing {
     pub user: User,
@@ -90,26 +94,26 @@ pub(super) struct Standing {
 /// A running server. It ends when this is dropped.
 pub(super) struct Server {
     child: Child,
-    /// For decided commands.
+    /// The connection for decided commands.
     commands: Connection,
     standing: Standing,
-    /// For everything else.
+    /// The connection for everything else.
     control: Connection,
-    /// Gets all messages that are published.
+    /// The connection that gets all published messages.
     ear: Connection,
-    /// Whether all messages of before were taken.
+    /// Messages are wanted at present, and all earlier ones were read.
     listens: bool,
     clock: ShownClock,
-    /// Files of this start.
+    /// The files of this start: its socket and its clock.
     files: [PathBuf; 2],
 }
 
-/// Why a server can't go on; it may be started anew.
+/// The reason why a server can't go on; it may be started anew.
 pub(super) type Dead = io::Error;
 
 impl Server {
-    /// Starts one on the contents of a file of this directory, or on none, and waits until it serves. Meanwhile, and until
-    /// it is told otherwise, its clock shows 1970: so nothing has expired.
+    /// Starts a server on the contents of a file of this directory, or on none, and waits until it serves. Until
+    /// [`set_clock`](Self::set_clock) its clock shows 1970, so nothing has expired.
     pub fn start(
         dir: &Path,
         contents: Option<&str>,
@@ -133,7 +137,7 @@ impl Server {
         let mut command = Command::new(program);
         command
             .arg0(name)
-            // First: other paths are relative to it.
+            // This comes first, since other paths are relative to it.
             .arg("--dir")
             .arg(dir)
             .args(["--port", "0", "--unixsocketperm", "700"])
@@ -141,8 +145,8 @@ impl Server {
             .args(["--maxmemory", "0", "--activerehashing", "no"])
             .args(["--busy-reply-threshold", SCRIPT_MS])
             .args(["--proto-max-bulk-len", MAX_STRING])
-            // Otherwise the next command on a damaged payload would end the servers of all replicas, at each start again. What a
-            // server loads by itself was checked when it came in.
+            // Otherwise the next command on a damaged payload would end the servers of all replicas, at each start
+            // again. The contents that a server loads by itself were checked when they came in.
             .args(["--sanitize-dump-payload", "clients"])
             .args([
                 "--enable-protected-configs",
@@ -160,7 +164,7 @@ impl Server {
                 "--stop-writes-on-bgsave-error",
                 "no",
             ])
-            // Short of memory, the system is to end this rather than the replica.
+            // If memory is short, the system should end the server rather than the replica.
             .args(["--oom-score-adj", "absolute"])
             .args(["--oom-score-adj-values", "500", "500", "800"])
             // Messages of scripts wait until their script has ended.
@@ -172,7 +176,7 @@ impl Server {
                 "warning",
             ])
             .args(["--daemonize", "no", "--logfile", LOG_FILE])
-            // The others are removed at the next start, since a child's child may outlive it.
+            // Files of other names are removed at the next start, since a server's own child may outlive it.
             .args(["--dbfilename", contents.unwrap_or("none")])
             .arg("--unixsocket")
             .arg(socket.file_name().expect("it has a name"))
@@ -230,7 +234,7 @@ impl Server {
         Ok((server, catalogue))
     }
 
-    /// Finds out whether the library is there, and what the server can do.
+    /// Checks that the library is loaded, and returns the server's commands.
     fn prepare(&mut self, preload: &Path, home: Home) -> io::Result<Catalogue> {
         const TRIAL_MS: u64 = 1_234_567_890_123;
         self.clock.show(TRIAL_MS)?;
@@ -263,17 +267,17 @@ impl Server {
                 b"+publish",
             ])?;
         }
-        // Behind COMMAND: what the library adds is no client's.
+        // This comes after COMMAND, so that clients don't get the commands that the library adds.
         let rules = scripts::rules(&catalogue);
         let numbers = [home.pid, home.partitions].map(|number| number.to_string());
         let mut load: Vec<&[u8]> = vec![b"MODULE", b"LOAD", preload.as_os_str().as_bytes()];
         load.extend(numbers.iter().chain(&rules).map(String::as_bytes));
         self.order(&load)?;
-        // How many get a message decides what PUBLISH answers to a script: it is one, always.
+        // PUBLISH answers a script with the number of receivers, which is always one: this connection.
         self.ear.put(b"PSUBSCRIBE *\r\n");
         self.ear.send()?;
         self.ear.skip()?;
-        // What is the replica's own lies in the other database.
+        // The replica's own data lies in the other database.
         self.order(&[b"SELECT", b"1"])?;
         self.put_standing(self.standing);
         self.send()?;
@@ -281,7 +285,8 @@ impl Server {
         Ok(catalogue)
     }
 
-    /// The steps of a script are counted where the server asks the system for its own clock.
+    /// Returns an error unless the server asks the system for its own clock: that is where the steps of a script are
+    /// counted.
     fn find_counted_clock(&mut self) -> io::Result<()> {
         let info = self.order(&[b"INFO", b"server"])?;
         let info = String::from_utf8_lossy(&info);
@@ -294,40 +299,40 @@ impl Server {
         }
     }
 
-    /// The process's number.
+    /// Returns the id of the server's process.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
     // ---- Decided commands
 
-    /// What time it is from now on. Everything that was sent before must have been answered.
+    /// Sets the time. Everything that was sent before must have been answered.
     pub fn set_clock(&mut self, ms: u64) -> Result<(), Dead> {
         self.clock.show(ms)
     }
 
-    /// Whether the server has ended since scripts took too many steps.
+    /// Returns whether the server has ended because scripts took too many steps.
     pub fn is_over(&self) -> Result<bool, Dead> {
         self.clock.is_over()
     }
 
-    /// Whether it has ended since scripts took too much memory.
+    /// Returns whether the server has ended because scripts took too much memory.
     pub fn is_full(&self) -> Result<bool, Dead> {
         self.clock.is_full()
     }
 
-    /// Why it has ended, if a script was refused something behind what it had changed.
+    /// Returns why the server has ended, if a script was refused something after it had changed something.
     pub fn refusal(&self) -> Result<Option<String>, Dead> {
         self.clock.refusal()
     }
 
-    /// What Lua has in memory, in bytes.
+    /// Returns how many bytes Lua has in memory.
     pub fn held(&self) -> Result<u64, Dead> {
         self.clock.held()
     }
 
-    /// Executes what is given, and appends the last answer. Together with what they have, scripts get so many bytes; with 0 as many
-    /// as they like.
+    /// Executes the requests, and appends the last answer. Their scripts may use `room` bytes, including what they have
+    /// already; 0 means no limit.
     pub fn execute(&mut self, given: &Given, room: u64, answer: &mut Vec<u8>) -> Result<(), Dead> {
         let greets = self.put(given)?;
         if given.scripts > 0 {
@@ -338,7 +343,7 @@ impl Server {
         self.clock.end_run()
     }
 
-    /// Executes what another server was given before, in the same order.
+    /// Executes everything that another server was given before, in the same order.
     pub fn replay<'a>(&mut self, all: impl Iterator<Item = &'a Given>) -> Result<(), Dead> {
         let mut put: Vec<(&Given, bool)> = Vec::new();
         for given in all {
@@ -349,7 +354,7 @@ impl Server {
             }
             match given.scripts {
                 0 => put.push((given, self.put(given)?)),
-                // It was found small enough.
+                // It was found small enough when it was executed first.
                 _ => self.execute(given, 0, &mut Vec::new())?,
             }
         }
@@ -366,8 +371,8 @@ impl Server {
         Ok(())
     }
 
-    /// Puts what is given behind what was put before at the same time; it leaves once there is much, or with
-    /// [`Server::send`]. Whether the connection's standing changes for it, which has an answer of its own.
+    /// Puts requests behind those that were put before at the same time; they are sent once there are many, or with
+    /// [`Server::send`]. Returns whether the connection's standing changes for them, which has an answer of its own.
     pub fn put(&mut self, given: &Given) -> Result<bool, Dead> {
         self.clock.show(given.ms)?;
         let greets = given.standing != self.standing;
@@ -381,13 +386,13 @@ impl Server {
         Ok(greets)
     }
 
-    /// What was put is on its way.
+    /// Sends everything that was put.
     pub fn send(&mut self) -> Result<(), Dead> {
         self.commands.send()
     }
 
-    /// Waits for the answers to the next that was put, and appends the last of them, or an error in the place of one that has
-    /// more than `most` bytes.
+    /// Waits for the answers to the next requests that were put, and appends the last one, or an error in its place if
+    /// it has more than `most` bytes.
     pub fn receive(
         &mut self,
         given: &Given,
@@ -427,7 +432,7 @@ impl Server {
 
     // ---- Messages
 
-    /// What is published from now on is wanted, or not.
+    /// Says whether messages that are published from now on are wanted.
     pub fn listen(&mut self, listens: bool) -> Result<(), Dead> {
         match (self.listens, listens) {
             (true, true) => Ok(()),
@@ -439,9 +444,9 @@ impl Server {
         }
     }
 
-    /// All messages that have been published since the last time.
+    /// Returns all messages that have been published since the last call.
     pub fn hear(&mut self) -> Result<Vec<Vec<u8>>, Dead> {
-        // The server has sent them when it answers this.
+        // The server has sent all messages when it answers this.
         self.ear.put(b"PING\r\n");
         self.ear.send()?;
         let mut all = Vec::new();
@@ -457,7 +462,7 @@ impl Server {
 
     // ---- Everything else
 
-    /// Asks something in the database that clients don't see, or of the server.
+    /// Asks something in the database that clients don't see, or about the server, and returns the answer.
     pub fn ask(&mut self, args: &[&[u8]]) -> Result<Vec<u8>, Dead> {
         let mut request = Vec::new();
         put_request(&mut request, args);
@@ -468,7 +473,7 @@ impl Server {
         Ok(answer)
     }
 
-    /// The same, of something that can't be refused.
+    /// Asks as [`ask`](Self::ask) does, and returns an error if the server refuses.
     pub fn order(&mut self, args: &[&[u8]]) -> Result<Vec<u8>, Dead> {
         let answer = self.ask(args)?;
         match answer.first() {
@@ -477,7 +482,7 @@ impl Server {
         }
     }
 
-    /// Asks several things at once.
+    /// Asks several things at once, and returns the answers.
     pub fn ask_all(&mut self, requests: &[u8], count: usize) -> Result<Vec<Vec<u8>>, Dead> {
         self.control.put(requests);
         self.control.send()?;
@@ -490,14 +495,14 @@ impl Server {
         Ok(answers)
     }
 
-    /// The same; it leaves with what is asked next, which then tells if it was refused.
+    /// Puts a request that is sent with the next question. That returns an error if this request was refused.
     pub fn queue(&mut self, args: &[&[u8]]) {
         let mut request = Vec::new();
         put_request(&mut request, args);
         self.control.put_unanswered(&request);
     }
 
-    /// Whether a snapshot is being written, and how the last one ended.
+    /// Returns whether a snapshot is being written, and whether the last one succeeded.
     pub fn saves(&mut self) -> Result<Saves, Dead> {
         let info = self.order(&[b"INFO", b"persistence"])?;
         let info = String::from_utf8_lossy(&info).into_owned();
@@ -509,7 +514,7 @@ impl Server {
     }
 }
 
-/// See [`Server::saves`].
+/// The state of the server's snapshots, returned by [`Server::saves`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saves {
     pub is_running: bool,
@@ -517,7 +522,7 @@ pub(super) struct Saves {
 }
 
 impl Server {
-    /// Ends it. What it holds is stored, or in the log.
+    /// Kills the server. Everything that it holds is stored or in the log.
     pub fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -538,13 +543,13 @@ pub(super) fn refused(answer: &[u8]) -> io::Error {
     io::Error::other(format!("the Redis server refuses: {}", text.trim()))
 }
 
-/// Another number for each start, also of other processes: a child of a server that was killed may still write its file.
+/// Returns another number for each start, also of other processes: a child of a killed server may still write its file.
 pub(super) fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// The server's program, and as what it is called.
+/// Finds the server's program, and the name under which to start it.
 fn find_program() -> Result<(PathBuf, &'static str), Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -561,7 +566,7 @@ fn find_program() -> Result<(PathBuf, &'static str), Error> {
     })
 }
 
-/// Whether there is a server to be started.
+/// Returns whether a server is installed.
 pub fn is_installed() -> bool {
     find_program().is_ok()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server with all that is replicated beside it: the clock, the keys that are watched, the scripts that EVALSHA knows, and the
-//! replica's records. Of the latter the server gets to know when a [snapshot](super::snapshots) is made.
+//! A server with the replicated state that is kept beside it: the clock, the watched keys, the scripts that EVALSHA
+//! knows, and the replica's records. The server is given the records when a [snapshot](super::snapshots) is made.
 //!
 //! | in database 1 | |
 //! |---|---|
@@ -34,8 +34,9 @@ pub(super) const ABOUT: &[u8] = b"about";
 pub(super) const RECORDS: &[u8] = b"records";
 pub(super) const SCRIPTS: &[u8] = b"scripts";
 
-/// Run before each script: the generator behind `math.random` goes on from one script to the next, and no snapshot has it. With more
-/// arguments, which no client can give it, it is about [memory](super::room).
+/// The script that is run before each script, since the generator behind `math.random` goes on from one script to the
+/// next, and no snapshot has it. With further arguments, which no client can give it, it controls
+/// [memory](super::room).
 pub(super) const SEED_SCRIPT: &[u8] =
     b"math.randomseed(ARGV[1]) if ARGV[2] then collectgarbage(ARGV[2],ARGV[3]) end";
 const SEEDS: u64 = 1 << 31;
@@ -44,38 +45,39 @@ const SEEDS: u64 = 1 << 31;
 pub(super) const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
                         they changed is undone; do less at once";
 
-/// See the module.
+/// One partition's server with the replicated state beside it.
 pub(super) struct Replicated {
     pub(super) dir: PathBuf,
     pub(super) voice: Voice,
     pub(super) server: Server,
     pub(super) catalogue: Arc<Catalogue>,
-    /// The file that the server began with; none is empty.
+    /// The file that the server began with; none means empty.
     pub(super) contents: Option<String>,
-    /// That file, if it is no checkpoint.
+    /// That file, if it isn't a checkpoint.
     pub(super) base: Option<String>,
     pub(super) clock: Clock,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
-    /// How often dice were seeded: for each script that was run, and each SPOP.
+    /// How often the random numbers were seeded: once for each script that was run, and for each SPOP.
     pub(super) drawn: u64,
     pub(super) sets: KnownSets,
     pub(super) records: HashMap<Vec<u8>, Vec<u8>>,
-    /// Records and scripts that the server has otherwise.
+    /// The records that differ in the server, and, below, the scripts that it lacks.
     pub(super) changed_records: HashSet<Vec<u8>>,
     pub(super) new_scripts: Vec<Vec<u8>>,
-    /// The server may have others besides.
+    /// The server may also have records and scripts that were removed here.
     pub(super) writes_all: bool,
     pub(super) kept: Kept,
     pub(super) pipeline: Pipeline,
-    /// If the server has died of a command for good: behind how many that was begun whose answers nobody has taken.
+    /// Set if the server has died of a command for good: the number of commands before it whose answers nobody has
+    /// taken.
     pub(super) died_of: Option<usize>,
     pub(super) saving: Saving,
-    /// What Lua had in memory when the server was started.
+    /// The bytes that Lua had in memory when the server was started.
     pub(super) held_at_start: u64,
-    /// Whether all that was executed is committed: the records say what the server holds.
+    /// Everything executed is committed, so the records describe what the server holds.
     pub(super) is_committed: bool,
-    /// Whether anything has changed since the last snapshot that is to be a checkpoint.
+    /// Something has changed since the last snapshot that is to be a checkpoint.
     pub(super) is_changed: bool,
 }
 
@@ -150,13 +152,13 @@ impl Replicated {
 
     fn load_scripts(&mut self) -> Result<(), Dead> {
         for script in self.stored_scripts()? {
-            // One that can't be compiled was refused before, too.
+            // A script that can't be compiled was refused before, too.
             self.server.ask(&[b"SCRIPT", b"LOAD", &script])?;
         }
         Ok(())
     }
 
-    /// Behind how many that were begun, and whose answers nobody has taken, the command lies of which servers die.
+    /// Returns the number of commands before the one of which servers die, among those whose answers nobody has taken.
     pub fn died_of(&self) -> Option<usize> {
         self.died_of
     }
@@ -169,7 +171,7 @@ impl Replicated {
         self.catalogue.clone()
     }
 
-    /// What time it is.
+    /// Returns the group's time.
     pub fn ms(&self) -> u64 {
         self.clock.ms
     }
@@ -182,7 +184,7 @@ impl Replicated {
         self.run(Command::parse(command), reply)
     }
 
-    /// The same of what was parsed, while nothing is in flight.
+    /// Executes a parsed command, while nothing is in flight.
     pub(super) fn run(
         &mut self,
         command: Result<Command<'_>, Malformed>,
@@ -219,13 +221,13 @@ impl Replicated {
         }
     }
 
-    /// A command of the log moves the clock.
+    /// Begins a command of the log, which moves the clock.
     pub(super) fn begins(&mut self, stamp: Stamp) {
         self.note_command();
         self.clock.take(stamp);
     }
 
-    /// What the log holds changes the state, if only the clock.
+    /// Notes that a command of the log changes the state, if only the clock.
     pub(super) fn note_command(&mut self) {
         self.is_committed = false;
         self.is_changed = true;
@@ -295,7 +297,7 @@ impl Replicated {
         }
     }
 
-    /// A message by itself is told without the server. How many get it, each front end knows for itself.
+    /// Tells a message without the server. Each front end counts for itself how many clients get it.
     fn publish(&self, spec: &Spec, args: &[&[u8]], reply: &mut Vec<u8>) {
         self.voice.publish(Message {
             channel: args[1].to_vec(),
@@ -323,13 +325,14 @@ impl Replicated {
         }
     }
 
-    /// Whether its keys don't say which of those that are watched it changes, but the server's contents do.
+    /// Returns whether the server's contents decide which watched keys the command changes, rather than its arguments.
     pub(super) fn asks_what_changes(&self, spec: &Spec) -> bool {
         let by_contents = ["smove", "flushall", "flushdb"];
         !self.watches.is_empty() && by_contents.contains(&spec.name.as_str())
     }
 
-    /// The same as [`touch`](Self::touch) of one of these, as Redis has it. Nothing is in flight.
+    /// Notes the changed keys as [`touch`](Self::touch) does, for a command whose changes depend on the contents, as
+    /// Redis has it. Nothing may be in flight.
     fn touch_what_changes(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
         match args {
             [_, from, to, member] if spec.name == "smove" => {
@@ -355,7 +358,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// Keeps the text of a script, which EVALSHA may name later. A text that is new is loaded first: then what the server
+    /// Keeps the text of a script, which EVALSHA may name later. A new text is loaded first, so that what the server
     /// knows doesn't depend on how EVAL ends.
     pub(super) fn note_script(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
         let text = match spec.name.as_str() {
@@ -378,10 +381,11 @@ impl Replicated {
         self.give_and_keep(given, &mut Vec::new())
     }
 
-    /// Seeds the scripts' dice by what was executed so far.
+    /// Puts a request that seeds the scripts' random numbers, by the number of seedings so far. Returns how many
+    /// requests it puts.
     pub(super) fn put_seed(&mut self, requests: &mut Vec<u8>) -> usize {
         self.drawn += 1;
-        // Of one length, so that scripts need the same memory whatever it is.
+        // The seed has a fixed length, so that scripts need the same memory whatever it is.
         let seed = format!("{:010}", self.drawn % SEEDS);
         put_request(requests, &[b"EVAL", SEED_SCRIPT, b"0", seed.as_bytes()]);
         1
@@ -400,7 +404,7 @@ impl Replicated {
         }
     }
 
-    /// What may change anything.
+    /// Executes something that may change anything, and keeps it unless it was undone.
     pub(super) fn give_and_keep(&mut self, given: Given, reply: &mut Vec<u8>) -> Result<(), Error> {
         self.sets.clear();
         if self.give(&given, reply)? {
@@ -414,8 +418,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Gives something to the server while nothing is in flight; if it dies of it, once more to the next one. False if its
-    /// scripts take too long, or too much memory: the next one doesn't get it.
+    /// Gives requests to the server while nothing is in flight; if the server dies of them, once more to the next one.
+    /// Returns false if its scripts take too long or too much memory; then the next server isn't given them.
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
@@ -445,7 +449,7 @@ impl Replicated {
         unreachable!("the last one returns")
     }
 
-    /// Why the server has ended, if scripts took too many steps, or did what is refused them.
+    /// Returns why the server has ended, if scripts took too many steps or did something that is refused.
     pub(super) fn why_undone(&self) -> Result<Option<String>, Dead> {
         if self.server.is_over()? {
             return Ok(Some(TOO_LONG.into()));
@@ -457,7 +461,7 @@ impl Replicated {
         )
     }
 
-    /// Returns what the server has told of messages meanwhile.
+    /// Executes the requests once, and returns the messages that the server has reported meanwhile.
     pub(super) fn attempt(
         &mut self,
         given: &Given,
@@ -476,7 +480,7 @@ impl Replicated {
         }
     }
 
-    /// Does something with the server; if it dies of it, once more with the next one.
+    /// Does something with the server; if the server dies of it, once more with the next one.
     pub(super) fn surviving<T>(
         &mut self,
         mut act: impl FnMut(&mut Replicated) -> Result<T, Dead>,
@@ -490,8 +494,9 @@ impl Replicated {
         }
     }
 
-    /// Starts another server in place of one that has died, and gives it all that the other one was given. Nothing is left of
-    /// that one but its snapshots, of a time when nothing was in flight: so it doesn't matter how much it had executed.
+    /// Starts another server in place of one that has died, and gives it everything that the other one was given. Only
+    /// snapshots are left of the dead one, taken when nothing was in flight, so it doesn't matter how much it had
+    /// executed.
     pub(super) fn revive(&mut self) -> Result<(), Error> {
         self.server.end();
         let (server, catalogue) =
@@ -539,13 +544,14 @@ pub(super) fn user_of(spec: &Spec) -> User {
     }
 }
 
-/// How many scripts it runs that may take long. A library of functions runs what is outside of them.
+/// Returns the number of scripts that a command runs and that may take long. Loading a library of functions runs the
+/// code outside of them.
 pub(super) fn scripts_of(spec: &Spec) -> u32 {
     let loads = ["function|load", "function|restore"].contains(&spec.name.as_str());
     u32::from(spec.is_script || loads)
 }
 
-/// Why contents can't be loaded.
+/// The reason why contents can't be loaded.
 enum Loading {
     Dead(Dead),
     Strange(String),

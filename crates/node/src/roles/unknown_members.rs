@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Refuses a cluster file without a node whose memory an epoch still counts on. Packets of a node that the file doesn't
-//! name are dropped [M-SENDER], so nobody could learn from that memory, and the group might stop for good. [F-NEED]
+//! Refuses a cluster file that lacks a node whose memory an epoch still counts on. Packets of a node that the file
+//! doesn't name are dropped [M-SENDER], so nobody could learn from its memory, and the group might stop for good.
+//! [F-NEED]
 
 use control::{EpochRecord, needed_epochs};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Protocol, Role};
 
-/// Returns an error that names the first such node; `epochs` ascend, as the controller's store or a view has them.
+/// Returns an error that names the first such node. `epochs` ascend, as the controller's store or a view has them.
 pub(crate) fn check_members_are_known(
     cluster: &ClusterFile,
     group: &Group,

@@ -10,7 +10,7 @@ fn stamp(node: u16, ms: u64) -> Stamp {
     Stamp { node, ms }
 }
 
-/// Front ends 1, 2, ... report one after the other at a moment, each with what its clock is off by.
+/// Front ends 1, 2, ... report one after the other at one moment, each with the error of its clock.
 fn report_all(clock: &mut Clock, ms: u64, off: &[i64]) {
     for (node, of) in (1..).zip(off) {
         clock.report(stamp(node, ms.saturating_add_signed(*of)), off.len() as u8);
@@ -31,7 +31,7 @@ fn one_wrong_clock_moves_nothing_wherever_it_is() {
         report_all(&mut clock, NOON, &[0, off, 0]);
         assert_eq!(clock.ms, NOON, "{off}");
         for n in 1..200 {
-            // The wrong one's commands, then one that is right.
+            // The wrong one's commands come first, then one of a front end that is right.
             let now = NOON + n * 50;
             for _ in 0..20 {
                 clock.take(stamp(2, now.saturating_add_signed(off)));
@@ -138,7 +138,7 @@ fn time_goes_on_while_most_are_silent_and_who_left_is_forgotten() {
     let mut clock = Clock::default();
     report_all(&mut clock, NOON, &[0, 500, 0]);
     let own = 500;
-    // Only the second one is left. By what passes for it, time goes on for the others, too.
+    // Only the second one is left. The time that passes for it moves the others' readings, too.
     for n in 1..FORGET_ROUNDS {
         clock.report(stamp(2, NOON + own + n * 1_000), 3);
         assert!(clock.ms.abs_diff(NOON + n * 1_000) <= own, "{n}");
@@ -190,16 +190,16 @@ fn it_is_stored_whole_and_what_is_damaged_is_refused() {
     for end in 0..len {
         assert_eq!(Clock::parse(&bytes[..end]), None, "{end}");
     }
-    // Readings of the future of what has passed.
+    // The readings now are later than the time that has passed.
     bytes[8..16].fill(0);
     assert_eq!(Clock::parse(&bytes), None);
 }
 
-/// A front end of the random test: its clock against the true one.
+/// A front end of the random test, with its clock's error.
 struct FrontEnd {
     node: u16,
     off: i64,
-    /// By how much it changes each second.
+    /// How much the error changes each second.
     drift: i64,
     next_report: u64,
 }
@@ -211,7 +211,7 @@ impl FrontEnd {
     }
 }
 
-/// Front ends of which most are right within 20 ms.
+/// Returns front ends most of which are right within 20 ms.
 fn random_front_ends(rng: &mut Rng) -> Vec<FrontEnd> {
     let many = 1 + rng.below(7);
     let wrong = rng.below(many.div_ceil(2));
@@ -243,7 +243,7 @@ fn in_random_groups_a_minority_moves_the_time_by_its_reach_at_most() {
         while now < NOON + 60_000 {
             now += rng.below(30);
             let speaker = rng.below(many.into()) as usize;
-            // A command that was under way for a while, or is sent again.
+            // The command was under way for a while, or is sent again.
             let late = rng.below(40) * u64::from(rng.percent(10));
             let command = stamp(all[speaker].node, all[speaker].wall(now) - late);
             let due = all.iter_mut().filter(|f| f.next_report <= now);
@@ -254,7 +254,7 @@ fn in_random_groups_a_minority_moves_the_time_by_its_reach_at_most() {
                 })
                 .collect();
             let before = clock.ms;
-            // Some execute the log at once, others begin with what was stored.
+            // One clock executes the whole log, the other one begins anew with the stored state.
             for clock in [&mut clock, &mut copy] {
                 reports.iter().for_each(|of| clock.report(*of, many));
                 if clock.ms > 0 {
@@ -272,7 +272,7 @@ fn in_random_groups_a_minority_moves_the_time_by_its_reach_at_most() {
                 clock.ms <= now + REACH_MS + 600,
                 "seed {seed}: ahead at {now}"
             );
-            // Once all have reported, it is no further behind than the last report of one that is right.
+            // Once all have reported, the time is no further behind than the last report of a front end that is right.
             if now > NOON + 3_000 {
                 let behind = now.saturating_sub(clock.ms);
                 assert!(behind <= 1_150, "seed {seed}: {behind} behind");

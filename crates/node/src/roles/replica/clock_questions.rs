@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks the nodes that serve a group what their wall clocks show, and tells the front end what time most of them have.
+//! Asks the nodes that serve a group for their wall clocks, and tells the front end the time that most of them have.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::control_socket::ControlSender;
 use crate::random_nonce;
 
-/// How often nodes are asked until most have answered, and from then on.
+/// How often nodes are asked: until most have answered, and from then on.
 const FIRST_INTERVAL_MS: u64 = 250;
 const INTERVAL_MS: u64 = 1_000;
 
-/// See the module.
+/// Asks the nodes for their clocks, and keeps the answers.
 pub struct ClockQuestions {
     clocks: Clocks,
     shown: Arc<ClusterClock>,
@@ -25,7 +25,8 @@ pub struct ClockQuestions {
 }
 
 impl ClockQuestions {
-    /// Asks on behalf of a replica: the controller, whoever stamps for its group, acceptors, learners, and the group's replicas.
+    /// Asks on behalf of a replica: the controller, the nodes that stamp for its group, acceptors, learners, and the
+    /// group's replicas.
     pub fn new(
         cluster: &ClusterFile,
         node: &Node,
@@ -44,8 +45,8 @@ impl ClockQuestions {
         }
     }
 
-    /// Asks if it is time to, and shows what is known. Returns when it wants to be called again. `decides`: something is decided in
-    /// the group.
+    /// Asks if it is time to, and shows the present result. Returns when it wants to be called again. `decides` says
+    /// that something is decided in the group.
     pub fn settle(&mut self, sender: &ControlSender, decides: bool) -> Duration {
         let now_ms = self.shown.passed_ms();
         if decides {
@@ -68,7 +69,7 @@ impl ClockQuestions {
 
     fn ask(&mut self, sender: &ControlSender, now_ms: u64) {
         for node in self.clocks.others() {
-            // Without a nonce that nobody can guess a node isn't asked.
+            // A node is asked only with a nonce that nobody can guess.
             let (Some(at), Ok(fresh)) = (sender.peers().address_of(node), random_nonce()) else {
                 continue;
             };
@@ -77,7 +78,7 @@ impl ClockQuestions {
         }
     }
 
-    /// Takes what a node answers.
+    /// Takes a node's answer.
     pub fn take(&mut self, sender: &ControlSender, from: SocketAddr, nonce: u64, ms: u64) {
         let now_ms = self.shown.passed_ms();
         if let Some(node) = sender.peers().node_at(from) {
@@ -93,7 +94,7 @@ impl ClockQuestions {
         }
     }
 
-    /// Names the nodes whose clocks are off.
+    /// Returns a warning for each node whose clock is off.
     pub fn warnings(&self, cluster: &ClusterFile) -> Vec<String> {
         let all = self.clocks.off(self.shown.passed_ms()).into_iter();
         all.map(|(node, by_ms)| warning(cluster, node, by_ms))
