@@ -25,7 +25,7 @@ pub(crate) const BEAT: Duration = Duration::from_secs(2);
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(6);
 /// The front end asks for all counts no more often than this, and it waits so long after one of its messages was lost.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
-/// A message has at most this many bytes, unless its first name alone is longer.
+/// A message has at most this many bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 /// A name longer than this is counted at its own front end only.
 const MAX_NAME: usize = 32 << 10;
@@ -417,7 +417,7 @@ impl Audience {
         counts.map(|count| count as usize).sum()
     }
 
-    /// Returns the first name, at or after `from`, that has subscribers at another front end.
+    /// Returns the first name from the bound `from` on that has subscribers at another front end.
     pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let names = self.others.values().filter_map(|other| {
             let mut names = other.counts[kind as usize].range::<[u8], _>((from, Bound::Unbounded));
@@ -427,7 +427,8 @@ impl Audience {
     }
 }
 
-/// Returns true if a message has room for one more name; the first name always has room.
+/// Returns true if a message has room for one more name; the first name always has room, as an overlong one is only
+/// skipped.
 fn has_room(text: &[u8], name: &[u8]) -> bool {
     text.len() == HEAD_LEN || text.len() + ENTRY_LEN + name.len() <= MAX_MESSAGE
 }

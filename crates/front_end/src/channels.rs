@@ -263,7 +263,7 @@ impl Channels {
         members.map_or(0, BTreeMap::len) + self.audience.count(kind, name)
     }
 
-    /// Returns the first name of a kind, at or after `from`, that has subscribers at any front end.
+    /// Returns the first name of a kind, from the bound `from` on, that has subscribers at any front end.
     pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let own = &self.by_kind[kind as usize];
         let own = own.range::<[u8], _>((from, Bound::Unbounded)).next();

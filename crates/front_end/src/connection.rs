@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client's connection, without its socket: an ordered session of the log of each partition
-//! that it uses.
+//! One client's connection, without its socket. It has an ordered session in the log of each partition that it uses.
 //!
 //! ```text
 //! input ─parse─> command ─┬─ answered here ─────────────────────────────────────────┐
 //!                         └─ logged: waits ─> in flight in a lane ─> answered ──────┴─> slots ─> output
 //! ```
 //!
-//! Answers leave in the order of the commands; a slot keeps the place of each that is still to come.
-//! What may be under way at once, the [`Order`] says.
+//! Answers leave in the order of the commands; a slot keeps the place of each answer that is still to come. The [`Order`] tells
+//! which commands may be in flight at once.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -41,24 +40,24 @@ use crate::waiting::{Tried, Waiting};
 use crate::walk::{Awaited, Found};
 use crate::watched::Watched;
 
-/// Bytes of messages that wait for a client, at most.
+/// The messages that wait for a client may take this many bytes.
 const MAX_MESSAGES_BYTES: usize = 32 << 20;
 
-/// Answers that a session records, hence commands in flight in it at most.
+/// The number of answers that a session keeps, and so the number of commands that may be in flight in it.
 pub const SESSION_WINDOW: u16 = 64;
 
 /// No more is read from a client while this much of its work is unfinished.
 const MAX_SLOTS: usize = 1024;
 const MAX_BACKLOG_BYTES: usize = 1 << 20;
-/// Arguments for which no memory is allocated.
+/// Commands of up to this many arguments need no allocated list of them.
 const FEW: usize = 8;
-/// Input that was used is thrown away in portions of this size.
+/// Used input is dropped in portions of this size.
 const COMPACT_BYTES: usize = 64 << 10;
 
-/// The answer to a command whose outcome nobody can tell.
+/// The answer to a command whose outcome nobody knows.
 const UNKNOWN: &str = "UNKNOWN the session is lost: the command took effect, once, or not at all";
 
-/// The answer where another program is replicated.
+/// The answer if the replicated application is no key-value store.
 const NO_STORE: &str = "ERR the replicated application is no key-value store";
 
 const NUMBERED_FOR_ALL: &str =
@@ -67,11 +66,11 @@ const NUMBERED_FOR_ALL: &str =
 const NUMBERED_WAIT: &str =
     "ERR a command that waits has no number: send it without a name that begins with once:";
 
-/// A PUBSUB without an answer.
+/// A PUBSUB that isn't answered yet.
 struct PubSub {
-    /// The command's.
+    /// The command's number.
     number: u64,
-    /// What it asks, until it is being counted, and the bytes of memory that this takes.
+    /// The question, until its count begins, and the bytes of memory that it takes.
     question: Option<Question>,
     bytes: usize,
 }
@@ -79,84 +78,83 @@ struct PubSub {
 enum Slot {
     Ready(Vec<u8>),
     Waiting {
-        /// The command's.
+        /// The command's number.
         number: u64,
         shape: Shape,
         resp3: bool,
-        /// Whether the answer is shown.
+        /// True if the client gets the answer.
         is_shown: bool,
     },
 }
 
-/// What KEYS is to look for: its number and pattern, and what goes when nobody waits any more.
+/// What KEYS looks for: the command's number, its pattern, and a token that dies once nobody waits any more.
 pub(crate) type Wanted = (u64, Option<Vec<u8>>, Weak<()>);
 
-/// What a connection asks of the log.
+/// The way from a connection to the log.
 pub(crate) trait Sink {
-    /// A session in a partition; returns the nonce under which it is asked for.
+    /// Asks for a session in a partition; returns the nonce with which it is asked for.
     fn open(&mut self, pid: PartitionId) -> u64;
 
-    /// A command, in the session of its lowest partition.
+    /// Sends a command in the session of its lowest partition.
     fn send(&mut self, session: u64, request: u64, logged: &Logged);
 
-    /// A part of a command in the session of a partition.
+    /// Sends a part of a command in the session of a partition.
     fn send_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]);
 
-    /// A command that takes effect once, however often and from wherever it is sent. [S-NAMED]
+    /// Sends a command that takes effect once, however often and from wherever it is sent. [S-NAMED]
     fn send_once(&mut self, once: Once, logged: Logged);
 
-    /// Whether anything can be read without the log.
+    /// Returns true if reads without the log are possible now.
     fn can_read(&self) -> bool;
 
-    /// A command to be answered without the log; returns the number of the read.
+    /// Sends a command that is answered without the log; returns the number of the read.
     fn read(&mut self, pid: PartitionId, command: &[u8], stale: bool) -> u64;
 }
 
 pub(crate) struct Connection {
     pub client: Client,
     input: Vec<u8>,
-    /// Bytes of `input` that are done with.
+    /// The bytes of `input` that are used.
     used: usize,
     parser: Parser,
     slots: VecDeque<Slot>,
-    /// Bytes of the answers in `slots`.
+    /// The bytes of the answers in `slots`.
     slot_bytes: usize,
-    /// One for each partition that is in use.
+    /// The lanes of the partitions that are in use, one each.
     lanes: Vec<Lane>,
-    /// What is read without the log.
+    /// The reads without the log that aren't answered yet.
     reading: Reading,
-    /// Not sent yet, in the order of the client.
+    /// The commands that aren't sent yet, in the client's order.
     waiting: VecDeque<Logged>,
-    /// Bytes of what waits and of what is in flight.
+    /// The bytes of the commands that wait and that are in flight.
     logged_bytes: usize,
-    /// The last command's.
+    /// The number of the last command.
     number: u64,
-    /// The command beside which nothing else is under way: one that is put to one partition after the other, or is in a
-    /// name's session.
+    /// The command beside which no other may be in flight: it asks one partition after the other, or is in a name's session.
     alone: Option<u64>,
-    /// It is in a name's session: the command without its bytes, and how many they are.
+    /// The command in a name's session, without its bytes, and how many bytes it has.
     named: Option<(Logged, usize)>,
-    /// The WATCH without an answer: what comes behind it may need the versions.
+    /// The WATCH that isn't answered yet. Commands behind it wait, as they may need its versions.
     watch: Option<u64>,
-    /// It is KEYS, and all partitions have answered.
+    /// The KEYS that waits for the keys to be collected, after all partitions have answered.
     walk: Option<Awaited>,
-    /// What waits for something to appear. What comes behind it waits, too.
+    /// The command that waits for something to appear. Commands behind it wait, too.
     waits: Option<Box<Waiting>>,
-    /// What is done in turns, and whether its answer is shown.
+    /// The command that is executed in turns, and true if its answer is shown.
     task: Option<(Task, bool)>,
-    /// What PUBSUB asks. What comes behind it waits.
+    /// The PUBSUB that isn't answered yet. Commands behind it wait.
     survey: Option<PubSub>,
-    /// What the front end is asked of its clients.
+    /// A question about all clients that the front end is to answer, with its command's number.
     asks: Option<(u64, Ask)>,
-    /// The next command waits for the end of a pause.
+    /// True if the next command waits for the end of a pause.
     is_postponed: bool,
     output: Vec<u8>,
     sent: usize,
-    /// Nothing of what came last has begun to wait for the log.
+    /// True until a command of the latest input waits for the log.
     is_new: bool,
-    /// The client sends no more; what has arrived is executed.
+    /// True if the client sends no more; what has arrived is still executed.
     end_of_input: bool,
-    /// Nothing more is executed.
+    /// True if no further command is executed.
     ended: bool,
 }
 
@@ -193,9 +191,9 @@ impl Connection {
 
     // ---- Input
 
-    /// Whether more input is of use now.
+    /// Returns true if more input can be used now.
     pub fn wants_input(&self) -> bool {
-        // That a client is gone shows where it is read from.
+        // A waiting client is read from as well, because only reading shows that it is gone.
         let waits = self.waits.is_some() && self.input.len() < MAX_BACKLOG_BYTES;
         !self.end_of_input && !self.ended && (!self.is_busy() || waits)
     }
@@ -206,7 +204,7 @@ impl Connection {
         self.input.extend_from_slice(bytes);
     }
 
-    /// No more will come.
+    /// Notes that the client sends no more.
     pub fn end_input(&mut self) {
         self.end_of_input = true;
     }
@@ -223,12 +221,12 @@ impl Connection {
             || self.answer_bytes() >= MAX_BACKLOG_BYTES
     }
 
-    /// Bytes of answers that the client hasn't got.
+    /// Returns the bytes of answers that the client hasn't got yet.
     pub fn answer_bytes(&self) -> usize {
         self.slot_bytes + self.pending_output().len()
     }
 
-    /// Bytes that the connection keeps in memory.
+    /// Returns the bytes that the connection keeps in memory.
     pub fn memory(&self) -> usize {
         let waits = self.waits.as_ref().map_or(0, |waiting| waiting.memory());
         let task = self.task.as_ref().map_or(0, |(task, _)| task.memory());
@@ -238,7 +236,7 @@ impl Connection {
         input + self.logged_bytes + self.slot_bytes + self.output.len()
     }
 
-    /// Executes what has arrived, as far as there is room for its answers, until the turn is over.
+    /// Executes the commands that have arrived, as long as there is room for their answers and until the turn is over.
     pub fn run(&mut self, shared: &Shared) {
         while !self.ended && !shared.turn.is_over() && self.run_next(shared) {}
         if self.used == self.input.len() {
@@ -251,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with the command in hand, or executes the next one; false if there is none, or no room for its answer.
+    /// Continues the command in hand, or executes the next one. Returns false if there is none, or no room for its answer.
     fn run_next(&mut self, shared: &Shared) -> bool {
         match self.task.take() {
             Some(task) if self.answer_bytes() < MAX_BACKLOG_BYTES => {
@@ -281,7 +279,7 @@ impl Connection {
         self.task = (!done).then_some((task, is_shown));
     }
 
-    /// Executes one request; false if none is complete.
+    /// Executes one request; returns false if none is complete.
     fn run_one(&mut self, shared: &Shared) -> bool {
         let input = &self.input[self.used..];
         let limits = Limits {
@@ -335,7 +333,7 @@ impl Connection {
                 &many[..]
             }
         };
-        // With nothing before it the answer can go straight to the output.
+        // If no answer is due before this one, it goes straight to the output.
         let mut kept = Vec::new();
         let direct = self.slots.is_empty();
         let out = if direct { &mut self.output } else { &mut kept };
@@ -362,7 +360,7 @@ impl Connection {
             Metrics::add(&shared.metrics.errors);
         }
         let is_shown = self.client.silence.answers();
-        // What confirms subscriptions comes later.
+        // Confirmations of subscriptions aren't written yet; their task writes them.
         if !is_shown {
             out.truncate(start);
         }
@@ -371,7 +369,7 @@ impl Connection {
             self.push_ready(kept);
         }
         match outcome {
-            // What a transaction was numbered by is its EXEC's.
+            // The number that a transaction was given is kept for its EXEC.
             Outcome::Answered if self.client.transaction.is_some() => {
                 self.client.once = self.client.once.or(once);
             }
@@ -448,7 +446,7 @@ impl Connection {
 
     // ---- Waiting
 
-    /// The command waits for something to appear; first it is tried.
+    /// Begins the wait of a command for something to appear. If it needs the last ids of streams, it asks for those first.
     fn begin_wait(&mut self, mut waiting: Box<Waiting>, shared: &Shared) {
         self.number += 1;
         waiting.number = self.number;
@@ -486,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// Tries the command that waits, on these keys first; false if there is none any more.
+    /// Tries the command that waits, on these keys first; returns false if no command waits any more.
     pub fn try_wait(&mut self, first: &[Vec<u8>], shared: &Shared) -> bool {
         let (Some(waiting), Some(native)) = (&mut self.waits, &shared.native) else {
             return false;
@@ -510,7 +508,7 @@ impl Connection {
         true
     }
 
-    /// What came of a try.
+    /// Takes the answer to a try: the command is answered, or continues to wait.
     fn on_tried(&mut self, answer: Result<&[u8], Option<Status>>, shared: &Shared) {
         let Some(waiting) = &mut self.waits else {
             return;
@@ -536,14 +534,14 @@ impl Connection {
         self.answer(number, shared, write);
     }
 
-    /// It waits no longer, as nothing has appeared.
+    /// Ends the wait with this answer, as nothing has appeared.
     pub fn wait_is_over(&mut self, answer: &[u8], shared: &Shared) {
         if let Some(waiting) = self.waits.take() {
             self.answer(waiting.number, shared, |writer| writer.out.extend(answer));
         }
     }
 
-    /// Whether it waits for a client that is gone.
+    /// Returns true if a command waits, and isn't being tried, for a client that is gone.
     pub fn waits_in_vain(&self) -> bool {
         let is_gone = self.end_of_input || self.ended;
         is_gone && self.waits.as_ref().is_some_and(|waiting| !waiting.tries)
@@ -551,17 +549,17 @@ impl Connection {
 
     // ---- All clients
 
-    /// What the front end is asked, and in which command.
+    /// Takes the question about all clients, with its command's number.
     pub fn take_ask(&mut self) -> Option<(u64, Ask)> {
         self.asks.take()
     }
 
-    /// What is answered to it.
+    /// Answers the question about all clients.
     pub fn on_told(&mut self, number: u64, shared: &Shared, write: impl FnOnce(&mut Writer<'_>)) {
         self.answer(number, shared, write);
     }
 
-    /// The line of CLIENT INFO.
+    /// Returns the line of CLIENT INFO.
     pub fn describe(&self) -> String {
         self.client.describe(&Details {
             is_blocked: self.waits.is_some() || self.is_postponed,
@@ -572,14 +570,14 @@ impl Connection {
         })
     }
 
-    /// The pause is over.
+    /// Lets the connection continue, as the pause is over.
     pub fn go_on(&mut self) {
         self.is_postponed = false;
     }
 
     // ---- Messages
 
-    /// Puts a command into the log of the first partition, behind all before it.
+    /// Puts a command into the log of the first partition, behind all commands before it.
     fn order(&mut self, shape: Shape, is_shown: bool, bytes: Vec<u8>) {
         self.number += 1;
         self.slots.push_back(Slot::Waiting {
@@ -600,13 +598,14 @@ impl Connection {
         });
     }
 
-    /// Puts what the front end says to the others into the log. Nobody gets its answer.
+    /// Puts a message of this front end to the others into the log. Its answer is dropped.
     pub fn say(&mut self, bytes: Vec<u8>) {
         self.is_new = true;
         self.order(Shape::Served(Served::Plain), false, bytes);
     }
 
-    /// A message, which keeps its place among the answers: one that waits for something lets it pass.
+    /// Puts a message in its place among the answers. It need not wait behind a single command that waits for something to
+    /// appear, if the client speaks RESP3.
     pub fn push_message(&mut self, frame: Vec<u8>) {
         if self.ended {
             return;
@@ -618,7 +617,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of answers that may wait for the client.
+    /// Returns how many bytes of answers may wait for the client.
     pub fn output_limit(&self, shared: &Shared) -> usize {
         match self.client.subscriptions.is_empty() {
             true => shared.max_output_bytes,
@@ -628,7 +627,7 @@ impl Connection {
 
     // ---- The log
 
-    /// Brings on its way what may go, and asks for the sessions that it needs. Each lane may have so many values in flight.
+    /// Sends the commands that may go, and asks for the sessions that they need. Each lane may have `values` values in flight.
     pub fn propose(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
         self.propose_waiting(shared, values, sink);
         let mut part = Vec::new();
@@ -643,17 +642,17 @@ impl Connection {
     }
 
     fn propose_waiting(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
-        // Where something is under way already; for what was sent just now, and may share its value,
-        // see `sent`. Where something waits in vain, what comes later waits, too.
+        // The partitions in which commands are in flight already. `sent` are those of the commands sent just now, which may
+        // share a value, and `blocked` those of commands that can't be sent yet, so that later ones there wait, too.
         let mut busy = self.reach();
-        // The partitions in which a command over several of them is under way.
+        // The partitions in which a command over several of them is in flight.
         let mut spanning = self.spanning();
-        // Where something is read without the log: what writes there waits. [B-ALONE]
+        // The partitions in which a read without the log is unanswered; writes there wait. [B-ALONE]
         let mut reading = self.reading.reach();
         let (mut sent, mut blocked) = (Partitions::default(), Partitions::default());
         let mut at = 0;
         while let Some(next) = self.waiting.get(at) {
-            // What goes to all partitions waits for all before it, and all behind it for that.
+            // A command that goes alone waits for all commands before it, and all behind it wait for it.
             let goes = match self.alone {
                 Some(number) => next.number == number,
                 None => {
@@ -672,7 +671,7 @@ impl Connection {
             }
             let wanted = next.partitions;
             let is_single = wanted.len() == 1;
-            // With nothing unanswered before it but other reads there. [B-ALONE]
+            // A read goes without the log if only other reads are unanswered before it there. [B-ALONE]
             let without_log = match shared.order {
                 Order::Connection => {
                     busy.is_empty() && sent.is_empty() && (reading.is_empty() || reading == wanted)
@@ -687,7 +686,8 @@ impl Connection {
                 reading.add(wanted);
                 continue;
             }
-            // A session keeps the order of what is in flight in it, so a command of one partition may follow others there. [S-ORDERED]
+            // A session keeps the order of its commands in flight, so a command of one partition may follow others there.
+            // [S-ORDERED]
             let joins = values > 1
                 && is_single
                 && match shared.order {
@@ -744,7 +744,7 @@ impl Connection {
         }
     }
 
-    /// Sends a command in a name's session. Nothing else is under way meanwhile. [S-NAMED]
+    /// Sends a command in a name's session. No other command is in flight meanwhile. [S-NAMED]
     fn send_once(&mut self, at: usize, shared: &Shared, sink: &mut impl Sink) {
         let logged = self.waiting.remove(at).expect("just seen");
         let Some(once) = logged.once else { return };
@@ -757,22 +757,22 @@ impl Connection {
         sink.send_once(once, logged);
     }
 
-    /// Whether a command of it is in a name's session.
+    /// Returns true if a command of this connection is in a name's session.
     pub fn has_named(&self) -> bool {
         self.named.is_some()
     }
 
-    /// The answer to that command; without one its outcome is unknown.
+    /// Takes the answer to the command in a name's session; with no status its outcome is unknown.
     pub fn on_named(&mut self, status: Option<Status>, bytes: &[u8], shared: &Shared) {
         if let Some((logged, len)) = self.named.take() {
             self.logged_bytes -= len;
             let pid = logged.partitions.lowest();
-            // It isn't KEYS, which is of all partitions.
+            // The command isn't KEYS, which asks all partitions, so there is nothing to look for.
             let _ = self.take_answer((pid, logged), status, bytes, shared);
         }
     }
 
-    /// All partitions in which what is in flight takes effect.
+    /// Returns all partitions in which the commands in flight take effect.
     fn reach(&self) -> Partitions {
         let mut all = Partitions::default();
         self.lanes.iter().for_each(|lane| all.add(lane.reach()));
@@ -794,12 +794,12 @@ impl Connection {
         self.lanes.iter().any(|lane| !lane.is_idle())
     }
 
-    /// The lane of a partition, if there is one.
+    /// Returns the lane of a partition, if there is one.
     pub fn lane(&mut self, pid: PartitionId) -> Option<&mut Lane> {
         self.lanes.iter_mut().find(|lane| lane.pid == pid)
     }
 
-    /// All lanes.
+    /// Returns all lanes.
     pub fn lanes(&mut self) -> impl Iterator<Item = &mut Lane> {
         self.lanes.iter_mut()
     }
@@ -809,7 +809,7 @@ impl Connection {
         !waits && self.lanes.iter().all(Lane::is_idle)
     }
 
-    /// The lanes that nothing needs and that were unused for so long go; returns their sessions.
+    /// Removes the lanes that nobody needs and that were unused for so long; returns their sessions.
     pub fn take_unused(&mut self, idle: Duration) -> Vec<(PartitionId, u64)> {
         let mut sessions = Vec::new();
         if self.waiting.is_empty() {
@@ -824,8 +824,8 @@ impl Connection {
         sessions
     }
 
-    /// The session of a partition is gone, and nothing that was in flight in it took effect: all of it
-    /// waits for another session.
+    /// Forgets the session of a partition. None of the commands in flight in it took effect, so they all wait for another
+    /// session.
     pub fn lose_session(&mut self, pid: PartitionId) {
         if let Some(lane) = self.lane(pid) {
             let lost = lane.forget_session();
@@ -835,8 +835,8 @@ impl Connection {
         }
     }
 
-    /// An answer to a command in flight, or to a part of one. What KEYS is to show is to be looked for if this returns its number,
-    /// its pattern, and what says whether the client still waits.
+    /// Takes the answer to a command in flight, or to a part of one. If KEYS must now collect its keys, returns its number, its
+    /// pattern, and a token that dies once the client no longer waits.
     pub fn on_answer(
         &mut self,
         (pid, number): (PartitionId, u64),
@@ -897,7 +897,7 @@ impl Connection {
         None
     }
 
-    /// The same, where Redis itself is replicated.
+    /// Takes the answer to a command where Redis itself is replicated.
     fn on_served(
         &mut self,
         (pid, logged): (PartitionId, Logged),
@@ -946,7 +946,7 @@ impl Connection {
         });
     }
 
-    /// PUBLISH is answered when those who get its message are counted.
+    /// Begins to count the clients that get a message; PUBLISH is answered then.
     fn count_receivers(&self, number: u64, channel: Vec<u8>, is_sharded: bool, shared: &Shared) {
         let question = Question::Receivers {
             channel,
@@ -957,12 +957,11 @@ impl Connection {
             number,
             survey: Box::new(Survey::of(question)),
         };
-        // It is no message, so it has room.
+        // This job is no message, so it always has room.
         let _ = shared.jobs.borrow_mut().push(count);
     }
 
-    /// PUBSUB is answered when that is counted which it asks. As that takes long where names are very many, no message waits
-    /// for it.
+    /// Begins the count that PUBSUB asks for. It may take long if there are very many names, so no message waits for it.
     fn begin_survey(&mut self, shared: &Shared) {
         let asker = self.client.waiter();
         let Some(asks) = &mut self.survey else {
@@ -977,12 +976,12 @@ impl Connection {
         }
     }
 
-    /// What was asked is counted.
+    /// Answers a command with the finished count.
     pub fn on_counted(&mut self, number: u64, survey: &Survey, shared: &Shared) {
         self.answer(number, shared, |writer| survey.show(writer, &shared.turn));
     }
 
-    /// From now on these keys are watched; one that was is watched since then.
+    /// Watches these keys from now on; a key that was watched already keeps its earlier version.
     fn note_versions(&mut self, keys: &[Vec<u8>], versions: &[Reply<'_>]) {
         for (key, version) in keys.iter().zip(versions) {
             if let Reply::Int(version) = version {
@@ -995,7 +994,7 @@ impl Connection {
         }
     }
 
-    /// What came of a read without the log. Without an answer it goes through the log.
+    /// Takes the answer to a read without the log. A read that got none goes through the log.
     pub fn on_read(&mut self, number: u64, answer: Option<&[u8]>, shared: &Shared) {
         let Some(bytes) = answer else {
             for logged in self.reading.given_up(number).into_iter().rev() {
@@ -1031,7 +1030,7 @@ impl Connection {
         });
     }
 
-    /// What KEYS is to show.
+    /// Answers KEYS with the keys found.
     pub fn walked(&mut self, number: u64, found: &Found, shared: &Shared) {
         self.answer(number, shared, |writer| match found {
             Ok(keys) => keys.write(writer),
@@ -1039,13 +1038,13 @@ impl Connection {
         });
     }
 
-    /// The slot that waits for the answer to a command.
+    /// Returns the index of the slot that waits for a command's answer.
     fn slot_of(&self, number: u64) -> Option<usize> {
         let is_it = |slot: &Slot| matches!(slot, Slot::Waiting { number: of, .. } if *of == number);
         self.slots.iter().position(is_it)
     }
 
-    /// Takes the answer to a command, unless nobody waits for it.
+    /// Writes a command's answer into its slot, unless nobody waits for it.
     fn answer(&mut self, number: u64, shared: &Shared, write: impl FnOnce(&mut Writer<'_>)) {
         let Some(index) = self.slot_of(number) else {
             return;
@@ -1089,7 +1088,7 @@ impl Connection {
         self.release();
     }
 
-    /// The same question to another partition, before whatever waits.
+    /// Puts the same question to another partition, before all commands that wait.
     fn ask_next_partition(&mut self, pid: PartitionId, logged: Logged) {
         self.logged_bytes += logged.bytes.len();
         self.waiting.push_front(Logged {
@@ -1098,8 +1097,8 @@ impl Connection {
         });
     }
 
-    /// A session is gone, and what was in flight may have taken effect; or one could not be opened.
-    /// The rest fails with this error. All sessions are forgotten.
+    /// Fails all commands, because a session is lost or couldn't be opened, and forgets all sessions. Commands in flight may
+    /// have taken effect and get the answer UNKNOWN, the others this error.
     pub fn fail_all(&mut self, error: &str, shared: &Shared) {
         let in_flight = self.in_flight();
         for slot in &mut self.slots {
@@ -1142,19 +1141,19 @@ impl Connection {
         self.release();
     }
 
-    /// The numbers of the commands in flight.
+    /// Returns the numbers of the commands in flight.
     fn in_flight(&self) -> Vec<u64> {
         let of_lanes = self.lanes.iter().flat_map(Lane::in_flight);
         let named = self.named.iter().map(|(logged, _)| logged);
         of_lanes.chain(named).map(|l| l.number).collect()
     }
 
-    /// Executes nothing more.
+    /// Lets the connection execute no further command.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Gives the client up: what isn't in flight is not executed, and nothing is answered.
+    /// Gives the client up: commands that aren't in flight are dropped, and none is answered.
     pub fn abandon(&mut self) {
         self.ended = true;
         self.input = Vec::new();
@@ -1196,14 +1195,14 @@ impl Connection {
 
     fn push_ready(&mut self, answer: Vec<u8>) {
         self.slot_bytes += answer.len();
-        // Messages may be very many, and each answer looks for its slot.
+        // Messages may be very many, and each answer searches the slots; so ready answers share one slot.
         match self.slots.back_mut() {
             Some(Slot::Ready(last)) => last.extend_from_slice(&answer),
             _ => self.slots.push_back(Slot::Ready(answer)),
         }
     }
 
-    /// Moves answers whose turn has come to the output.
+    /// Moves the answers at the front to the output.
     fn release(&mut self) {
         while let Some(Slot::Ready(bytes)) = self.slots.front() {
             self.output.extend_from_slice(bytes);
@@ -1212,7 +1211,8 @@ impl Connection {
         }
     }
 
-    /// Whether something waits for what is under way to be answered, and came together with it.
+    /// Returns true if the next command that waits arrived together with the one before it, whose answer can then wait for its
+    /// own.
     pub fn has_followers(&self) -> bool {
         self.waiting.front().is_some_and(|next| next.follows)
     }
@@ -1237,13 +1237,13 @@ impl Connection {
         self.sent = 0;
     }
 
-    /// Whether all is executed and answered, and nothing more will come.
+    /// Returns true if all is executed, answered and sent, and no more will come.
     pub fn is_finished(&self) -> bool {
         self.ended && self.slots.is_empty() && self.is_idle() && self.pending_output().is_empty()
     }
 }
 
-/// What a client is told of a command without an answer.
+/// Writes the error that tells a client the fate of a command without an answer.
 fn write_lost(writer: &mut Writer<'_>, status: Option<Status>) {
     match status.map(|status| (status, status.effect(true))) {
         Some((_, Effect::Executed)) => {
@@ -1254,7 +1254,7 @@ fn write_lost(writer: &mut Writer<'_>, status: Option<Status>) {
     }
 }
 
-/// The lane of a partition; made if it is its first use.
+/// Returns the lane of a partition, which is made at its first use.
 fn lane_of(lanes: &mut Vec<Lane>, pid: PartitionId) -> &mut Lane {
     let at = lanes.iter().position(|lane| lane.pid == pid);
     let at = at.unwrap_or_else(|| {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where Redis itself is replicated: its commands are as its own COMMAND describes them, and its answers leave as they are.
+//! The front end where Redis itself is replicated: its commands are those that its own COMMAND describes, and its answers are
+//! passed on as they are.
 //!
-//! What concerns the connection is answered here, as for every other store. Everything else goes to the server of one partition.
+//! Commands that concern the connection are answered here, as for every other store. All others go to the server of one
+//! partition.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -23,39 +25,40 @@ use crate::transaction;
 use crate::waiting::Waiting;
 use crate::watched;
 
-/// A read without the log sees the time of the last command that was executed. If that has stood still for longer than this, it goes
-/// through the log, which moves the clock.
+/// A read without the log sees the time of the last executed command. If that time is older than this, the read goes through
+/// the log, which moves the clock.
 const FRESH_MS: u64 = 100;
-/// Once it is as old as this, one read moves the clock for all others. If they all waited for the age above they would all go through
-/// the log then, until the first of them is executed.
+/// Once the time is as old as this, a single read goes through the log and moves the clock for all others. If they all waited
+/// for the age above, they would all go through the log until the first of them is executed.
 const RENEW_MS: u64 = 50;
 
-/// What a command's stamp, kind and flags take.
+/// The bytes of a command's stamp, kind and flags.
 const HEAD_LEN: usize = 10;
-/// What a length takes, at most.
+/// The bytes of a length, at most.
 const LENGTH_LEN: usize = 5;
 
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-/// Tells what time most nodes have, in milliseconds since 1970; none while that isn't known yet.
+/// Returns what time most nodes have, in milliseconds since 1970, or nothing while that isn't known yet.
 pub type ClusterTime = dyn Fn() -> Option<u64> + Send;
 
-/// What the front end needs to know of the servers.
+/// The front end's knowledge of the Redis servers.
 pub struct Native {
     catalogue: Catalogue,
-    /// By the numbers of the catalogue's commands.
+    /// The way of each command, by its number in the catalogue.
     ways: Vec<Way>,
     seen: Seen,
     renewals: Renewals,
     news: News,
     node: NodeId,
     clock: Box<ClusterTime>,
-    /// What the nodes' clocks showed when they were looked at last, once that is known.
+    /// The time that most nodes had when it was last looked at, once that is known.
     now_ms: Cell<Option<u64>>,
 }
 
 impl Native {
-    /// For servers that can do this, are seen there, and tell their news so; and for what time most nodes have.
+    /// Creates the knowledge of servers with these commands. `seen` and `news` are what the servers show, and `clock` tells
+    /// what time most nodes have.
     pub fn new(
         catalogue: Catalogue,
         seen: Seen,
@@ -80,7 +83,7 @@ impl Native {
         &self.news
     }
 
-    /// The numbers of the servers' processes.
+    /// Returns the process ids of the servers.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         self.seen.processes()
     }
@@ -92,13 +95,13 @@ impl Native {
         all.map(|spec| spec.name.clone()).collect()
     }
 
-    /// What a command is, if it is one, and has as many arguments as it takes.
+    /// Returns the command, if there is such a one and it takes this many arguments.
     pub(crate) fn find<A: AsRef<[u8]>>(&self, args: &[A]) -> Option<&Spec> {
         let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
         self.catalogue.find(&args).ok()
     }
 
-    /// The command of this name, as far as the servers have it, and who executes it.
+    /// Returns the servers' command of this name, if there is one, and who executes it.
     fn named(&self, name: &[u8]) -> (Option<&Spec>, Way) {
         match self.catalogue.named(name) {
             Some(spec) => (Some(spec), self.ways[spec.number]),
@@ -106,7 +109,7 @@ impl Native {
         }
     }
 
-    /// Stamps show this time from now on.
+    /// Reads the clock; stamps show this time until the next call.
     pub(crate) fn look_at_clock(&self) {
         self.now_ms.set((self.clock)());
     }
@@ -132,19 +135,19 @@ impl Native {
         }
     }
 
-    /// Whether a read may go without the log, by the time that it would see.
+    /// Returns true if a read may go without the log, judged by the age of the time that it would see.
     fn is_fresh(&self, pid: PartitionId) -> bool {
         let age = self.seen.age_ms(pid);
         age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, self.seen.now_ms())
     }
 
-    /// What the servers show of the group's time.
+    /// Returns what the servers show of the group's time.
     pub(crate) fn seen(&self) -> &Seen {
         &self.seen
     }
 }
 
-/// When a read was sent through the log to move the clock, by partition.
+/// When a read was last sent through the log to move the clock, for each partition.
 struct Renewals([Cell<u64>; MAX_PARTITIONS as usize]);
 
 impl Default for Renewals {
@@ -154,7 +157,7 @@ impl Default for Renewals {
 }
 
 impl Renewals {
-    /// Whether the read in hand is to be the next one.
+    /// Returns true if this read is to move the clock, and notes so.
     fn take(&self, pid: PartitionId, now_ms: u64) -> bool {
         let last = &self.0[usize::from(pid)];
         let is_due = now_ms >= last.get() + RENEW_MS;
@@ -168,13 +171,13 @@ impl Renewals {
 /// Who executes a command.
 #[derive(Clone, Copy)]
 enum Way {
-    /// The front end: it concerns the connection.
+    /// The front end executes it, as it concerns the connection.
     Own(&'static commands::Spec),
-    /// The front end: it is about channels.
+    /// The front end executes it, as it is about channels.
     Channels(channels::Run),
-    /// The front end: WAIT.
+    /// The front end answers WAIT.
     Replicas,
-    /// A server, or all of them: SCAN.
+    /// A server executes SCAN, one partition after the other.
     Scan,
     Server,
 }
@@ -195,23 +198,23 @@ impl Way {
 /// How a server's answer is shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Served {
-    /// As it is.
+    /// The answer is shown as it is.
     Plain,
-    /// SCAN: where to go on becomes the next cursor.
+    /// The answer to SCAN, in which the place to continue becomes the next cursor.
     Scan,
-    /// WATCH of these keys: their versions.
+    /// The answer to WATCH of these keys, which has their versions.
     Watch(Vec<Vec<u8>>),
-    /// Of all partitions, one after the other; so much so far.
+    /// The answers of all partitions, asked one after the other, as gathered so far.
     All(Spread, Gathered),
-    /// PUBLISH or SPUBLISH to this channel: how many get it is counted here.
+    /// The answer to PUBLISH or SPUBLISH to this channel; the front end counts the clients that get the message.
     Published { channel: Vec<u8>, is_sharded: bool },
-    /// PUBSUB: what is counted here, once the log has come that far.
+    /// The answer to PUBSUB, which the front end counts once the log has come that far.
     Survey,
-    /// A command that may wait: what is answered when it is tried.
+    /// The answer to a try of a command that may wait.
     Tried,
 }
 
-/// What partitions have answered so far.
+/// The partitions' answers so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Gathered {
     numbers: Vec<i64>,
@@ -221,7 +224,7 @@ pub(crate) struct Gathered {
 }
 
 impl Served {
-    /// Takes the answer of one partition. False if that is an error, or all that matters.
+    /// Takes the answer of one partition. Returns false if it is an error, or is all that matters.
     pub fn gather(&mut self, answer: &[u8]) -> bool {
         let Served::All(spread, so_far) = self else {
             return false;
@@ -236,11 +239,11 @@ impl Served {
         }
     }
 
-    /// Appends the answer as a client gets it, of which the last partition's share is this.
+    /// Appends the answer that a client gets, once `answer`, the last partition's, has come.
     pub fn show(&self, out: &mut Vec<u8>, answer: &[u8], (pid, partitions): (u16, u16)) {
         let other = match self {
             _ if answer.starts_with(b"-") => None,
-            // All but the first are shown by the connection.
+            // `Plain` is passed on as it is; the connection itself answers the other three.
             Served::Plain | Served::Published { .. } | Served::Survey | Served::Tried => None,
             Served::Watch(_) => Some(b"+OK\r\n".to_vec()),
             Served::Scan => scanned(answer, pid, partitions),
@@ -273,7 +276,7 @@ impl Gathered {
         true
     }
 
-    /// False once there is an answer that needs no others.
+    /// Takes one partition's list. Returns false if its answer needs no others.
     fn join(&mut self, answer: &[u8]) -> bool {
         match Value::parse(answer) {
             Ok(Value::List(items)) => {
@@ -289,7 +292,7 @@ impl Gathered {
         }
     }
 
-    /// None if the last answer is all that matters.
+    /// Returns the gathered answer, or nothing if the last answer is all that matters.
     fn show(&self, spread: Spread) -> Option<Vec<u8>> {
         match spread {
             Spread::Sum | Spread::Least if !self.numbers.is_empty() => {
@@ -308,7 +311,7 @@ impl Gathered {
     }
 }
 
-/// The answer to SCAN with a cursor that names the partition, too.
+/// Returns the answer to SCAN with a cursor that also names the partition.
 fn scanned(answer: &[u8], pid: u16, partitions: u16) -> Option<Vec<u8>> {
     let value = Value::parse(answer).ok()?;
     let cursor = value.items().first()?.text()?;
@@ -319,7 +322,7 @@ fn scanned(answer: &[u8], pid: u16, partitions: u16) -> Option<Vec<u8>> {
     Some([format!("*2\r\n${}\r\n{next}", next.len()).as_bytes(), keys].concat())
 }
 
-/// Executes one command, or says what shall go into the log.
+/// Executes one command, or returns what must go into the log.
 pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
     let (named, way) = native.named(call.args[0]);
     let own = match way {
@@ -383,7 +386,7 @@ fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outco
     }
 }
 
-/// What a server executes.
+/// Prepares a command that a server executes.
 fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Outcome {
     if spec.may_wait {
         call.client.last_command.be(&spec.name, &[]);
@@ -430,7 +433,7 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
     )
 }
 
-/// A message goes to the partition of its channel's name.
+/// Sends a message to the partition of its channel's name.
 fn publish(call: &mut Call<'_>, native: &Native, spec: &Spec) -> Outcome {
     let channel = call.args[1];
     let partitions = [partition_of(call, channel)].into_iter().collect();
@@ -441,7 +444,7 @@ fn publish(call: &mut Call<'_>, native: &Native, spec: &Spec) -> Outcome {
     logged(call, native, partitions, call.args, false, shape)
 }
 
-/// A command that may wait; none if it doesn't.
+/// Returns the outcome of a command that may wait, or nothing if this one doesn't.
 fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
     let waiting = Waiting::parse(spec, call.args, call.client.resp3, Instant::now());
     let mut waiting = match waiting {
@@ -464,7 +467,7 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
     Some(Outcome::Waits(Box::new(waiting)))
 }
 
-/// WAIT: what this connection was answered is in the log, which all replicas of the group execute.
+/// Answers WAIT at once: every answered write is in the log, which all replicas of the group execute.
 fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     let [_, replicas, timeout] = call.args else {
         return Outcome::Answered;
@@ -481,7 +484,7 @@ fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// The one partition that has all keys of a command, or no partition if it names none.
+/// Returns the partition that has all keys of a command, no partition if it names none, or nothing if there are several.
 fn partitions(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Option<Partitions> {
     let all = partitions_of_keys(call, spec, args);
     (all.len() < 2).then_some(all)
@@ -495,8 +498,8 @@ fn partitions_of_keys(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Partition
     all
 }
 
-/// Why a group of several partitions refuses a command that one partition would execute: as Redis Cluster does, or since it would
-/// do a part of its work only.
+/// Returns why a group of several partitions refuses a command that one partition would execute: Redis Cluster refuses it too,
+/// or only a part of its work would be done.
 fn refused_over_partitions(
     call: &Call<'_>,
     spec: &Spec,
@@ -521,7 +524,7 @@ fn refused_over_partitions(
     })
 }
 
-/// What names no key goes to the first partition.
+/// Returns the first partition for commands that name no key.
 fn or_any(partitions: Partitions) -> Partitions {
     match partitions.is_empty() {
         true => Partitions::one(0),
@@ -557,7 +560,7 @@ fn scan(call: &mut Call<'_>, native: &Native) -> Outcome {
     )
 }
 
-/// Brings a command on its way: without the log if it only reads, and the partition's clock is fresh.
+/// Sends a command on its way, without the log if it only reads and the partition's clock is fresh.
 fn logged(
     call: &mut Call<'_>,
     native: &Native,
@@ -603,7 +606,7 @@ pub(crate) fn count_keys(out: &mut Vec<u8>) {
     put_query(out, false, &[b"DBSIZE"]);
 }
 
-/// What was answered to it.
+/// Returns the number of keys in the answer to that command.
 pub(crate) fn keys_counted(answer: &[u8]) -> Option<u64> {
     let count = Value::parse(answer).ok()?.int()?;
     u64::try_from(count).ok()
@@ -619,14 +622,14 @@ fn command(call: &mut Call<'_>, native: &Native) -> Outcome {
     {
         None => call.out.extend_from_slice(catalogue.shown()),
         Some(b"count") => call.writer().integer(catalogue.len() as i64),
-        // Clients can do without documentation.
+        // Clients can work without the documentation.
         Some(b"docs") => call.writer().map(0),
         Some(_) => return serve_command(call, native),
     }
     Outcome::Answered
 }
 
-/// What of COMMAND a server answers.
+/// Sends the subcommands of COMMAND on that a server answers.
 fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
     match native.catalogue.find(call.args) {
         Ok(spec) => serve(call, native, (spec, Way::Server)),
@@ -724,7 +727,7 @@ fn as_watched(of: &watched::Watched) -> Watched<'_> {
     }
 }
 
-/// What WATCH has answered: a version for each key, and whether there was one.
+/// Returns the versions in an answer to WATCH, with true for each key that existed.
 pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<watched::Watched> {
     let numbers: Vec<i64> = match Value::parse(answer) {
         Ok(value) => value.items().iter().filter_map(Value::int).collect(),

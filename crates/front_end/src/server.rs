@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers
-//! and the data plane.
+//! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers and the data plane.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +48,8 @@ use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
 use crate::walk::{Found, Walk, Walker, Whose};
 
-/// The most values that one connection has in flight. With a few more a single command beside a pipeline waits noticeably longer.
+/// The most values that one connection may have in flight. With a few more, a single command beside a pipeline would wait
+/// noticeably longer.
 const MOST_VALUES: usize = 8;
 const LISTENER: Token = Token(0);
 const MAILBOX: Token = Token(1);
@@ -57,16 +57,16 @@ const PLANE: Token = Token(2);
 const FIRST_CONNECTION: usize = 3;
 
 const READ_BYTES: usize = 64 << 10;
-/// Rounds of reading and writing that a connection gets before it is the next one's turn.
+/// Rounds of reading and writing that a connection gets before the next connection's turn.
 const ROUNDS: usize = 16;
-/// How long to wait after an accept that failed for want of descriptors or memory.
+/// How long to wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// The leader is asked for when a command had no answer for so many times as long as is waited for one at first.
+/// The leader is asked for once a command has waited for its answer this many times as long as until its first repetition.
 const ASK_AFTER: Time = 8;
 
 const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
 
-/// A running front end. Dropping it leaves it running.
+/// A running front end. Dropping this handle leaves it running.
 pub struct FrontEnd {
     mailbox: Mailbox,
     metrics: Arc<Metrics>,
@@ -75,17 +75,17 @@ pub struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// Where answers and news for it go.
+    /// Returns the mailbox that takes answers and news for the front end.
     pub fn mailbox(&self) -> &Mailbox {
         &self.mailbox
     }
 
-    /// What it has done.
+    /// Returns the counters of the front end's work.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Where clients connect.
+    /// Returns the address to which clients connect.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -93,12 +93,12 @@ impl FrontEnd {
     /// Accepts no more commands, finishes those in flight (within the settings' timeout), and ends.
     pub fn shut_down(self) {
         self.mailbox.shut_down();
-        // A thread that panicked has said so.
+        // A thread that panicked has already printed why.
         let _ = self.thread.join();
     }
 }
 
-/// Starts the front end in a thread of its own.
+/// Starts the front end in its own thread.
 pub fn start(settings: Settings, plane: impl Plane) -> io::Result<FrontEnd> {
     let address = settings.listener.local_addr()?;
     let server = Server::new(settings, plane)?;
@@ -126,19 +126,19 @@ struct Peer {
     /// `None` once the client is gone and only its commands in flight are left.
     stream: Option<Stream>,
     readable: bool,
-    /// The client sends no more than what is in the socket.
+    /// True if the client sends no more than what is in the socket.
     is_closing: bool,
-    /// Whether it is one of those that have something in flight.
+    /// True if the server has counted this connection among those with commands in flight.
     is_under_way: bool,
-    /// Of answers that wait for others.
+    /// How long the answers have waited for further ones, to be sent together.
     hold: Hold,
-    /// Of subscriptions that the other front ends are to know first.
+    /// The wait of subscriptions' answers until the other front ends can know of them.
     confirmation: Confirmation,
-    /// What the server has counted as its memory.
+    /// The bytes of memory that the server has counted for this connection.
     memory: usize,
 }
 
-/// What is answered to what a connection asks of all clients.
+/// The answer to a connection's question about all clients.
 enum Told {
     Text(String),
     Number(i64),
@@ -146,16 +146,15 @@ enum Told {
     Error(&'static str),
 }
 
-/// Sessions, open or asked for, and whose they are.
+/// The sessions, open or asked for, and the connections to which they belong.
 struct Routes {
-    /// Partition and id, or nonce, of a session to its connection: ids are unique within a partition
-    /// only.
+    /// The connection of each session, by partition and by the session's id or nonce; ids are unique within a partition only.
     connections: HashMap<(PartitionId, u64), usize>,
     nonces: SplitMix,
 }
 
 impl Routes {
-    /// A nonce for a session that a connection asks for.
+    /// Draws the nonce for a session that a connection asks for.
     fn draw(&mut self, pid: PartitionId, connection: usize) -> u64 {
         let nonce = names::unnamed(self.nonces.draw());
         self.connections.insert((pid, nonce), connection);
@@ -178,16 +177,16 @@ struct Server<P> {
     reads: ReadQueue,
     census: Census,
     herald: Herald,
-    /// Where Redis itself is replicated.
+    /// The reports of the clock, if Redis itself is replicated.
     clock_reports: Option<ClockReports>,
-    /// The number of connections that have something in flight.
+    /// The number of connections that have commands in flight.
     under_way: usize,
-    /// The number of values that these share. If there are more connections, each has one value.
+    /// The number of values that these connections share. If there are more connections, each has one value.
     shared_values: usize,
     held: Held,
     mailbox: Mailbox,
     shared: Shared,
-    /// What all connections keep in memory.
+    /// The bytes that all connections keep in memory.
     memory: usize,
     session_idle: Duration,
     next_idle_check: Instant,
@@ -195,9 +194,9 @@ struct Server<P> {
     stop_at: Option<Instant>,
     last_client: u64,
     read_buffer: Vec<u8>,
-    /// Connections that have more to do than they got time for.
+    /// Connections that have more to do than the turn had time for.
     again: Vec<usize>,
-    /// Dropped after the connections: then it has nobody to walk for.
+    /// The walker is dropped after the connections, so that it has no client left to walk for.
     walker: Walker,
 }
 
@@ -389,12 +388,12 @@ impl<P: Plane> Server<P> {
 
     // ---- Connections
 
-    /// How many there are, without the front end's own.
+    /// Returns the number of connections, without the front end's own.
     fn clients(&self) -> usize {
         self.peers.len() - self.free.len() - usize::from(self.herald.is_there())
     }
 
-    /// A place for one more.
+    /// Returns a free place for one more connection.
     fn place(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
@@ -423,7 +422,7 @@ impl<P: Plane> Server<P> {
         if is_full && !self.make_a_place() {
             Metrics::add(&metrics.connections_refused);
             if self.tls.is_none() {
-                // As much as can be sent at once: nobody waits for a client here.
+                // Only the bytes that fit at once are sent: the front end waits for no client.
                 let _ = stream.write(format!("-{TOO_MANY_CLIENTS}\r\n").as_bytes());
             }
             return;
@@ -475,7 +474,7 @@ impl<P: Plane> Server<P> {
         client.is_some_and(|client| client.id == of.client && !client.authenticated)
     }
 
-    /// Gives up the client that hasn't authenticated for longest; false if there is none.
+    /// Removes the client that has been connected longest without authenticating; returns false if there is none.
     fn make_a_place(&mut self) -> bool {
         while let Some(first) = self.strangers.first() {
             if self.is_stranger(first) {
@@ -497,7 +496,7 @@ impl<P: Plane> Server<P> {
 
     // ---- Handshakes
 
-    /// If it begins with one.
+    /// Begins the handshake if the connection has one; the oldest one is given up if there are too many.
     fn begin_handshake(&mut self, index: usize) {
         let peer = self.peers[index].as_ref().expect("a connection");
         if !peer.is_handshaking() {
@@ -509,7 +508,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Goes on with it, if there is time; whether it is done.
+    /// Continues the handshake if this turn has time for it; returns true if it is done.
     fn shake_hands(&mut self, index: usize) -> bool {
         if !self.handshakes.have_time() {
             self.again.push(index);
@@ -600,7 +599,7 @@ impl<P: Plane> Server<P> {
         self.again.push(index);
     }
 
-    /// Whether its answers wait for others.
+    /// Returns true if the connection's answers wait for others.
     fn keeps_answers(&mut self, index: usize) -> bool {
         let peer = self.peers[index].as_mut().expect("a connection");
         let of = &mut peer.confirmation;
@@ -618,7 +617,7 @@ impl<P: Plane> Server<P> {
         self.held.keeps(&mut peer.hold, whose, now, bytes)
     }
 
-    /// Writes what has waited for others for long enough.
+    /// Writes the answers that have waited for others long enough.
     fn write_held(&mut self, now: Instant) {
         while let Some(waiter) = self.held.take_due(now) {
             if peer_of(&mut self.peers, waiter).is_some() {
@@ -647,14 +646,14 @@ impl<P: Plane> Server<P> {
         self.handshakes.end(peer.whose(index));
         if let Some(mut stream) = peer.stream {
             stream.close();
-            // Closing the socket ends its registration too.
+            // Closing the socket ends its registration as well.
             let _ = self.poll.registry().deregister(stream.socket());
         }
     }
 
-    // ---- What they ask of one another
+    // ---- Questions about all clients
 
-    /// Answers what a connection asks of all clients, and lets it go on; false if it asks nothing.
+    /// Answers a connection's question about all clients and lets the connection continue; returns false if it has none.
     fn tell_of_clients(&mut self, index: usize) -> bool {
         let peer = self.peers[index].as_mut().expect("a connection");
         let Some((number, ask)) = peer.connection.take_ask() else {
@@ -689,7 +688,7 @@ impl<P: Plane> Server<P> {
         true
     }
 
-    /// A line for each of these clients. Whoever is at a handshake is none yet.
+    /// Returns a line for each of these clients. A connection in its handshake is no client yet.
     fn list(&self, listed: &Listed) -> String {
         let peers = self.peers.iter().flatten();
         let clients = peers.filter(|peer| peer.stream.is_some() && !peer.is_handshaking());
@@ -712,7 +711,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Ends clients, of whom one may be the one that asks for it, which still gets its answer; how many.
+    /// Ends the clients that fit and returns their number. If the client that asks is one of them, it still gets its answer.
     fn kill(&mut self, itself: u64, fits: impl Fn(&Client) -> bool) -> usize {
         let mut killed = 0;
         for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -733,7 +732,7 @@ impl<P: Plane> Server<P> {
         killed
     }
 
-    /// Tells the group what time most nodes have. Clients wait while nobody knows what time it is.
+    /// Reports to the group what time most nodes have. Clients wait while the group has no time yet.
     fn report_clock(&mut self) {
         let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
             return;
@@ -770,8 +769,8 @@ impl<P: Plane> Server<P> {
         self.shared.metrics.memory_bytes.store(now, Relaxed);
     }
 
-    /// Gives up the client whose connection keeps most, of those that haven't authenticated first, and of those that want to be
-    /// kept last; false if there is none left.
+    /// Gives up the client whose connection keeps most memory; returns false if there is none left. Clients that haven't
+    /// authenticated go first, clients that are to be kept go last.
     fn evict_largest(&mut self) -> bool {
         let connected = |peer: &&mut Box<Peer>| peer.stream.is_some();
         let peers = self.peers.iter_mut().enumerate();
@@ -797,10 +796,10 @@ impl<P: Plane> Server<P> {
 
     // ---- Sessions
 
-    /// Brings what the connection may send on its way, and sessions where it has none.
+    /// Sends the connection's commands that may go, and opens the sessions that they need.
     ///
-    /// A connection may have its share of half of the values that a partition may have open, but no more than [`MOST_VALUES`]. So a
-    /// pipeline needs fewer round trips, and nobody waits behind many values of another connection.
+    /// The connections with commands in flight share half of the values that a partition may have open, and each gets at most
+    /// [`MOST_VALUES`]. So a pipeline needs few round trips, and nobody waits behind many values of another connection.
     fn propose(&mut self, index: usize) {
         let peer = self.peers[index].as_mut().expect("a connection");
         let others = self.under_way - usize::from(peer.is_under_way);
@@ -849,7 +848,7 @@ impl<P: Plane> Server<P> {
         mail.clear();
     }
 
-    /// Takes an answer if it is one to a report of the clock.
+    /// Takes the answer if it is one to a report of the clock; returns true then.
     fn take_clock_report(
         &mut self,
         pid: PartitionId,
@@ -931,14 +930,13 @@ impl<P: Plane> Server<P> {
                 }
             }
         }
-        // Only once for all answers that came together: these connections are served before the
-        // loop waits again.
+        // Answers often come together, so the connection is noted once; it is served before the loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
         }
     }
 
-    /// The answer to a command in a name's session, for all connections that wait for it. [S-NAMED]
+    /// Gives the answer to a command in a name's session to all connections that wait for it. [S-NAMED]
     fn tell(&mut self, waiters: &[Waiter], status: Option<Status>, bytes: &[u8]) {
         for waiter in waiters {
             if let Some(peer) = peer_of(&mut self.peers, *waiter) {
@@ -948,7 +946,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// What came of a read without the log; its connection may be gone, and another one in its place.
+    /// Takes the answer to a read without the log. Its connection may be gone, with another one in its place.
     fn on_read(&mut self, number: u64, answer: Option<&[u8]>) {
         let Some(index) = ReadQueue::index_of(number) else {
             return self.census.take(number, answer, &self.shared);
@@ -961,7 +959,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    // ---- What Redis servers do
+    // ---- News of Redis servers
 
     fn on_news(&mut self, pid: PartitionId, event: &Event) {
         match event {
@@ -992,9 +990,10 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    // ---- What front ends tell one another
+    // ---- Messages of front ends
 
-    /// What they have said comes before all answers: who asks for it counts on what was said before. [S-AUDIENCE]
+    /// Queues the other front ends' messages before any answer is taken: a client that asks for counts relies on what was said
+    /// before. [S-AUDIENCE]
     fn hear(&mut self, mail: &Mail) {
         for (pid, event) in &mail.news {
             match event {
@@ -1008,7 +1007,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Says to the others what they are to know, by a connection of its own.
+    /// Sends the message that is due to the other front ends, over the front end's own connection.
     fn tell_others(&mut self, now: Instant) {
         let confirmed = self.herald.take_confirmed(&self.shared, now);
         self.again.extend(confirmed);
@@ -1030,7 +1029,7 @@ impl<P: Plane> Server<P> {
         self.pump(own.index);
     }
 
-    /// The place of its own connection, which is made if there is none.
+    /// Returns the place of the front end's own connection, which is made if there is none.
     fn own_place(&mut self) -> Waiter {
         if let Some(own) = self.herald.place() {
             return own;
@@ -1048,7 +1047,7 @@ impl<P: Plane> Server<P> {
 
     // ---- Jobs
 
-    /// Goes on with what is to be done in nobody's turn.
+    /// Continues the jobs that belong to no connection's turn.
     fn do_jobs(&mut self) {
         self.shared.turn.begin();
         let mut channels = self.shared.channels.borrow_mut();
@@ -1071,7 +1070,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Goes on with one; returns it unless it is done.
+    /// Continues one job; returns it if it isn't done.
     fn go_on_with(&mut self, mut job: Job) -> Option<Job> {
         let turn = &self.shared.turn;
         let is_done = match &mut job {
@@ -1105,7 +1104,7 @@ impl<P: Plane> Server<P> {
         (!is_done).then_some(job)
     }
 
-    /// Hands a message out, until the turn is over; whether everybody has got it.
+    /// Hands a message out until the turn is over; returns true if everybody has got it.
     fn hand_out(&mut self, message: &Message, round: &mut Round) -> bool {
         let Server {
             peers,
@@ -1141,7 +1140,8 @@ impl<P: Plane> Server<P> {
         })
     }
 
-    /// Messages were missed. Who had subscribed to something gets to know it by a broken connection, as of any other server.
+    /// Ends the connections of all subscribers, because messages were missed. A broken connection tells them so, as with any
+    /// other server.
     fn end_subscribers(&mut self) {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let Some(peer) = peer else { continue };
@@ -1152,7 +1152,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Lets those who wait try again, or tells them that it is over.
+    /// Lets waiting clients try again, or ends their wait.
     fn act_on_waits(&mut self) {
         let acts = self.shared.waits.borrow_mut().take_acts();
         for (waiter, act) in acts {
@@ -1172,7 +1172,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// What KEYS is to show; its client may be gone, and another one in its place.
+    /// Gives KEYS its answer. Its client may be gone, with another one in its place.
     fn on_walked(&mut self, whose: Whose, found: &Found) {
         let waiter = Waiter {
             index: whose.index,
@@ -1184,8 +1184,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// A session has expired. Nobody sees it if it is certain that nothing in flight took effect: that
-    /// goes into another session. Otherwise the connection ends. [S-ANEW]
+    /// Handles that a session has expired. If it is certain that nothing in flight took effect, the commands go into another
+    /// session and nobody notices; otherwise the connection ends. [S-ANEW]
     fn lose_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
         let Some(lane) = connection.lane(pid) else {
@@ -1197,14 +1197,14 @@ impl<P: Plane> Server<P> {
         self.take_out_of_session(index, pid, id);
     }
 
-    /// A command was refused, so the session executes none of those behind it: they go into another one.
-    /// [S-ORDERED] [S-SAYS]
+    /// Leaves a session in which a command was refused: it executes none of the commands behind that one, so they go into
+    /// another session. [S-ORDERED] [S-SAYS]
     fn leave_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         self.take_out_of_session(index, pid, id);
         self.log.close_session(pid, id);
     }
 
-    /// What is in flight in a session, where it takes no effect, waits for another one.
+    /// Takes the commands in flight out of a session in which they take no effect; they wait for another one.
     fn take_out_of_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         let connection = &mut self.peers[index].as_mut().expect("a connection").connection;
         let numbers = connection.lane(pid).map(|lane| lane.numbers());
@@ -1215,7 +1215,7 @@ impl<P: Plane> Server<P> {
         connection.lose_session(pid);
     }
 
-    /// Ends a connection: what is in flight may take effect, the rest fails with this error.
+    /// Ends a connection. Commands in flight may take effect, all others fail with this error.
     fn give_up(&mut self, index: usize, error: &str) {
         let mut peer = self.peers[index].take().expect("a connection");
         self.drop_lanes(index, &mut peer.connection);
@@ -1234,7 +1234,7 @@ impl<P: Plane> Server<P> {
                 client,
                 subscriptions,
             };
-            // It is no message, so it has room.
+            // This job is no message, so it always has room.
             let _ = self.shared.jobs.borrow_mut().push(leave);
         }
         if connection.has_named() {
@@ -1249,7 +1249,7 @@ impl<P: Plane> Server<P> {
                     self.routes.connections.remove(&(lane.pid, id));
                     self.log.close_session(lane.pid, id);
                 }
-                // The session is closed once its id comes.
+                // The session is closed as soon as its id arrives.
                 Session::Opening(nonce) => {
                     self.routes.connections.remove(&(lane.pid, nonce));
                 }
@@ -1258,7 +1258,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// The replica's state of a partition is another one from now on, with these sessions.
+    /// Notes that the replica has taken another replica's state of a partition, in which these sessions are open.
     fn take_sessions(&mut self, pid: PartitionId, sessions: &[LocalSession]) {
         for peer in self.peers.iter_mut().flatten() {
             peer.connection.lanes().for_each(|lane| lane.overtake(pid));
@@ -1268,10 +1268,9 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Closes a session that answers to this front end and is no connection's: it was opened by an
-    /// earlier process, whose connections ended with it, or by a late repetition of an OPEN. What
-    /// was in flight in it takes effect before that, once, or never; nobody waits to hear which.
-    /// [S-CLOSE]
+    /// Closes a session that answers to this front end but belongs to none of its connections: an earlier process opened it, or
+    /// a late copy of an OPEN. Commands in flight in it take effect before it is closed, once, or never; nobody waits to learn
+    /// which. [S-CLOSE]
     fn close_unless_ours(&mut self, pid: PartitionId, id: u64, nonce: u64) {
         let reports = self.clock_reports.as_ref();
         let ours = |number| {
@@ -1283,8 +1282,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Closes the sessions that connections haven't used for long, before the replicas let them
-    /// expire. The next command opens another one.
+    /// Closes the sessions that connections haven't used for long, before the replicas let them expire. The next command opens
+    /// another one.
     fn release_idle_sessions(&mut self) {
         if Instant::now() < self.next_idle_check {
             return;
@@ -1319,7 +1318,7 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Whether a shutdown has nothing left to wait for, or has waited long enough.
+    /// Returns true if a shutdown has nothing left to wait for, or has waited long enough.
     fn is_done(&self) -> bool {
         let Some(stop_at) = self.stop_at else {
             return false;
@@ -1329,13 +1328,13 @@ impl<P: Plane> Server<P> {
     }
 }
 
-/// What a connection asks of the log.
+/// A connection's way to the log.
 struct ToLog<'a, P> {
     log: &'a mut Log<P>,
     routes: &'a mut Routes,
     names: &'a mut Names,
     reads: &'a mut ReadQueue,
-    /// The connection's.
+    /// The connection's index.
     index: usize,
     client: u64,
     max_value: usize,
@@ -1397,7 +1396,7 @@ impl Peer {
         self.stream.as_ref().is_some_and(Stream::is_handshaking)
     }
 
-    /// Takes what is there of a handshake, and answers; whether it is done.
+    /// Continues the handshake with what has arrived; returns true if it is done.
     fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let stream = self.stream.as_mut().expect("who is at it has one");
         while stream.is_handshaking() {
@@ -1405,7 +1404,7 @@ impl Peer {
             let take = |said: &[u8]| self.connection.feed(said);
             match stream.read(buffer, take) {
                 Ok(0) if stream.is_handshaking() => return Err(ErrorKind::UnexpectedEof.into()),
-                // It has said all that it wants at once.
+                // The client has already sent all that it wants to send.
                 Ok(0) => self.connection.end_input(),
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -1416,7 +1415,7 @@ impl Peer {
         Ok(true)
     }
 
-    /// Whether all is executed and answered, the answers have left, and nothing more will come.
+    /// Returns true if all is executed, answered and sent, and no more will come.
     fn is_finished(&self) -> bool {
         let flushed = self.stream.as_ref().is_none_or(Stream::is_flushed);
         self.connection.is_finished() && flushed
@@ -1426,7 +1425,7 @@ impl Peer {
         self.connection.memory() + self.stream.as_ref().map_or(0, Stream::memory)
     }
 
-    /// Writes what it can; whether it wrote anything.
+    /// Writes as much as the socket takes; returns true if it wrote anything.
     fn write(&mut self) -> bool {
         let flushed = self.stream.as_mut().map(Stream::flush);
         if flushed.is_some_and(|flushed| wait_is_no_error(flushed).is_err()) {
@@ -1451,7 +1450,7 @@ impl Peer {
         wrote
     }
 
-    /// Reads once if that is of use; whether anything came.
+    /// Reads once if the connection wants input; returns true if anything came.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         if !self.readable || !self.connection.wants_input() {
             return false;
@@ -1467,7 +1466,8 @@ impl Peer {
                 true
             }
             Ok(len) => {
-                // The socket is empty, and tells when it is no longer. Its end is no news if it was told with this.
+                // After a short read the socket is empty, and a later event tells of more. If its end was told with this event,
+                // no later one comes.
                 self.readable = len == buffer.len() || self.is_closing;
                 true
             }
@@ -1483,21 +1483,21 @@ impl Peer {
         }
     }
 
-    /// The client is gone: what it sent is still executed, the answers go nowhere.
+    /// Notes that the client is gone: the commands that it sent are still executed, and their answers are dropped.
     fn lose(&mut self) {
         self.stream = None;
         self.connection.discard_output();
         self.connection.end_input();
     }
 
-    /// The client costs too much.
+    /// Gives the client up, as it costs too much or is no longer wanted.
     fn abandon(&mut self) {
         self.stream = None;
         self.connection.abandon();
     }
 }
 
-/// What doesn't leave now leaves later.
+/// Lets a flush that must wait count as a success, since the bytes leave later.
 fn wait_is_no_error(flushed: io::Result<()>) -> io::Result<()> {
     match flushed {
         Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
@@ -1505,20 +1505,20 @@ fn wait_is_no_error(flushed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whom this is of, unless it is gone and another one is in its place.
+/// Returns the connection of a waiter, unless it is gone and another one is in its place.
 fn peer_of(peers: &mut [Option<Box<Peer>>], waiter: Waiter) -> Option<&mut Box<Peer>> {
     let peer = peers.get_mut(waiter.index).and_then(Option::as_mut);
     peer.filter(|peer| peer.connection.client.id == waiter.client)
 }
 
-/// The session's id, if this is the answer to an OPEN that succeeded.
+/// Returns the session's id if this is the answer to an OPEN that succeeded.
 fn opened(answer: &Answer<'_>) -> Option<u64> {
     let ok = answer.request == 0 && Status::from_u8(answer.status) == Some(Status::Ok);
     let id = <[u8; 8]>::try_from(answer.bytes).ok().filter(|_| ok)?;
     Some(u64::from_be_bytes(id))
 }
 
-/// Whether accepting failed because that one client is gone.
+/// Returns true if an accept failed only because that one client is gone.
 fn is_of_the_client(e: &io::Error) -> bool {
     matches!(
         e.kind(),
