@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a snapshot says of a replica's state beside its keys: `about` in database 1.
+//! The part of a snapshot that describes a replica's state beside its keys: `about` in database 1.
 
 use super::clock::Clock;
 use crate::watches::Watches;
 
 const FORMAT: u8 = 3;
 
-/// The clock, how often dice were seeded, and the keys that are watched.
+/// Encodes the clock, how often random numbers were seeded, and the watched keys.
 pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
     let mut about = vec![FORMAT];
     clock.emit(&mut about);
@@ -20,7 +20,7 @@ pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
     about
 }
 
-/// The same, of what was stored.
+/// Decodes what [`emit`] has encoded.
 pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
     let (format, rest) = about.split_first().ok_or("they name no format")?;
     if *format != FORMAT {

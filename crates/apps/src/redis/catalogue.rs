@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server's commands, as its own COMMAND describes them: which there are, what they change, and where their keys are.
+//! The server's commands, as its own COMMAND describes them: their names, what they change, and where their keys are.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use super::resp::{Malformed, Value};
 use super::rules::{self, Verdict};
 
-/// No command's name is longer.
+/// The length of the longest command name.
 const LONGEST_NAME: usize = 64;
 
 /// All commands of a server.
@@ -15,11 +15,11 @@ pub struct Catalogue {
     /// COMMAND's answer, as clients get it.
     shown: Vec<u8>,
     specs: Vec<Spec>,
-    /// Which of them has a name in lower case; subcommands as `config|get`.
+    /// The numbers of commands by name, in lower case; subcommands as `config|get`.
     numbers: HashMap<Vec<u8>, usize, BuildHasherDefault<NameHasher>>,
 }
 
-/// FNV-1a. The names are the server's own, so nobody can choose them to share a bucket.
+/// A hash of names (FNV-1a). The names are the server's own, so nobody can choose them to share a bucket.
 struct NameHasher(u64);
 
 impl Default for NameHasher {
@@ -42,49 +42,51 @@ impl Hasher for NameHasher {
     }
 }
 
-/// What COMMAND says of a command.
+/// COMMAND's description of one command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spec {
-    /// Its place in the catalogue.
+    /// The command's index in the catalogue.
     pub number: usize,
-    /// In lower case.
+    /// The name in lower case.
     pub name: String,
-    /// Arguments, the name among them; negative: at least.
+    /// The number of arguments with the name; a negative one is a minimum.
     pub arity: i64,
-    /// Whether it only reads the keys that it names. (PFCOUNT is flagged so, and writes.)
+    /// The command only reads the keys that it names. (PFCOUNT is flagged so, and writes.)
     pub is_read: bool,
-    /// Whether it runs a script, which may name any keys.
+    /// The command runs a script, which may name any keys.
     pub is_script: bool,
-    /// Whether it may wait, if it is executed by itself.
+    /// The command may wait, if it is executed by itself.
     pub may_wait: bool,
-    /// What it asks of a group of several partitions, where it names no key.
+    /// How a group of several partitions executes the command, if it names no key.
     pub spread: Spread,
-    /// Whether it is about all keys, or all scripts, of a group of several partitions, where it names no key.
+    /// The command is about all keys or all scripts of a group of several partitions, if it names no key.
     pub concerns_all: bool,
-    /// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
+    /// The command and its arguments are all that the server needs: it runs no script, isn't SPOP, and sends no
+    /// message.
     pub(super) needs_nothing_else: bool,
     pub(super) flags: Vec<String>,
     pub(super) categories: Vec<String>,
     pub(super) tips: Vec<String>,
     keys: Vec<KeySpec>,
     has_subcommands: bool,
-    /// Whether it is executed by itself, and within a transaction.
+    /// Whether the command is executed: by itself, and within a transaction.
     verdicts: [Verdict; 2],
 }
 
-/// Where a command without keys goes, and what its answers come to.
+/// Where a command without keys goes, and how the answers are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spread {
-    /// To any partition.
+    /// The command goes to any one partition.
     #[default]
     One,
-    /// To all; the answers are numbers, and are added.
+    /// The command goes to all partitions, and the answers, which are numbers, are added.
     Sum,
-    /// To all; the smallest number, or the smaller number of each place.
+    /// The command goes to all partitions, and the answer is the smallest number, or the smallest at each place of an
+    /// array.
     Least,
-    /// To all; an error if there is one, otherwise the last answer.
+    /// The command goes to all partitions, and the answer is an error if there is one, otherwise the last answer.
     Same,
-    /// To all; arrays, one behind the other; otherwise the first answer that isn't nil.
+    /// The command goes to all partitions, and arrays are joined; otherwise the answer is the first one that isn't nil.
     Joined,
 }
 
@@ -109,17 +111,17 @@ enum Find {
     Unknown,
 }
 
-/// The keys of a command in hand.
+/// The keys of one command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Keys {
-    /// Arguments that are keys, and whether each may be changed.
+    /// The indices of arguments that are keys, each with whether it may be changed.
     pub known: Vec<(usize, bool)>,
-    /// Whether it may touch others.
+    /// The command may touch further keys.
     pub has_others: bool,
 }
 
 impl Catalogue {
-    /// From the answer to COMMAND.
+    /// Parses the answer to COMMAND.
     pub fn parse(answer: &[u8]) -> Result<Catalogue, Malformed> {
         let mut catalogue = Catalogue {
             shown: answer.to_vec(),
@@ -135,28 +137,28 @@ impl Catalogue {
         }
     }
 
-    /// COMMAND's answer, for a client that speaks RESP2.
+    /// Returns COMMAND's answer, for a client that speaks RESP2.
     pub fn shown(&self) -> &[u8] {
         &self.shown
     }
 
-    /// All commands, by their numbers.
+    /// Returns all commands, by their numbers.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.specs.iter()
     }
 
-    /// How many there are, subcommands aside.
+    /// Returns the number of commands, without subcommands.
     pub fn len(&self) -> usize {
         let whole = |spec: &&Spec| !spec.name.contains('|');
         self.specs().filter(whole).count()
     }
 
-    /// Never.
+    /// Returns false for every catalogue that was parsed.
     pub fn is_empty(&self) -> bool {
         self.specs.is_empty()
     }
 
-    /// The command of this name, in any case.
+    /// Returns the command of this name, in upper or lower case.
     pub fn named(&self, name: &[u8]) -> Option<&Spec> {
         let mut lower = [0; LONGEST_NAME];
         let lower = lower.get_mut(..name.len())?;
@@ -165,12 +167,12 @@ impl Catalogue {
         self.numbers.get(&*lower).map(|number| &self.specs[*number])
     }
 
-    /// What a command is; or the error that answers it.
+    /// Returns the command that the arguments name, or the error that answers them.
     pub fn find(&self, args: &[&[u8]]) -> Result<&Spec, String> {
         self.find_of(self.named(args[0]), args)
     }
 
-    /// The same, if its name is known to be that of this one.
+    /// Does the same as [`find`](Self::find), if the command's name was looked up already.
     pub fn find_of<'a>(
         &'a self,
         named: Option<&'a Spec>,
@@ -199,7 +201,8 @@ impl Catalogue {
         Ok(spec)
     }
 
-    /// The same, if it may be executed here: by itself, or within a transaction.
+    /// Returns the command if it may be executed here, by itself or within a transaction; otherwise the error that
+    /// answers it.
     pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<&Spec, String> {
         let spec = self.find(args)?;
         spec.judge(args, in_transaction).map(|()| spec)
@@ -215,7 +218,7 @@ impl Catalogue {
     }
 }
 
-/// Redis's own words, with as much of the arguments as it shows.
+/// Returns Redis's own error for an unknown command, with as much of the arguments as Redis shows.
 fn unknown(args: &[&[u8]]) -> String {
     const SHOWN: usize = 128;
     let text = |bytes: &[u8], len: usize| {
@@ -241,7 +244,7 @@ impl Spec {
         }
     }
 
-    /// Whether it is executed here, by itself or within a transaction; or the error that answers it.
+    /// Returns the error that answers the command if it isn't executed here, by itself or within a transaction.
     pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<(), String> {
         let why = match self.verdicts[usize::from(in_transaction)] {
             Verdict::Executed => None,
@@ -272,25 +275,26 @@ impl Spec {
         self.tips.iter().any(|known| known == tip)
     }
 
-    /// Whether it sends a message: PUBLISH and SPUBLISH.
+    /// Returns whether the command sends a message: PUBLISH and SPUBLISH do.
     pub fn is_message(&self) -> bool {
         ["publish", "spublish"].contains(&self.name.as_str())
     }
 
-    /// Whether it may change anything, or tell anybody something. What COMMAND shows has no flag for that of scripts, messages,
-    /// and PFCOUNT.
+    /// Returns whether the command may change anything or send a message. COMMAND has no flag that says so of scripts,
+    /// messages, and PFCOUNT.
     pub fn may_write(&self) -> bool {
         self.has("write") || self.is_message() || self.keys.iter().any(|key| key.writes)
     }
 
-    /// Where the keys are. A command that the server will refuse may seem to have none.
+    /// Returns the command's keys. A command that the server will refuse may seem to have none.
     pub fn keys(&self, args: &[&[u8]]) -> Keys {
         let mut known = Vec::new();
         let has_others = self.each_key(args, |at, writes| known.push((at, writes)));
         Keys { known, has_others }
     }
 
-    /// Shows each key: which argument it is, and whether it may be changed. Returns whether the command may touch others.
+    /// Calls `show` for each key with its argument's index and whether it may be changed. Returns whether the command
+    /// may touch further keys.
     pub fn each_key(&self, args: &[&[u8]], mut show: impl FnMut(usize, bool)) -> bool {
         let mut has_others = self.is_script;
         for spec in &self.keys {
@@ -304,7 +308,7 @@ impl Spec {
 }
 
 impl KeySpec {
-    /// As Redis's own `getKeysUsingKeySpecs` finds them. `None` if they can't be known.
+    /// Finds keys as Redis's own `getKeysUsingKeySpecs` does. Returns `None` if they can't be known.
     fn positions(&self, args: &[&[u8]]) -> Option<impl Iterator<Item = usize> + use<>> {
         let count = args.len() as i64;
         let first = match &self.begin {
@@ -315,7 +319,7 @@ impl KeySpec {
                     from @ 0.. => (from..count).find(is_it),
                     from => (1..=count + from).rev().find(is_it),
                 };
-                // Without it there is no such key.
+                // Without the word there is no such key.
                 match found {
                     Some(at) => at + 1,
                     None => return Some(in_range(1, 0, 1)),
@@ -359,7 +363,7 @@ fn in_range(first: i64, last: i64, step: i64) -> impl Iterator<Item = usize> {
     (first..=last).step_by(step as usize).map(|at| at as usize)
 }
 
-/// A command, and its subcommands.
+/// Parses a command, and returns its subcommands with it.
 fn parse<'v, 'a>(command: &'v Value<'a>) -> Result<(Spec, &'v [Value<'a>]), Malformed> {
     let [
         name,
@@ -394,7 +398,7 @@ fn parse<'v, 'a>(command: &'v Value<'a>) -> Result<(Spec, &'v [Value<'a>]), Malf
         has_subcommands: !subcommands.items().is_empty(),
         ..Spec::default()
     };
-    // SCRIPT and FUNCTION themselves run nothing.
+    // SCRIPT and FUNCTION themselves run no script.
     spec.is_script = spec.is_of("@scripting") && spec.has("movablekeys");
     let writes = spec.keys.iter().any(|key| key.writes);
     spec.is_read = spec.has("readonly") && !writes && !spec.is_script;
@@ -425,7 +429,7 @@ fn spread(spec: &Spec) -> Spread {
     }
 }
 
-/// The value behind a name in a flat list of both.
+/// Returns the value behind a name in a flat list of names and values.
 fn field<'v, 'a>(list: &'v Value<'a>, name: &str) -> Option<&'v Value<'a>> {
     let pairs = list.items().chunks_exact(2);
     let mut found = pairs.filter(|pair| pair[0].text() == Some(name.as_bytes()));

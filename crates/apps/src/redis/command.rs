@@ -22,14 +22,15 @@ const QUERY: u8 = 4;
 const REPORT: u8 = 5;
 
 const RESP3: u8 = 1;
-/// Memory for arguments is allocated once: for this many, or for as many as there are if each takes this many bytes with its length.
+/// The number of arguments for which memory is allocated at once: this many, or as many as there are if each takes
+/// `ARGUMENT_LEN` bytes with its length.
 const FEW: usize = 4;
 const ARGUMENT_LEN: usize = 8;
 
-/// The latest time that a stamp can say.
+/// The latest time that a stamp can hold.
 const MAX_MS: u64 = (1 << 48) - 1;
 
-/// Who says what time it is.
+/// A reading of one front end's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// The front end's node.
@@ -43,9 +44,9 @@ pub struct Stamp {
 pub struct Watched<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// What WATCH answered.
+    /// The version that WATCH answered.
     pub version: u64,
-    /// Whether there was such a key.
+    /// The key existed then.
     pub existed: bool,
 }
 
@@ -94,7 +95,7 @@ pub fn put_query(out: &mut Vec<u8>, resp3: bool, args: &[&[u8]]) {
     args.iter().for_each(|arg| put_bytes(out, arg));
 }
 
-/// Whether this encodes a QUERY, unless it is malformed. Whatever that asks, it changes nothing.
+/// Returns whether this is a QUERY, if it isn't malformed. A QUERY changes nothing, whatever it asks.
 pub(super) fn is_query(bytes: &[u8]) -> bool {
     bytes.first() == Some(&QUERY)
 }
@@ -225,7 +226,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Each length has one encoding: its last byte isn't 0, unless it is the only one.
+    /// Reads one length and its bytes. Each length has one encoding: its last byte isn't 0, unless it is the only one.
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let (mut len, mut shift) = (0usize, 0);
         loop {
@@ -247,7 +248,7 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// Up to the end, one at least.
+    /// Reads arguments up to the end; there must be at least one.
     fn arguments(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
         let mut arguments = Vec::with_capacity(FEW.max(self.0.len() / ARGUMENT_LEN));
         arguments.push(self.bytes()?);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica's contents come to: equal for replicas that agree, however their tables are laid out.
+//! Computes a digest of a replica's contents. It is equal for replicas that agree, however their tables are laid out.
 
 use sha2::{Digest, Sha256};
 
 use super::resp::{Value, put_request};
 use super::server::{Dead, Server};
 
-/// Keys that are asked for together.
+/// The number of keys that are asked for together.
 const AT_ONCE: usize = 256;
 
-/// Over all keys of the clients' database in their order, with type, value and expiry, and over all functions. What has expired
-/// by the server's clock isn't there, whether or not it still lies in the tables.
+/// Hashes all keys of the clients' database in order, with type, value and expiry, and all functions. Keys that have
+/// expired by the server's clock are left out, whether or not they are still in the tables.
 pub(super) fn of(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
     server.order(&[b"SELECT", b"0"])?;
     let all = keys(server)?;
@@ -22,7 +22,7 @@ pub(super) fn of(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
     Ok(())
 }
 
-/// A walk may show a key twice.
+/// Returns all keys in order, each once: SCAN may show a key twice.
 fn keys(server: &mut Server) -> Result<Vec<Vec<u8>>, Dead> {
     let (mut keys, mut cursor) = (Vec::new(), b"0".to_vec());
     loop {
@@ -60,7 +60,7 @@ fn add_keys(server: &mut Server, keys: &[Vec<u8>], hash: &mut Sha256) -> Result<
         }
         add(hash, key);
         about.iter().for_each(|answer| add(hash, answer));
-        // The digest of a stream says nothing of its groups.
+        // The digest of a stream leaves out its groups.
         if about[1] == b"+stream\r\n" {
             add(
                 hash,

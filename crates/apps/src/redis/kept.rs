@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server was given since a snapshot: one that takes its place begins with the snapshot, and gets all of this.
+//! Everything that a server was given since a snapshot. A server that takes its place begins with the snapshot, and is
+//! given all of this.
 
 use std::collections::VecDeque;
 
 use super::server::Standing;
 
-/// When so much is kept, another snapshot is made, so that it can be forgotten.
+/// The bytes at which another snapshot is made, so that what is kept can be forgotten.
 const MUCH: usize = 128 << 20;
-/// More than this is never kept.
+/// The most bytes that are kept.
 const MOST: usize = 2 * MUCH;
-/// After so much more it is looked again whether the snapshot is written.
+/// The number of bytes after which it is checked again whether the snapshot is written.
 const BETWEEN_LOOKS: usize = 4 << 20;
 
-/// What is given to the server as one: requests, how many, and what holds for them.
+/// Requests that are given to the server as one, with what holds for all of them.
 pub(super) struct Given {
     pub ms: u64,
     pub standing: Standing,
     pub requests: Vec<u8>,
     pub count: usize,
-    /// How many scripts are among them that may take long.
+    /// The number of scripts among them that may take long.
     pub scripts: u32,
-    /// Whether messages may be published by it.
+    /// They may publish messages.
     pub speaks: bool,
 }
 
@@ -34,28 +35,29 @@ impl Given {
     }
 }
 
-/// Commands lie together in one entry, so that each needs hardly more memory than its request: this many at most, and this many bytes.
+/// The limits of one entry: how many commands it holds, and how many bytes. Commands share entries so that each needs
+/// hardly more memory than its request.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
-/// What an entry needs besides, roughly.
+/// The rough number of bytes of an entry besides its requests.
 const ENTRY_BYTES: usize = 80;
 
-/// See the module.
+/// The requests since the last snapshot, in order.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// How much was given before.
+    /// The number of requests before the first entry.
     pub before: u64,
     entries: VecDeque<Entry>,
-    /// Whether what comes next lies by itself.
+    /// The next request begins an entry of its own.
     is_cut: bool,
     bytes: usize,
     looked_at: usize,
 }
 
-/// What was given one behind the other while the clock stood still.
+/// Requests that were given one after the other while the clock stood still.
 struct Entry {
     given: Given,
-    /// How much that was.
+    /// The number of these requests.
     many: u64,
 }
 
@@ -81,7 +83,8 @@ impl Entry {
 }
 
 impl Kept {
-    /// How much was given so far. A snapshot that is begun now has all of it: it may be [forgotten](Self::forget_to) up to here.
+    /// Returns how many requests were given so far. A snapshot that is begun now has all of them, so they may be
+    /// [forgotten](Self::forget_to) up to here once it is written.
     pub fn cut(&mut self) -> u64 {
         self.is_cut = true;
         let many = self.entries.iter().map(|entry| entry.many);
@@ -108,12 +111,12 @@ impl Kept {
         }
     }
 
-    /// What was given, in its order.
+    /// Returns everything that was given, in its order.
     pub fn given(&self) -> impl Iterator<Item = &Given> {
         self.entries.iter().map(|entry| &entry.given)
     }
 
-    /// Up to where a snapshot was begun.
+    /// Forgets all requests before this place, at which a snapshot was begun.
     pub fn forget_to(&mut self, place: u64) {
         let is_forgotten = self.before > place;
         while self.before < place {
@@ -138,7 +141,7 @@ impl Kept {
         self.bytes >= MOST
     }
 
-    /// Whether it is time to look whether a snapshot is to be made, or is written.
+    /// Returns whether it is time to check whether a snapshot is to be made, or is written.
     pub fn looks(&mut self) -> bool {
         let looks = self.is_much() && self.bytes >= self.looked_at + BETWEEN_LOOKS;
         if looks {

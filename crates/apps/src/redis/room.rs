@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What scripts may have in memory. A script that takes too much is executed nowhere, so all replicas must find the same.
+//! Limits the memory of scripts. A script that takes too much is executed nowhere, so all replicas must come to the
+//! same decision.
 //!
-//! The preloaded library counts what Lua asks for (`programs/preload/arena.h`). But a server that has lived through other things has
-//! other garbage, and collects it at other moments. So what it counts is a guess: a run that comes to [`USUAL_ROOM`] in it ends the
-//! server. Then it is judged: a server is started for it whose Lua has done nothing but to load all scripts and functions in the order
-//! of their texts. There it asks for the same memory everywhere, down to the byte, and may have [`ROOM`].
+//! The preloaded library counts the memory that Lua asks for (`programs/preload/arena.h`). But each server has other
+//! garbage, depending on its past, and collects it at other moments. So the library's count is an estimate: a run that
+//! reaches [`USUAL_ROOM`] by it ends the server. Then the run is judged: a server is started for it whose Lua has done
+//! nothing but load all scripts and functions in the order of their texts. There the run asks for the same memory
+//! everywhere, down to the byte, and may have [`ROOM`].
 //!
 //! ```text
 //!  run ── less than the usual room ──────────────────────────────> its answer
@@ -12,13 +14,14 @@
 //!                                          └─ more ───────────────> LIMIT, and nothing has happened
 //! ```
 //!
-//! **Why nobody executes what another one refuses.** What the judge finds is the same everywhere. So whatever it would refuse must
-//! come to the usual room in each server, whatever that has lived through. In the judge's server the collector does nothing by
-//! halves: a step of it is a whole collection, and the next one comes when Lua has twice what that one has left. A run is refused
-//! there with twice the memory of before it and [`ROOM`] more. So, beyond the memory of before, it could reach half of [`ROOM`] when
-//! garbage was last collected, or it takes the rest within one operation. The same operations in another server make the same things
-//! reachable, and whatever is reachable there is in its memory. Only a table may be half as large, if its keys are hashed by their
-//! addresses. So every other server comes to a quarter of [`ROOM`]: twice its limit.
+//! **Why no replica executes a run that another one refuses.** The judging server's decision is the same everywhere. So
+//! each run that it would refuse must reach the usual room in every server, whatever that server's past. In the judging
+//! server each step of the collector is a whole collection, and the next one comes when Lua has twice the memory that
+//! the last one has left. A run is refused there at twice the memory of before it, and [`ROOM`] more. So, beyond the
+//! memory of before, half of [`ROOM`] was reachable when garbage was last collected, or the run takes the rest within
+//! one operation. The same operations in another server make the same objects reachable, and reachable objects are in
+//! its memory. Only a table may be half as large, if its keys are hashed by their addresses. So every other server
+//! reaches a quarter of [`ROOM`], which is twice its limit.
 
 use replica::Error;
 
@@ -28,35 +31,35 @@ use super::saves::Purpose;
 use super::server::{Dead, Server, nonce};
 use super::state::{Replicated, SEED_SCRIPT};
 
-/// What scripts may have beyond what was there when the server was started, before they are judged.
+/// The memory that scripts may have beyond the memory at the server's start, before they are judged.
 const USUAL_ROOM: u64 = ROOM / 8;
-/// The same in the judge's server, beyond twice that.
+/// The memory that scripts may have in the judging server, beyond twice the memory at its start.
 const ROOM: u64 = 512 << 20;
-/// With so much of it garbage is collected behind a run.
+/// If this much is in use after a run, garbage is collected.
 const MUCH: u64 = USUAL_ROOM / 2;
-/// If so much is left the server is replaced by one that begins without it.
+/// If this much is left after that, the server is replaced by one that begins without it.
 const TOO_MUCH: u64 = USUAL_ROOM / 4 * 3;
-/// Steps of the collector that end with the collection, and Lua's own.
+/// Settings of the collector: one whose steps are whole collections, and Lua's own.
 const WHOLE: [[&str; 2]; 2] = [["setpause", "200"], ["setstepmul", "0"]];
 const USUAL: [[&str; 2]; 2] = [["setpause", "200"], ["setstepmul", "200"]];
 const COLLECT: [&str; 2] = ["collect", "0"];
-/// A function that tells the collector of functions.
+/// A function that passes orders to the collector of the functions' Lua.
 const COLLECTOR: &[u8] = b"#!lua name=wirepaxos_collector\nredis.register_function('wirepaxos_collector', function(_, args) \
                            collectgarbage(args[1], args[2]) end)";
 const COLLECTOR_NAME: &[u8] = b"wirepaxos_collector";
-/// The answer to scripts that take too much. The preloaded library counts it.
+/// The answer to scripts that take too much memory. The preloaded library counts it.
 const TOO_LARGE: &str = "LIMIT not executed: its scripts take more than 512 MiB of memory, and what they changed is undone; do less \
                          at once";
 
 impl Replicated {
-    /// The server has done nothing but to start.
+    /// Notes how much memory Lua has, in a server that was just started.
     pub(super) fn note_held(&mut self) -> Result<(), Dead> {
         self.tell_collector(COLLECT)?;
         self.held_at_start = self.server.held()?;
         Ok(())
     }
 
-    /// Scripts or functions are forgotten. What they had isn't left to others.
+    /// Notes Lua's memory after scripts or functions were forgotten. The memory that they had isn't given to others.
     pub(super) fn note_forgotten(&mut self) -> Result<(), Error> {
         self.surviving(|state| {
             let before = state.held_at_start;
@@ -66,12 +69,13 @@ impl Replicated {
         })
     }
 
-    /// What scripts may have, together with what is there. A server whose Lua asks for memory in another way has no limit.
+    /// Returns how many bytes scripts may have, including the memory in use; 0 means no limit, for a server whose Lua
+    /// asks for memory in another way.
     pub(super) fn usual_room(&self) -> u64 {
         self.beyond(1, USUAL_ROOM)
     }
 
-    /// So many times what was there at the start, and more.
+    /// Returns `times` the memory at the server's start, and `more`; 0 means no limit.
     fn beyond(&self, times: u64, more: u64) -> u64 {
         match self.held_at_start {
             0 => 0,
@@ -79,7 +83,7 @@ impl Replicated {
         }
     }
 
-    /// Keeps the memory of Lua small, behind a run.
+    /// Collects garbage after a run if Lua has much memory, and replaces the server if that doesn't help.
     pub(super) fn bound_held(&mut self) -> Result<(), Error> {
         if self.held_at_start == 0 || self.held()? < self.beyond(1, MUCH) {
             return Ok(());
@@ -88,7 +92,7 @@ impl Replicated {
         if self.held()? < self.beyond(1, TOO_MUCH) {
             return Ok(());
         }
-        // Many scripts, or what functions keep for themselves.
+        // There are many scripts, or functions keep much for themselves.
         self.await_saved()?;
         self.begin_save(Purpose::Base)?;
         self.await_saved()?;
@@ -99,13 +103,13 @@ impl Replicated {
         self.server.held().map_err(|e| self.lost(&e))
     }
 
-    /// Scripts and functions have a Lua each.
+    /// Gives an order to both collectors, since scripts and functions have a Lua each.
     fn tell_collector(&mut self, [what, how]: [&str; 2]) -> Result<(), Dead> {
         let (what, how) = (what.as_bytes(), how.as_bytes());
         self.server
             .order(&[b"EVAL", SEED_SCRIPT, b"0", b"0", what, how])?;
         let loaded = self.server.ask(&[b"FUNCTION", b"LOAD", COLLECTOR])?;
-        // Otherwise there are no functions, or somebody has one of that name.
+        // If it isn't loaded, there are no functions, or a client has a function of that name.
         if loaded.starts_with(b"$") {
             self.server
                 .order(&[b"FCALL", COLLECTOR_NAME, b"0", what, how])?;
@@ -115,7 +119,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// A run has ended the server by its memory. Gives it to one that is the same everywhere; false if that ends, too.
+    /// Executes a run, by whose memory the server has ended, on a server that is the same everywhere. Returns false if
+    /// that server ends, too.
     pub(super) fn judge(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
@@ -151,7 +156,7 @@ impl Replicated {
         unreachable!("the last one returns")
     }
 
-    /// Starts a server with the contents of now, whose Lua is as everybody's would be.
+    /// Starts a server with the present contents and a Lua that is the same at every replica.
     fn start_alike(&mut self) -> Result<(), Error> {
         self.revive()?;
         let file = format!("base-{:016x}.rdb", nonce());
@@ -160,13 +165,13 @@ impl Replicated {
             .map_err(|e| self.lost(&e))?;
         self.server.end();
         let started = Server::start(&self.dir, Some(&file), self.voice.home);
-        // Whatever comes of it, what the next start begins with lies elsewhere.
+        // The file isn't needed any more, whether or not the server has started: its next start uses another one.
         let _ = std::fs::remove_file(self.dir.join(&file));
         (self.server, _) = started?;
         self.load_alike(&functions).map_err(|e| self.lost(&e))
     }
 
-    /// Returns the functions.
+    /// Writes a snapshot without functions, and returns the functions.
     fn save_without_functions(&mut self, file: &str) -> Result<Vec<Vec<u8>>, Dead> {
         let listed = self.server.order(&[b"FUNCTION", b"LIST", b"WITHCODE"])?;
         let listed =
@@ -186,7 +191,7 @@ impl Replicated {
         let mut scripts: Vec<&Vec<u8>> = self.scripts.iter().collect();
         scripts.sort_unstable();
         for script in scripts {
-            // One that can't be compiled was refused before, too.
+            // A script that can't be compiled was refused before, too.
             self.server.ask(&[b"SCRIPT", b"LOAD", script])?;
         }
         for code in functions {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What isn't executed, though the server could: what would make replicas differ, what would wait within the log, and what
-//! belongs to an operator. `docs/redis.md` has the table.
+//! Says which commands aren't executed although the server could: those that would make replicas differ, those that
+//! would wait within the log, and those that belong to an operator. `docs/redis.md` has the table.
 
 use super::catalogue::Spec;
 use super::news;
@@ -11,18 +11,18 @@ use super::state::{scripts_of, user_of};
 const ONE_DATABASE: &str = "there is one database";
 const WOULD_WAIT: &str = "it would wait within the log; ask again after a while, or use MULTI";
 
-/// What is known of a command before its arguments are.
+/// What is decided about a command before its arguments are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Verdict {
     #[default]
     Executed,
-    /// And why.
+    /// It is refused, for this reason.
     Refused(&'static str),
-    /// See [`refusal`].
+    /// It depends on the arguments, by [`excess`] and [`refusal`].
     ByArguments,
 }
 
-/// Whether a command is executed, by itself or within a transaction.
+/// Decides whether a command is executed, by itself or within a transaction.
 pub(super) fn verdict(spec: &Spec, in_transaction: bool) -> Verdict {
     let may_wait = spec.has("blocking") && !in_transaction;
     match spec.name.as_str() {
@@ -42,7 +42,7 @@ fn refused_by_name(spec: &Spec, in_transaction: bool) -> Option<&'static str> {
     let by_name = match spec.name.as_str() {
         "move" | "swapdb" | "select" => Some(ONE_DATABASE),
         "migrate" => Some("keys stay in their cluster"),
-        // By itself it is answered by the front end.
+        // Outside of a transaction the front end answers it.
         "wait" => Some("what a transaction does is executed everywhere, or nowhere"),
         "script|kill" | "script|debug" | "function|kill" => {
             Some("what is executed is executed everywhere")
@@ -71,16 +71,16 @@ fn refused_by_name(spec: &Spec, in_transaction: bool) -> Option<&'static str> {
     is_of_it.then_some("the connection is the front end's")
 }
 
-/// Why a command isn't executed with these arguments, if it is executed with others.
+/// Returns why a command isn't executed with these arguments, if it is executed with others.
 pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<&'static str> {
     let says = |word: &str| {
         let word = word.as_bytes();
         args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word))
     };
     match spec.name.as_str() {
-        // Only behind both keys it is an option.
+        // The word is an option only behind both keys.
         "copy" if args[3..].iter().any(|arg| arg.eq_ignore_ascii_case(b"DB")) => Some(ONE_DATABASE),
-        // Otherwise equal weights are in the order of their items.
+        // Without ALPHA equal weights are sorted by their items.
         "sort" if says("BY") && says("ALPHA") && says("STORE") => Some(
             "replicas would store equal weights in different orders; leave out BY, ALPHA or STORE",
         ),
@@ -92,11 +92,12 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<&'static str> {
     }
 }
 
-/// With a negative count these answer that many members, however few there are.
+/// The largest number of members that a negative count may ask for: these commands then return that many, however few
+/// there are.
 pub(super) const MOST_REPEATED: i64 = 65_536;
 
-/// The whole error that answers a command whose arguments ask for too much. It is refused before it is ordered, and, where it lies in
-/// the log nevertheless, by every replica alike.
+/// Returns the whole error for a command whose arguments ask for too much. It is refused before it is ordered; if it is
+/// in the log nevertheless, every replica refuses it alike.
 pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     let multiplies = ["hrandfield", "srandmember", "zrandmember"];
     if !multiplies.contains(&spec.name.as_str()) {
@@ -112,13 +113,14 @@ pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     })
 }
 
-/// Whether it asks of a group of several partitions what one of them can't answer, if it names no key.
+/// Returns whether the command, if it names no key, asks a group of several partitions something that one of them can't
+/// answer.
 pub(super) fn concerns_all(spec: &Spec) -> bool {
     let tips = ["all_shards", "all_nodes", "special"].map(|of| format!("request_policy:{of}"));
     tips.iter().any(|tip| spec.has_tip(tip)) && spec.name != "ping"
 }
 
-/// Whether SORT reads keys that it doesn't name, which may be in other partitions.
+/// Returns whether SORT reads keys that it doesn't name, which may be in other partitions.
 pub fn sorts_by_others(spec: &Spec, args: &[&[u8]]) -> bool {
     let names_others = |pair: &[&[u8]]| {
         pair[0].eq_ignore_ascii_case(b"BY") && pair[1].contains(&b'*')
@@ -127,18 +129,19 @@ pub fn sorts_by_others(spec: &Spec, args: &[&[u8]]) -> bool {
     ["sort", "sort_ro"].contains(&spec.name.as_str()) && args.windows(2).skip(2).any(names_others)
 }
 
-/// Whether the server executes it by what it is given alone: no script, no dice of the replica's, nobody who listens.
+/// Returns whether the command and its arguments are all that the server needs: it runs no script, isn't SPOP, and
+/// sends no message.
 pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
     let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
     by_itself && !spec.is_message() && spec.name != "spop" && !spec.name.starts_with("script|")
 }
 
-/// Appends a command as the server is given it, which has another database beside that of the clients. Channels of shards have
-/// other names there.
+/// Appends a command in the form that the server is given, which has a second database that clients don't see. Shards'
+/// channels have other names there.
 pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
     match spec.name.as_str() {
         "flushall" => put_request(out, &[&[&b"FLUSHDB"[..]], &args[1..]].concat()),
-        // Not in the background: how much memory scripts have is looked at next.
+        // It isn't done in the background, since the scripts' memory is measured next.
         "script|flush" | "function|flush" if flushes(args) => {
             put_request(out, &[args[0], args[1], b"SYNC"]);
         }
@@ -150,13 +153,13 @@ pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
     }
 }
 
-/// Whether the server will do so: it refuses other words.
+/// Returns whether the server will carry the flush out: it refuses other words.
 pub(super) fn flushes(args: &[&[u8]]) -> bool {
     let is = |word: &str| args[2].eq_ignore_ascii_case(word.as_bytes());
     args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
 }
 
-/// Whether scripts or functions may be forgotten by it.
+/// Returns whether the command may remove scripts or functions.
 pub(super) fn forgets_code(spec: &Spec) -> bool {
     let those = [
         "script|flush",

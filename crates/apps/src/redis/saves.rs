@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots that the server writes: one at a time, each into a file of its own.
+//! Keeps track of the snapshots that the server writes, one at a time, each into a file of its own.
 //!
-//! A server that was killed may leave a child that still writes. Its file has a name that nobody uses, and never comes into
-//! use.
+//! A server that was killed may leave a child that still writes. The child's file has a name that nobody else uses, and
+//! is never read.
 
 use super::server::nonce;
 
-/// What a snapshot is for.
+/// The purpose of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// It becomes what a start begins with.
+    /// A start of the process begins with it.
     Checkpoint,
     /// It is sent to another replica.
     Copy,
-    /// The server's next start begins with it, if this process lives.
+    /// The server's next start begins with it, as long as this process lives.
     Base,
 }
 
@@ -23,27 +23,27 @@ pub(super) struct Save {
     pub number: u64,
     pub purpose: Purpose,
     pub file: String,
-    /// Everything that was given to the server before this place is in it.
+    /// The snapshot has everything that was given to the server before this place.
     pub given: u64,
 }
 
-/// What is known of them.
+/// The snapshots that were begun or written.
 #[derive(Default)]
 pub(super) struct Saving {
     begun: u64,
     pub running: Option<Save>,
-    /// Whole, and not in place yet.
+    /// A checkpoint that is whole and not in place yet.
     pub written: Option<Save>,
-    /// The last one that is in place.
+    /// The number of the last checkpoint that is in place.
     pub durable: u64,
-    /// The last copy that is whole.
+    /// The number of the last copy that is whole.
     pub copied: u64,
-    /// One is to begin as soon as everything is committed.
+    /// A checkpoint is to begin as soon as everything is committed.
     pub is_wanted: bool,
 }
 
 impl Saving {
-    /// The number of the next one.
+    /// Returns the number that the next snapshot will have.
     pub fn next_number(&self) -> u64 {
         self.begun + 1
     }
@@ -63,7 +63,7 @@ impl Saving {
         }
     }
 
-    /// The one that runs has ended well. Returns it if it is a base.
+    /// Notes that the running snapshot has ended well. Returns it if it is a base.
     pub fn ended(&mut self) -> Option<Save> {
         let save = self.running.take()?;
         match save.purpose {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What scripts and functions may call: what is listed here, of the commands that the server has. The preloaded library refuses
-//! them all others, and sorts answers that come in the order of a table (`programs/preload/scripts.h`).
+//! The commands that scripts and functions may call. The preloaded library refuses all others, and sorts answers whose
+//! order depends on a table's layout (`programs/preload/scripts.h`).
 //!
-//! A script may write what it has read. So it reads nothing that may differ between replicas that hold the same: nothing that
-//! depends on the order within their tables, on what has expired and still lies there, or on how values are stored. What depends
-//! on the time doesn't differ.
+//! A script may write what it has read. So it may read nothing that can differ between replicas with equal contents:
+//! nothing that depends on the order within tables, on expired keys that are still there, or on how values are stored.
+//! Answers that depend on the time don't differ.
 
 use super::catalogue::Catalogue;
 
-/// What is callable, by the version of Redis that has brought it or changed it last. What later versions bring is refused until
-/// somebody has read how it is executed, and has added it here.
+/// The callable commands, by the version of Redis that introduced or last changed them. Commands of later versions are
+/// refused until somebody has read how they are executed, and has added them here.
 const LISTS: [&str; 1] = [
     // 7.0
     "append=w bitcount=r bitfield=w bitfield_ro=r bitop=w bitpos=r blmpop=w bzmpop=w copy=c decr=w decrby=w del=w echo=r exists=r \
@@ -27,7 +27,7 @@ const LISTS: [&str; 1] = [
      zremrangebyscore=w zrevrange=r zrevrangebylex=r zrevrangebyscore=r zrevrank=r zscore=r zunion=r zunionstore=w",
 ];
 
-/// A rule for each command of a server, as the library reads them.
+/// Returns the library's rule for each command of a server.
 pub(super) fn rules(catalogue: &Catalogue) -> Vec<String> {
     let is_whole = |name: &&str| !name.contains('|');
     let names = catalogue.specs().map(|spec| spec.name.as_str());

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sets from which SPOP takes, as the server holds them: so their members needn't be asked for each time.
+//! Copies of the sets from which SPOP takes, so that the server needn't be asked for their members each time.
 //!
-//! A set is known from the first SPOP that asks for it until something changes it whose effect isn't told by its arguments: until
-//! then SADD, SREM and SPOP itself are repeated here. Which sets are known differs from replica to replica, and must make no
-//! difference to what SPOP takes.
+//! A set is known from the first SPOP that asks for it until a command changes it whose effect can't be told from its
+//! arguments; SADD, SREM and SPOP itself are repeated here. Replicas know different sets, which must make no difference
+//! to what SPOP takes.
 
 use std::collections::HashMap;
 
 use super::catalogue::Spec;
 
-/// All known sets together have no more bytes than this. A larger set is read each time.
+/// The most bytes of all known sets together. A larger set is read each time.
 const MOST_BYTES: usize = 32 << 20;
-/// What a member needs besides its bytes, roughly, and what a set does besides its key.
+/// The rough number of bytes of a member besides its own, and of a set besides its key.
 const MEMBER_BYTES: usize = 32;
 const SET_BYTES: usize = 128;
-/// Members of a part of a set, at least, when it is built.
+/// The smallest number of members in a part of a set, when it is built.
 const PART: usize = 512;
 
-/// A set's members in their order: any can be taken by its place.
+/// A set's members in order, so that any can be taken by its place.
 #[derive(Default)]
 pub(super) struct Members {
-    /// In order, and none is empty.
+    /// The parts are in order, and none is empty.
     parts: Vec<Vec<Box<[u8]>>>,
     len: usize,
     bytes: usize,
 }
 
 impl Members {
-    /// Of members in any order, each of them once.
+    /// Builds a set of members in any order, each given once.
     pub fn new(mut members: Vec<Box<[u8]>>) -> Members {
         members.sort_unstable();
         let len = members.len();
         let bytes = members.iter().map(|member| member.len() + MEMBER_BYTES);
         let bytes = bytes.sum();
-        // As many parts as each has members: what is looked for and what is moved then costs the same.
+        // There are as many parts as each has members, so that searching and moving cost the same.
         let part = PART.max(len.isqrt());
         let mut parts = Vec::with_capacity(len.div_ceil(part));
         let mut members = members.into_iter();
@@ -50,7 +50,7 @@ impl Members {
         self.len
     }
 
-    /// The member at this place, which is below the length. It is gone then.
+    /// Removes and returns the member at this place, which must be below the length.
     pub fn take(&mut self, mut at: usize) -> Box<[u8]> {
         let mut part = 0;
         while at >= self.parts[part].len() {
@@ -60,7 +60,7 @@ impl Members {
         self.remove_at(part, at)
     }
 
-    /// All of them, in their order.
+    /// Removes and returns all members, in order.
     pub fn take_all(&mut self) -> impl Iterator<Item = Box<[u8]>> + use<> {
         std::mem::take(self).parts.into_iter().flatten()
     }
@@ -103,7 +103,7 @@ impl Members {
         }
     }
 
-    /// The part in which it is, if it is there.
+    /// Returns the part that holds the member, if any does.
     fn part_of(&self, member: &[u8]) -> usize {
         let behind = self
             .parts
@@ -118,11 +118,11 @@ fn find(part: &[Box<[u8]>], member: &[u8]) -> Result<usize, usize> {
 
 struct Known {
     members: Members,
-    /// When the key expires, if it does.
+    /// The time at which the key expires, if it does.
     expires_ms: Option<u64>,
 }
 
-/// See the module.
+/// The known sets of one partition.
 #[derive(Default)]
 pub(super) struct KnownSets {
     sets: HashMap<Vec<u8>, Known>,
@@ -130,7 +130,7 @@ pub(super) struct KnownSets {
 }
 
 impl KnownSets {
-    /// Does something with a set that is known at this time.
+    /// Does something with a set, if it is known and hasn't expired.
     pub fn with<T>(
         &mut self,
         key: &[u8],
@@ -151,7 +151,7 @@ impl KnownSets {
         Some(done)
     }
 
-    /// From now on the set is known, if it isn't too large.
+    /// Makes a set known, if it isn't too large.
     pub fn keep(&mut self, key: &[u8], members: Members, expires_ms: Option<u64>) {
         self.forget(key);
         let bytes = key.len() + SET_BYTES + members.bytes;
@@ -168,7 +168,7 @@ impl KnownSets {
         }
     }
 
-    /// A command that isn't SPOP is given to the server, and may change something.
+    /// Applies a command other than SPOP to the known sets, or forgets the sets that it may change.
     pub fn note(&mut self, spec: &Spec, args: &[&[u8]], ms: u64) {
         if self.sets.is_empty() {
             return;
@@ -190,7 +190,7 @@ impl KnownSets {
         }
     }
 
-    /// Nothing is known any more.
+    /// Forgets all sets.
     pub fn clear(&mut self) {
         *self = KnownSets::default();
     }
@@ -209,7 +209,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn members(all: &BTreeSet<Vec<u8>>) -> Members {
-        // Not in order.
+        // The members are given out of order.
         let all = all.iter().rev().map(|member| member.as_slice().into());
         Members::new(all.collect())
     }
@@ -221,7 +221,7 @@ mod tests {
         let mut set = members(&all);
         for round in 0..20_000u32 {
             let member = ((dice.draw() % 20_000) as u32).to_be_bytes();
-            // At first it grows, later it shrinks to nothing.
+            // The set grows at first, and later shrinks to nothing.
             match dice.draw() % 4 + u64::from(round / 10_000) {
                 0 | 1 => {
                     all.insert(member.into());

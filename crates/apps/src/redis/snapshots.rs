@@ -34,7 +34,7 @@ impl Replicated {
             .for_each(|(key, value)| visit(key, value));
     }
 
-    /// Begins a checkpoint; its number. `None` if the last one has everything.
+    /// Begins a checkpoint and returns its number, or `None` if the last one has everything.
     pub fn begin_checkpoint(&mut self) -> Result<Option<u64>, Error> {
         if !self.is_changed {
             return Ok(None);
@@ -44,7 +44,7 @@ impl Replicated {
         Ok(Some(number))
     }
 
-    /// One begins now, or as soon as another snapshot is written and everything is committed.
+    /// Begins a checkpoint now, or as soon as another snapshot is written and everything is committed.
     fn want_checkpoint(&mut self) -> Result<(), Error> {
         self.saving.is_wanted = true;
         if self.is_committed && !self.is_saving()? {
@@ -53,8 +53,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Everything is committed, no snapshot is under way, and nothing in flight: so the server has executed exactly what is
-    /// kept.
+    /// Begins a snapshot. Everything must be committed and nothing under way or in flight, so that the server has
+    /// executed exactly the commands that are kept.
     pub fn begin_save(&mut self, purpose: Purpose) -> Result<Save, Error> {
         debug_assert!(!self.pipeline.changes());
         let save = self.saving.next(purpose, self.kept.cut());
@@ -76,11 +76,11 @@ impl Replicated {
         Ok(save)
     }
 
-    /// Brings database 1 up to date.
+    /// Brings the replica's own database up to date.
     fn write_records(&mut self) {
         let server = &mut self.server;
         let about = about::emit(&self.clock, self.drawn, &self.watches);
-        // They are stored all together.
+        // The watched keys are stored all together.
         self.watches.take_changes();
         server.queue(&[b"SET", ABOUT, &about]);
         if self.writes_all {
@@ -104,7 +104,7 @@ impl Replicated {
         }
     }
 
-    /// Whether a snapshot is being written.
+    /// Returns whether a snapshot is being written.
     pub fn is_saving(&mut self) -> Result<bool, Error> {
         if self.saving.running.is_none() {
             return Ok(false);
@@ -113,7 +113,7 @@ impl Replicated {
         if saves.is_running {
             return Ok(true);
         }
-        // A server that was started anew writes none, and knows nothing of the one before.
+        // A server that was started anew writes no snapshot, and knows nothing of the last server's.
         if self.saving.running.is_some() && !saves.was_good {
             return Err(Error(format!(
                 "the Redis server in {} couldn't write a snapshot: look at its log {}, and whether the disk is full",
@@ -135,7 +135,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// Makes a snapshot for the next start of the server, if it was given so much since the last one.
+    /// Makes a snapshot for the server's next start if it was given much since the last one.
     pub(super) fn bound_kept(&mut self) -> Result<(), Error> {
         if self.kept.looks() && !self.is_saving()? && self.kept.is_much() {
             self.begin_save(Purpose::Base)?;
@@ -146,10 +146,10 @@ impl Replicated {
         Ok(())
     }
 
-    /// A server that has to be started anew begins with this file from now on, and gets what was given behind this place.
+    /// Makes the server's next start begin with this file; it is then given what was given behind this place.
     fn begin_with(&mut self, file: String, given: u64) {
         if let Some(base) = self.base.take() {
-            // Otherwise it is removed at the next start.
+            // If that fails, the file is removed at the next start of the process.
             let _ = std::fs::remove_file(self.dir.join(base));
         }
         if file != super::STATE {
@@ -159,13 +159,13 @@ impl Replicated {
         self.kept.forget_to(given);
     }
 
-    /// Whether a checkpoint of at least this number is in place.
+    /// Returns whether a checkpoint of at least this number is in place.
     pub fn has_checkpoint(&self, number: u64) -> bool {
         self.saving.durable >= number
     }
 
-    /// A snapshot that is whole and to be put in place. If none is on its way, because a server has died, another one is
-    /// begun.
+    /// Returns a checkpoint that is whole and must be put in place. If none is on its way, because a server has died,
+    /// another one is begun.
     pub fn written(&mut self) -> Result<Option<Save>, Error> {
         let saving = self.is_saving()?;
         if self.saving.written.is_none() && !saving {
@@ -174,14 +174,14 @@ impl Replicated {
         Ok(self.saving.written.clone())
     }
 
-    /// From now on a server that has to be started anew begins with this one.
+    /// Puts a checkpoint in place, and makes the server's next start begin with it.
     pub fn adopt(
         &mut self,
         save: &Save,
         put_in_place: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         put_in_place()?;
-        // There may be a later base.
+        // There may be a later base, which is kept then.
         if self.kept.before <= save.given {
             self.begin_with(super::STATE.to_owned(), save.given);
         }
@@ -190,12 +190,12 @@ impl Replicated {
         Ok(())
     }
 
-    /// The file that it began with has come into place.
+    /// Notes that the file with which the server began was put in place.
     pub fn is_in_place(&mut self) {
         self.contents = Some(super::STATE.to_owned());
     }
 
-    /// Whether a copy is whole; an error if nothing comes of it.
+    /// Returns whether a copy is whole, or an error if it was lost.
     pub fn has_copy(&mut self, number: u64) -> Result<bool, Error> {
         let runs = self.is_saving()?
             && self

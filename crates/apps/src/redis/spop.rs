@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SPOP. Which member a server would take depends on how the set's table is laid out, and that on what the server has lived through.
-//! So the replica chooses: of the members in their order, by dice that are seeded by how many were drawn before. The server gets the
-//! choice, as SREM.
+//! Executes SPOP. The member that a server would take depends on the layout of the set's table, and that on the
+//! server's past. So the replica chooses among the members in their order, by random numbers that are seeded by how
+//! many were drawn before. The server is given the choice as SREM.
 //!
 //! ```text
 //!  the set is known ───────────────────────────────> choice ──SREM──> in flight, and SPOP's answer with it
 //!  otherwise ──SMEMBERS──> in flight ──its answer──> choice ──SREM──> in flight, behind everything
 //! ```
 //!
-//! In the second case what was begun in between reaches the server before SREM. So it names other keys, all of which are known; anything
-//! else waits until nothing is in flight. Further SPOPs of the same key take from what the first one has asked for.
+//! In the second case, commands that were begun meanwhile reach the server before SREM. So such a command must name
+//! other keys, and all its keys must be known; any other one waits until nothing is in flight. Further SPOPs of the
+//! same key take from the members that the first one has asked for.
 
 use paxos::SplitMix;
 use replica::Error;
@@ -27,22 +28,22 @@ use crate::kv::parse_integer;
 pub(super) struct Pop {
     key: Vec<u8>,
     wanted: Wanted,
-    /// The number of its dice.
+    /// The number that seeds its random numbers.
     drawn: u64,
     resp3: bool,
 }
 
-/// What is asked for.
+/// The number of members that SPOP asks for.
 enum Wanted {
     One,
     Some(usize),
 }
 
-/// What was taken.
+/// Members that were taken.
 type Taken = Vec<Box<[u8]>>;
 
 impl Replicated {
-    /// Executes it while nothing is in flight. Its arguments are as many as COMMAND says.
+    /// Executes an SPOP while nothing is in flight. `args` must be as many as COMMAND says.
     pub(super) fn spop(
         &mut self,
         resp3: bool,
@@ -55,7 +56,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// The same behind what is in flight.
+    /// Begins an SPOP, behind everything in flight.
     pub(super) fn begin_spop(&mut self, resp3: bool, args: &[&[u8]]) -> Result<(), Error> {
         let wanted = match wanted(args) {
             Ok(wanted) => wanted,
@@ -66,7 +67,7 @@ impl Replicated {
                 return Ok(());
             }
         };
-        // Also where nothing is taken: which is known only later, and not everywhere at the same time.
+        // This counts also where nothing is taken: that is known only later, and not everywhere at the same time.
         self.drawn += 1;
         let pop = Pop {
             key: args[1].to_vec(),
@@ -104,7 +105,7 @@ impl Replicated {
         self.fly(given, Then::Choose(pop))
     }
 
-    /// Whether a command has to wait until the members that were asked for are chosen from.
+    /// Returns whether a command must wait until SPOPs in flight have chosen their members.
     pub(super) fn meets_spop(&self, spec: &Spec, args: &[&[u8]]) -> bool {
         if !self.pipeline.is_asking() {
             return false;
@@ -116,7 +117,7 @@ impl Replicated {
             || known.any(|(at, _)| self.pipeline.asks_for(args[*at]))
     }
 
-    /// What was asked for has come: all that wait for it take theirs.
+    /// Takes the members that an SPOP has asked for, and answers it and all others that wait for them.
     pub(super) fn choose(&mut self, pop: &Pop, answer: &[u8]) -> Result<(), Dead> {
         let strange = || Dead::other("members aren't understood");
         let found = Value::parse(answer).map_err(|_| strange())?;
@@ -124,7 +125,7 @@ impl Replicated {
             return Err(strange());
         };
         if let Value::Error(why) = members {
-            // The key holds something else.
+            // The key holds a value that isn't a set.
             let error = [b"-", *why, b"\r\n"].concat();
             self.pipeline.push_answer(&error);
             self.pipeline.answer_waiting(&pop.key, |_| error.clone());
@@ -163,7 +164,8 @@ impl Pop {
         &self.key
     }
 
-    /// Takes its members, the same on all replicas that hold the same, and puts them behind others that were taken. Its answer.
+    /// Takes this SPOP's members, the same on all replicas with equal contents, and appends them to `taken`. Returns
+    /// the answer.
     fn take(&self, members: &mut Members, taken: &mut Taken) -> Vec<u8> {
         let before = taken.len();
         let mut dice = SplitMix::new(self.drawn);
@@ -199,7 +201,7 @@ impl Pop {
     }
 }
 
-/// In Redis's own words if it is nothing.
+/// Parses how many members are wanted, or returns Redis's own error.
 fn wanted(args: &[&[u8]]) -> Result<Wanted, &'static str> {
     let count = match args {
         [_, _] => return Ok(Wanted::One),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: several commands that Redis executes as one, if what they depend on hasn't changed.
+//! Executes transactions: several commands that Redis executes as one, if the keys that they depend on haven't changed.
 
 use replica::Error;
 
@@ -11,7 +11,7 @@ use super::rules;
 use super::server::User;
 use super::state::{Replicated, scripts_of, user_of};
 
-/// A command, and what it is.
+/// A command and its catalogue entry.
 type Judged<'a> = (&'a Spec, &'a Vec<&'a [u8]>);
 
 const SPOP_BESIDE_SCRIPTS: &str = "EXECABORT Transaction discarded because of: ERR SPOP isn't available beside scripts in one transaction";
@@ -90,8 +90,8 @@ impl Replicated {
         }
     }
 
-    /// What may wait, and doesn't within a transaction, has changed nothing if it found nothing. Otherwise those who wait would wake
-    /// each other for ever: this is how they try.
+    /// Notes the changes of commands that could have waited, and don't within a transaction: one that found nothing has
+    /// changed nothing. Otherwise waiting clients, who try in this way, would wake each other for ever.
     fn touch_what_was_found(&mut self, commands: &[Judged<'_>], answers: &[u8]) {
         if !commands.iter().any(|(spec, _)| spec.may_wait) {
             return;
@@ -106,8 +106,8 @@ impl Replicated {
         }
     }
 
-    /// What SPOP takes depends on what the commands before it have done. Nobody else is at this server, and without scripts no
-    /// part of a transaction is ever undone, so it may be given in parts.
+    /// Executes a transaction with SPOPs, whose choices depend on the commands before them. It can be given in parts,
+    /// since nobody else uses this server, and no part of a transaction without scripts is ever undone.
     fn give_in_parts(
         &mut self,
         resp3: bool,
@@ -136,7 +136,7 @@ impl Replicated {
         Ok(())
     }
 
-    /// Answers the version of each key, and whether there is one.
+    /// Answers with the version of each key, and whether the key exists.
     pub(super) fn watch(&mut self, keys: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
         let existed = self.exist(keys)?;
         let mut numbers = Vec::with_capacity(2 * keys.len());
@@ -147,7 +147,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// A key that was there and isn't has expired: everything else has touched it.
+    /// Returns whether all keys have their versions and exist as before. A key that existed and doesn't now has
+    /// expired, since all other changes have given it a new version.
     fn are_unchanged(&mut self, watched: &[Watched<'_>]) -> Result<bool, Error> {
         let touches = |of: &Watched<'_>| !self.watches.has(of.key, of.version);
         if watched.iter().any(touches) {
@@ -159,7 +160,7 @@ impl Replicated {
         Ok(existed.eq(exist))
     }
 
-    /// Returns which of these keys there are. The server is asked once for all: a way there and back for each of a hundred
+    /// Returns which of these keys exist. The server is asked once for all, as a round trip for each of a hundred
     /// thousand keys takes seconds.
     fn exist(&mut self, keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
         if keys.is_empty() {
@@ -183,7 +184,7 @@ impl Replicated {
         self.is_one(&[b"EXISTS", key])
     }
 
-    /// Whether the server answers 1 to something that only reads.
+    /// Returns whether the server answers 1 to a command that only reads.
     pub(super) fn is_one(&mut self, args: &[&[u8]]) -> Result<bool, Error> {
         let mut requests = Vec::new();
         put_request(&mut requests, args);
@@ -194,7 +195,7 @@ impl Replicated {
     }
 }
 
-/// Appends the items of an array of so many; an error in its place is the answer to each of them.
+/// Appends the items of an array of this length. An error in its place is appended as the answer to each item.
 fn put_items(out: &mut Vec<u8>, array: &[u8], count: usize) {
     if array.starts_with(b"-") {
         (0..count).for_each(|_| out.extend_from_slice(array));
