@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that need no log: about the connection and the server.
+//! Commands about the connection and the server, which need no log.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::resp::Writer;
 use crate::tasks::Task;
 
-/// The version of Redis whose behaviour this follows; clients adapt to it.
+/// The version of Redis whose behaviour the front end follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 const OK: &str = "OK";
 pub(crate) const SYNTAX: &str = "ERR syntax error";
@@ -84,7 +84,8 @@ pub(crate) fn select(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// ROLE: every replica takes writes, so to a client each is a master, and none has replicas of Redis's own kind.
+/// Answers ROLE: every replica takes writes, so each looks like a master to a client, and none has replicas of Redis's own
+/// kind.
 pub(crate) fn role(call: &mut Call<'_>) -> Outcome {
     let mut writer = call.writer();
     writer.array(3);
@@ -99,7 +100,7 @@ pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
     Outcome::Close
 }
 
-/// From now on this connection's reads are answered from what this replica has executed, which may be old. [B-STALE]
+/// Lets this connection's reads be answered from now on with what this replica has executed, which may be old. [B-STALE]
 pub(crate) fn readonly(call: &mut Call<'_>) -> Outcome {
     read_stale(call, true)
 }
@@ -150,14 +151,14 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
     let right = user == b"default"
         && match &call.shared.password {
             Some(expected) => equal_in_constant_time(expected.as_bytes(), password),
-            // As in Redis: where the default user has no password, any password will do.
+            // Redis does the same: if the default user has no password, any password is right.
             None => true,
         };
     call.client.authenticated |= right;
     right
 }
 
-/// Compares in a time that depends on the length of `given` only.
+/// Compares two texts in a time that depends only on the length of `given`, so that it tells nothing of the password.
 fn equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
     let mut difference = expected.len() ^ given.len();
     for (i, byte) in given.iter().enumerate() {
@@ -316,7 +317,7 @@ pub(crate) fn command(call: &mut Call<'_>) -> Outcome {
             writer.array(COMMANDS.len());
             COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
         }
-        // Clients can do without documentation.
+        // Clients can work without the documentation.
         b"docs" => call.writer().map(0),
         b"list" if args.len() == 2 => {
             let mut writer = call.writer();
@@ -341,7 +342,7 @@ fn describe(writer: &mut Writer<'_>, spec: &Spec) {
     for number in [first, last, step] {
         writer.integer(number);
     }
-    // ACL categories, tips, key specifications, subcommands.
+    // ACL categories, tips, key specifications and subcommands are left empty.
     writer.set(0);
     writer.array(0);
     writer.array(0);

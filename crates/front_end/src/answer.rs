@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the store's answers are shown to clients.
+//! Shows the store's answers to clients.
 
 use apps::kv::{Refusal, Reply};
 use paxos::PartitionId;
@@ -8,39 +8,39 @@ use crate::cursor::Cursor;
 use crate::native::Served;
 use crate::resp::Writer;
 
-/// How the store's answer is shown.
+/// How the store's answer to a command is shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// As it is.
+    /// The answer is shown as it is.
     Plain,
-    /// SCAN: where to go on becomes the next cursor.
+    /// The answer to SCAN, in which the place to continue becomes the next cursor.
     Scan,
-    /// KEYS that match a pattern: what the partitions answer, one after the other, only says that the replica
-    /// has come as far. Then a [walk](crate::walk) begins.
+    /// The answer to KEYS with this pattern. The partitions' answers, one after the other, only show that the replica has
+    /// executed everything before; then a [walk](crate::walk) collects the keys.
     Keys(Option<Vec<u8>>),
-    /// The sum of what the partitions answer, one after the other; so much so far.
+    /// The sum of the partitions' answers, asked one after the other; it is this much so far.
     Sum(i64),
-    /// TYPE: a number that says whether the key exists.
+    /// The answer to TYPE, made from a number that tells whether the key exists.
     Type,
-    /// WATCH of these keys: their versions.
+    /// The answer to WATCH of these keys, which has their versions.
     Watch(Vec<Vec<u8>>),
-    /// EXEC: what its commands answer.
+    /// The answer to EXEC, made of its commands' answers.
     Exec(Vec<Item>),
-    /// What a Redis server has answered.
+    /// The answer of a Redis server.
     Served(Served),
 }
 
-/// One command's share of the answer to EXEC.
+/// One command's part of the answer to EXEC.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item {
-    /// It needed no log.
+    /// The command needed no log; this is its answer.
     Answered(Vec<u8>),
-    /// The next one of the log's answers.
+    /// The next one of the log's answers belongs to the command.
     Logged(Shape),
 }
 
 impl Shape {
-    /// Whether it is put together from the answers of all partitions, one after the other.
+    /// Returns true if the answer is put together from the answers of all partitions, asked one after the other.
     pub fn is_of_all(&self) -> bool {
         matches!(
             self,
@@ -48,8 +48,8 @@ impl Shape {
         )
     }
 
-    /// Takes one partition's share of an answer that is put together from those of all partitions.
-    /// Returns false for any other answer: it is complete as it is.
+    /// Takes one partition's part of an answer that is put together from all partitions. Returns false for any other answer,
+    /// which is complete as it is.
     pub fn gather(&mut self, reply: &Reply<'_>) -> bool {
         match (self, reply) {
             (Shape::Sum(sum), Reply::Int(n)) => *sum += n,
@@ -60,7 +60,7 @@ impl Shape {
     }
 }
 
-/// Writes an answer that is complete; it, or its last part, came from this partition of so many.
+/// Writes a complete answer; it, or its last part, came from partition `pid` of `partitions`.
 pub(crate) fn show(
     writer: &mut Writer<'_>,
     reply: &Reply<'_>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What front ends know of one another's subscribers, by one log.
+//! Tests of what front ends know of one another's subscribers, with one log for all.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,7 +12,7 @@ use crate::turns::Turn;
 
 const NONE: [ByName; KINDS] = [const { ByName::new() }; KINDS];
 
-/// Front ends, each with what its clients have subscribed to, and one log.
+/// Front ends, each with the subscriptions of its clients, and their common log.
 struct Group {
     now: Instant,
     all: Vec<(Audience, [ByName; KINDS])>,
@@ -43,7 +43,7 @@ impl Group {
         audience.changed(Kind::Channel, name);
     }
 
-    /// Lets a front end say what it has to say; whether that was anything.
+    /// Lets a front end send its message if one is due; returns true if one was.
     fn say(&mut self, at: usize) -> bool {
         let (audience, own) = &mut self.all[at];
         let has_subscribers = own.iter().any(|names| !names.is_empty());
@@ -71,7 +71,7 @@ impl Group {
         }
     }
 
-    /// Until nobody has anything more to say.
+    /// Delivers messages until no front end has anything more to say.
     fn settle(&mut self) {
         loop {
             let said = (0..self.all.len()).filter(|at| self.say(*at)).count();
@@ -146,7 +146,7 @@ fn who_has_been_silent_says_everything_and_who_stays_silent_is_forgotten() {
     assert!(group.say(1));
     group.hear();
     assert_eq!(group.counts("news"), [1, 1], "at once");
-    // The first one dies.
+    // The first front end dies.
     for _ in 0..4 {
         group.now += BEAT;
         group.say(1);
@@ -164,7 +164,7 @@ fn what_lies_before_the_question_of_a_front_end_is_not_believed() {
     assert!(group.say(0));
     let old = group.log.clone();
     group.settle();
-    // It starts again, has no subscribers any more, and the other one's replica executes the log anew.
+    // The first front end starts again without subscribers, and the other one's replica executes the log anew.
     group.all[0] = (Audience::new(1, 7), NONE);
     group.all[1] = (Audience::new(2, 8), NONE);
     group.now = Instant::now() + AGAIN;
@@ -186,7 +186,7 @@ fn everything_is_said_again_where_something_is_missing() {
     }
     group.settle();
     assert_eq!(group.counts("channel 9999"), [0, 1], "in several messages");
-    // Its connection is lost with a message.
+    // The front end's own connection is lost together with a message.
     group.subscribe(0, "news", 1);
     assert!(group.say(0));
     group.log.clear();
@@ -196,7 +196,7 @@ fn everything_is_said_again_where_something_is_missing() {
     group.now += AGAIN;
     group.settle();
     assert_eq!(group.counts("news"), [0, 1]);
-    // The other one misses a message.
+    // The other front end misses a message.
     group.subscribe(0, "more", 1);
     assert!(group.say(0));
     let message = group.log.pop().unwrap();
@@ -207,7 +207,7 @@ fn everything_is_said_again_where_something_is_missing() {
     group.now += AGAIN;
     group.settle();
     assert_eq!(group.counts("more"), [0, 1]);
-    // And its replica leaps.
+    // The other front end's replica takes another replica's state.
     group.all[1].0.leapt();
     assert_eq!(group.counts("more"), [0, 0]);
     group.settle();
@@ -219,7 +219,7 @@ fn very_many_names_are_said_heard_and_forgotten_in_turns() {
     const NAMES: usize = 200_000;
     let mut group = Group::of(2);
     group.settle();
-    // More than the queue takes.
+    // These are more names than the queue takes.
     for n in 0..NAMES {
         group.subscribe(0, &format!("channel {n}"), 1);
     }

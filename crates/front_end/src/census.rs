@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What INFO shows and nobody counts: once a second the front end asks how many keys there are, and looks how many
-//! commands have come.
+//! Measures for INFO once a second: asks the partitions how many keys they have, and computes how many commands come per
+//! second.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) struct Census {
     due: Instant,
     since: Instant,
     commands: u64,
-    /// By partition: the number of the read that is under way.
+    /// The number of the read that was sent last, for each partition.
     asked: Vec<u64>,
 }
 
@@ -33,12 +33,12 @@ impl Census {
         }
     }
 
-    /// When it is to be followed again.
+    /// Returns how long it is until the next measurement.
     pub fn due_in(&self, now: Instant) -> Duration {
         self.due.saturating_duration_since(now)
     }
 
-    /// Asks and counts, if it is time to.
+    /// Asks for the keys and counts the commands, if it is time to.
     pub fn follow(&mut self, reads: &mut ReadQueue, shared: &Shared) {
         let now = Instant::now();
         if now < self.due {
@@ -67,7 +67,7 @@ impl Census {
         }
     }
 
-    /// An answer. Without one, as where another program is replicated, nothing is known.
+    /// Takes the answer to a read. No answer, as from another program than the store, leaves the number of keys unknown.
     pub fn take(&mut self, number: u64, answer: Option<&[u8]>, shared: &Shared) {
         let keys = match (answer, &shared.native) {
             (Some(answer), Some(_)) => native::keys_counted(answer),

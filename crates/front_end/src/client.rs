@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a connection's client has told of itself.
+//! The state of a connection's client: what it has told of itself and chosen.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -13,39 +13,39 @@ use crate::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
-/// State that commands such as HELLO and CLIENT change.
+/// The client's state, which commands such as HELLO and CLIENT change.
 pub(crate) struct Client {
     pub id: u64,
-    /// The connection's place.
+    /// The connection's index.
     pub index: usize,
     pub address: SocketAddr,
     pub local_address: SocketAddr,
     pub since: Instant,
-    /// When it said something last.
+    /// When the client last sent something.
     pub heard: Instant,
     pub authenticated: bool,
     pub resp3: bool,
-    /// After READONLY: reads are content with what this replica has executed.
+    /// True after READONLY: this client's reads may see whatever this replica has executed.
     pub reads_stale: bool,
-    /// After MULTI, until EXEC, DISCARD or RESET.
+    /// The commands queued since MULTI, until EXEC, DISCARD or RESET.
     pub transaction: Option<Transaction>,
-    /// Keys that are watched.
+    /// The keys that WATCH watches.
     pub watched: WatchList,
     pub subscriptions: Subscriptions,
-    /// The changes of subscriptions that the others are to know before this client is answered.
+    /// The number of subscription changes that the other front ends must know before this client is answered.
     pub changes: u64,
     pub name: Vec<u8>,
-    /// What the name says of the next command.
+    /// The name's session and number for the next command, if the client's name gives them.
     pub once: Option<Once>,
     pub library_name: Vec<u8>,
     pub library_version: Vec<u8>,
     pub last_command: LastCommand,
     pub silence: Silence,
-    /// Where memory is short, others go first.
+    /// True if other clients are to be given up before this one when memory is short.
     pub is_kept: bool,
 }
 
-/// The name of the command that came last, as CLIENT LIST shows it.
+/// The name of the latest command, as CLIENT LIST shows it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastCommand {
     bytes: [u8; Self::LEN],
@@ -54,12 +54,12 @@ pub(crate) struct LastCommand {
 
 impl LastCommand {
     const LEN: usize = 32;
-    /// Commands whose first argument is a part of the name.
+    /// Commands whose first argument is part of the name.
     const FAMILIES: [&str; 9] = [
         "client", "cluster", "command", "config", "object", "xinfo", "xgroup", "script", "function",
     ];
 
-    /// The command of this name, with its arguments.
+    /// Sets the latest command, which has this name and these arguments.
     pub fn be(&mut self, name: &str, args: &[&[u8]]) {
         self.len = 0;
         self.push(name.as_bytes());
@@ -86,19 +86,19 @@ impl LastCommand {
     }
 }
 
-/// What CLIENT INFO shows, and a client doesn't know of itself.
+/// The parts of CLIENT INFO that only the connection knows.
 #[derive(Clone, Copy)]
 pub(crate) struct Details {
     pub is_blocked: bool,
     pub ends: bool,
-    /// Bytes: of requests, of answers, and of everything.
+    /// Bytes of requests in `input`, of answers in `output`, and of everything in `memory`.
     pub input: usize,
     pub output: usize,
     pub memory: usize,
 }
 
 impl Client {
-    /// One that has just connected.
+    /// Creates a client that has just connected.
     pub fn new(id: u64, index: usize, address: SocketAddr, local_address: SocketAddr) -> Client {
         Client {
             id,
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Takes a name, which may say whose command comes next; or says what is wrong with it.
+    /// Takes a name, which may give the next command a number; returns why if the name is wrong.
     pub fn take_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
         if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
             return Err(BAD_NAME);
@@ -134,14 +134,14 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the bytes of memory that it takes, roughly.
+    /// Returns the bytes of memory that the client takes, roughly.
     pub fn memory(&self) -> usize {
         let names = self.name.len() + self.library_name.len() + self.library_version.len();
         let queued = self.transaction.as_ref().map_or(0, Transaction::memory);
         names + queued + self.subscriptions.memory() + self.watched.memory()
     }
 
-    /// The connection, for those who tell it something.
+    /// Returns the place and id of the connection, for those who will tell it something.
     pub fn waiter(&self) -> Waiter {
         Waiter {
             index: self.index,
@@ -149,12 +149,13 @@ impl Client {
         }
     }
 
-    /// Whether all that it gets are messages, so that it may send little: in RESP2 they look like answers.
+    /// Returns true if the client has subscribed and speaks RESP2. It may send little then, as messages look like answers
+    /// there.
     pub fn is_only_listening(&self) -> bool {
         !self.resp3 && !self.subscriptions.is_empty()
     }
 
-    /// The line of CLIENT INFO, in Redis's order. What has no counterpart here is 0.
+    /// Returns the line of CLIENT INFO, in Redis's order. Values that don't exist here are 0.
     pub fn describe(&self, details: &Details) -> String {
         let (queued, queued_bytes) = match &self.transaction {
             Some(transaction) => (transaction.len() as i64, transaction.bytes()),

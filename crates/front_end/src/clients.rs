@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CLIENT: what a connection's client says of itself, and what it asks or wants of all clients of this front end.
+//! Executes CLIENT: a client's statements about itself, and its questions and wishes about all clients of this front end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use crate::client::Client;
 use crate::commands::{self, Call, Outcome};
 use crate::transaction::Transaction;
 
-/// What can't be answered by the connection alone.
+/// A question that the connection alone can't answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
     /// The line of the client itself.
     Info,
     /// The lines of these clients.
     List(Listed),
-    /// Ends these clients.
+    /// The end of these clients' connections.
     Kill(Kill),
 }
 
-/// Whom CLIENT LIST shows.
+/// The clients that CLIENT LIST shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Listed {
     All,
@@ -31,7 +31,7 @@ pub(crate) enum Listed {
     These(Vec<u64>),
 }
 
-/// A kind of client. Those that replicate, which Redis knows, too, don't exist here.
+/// A type of client. `Nobody` stands for Redis's replicating types, which don't exist here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Type {
     Normal,
@@ -59,16 +59,16 @@ impl Type {
     }
 }
 
-/// Whom CLIENT KILL ends: whoever fits all that is said.
+/// The clients that CLIENT KILL ends: those that fit every condition given.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Kill {
     id: Option<u64>,
     address: Option<Vec<u8>>,
     local_address: Option<Vec<u8>>,
     of: Option<Type>,
-    /// It doesn't end itself.
+    /// The client that isn't ended: the one that asks.
     skips: Option<u64>,
-    /// One address and nothing else was said. Then the answer isn't a number.
+    /// True if only an address was given, in the old form, whose answer isn't a number.
     pub is_old: bool,
 }
 
@@ -85,7 +85,7 @@ impl Kill {
             && is(&self.local_address, client.local_address)
     }
 
-    /// Pairs of words, as Redis understands them; or the error that it answers.
+    /// Parses pairs of words as Redis does; returns Redis's error if they are wrong.
     fn parse(words: &[&[u8]], itself: u64) -> Result<Kill, String> {
         if let [address] = words {
             return Ok(Kill {
@@ -115,7 +115,7 @@ impl Kill {
                 }
                 b"addr" => kill.address = Some(value.to_vec()),
                 b"laddr" => kill.local_address = Some(value.to_vec()),
-                // There is one.
+                // The only user is the default one.
                 b"user" if **value == *b"default" => {}
                 b"user" => return Err(format!("ERR No such user '{shown}'")),
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => kill.skips = Some(itself),
@@ -148,32 +148,32 @@ impl Listed {
 
 // ---- Silence
 
-/// What CLIENT REPLY has said.
+/// The setting of CLIENT REPLY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Silence {
     off: bool,
-    /// The command in hand has no answer.
+    /// True if the current command isn't answered.
     skips: bool,
     skips_next: bool,
 }
 
 impl Silence {
-    /// Whether the command in hand is answered.
+    /// Returns true if the current command is answered.
     pub fn answers(self) -> bool {
         !self.off && !self.skips
     }
 
-    /// Another command comes next.
+    /// Notes that the next command begins.
     pub fn next(&mut self) {
         self.skips = std::mem::take(&mut self.skips_next);
     }
 
-    /// By CLIENT REPLY ON.
+    /// Turns replies on again, for CLIENT REPLY ON.
     fn begin_to_speak(&mut self) {
         *self = Silence::default();
     }
 
-    /// By RESET, which has an answer itself unless it was to be skipped.
+    /// Turns replies on again, for RESET. RESET's own reply is still skipped if REPLY SKIP came before.
     pub fn end(&mut self) {
         self.off = false;
         self.skips_next = false;
@@ -182,20 +182,20 @@ impl Silence {
 
 // ---- Pauses
 
-/// What CLIENT PAUSE has said to all clients of this front end.
+/// The pause of CLIENT PAUSE, which all clients of this front end keep.
 #[derive(Default)]
 pub(crate) struct Pause {
     until: Option<Instant>,
-    /// Commands that only read are postponed, too.
+    /// True if commands that only read are postponed, too.
     of_all: bool,
-    /// What goes to the servers is postponed until then, as it isn't known yet what time it is.
+    /// Commands for the servers are postponed until then, because it isn't known yet what time it is.
     time_until: Option<Instant>,
-    /// Clients whose next command is postponed: where they are.
+    /// The indexes of the clients whose next command is postponed.
     postponed: Vec<usize>,
 }
 
 impl Pause {
-    /// One that is under way already goes on, and becomes no weaker.
+    /// Begins a pause, or extends the current one; a current pause never becomes weaker.
     fn begin(&mut self, until: Instant, of_all: bool) {
         self.until = self.until.max(Some(until));
         self.of_all |= of_all;
@@ -206,34 +206,34 @@ impl Pause {
         self.of_all = false;
     }
 
-    /// Whether anything is postponed.
+    /// Returns true if anything may be postponed.
     pub fn is_on(&self) -> bool {
         self.until.is_some() || self.time_until.is_some()
     }
 
-    /// Postpones what goes to the servers until a moment at most; without one, it is known what time it is.
+    /// Postpones commands for the servers until this moment, or no longer if there is none because the time is known.
     pub fn wait_for_time(&mut self, until: Option<Instant>) {
         self.time_until = until;
     }
 
-    /// A client's next command is postponed.
+    /// Notes that a client's next command is postponed.
     pub fn postpone(&mut self, index: usize) {
         if !self.postponed.contains(&index) {
             self.postponed.push(index);
         }
     }
 
-    /// How many clients wait for its end.
+    /// Returns how many clients wait for the pause's end.
     pub fn count(&self) -> usize {
         self.postponed.len()
     }
 
-    /// When it ends.
+    /// Returns when the pause ends or must be looked at again.
     pub fn deadline(&self) -> Option<Instant> {
         self.until.into_iter().chain(self.time_until).min()
     }
 
-    /// Who goes on: all who were postponed, once it is over.
+    /// Returns the clients that may continue: all postponed ones, if the pause is over.
     pub fn take_over(&mut self, now: Instant) -> Vec<usize> {
         if self.until.is_some_and(|until| until <= now) {
             self.end();
@@ -245,7 +245,8 @@ impl Pause {
     }
 }
 
-/// Whether the pause postpones this command. What is no command, or has too few arguments, is answered at once.
+/// Returns true if the pause postpones this command. Unknown commands, and commands with too few arguments, are answered at
+/// once.
 pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
     let pause = call.shared.pause.borrow();
     if !pause.is_on() || !call.client.authenticated {
@@ -267,7 +268,7 @@ pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
     needs_time || is_on && (pause.of_all || writes || queued.is_some_and(of_queued))
 }
 
-/// Whether a command may change anything; none if there is no such command.
+/// Returns whether a command may change anything, or nothing if there is no such command.
 fn may_write<A: AsRef<[u8]>>(call: &Call<'_>, args: &[A]) -> Option<bool> {
     if let Some(native) = &call.shared.native {
         return native.find(args).map(Spec::may_write);
@@ -283,7 +284,7 @@ const NO_TRACKING: &str = "ERR CLIENT TRACKING isn't available here: no server t
 const NOT_TRACKED: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
      enabled";
 const BAD_MODE: &str = "ERR CLIENT PAUSE mode must be WRITE or ALL";
-/// No pause is longer.
+/// A longer pause is cut to this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1 << 32);
 
 pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
@@ -397,7 +398,7 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// As of a client that tracks nothing.
+/// Answers CLIENT TRACKINGINFO as for a client that tracks nothing.
 fn trackinginfo(call: &mut Call<'_>) {
     let mut writer = call.writer();
     writer.map(3);
@@ -410,7 +411,7 @@ fn trackinginfo(call: &mut Call<'_>) {
     writer.array(0);
 }
 
-/// Only clients of this front end are known here.
+/// Executes CLIENT UNBLOCK, which knows only the clients of this front end.
 fn unblock(call: &mut Call<'_>) -> Outcome {
     let id = parse_integer(call.args[2]).and_then(|id| u64::try_from(id).ok());
     let with_error = match call.args.get(3) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CLUSTER: what clients of Redis Cluster ask before they send anything. Every replica serves all keys, so each front end says that
-//! it has all slots itself, and that the group's others are its replicas: a client stays here, and knows where to go if this
-//! one dies.
+//! Answers CLUSTER, which clients of Redis Cluster send before anything else. Every replica serves all keys, so each front end
+//! says that it has all slots and that the group's others are its replicas. So a client stays here, and knows where to go if
+//! this front end dies.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ const LAST_SLOT: u16 = slot::SLOTS - 1;
 /// A front end of the group, as it is shown to clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
-    /// The replica beside it.
+    /// The node of the replica beside it.
     pub node: NodeId,
-    /// Where clients reach it.
+    /// The address to which clients connect.
     pub address: SocketAddr,
-    /// Whether they must speak TLS.
+    /// True if clients must speak TLS.
     pub tls: bool,
 }
 
 impl Neighbour {
-    /// The same in all answers of all front ends, and as long as Redis's.
+    /// Returns the node's name, which is the same in all answers of all front ends, and as long as Redis's.
     fn name(&self) -> String {
         format!("{:040x}", self.node)
     }
@@ -68,7 +68,8 @@ pub(crate) fn cluster(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// This front end. One that listens at all addresses is where its client has found it.
+/// Returns this front end as shown to clients. If it listens at all addresses, it shows the address at which the client has
+/// found it.
 fn this(call: &Call<'_>) -> Neighbour {
     let mut this = call.shared.this;
     if this.address.ip().is_unspecified() {
@@ -93,7 +94,7 @@ fn slots(call: &mut Call<'_>) {
         writer.bulk(node.host().as_bytes());
         writer.integer(i64::from(node.address.port()));
         writer.bulk(node.name().as_bytes());
-        // Of other names that a node has.
+        // The list of the node's other names is empty.
         writer.array(0);
     }
 }
@@ -134,7 +135,7 @@ fn shard_node(writer: &mut Writer<'_>, node: &Neighbour, role: &str) {
         writer.bulk(field.as_bytes());
         writer.bulk(value.as_bytes());
     }
-    // What a replica answers is never behind, so there is nothing to choose it by.
+    // A replica's answers are never behind, so the offset is no reason to choose one.
     writer.bulk(b"replication-offset");
     writer.integer(0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands: one table, from which COMMAND answers too.
+//! The table of commands, from which COMMAND is answered too.
 
 use crate::answer::Shape;
 use crate::client::Client;
@@ -13,13 +13,13 @@ use crate::transaction::Transaction;
 use crate::waiting::Waiting;
 use crate::{admin, cluster, info, keys, native, transaction};
 
-/// A command in hand.
+/// A command that is being executed.
 pub(crate) struct Call<'a> {
-    /// Arguments, the command's name among them.
+    /// The arguments, of which the first is the command's name.
     pub args: &'a [&'a [u8]],
     pub client: &'a mut Client,
     pub shared: &'a Shared,
-    /// Takes the answer of a command that needs no log.
+    /// The output that takes the answer of a command which needs no log.
     pub out: &'a mut Vec<u8>,
 }
 
@@ -37,37 +37,37 @@ impl Call<'_> {
     }
 }
 
-/// What becomes of a command.
+/// The result of executing a command.
 pub(crate) enum Outcome {
-    /// It is answered.
+    /// The command is answered.
     Answered,
-    /// These bytes go into the log of these partitions.
+    /// The command's bytes go into the log of these partitions.
     Logged {
         partitions: Partitions,
-        /// Whether they may be answered without the log.
+        /// True if the command may be answered without the log.
         reads: bool,
         bytes: Vec<u8>,
         shape: Shape,
     },
-    /// It waits for something to appear.
+    /// The command waits for something to appear.
     Waits(Box<Waiting>),
-    /// It is counted at all front ends, once these bytes are in the log of the first partition.
+    /// The question is counted at all front ends, once these bytes are in the log of the first partition.
     Surveys(Question, Vec<u8>),
-    /// It is done in turns.
+    /// The command is executed in turns.
     Begun(Task),
-    /// It is about clients, whom this connection doesn't know.
+    /// The question is about all clients, which the connection doesn't know.
     Asks(Ask),
     /// The connection ends once everything is answered.
     Close,
 }
 
-/// How a command is called and what it touches.
+/// A command's name, its number of arguments, and the keys that it touches.
 pub(crate) struct Spec {
     pub name: &'static str,
-    /// Arguments, the name among them; negative: at least.
+    /// The number of arguments with the name; a negative number is a minimum.
     pub arity: i32,
     pub flags: &'static [&'static str],
-    /// First and last argument that are keys, and their distance.
+    /// The first and the last argument that are keys, and the step between keys.
     pub keys: (i64, i64, i64),
     run: fn(&mut Call<'_>) -> Outcome,
 }
@@ -81,7 +81,7 @@ impl Spec {
         }
     }
 
-    /// For those who haven't authenticated yet.
+    /// Returns true if clients that haven't authenticated yet may send the command.
     pub fn is_open(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
@@ -90,20 +90,20 @@ impl Spec {
         self.flags.contains(&"write")
     }
 
-    /// Whether it has more arguments than a command of the connection may have. What names keys may have as many as fit a
-    /// request.
+    /// Returns true if the command has more arguments than a command of the connection may have. Commands that name keys may
+    /// have as many as fit a request.
     pub fn has_too_many(&self, args: usize) -> bool {
         are_too_many(args) && self.is_of_the_connection() && self.name != "watch"
     }
 
-    /// Whether it concerns the connection or the front end, and no keys.
+    /// Returns true if the command concerns the connection or the front end, and no keys.
     pub fn is_of_the_connection(&self) -> bool {
         let of_keys = ["readonly", "write"];
         !of_keys.iter().any(|flag| self.flags.contains(flag))
     }
 }
 
-/// Arguments of a command of the connection, at most: the front end goes through them while others wait.
+/// A command of the connection may have this many arguments, because the front end goes through them while others wait.
 const MAX_OWN_ARGUMENTS: usize = 1_024;
 
 const READ: &[&str] = &["readonly", "fast"];
@@ -176,17 +176,17 @@ commands! {
     "reset" 1 CONNECTION NO_KEYS, admin::reset;
 }
 
-/// The command of this name, in any case.
+/// Returns the command of this name, in upper or lower case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     COMMANDS
         .iter()
         .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Executes one command, or says what shall go into the log.
+/// Executes one command, or returns what must go into the log.
 pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     let name = call.args[0];
-    // A browser that was talked into sending a form to this port.
+    // A browser that was tricked into sending a form to this port sends these words.
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
         return Outcome::Close;
     }
@@ -212,7 +212,7 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
         return refuse_many(call, spec.name);
     }
     if !call.client.authenticated && !spec.is_open() {
-        // What follows may come with a password, but is still meant as a part of it.
+        // The commands that follow may come with a password, but the client still means them as part of this transaction.
         if spec.name == "multi" {
             call.client.transaction = Some(Transaction::broken());
         }
@@ -225,7 +225,7 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     (spec.run)(call)
 }
 
-/// A command of the table has too few or too many arguments: what is queued is not executed then.
+/// Refuses a command that has too few or too many arguments; queued commands won't be executed then.
 pub(crate) fn refuse_arguments(call: &mut Call<'_>, spec: &Spec) {
     let why = format!("wrong number of arguments for '{}' command", spec.name);
     match spec.name {
@@ -237,12 +237,12 @@ pub(crate) fn refuse_arguments(call: &mut Call<'_>, spec: &Spec) {
     }
 }
 
-/// Executes a command of the connection, whose number of arguments is right.
+/// Executes a command of the connection whose number of arguments is right.
 pub(crate) fn run_own(call: &mut Call<'_>, spec: &Spec) -> Outcome {
     (spec.run)(call)
 }
 
-/// Executes a command whose name and number of arguments were found right when it was queued.
+/// Executes a command whose name and number of arguments were checked when it was queued.
 pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
     match find(call.args[0]) {
         Some(spec) => (spec.run)(call),
@@ -260,12 +260,12 @@ pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
     Outcome::Answered
 }
 
-/// Whether a command that the front end executes has too many arguments.
+/// Returns true if a command that the front end itself executes has too many arguments.
 pub(crate) fn are_too_many(args: usize) -> bool {
     args > MAX_OWN_ARGUMENTS
 }
 
-/// What is no command makes EXEC execute nothing.
+/// Notes in an open transaction that a command was refused, so that EXEC executes nothing.
 pub(crate) fn refuse_transaction(call: &mut Call<'_>) {
     call.client
         .transaction
@@ -273,7 +273,7 @@ pub(crate) fn refuse_transaction(call: &mut Call<'_>) {
         .for_each(Transaction::refuse);
 }
 
-/// Redis's own words, with as much of the arguments as it shows.
+/// Returns Redis's own words for an unknown command, with as much of the arguments as Redis shows.
 fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
     const SHOWN: usize = 128;
     let text_of = |bytes: &[u8], len: usize| -> Vec<u8> {

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SCAN's cursors: numbers that say where a scan has come, and all that it takes to go on, at any
-//! replica and at any time.
+//! The cursors of SCAN. Each is a number with all that a scan needs to continue, at any replica and at any time.
 
 use apps::place;
 use paxos::PartitionId;
 
 use crate::partitions::MAX_PARTITIONS;
 
-/// All languages that clients are written in have numbers this large.
+/// Every language in which clients are written has numbers this large.
 const _: () = assert!(((MAX_PARTITIONS as u64 - 1) << place::BITS) >> 53 == 0);
 
-/// Where a scan stands. It goes through the partitions one after the other, and through the keys of each in
-/// the order of their places.
+/// How far a scan has come. It goes through one partition after the other, and in each through the keys in the order of their
+/// places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cursor {
     pub pid: PartitionId,
-    /// It goes on at this place.
+    /// The place at which the scan continues.
     pub place: u64,
 }
 
 impl Cursor {
-    /// The cursor of a number in decimal digits; `None` if no scan of so many partitions has such a one.
+    /// Returns the cursor with this number in decimal digits, or `None` if no scan of so many partitions has such a one.
     pub fn parse(text: &[u8], partitions: u16) -> Option<Cursor> {
         if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
             return None;
@@ -33,8 +32,8 @@ impl Cursor {
         })
     }
 
-    /// The number that a client gets after a call in a partition, which says where there is more, if there is.
-    /// 0 is the end of the last partition, and the beginning of the next scan.
+    /// Returns the cursor's number for a client after a call in a partition, where `more_from` is the place of the next key, if
+    /// there is one. It is 0 at the end of the last partition, as at the beginning of a scan.
     pub fn next_number(pid: PartitionId, more_from: Option<u64>, partitions: u16) -> u64 {
         match more_from {
             Some(place) => u64::from(pid) << place::BITS | place,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that have connected by TLS and haven't shown yet who they are: so many, for so long, and no more work for all of
-//! them in a turn of the loop than others can wait for.
+//! Limits the TLS handshakes of new clients: their number, their duration, and their work in each turn of the loop, for which
+//! other clients wait.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What handshakes get of a turn: one with a long key takes milliseconds.
+/// The time that all handshakes together get in a turn; one with a long key takes milliseconds.
 const SHARE: Duration = Duration::from_millis(2);
-/// Between two lines in the log about handshakes that failed.
+/// The least time between two lines in the log about failed handshakes.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A connection, and which client's it is: its place may be another one's later.
+/// A connection with its client's id, since another client may get the same place later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Whose {
     pub index: usize,
@@ -21,9 +21,9 @@ pub(crate) struct Whose {
 pub(crate) struct Handshakes {
     most: usize,
     patience: Duration,
-    /// Who is at it until when; who began first is in front.
+    /// The clients in a handshake and its latest end; the oldest handshake is first.
     open: VecDeque<(Instant, Whose)>,
-    /// Spent in this turn.
+    /// The time spent in this turn.
     spent: Duration,
     said: Option<Instant>,
     unsaid: u64,
@@ -41,8 +41,8 @@ impl Handshakes {
         }
     }
 
-    /// One begins. If there are too many then, the one that is at it longest has to go: a client that is let be needs
-    /// no more than its way there and back.
+    /// Notes that a handshake begins. If there are too many, returns the oldest one, which must go: a client that isn't held up
+    /// needs only its way there and back.
     pub fn begin(&mut self, whose: Whose, now: Instant) -> Option<Whose> {
         self.open.push_back((now + self.patience, whose));
         let too_many = self.open.len() > self.most;
@@ -54,12 +54,12 @@ impl Handshakes {
         first.map(|(_, whose)| whose)
     }
 
-    /// One has ended, in whichever way.
+    /// Notes that a handshake has ended, in whichever way.
     pub fn end(&mut self, whose: Whose) {
         self.open.retain(|(_, of)| *of != whose);
     }
 
-    /// One that takes too long, as long as there are any.
+    /// Removes and returns a handshake that takes too long, if there is one.
     pub fn late(&mut self, now: Instant) -> Option<Whose> {
         let (until, whose) = *self.open.front()?;
         (until <= now).then(|| {
@@ -68,7 +68,7 @@ impl Handshakes {
         })
     }
 
-    /// When the next one takes too long.
+    /// Returns when the oldest handshake takes too long.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.open.front().map(|(until, _)| *until)
     }
@@ -77,7 +77,7 @@ impl Handshakes {
         self.spent = Duration::ZERO;
     }
 
-    /// Whether one more may go on in this turn.
+    /// Returns true if this turn has time for one more handshake.
     pub fn have_time(&self) -> bool {
         self.spent < SHARE
     }
@@ -86,7 +86,7 @@ impl Handshakes {
         self.spent += time;
     }
 
-    /// Names in the log one that has failed: one a second, as strangers can cause them.
+    /// Writes a line about a failed handshake to the log, at most one a second, because strangers can cause them.
     pub fn say(&mut self, client: SocketAddr, why: &str, now: Instant) {
         if self.said.is_some_and(|at| now < at + SAY_AGAIN) {
             self.unsaid += 1;
@@ -116,7 +116,7 @@ mod tests {
         }
         assert_eq!(all.begin(whose(3), after(3)), Some(whose(0)));
         all.end(whose(2));
-        // Another client in the place of one that is at it.
+        // This client has the place of one that is in a handshake.
         all.end(whose(5));
         assert_eq!(all.begin(whose(4), after(4)), None);
         assert_eq!(all.next_deadline(), Some(after(101)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! INFO: what an operator sees of the front end, and of the process that it is in.
+//! Answers INFO: what an operator can see of the front end and of the process in which it runs.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::commands::{Call, Outcome};
 use crate::metrics::Metrics;
 use crate::native::Native;
 
-/// The kernel counts CPU time in these, whatever its own clock does (`USER_HZ`).
+/// The kernel counts CPU time in these ticks (`USER_HZ`), whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Writes the lines of one section.
@@ -87,7 +87,7 @@ fn clients(call: &Call<'_>, text: &mut String) {
     lines(text, &all);
 }
 
-/// What the kernel says of this process, which the replica's store is in, and of the servers that are its children.
+/// Returns a file of `/proc` for this process, which has the replica's store, and for its children, the Redis servers.
 fn of_processes(call: &Call<'_>, file: &str) -> Vec<String> {
     let servers = call.shared.native.iter().flat_map(Native::processes);
     let servers = servers.map(|number| format!("/proc/{number}/{file}"));
@@ -119,14 +119,14 @@ fn memory(call: &Call<'_>, text: &mut String) {
     );
 }
 
-/// The bytes of a line such as `VmRSS:  123 kB`.
+/// Returns the bytes of a line such as `VmRSS:  123 kB`.
 fn kib(text: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
     let number = lines.next().and_then(|rest| rest.split_whitespace().next());
     number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// As Redis shows it: `1.50M`.
+/// Returns a size as Redis shows it, such as `1.50M`.
 fn human(bytes: u64) -> String {
     let units = [(30, 'G'), (20, 'M'), (10, 'K')];
     match units.iter().find(|(bits, _)| bytes >> bits > 0) {
@@ -135,7 +135,7 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// There is none of Redis's own: the log and the replica's checkpoints are something else.
+/// Writes that Redis's own persistence is idle, since the log and the replica's checkpoints take its place.
 fn persistence(_: &Call<'_>, text: &mut String) {
     let none = [
         "loading",
@@ -180,7 +180,7 @@ fn stats(call: &Call<'_>, text: &mut String) {
 }
 
 fn replication(call: &Call<'_>, text: &mut String) {
-    // Every replica takes writes, so to a client each is a master.
+    // Every replica takes writes, so each looks like a master to a client.
     text.push_str("role:master\r\nconnected_slaves:0\r\n");
     (call.shared.describe)(text);
 }
@@ -197,7 +197,7 @@ fn cpu(call: &Call<'_>, text: &mut String) {
     );
 }
 
-/// Of `/proc/*/stat`: the program's name, in brackets, may have any characters.
+/// Returns the user and system time in `/proc/*/stat`, where the program's name, in brackets, may have any characters.
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -205,12 +205,12 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// Clients of Redis Cluster ask for it before they send CLUSTER.
+/// Writes that the cluster is enabled; clients of Redis Cluster ask for it before they send CLUSTER.
 fn cluster(_: &Call<'_>, text: &mut String) {
     lines(text, &[("cluster_enabled", 1)]);
 }
 
-/// As this replica had them within the last second; nothing is shown before they are known.
+/// Writes the number of keys that this replica had within the last second; nothing until it is known.
 fn keyspace(call: &Call<'_>, text: &mut String) {
     let keys = call.shared.keys.iter().map(|keys| keys.load(Relaxed));
     let known: Option<Vec<u64>> = keys

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is to be done for nobody's turn: messages find their clients, and clients that are gone leave their channels. It is
-//! done one after the other, and each in turns, as a message may have thousands of patterns to be held against, and thousands
-//! of clients to go to.
+//! Jobs that belong to no connection's turn, such as delivering messages and removing the subscriptions of clients that are
+//! gone. They are done one after the other and in turns, as a message may have thousands of patterns to match and thousands of
+//! clients to reach.
 
 use std::collections::VecDeque;
 
@@ -12,41 +12,41 @@ use crate::names::Waiter;
 use crate::subscriptions::Subscriptions;
 use crate::survey::Survey;
 
-/// Bytes of messages that wait to be handed out, at most.
+/// The messages that wait for delivery may take this many bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// What a message costs besides what it holds, roughly.
+/// The bytes that a message takes besides its text, roughly.
 const EACH: usize = 200;
 
-/// One of them.
+/// A job.
 pub(crate) enum Job {
-    /// A message goes to those who have subscribed to its channel.
+    /// Delivers a message to the subscribers of its channel.
     Deliver { message: Message, round: Round },
-    /// A front end has said something to the others, which is taken from `at` on.
+    /// Takes a front end's message to the others, from offset `at` on.
     Hear { text: Vec<u8>, at: usize },
-    /// PUBLISH or PUBSUB waits to be told what is counted.
+    /// Counts for a PUBLISH or PUBSUB that waits for the answer.
     Count {
         asker: Waiter,
         /// The command's number.
         number: u64,
         survey: Box<Survey>,
     },
-    /// A client is gone.
+    /// Removes the subscriptions of a client that is gone.
     Leave {
         client: u64,
         subscriptions: Subscriptions,
     },
 }
 
-/// Those that wait.
+/// The jobs that wait.
 #[derive(Default)]
 pub(crate) struct Jobs {
     all: VecDeque<Job>,
-    /// Of messages.
+    /// The bytes of the messages in `all`.
     bytes: usize,
-    /// How many were added to `all`, and how many of them are done.
+    /// The number of jobs that were added to `all`, and the number of those that are done.
     added: u64,
     done: u64,
-    /// What others needn't wait for, each with how many are to be done before it.
+    /// The jobs for which no other job waits, each with the number of jobs that must be done before it begins.
     aside: VecDeque<(u64, Job)>,
 }
 
@@ -55,7 +55,7 @@ impl Jobs {
         self.all.is_empty() && self.aside.is_empty()
     }
 
-    /// Adds one. False if messages are so many that those who have subscribed can't be told all of them: none is left then.
+    /// Adds a job. Returns false if the messages take too much memory to deliver them all; then no message is left.
     #[must_use]
     pub fn push(&mut self, job: Job) -> bool {
         self.bytes += job.bytes();
@@ -70,24 +70,24 @@ impl Jobs {
         has_room
     }
 
-    /// Adds one that takes its turns beside the others, but begins when all that were added before are done.
+    /// Adds a job that is done beside the others, but begins only after all jobs that were added before it.
     pub fn push_aside(&mut self, job: Job) {
         self.aside.push_back((self.added, job));
     }
 
-    /// Takes the first one of those, if it may begin.
+    /// Takes the first job of [`push_aside`](Self::push_aside), if it may begin.
     pub fn pop_aside(&mut self) -> Option<Job> {
         let (after, _) = self.aside.front()?;
         let may_begin = *after <= self.done;
         may_begin.then(|| self.aside.pop_front().map(|(_, job)| job))?
     }
 
-    /// Puts back the one of those that was taken last.
+    /// Puts back the job that [`pop_aside`](Self::pop_aside) took last.
     pub fn put_aside(&mut self, job: Job) {
         self.aside.push_front((self.done, job));
     }
 
-    /// Takes the first one.
+    /// Takes the first job.
     pub fn pop(&mut self) -> Option<Job> {
         let job = self.all.pop_front()?;
         self.bytes -= job.bytes();
@@ -95,7 +95,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// Puts back the one that was taken last: its turn is over.
+    /// Puts back the job that was taken last, because its turn is over.
     pub fn put_back(&mut self, job: Job) {
         self.bytes += job.bytes();
         self.done -= 1;
@@ -166,7 +166,7 @@ mod tests {
             jobs.pop_aside(),
             Some(Job::Leave { client: 2, .. })
         ));
-        // Nor does it wait for messages that were let go.
+        // A job that was put aside doesn't wait for dropped messages either.
         assert!(jobs.push(message(1)));
         jobs.push_aside(leave(4));
         assert!(!jobs.push(message(MAX_BYTES)));

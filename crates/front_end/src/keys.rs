@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands on keys: what goes into the log for each.
+//! Commands on keys, and the bytes that go into the log for each.
 
 use apps::kv::{self, Command, SetFlags};
 
@@ -14,20 +14,20 @@ use crate::cursor::Cursor;
 use crate::partitions::Partitions;
 use crate::settings::Shared;
 
-/// The most keys that one SCAN looks at: a replica executes nothing else meanwhile.
+/// The most keys that one SCAN looks at, because the replica executes nothing else meanwhile.
 const MAX_SCAN_COUNT: i64 = 10_000;
 const DEFAULT_SCAN_COUNT: i64 = 10;
 
 const SYNTAX: &str = "ERR syntax error";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// A command on one key, answered as it is.
+/// Logs a command on one key, whose answer is shown as it is.
 fn plain(call: &mut Call<'_>, key: &[u8], command: &Command<'_>) -> Outcome {
     let pid = partition_of(call, key);
     logged(call, Partitions::one(pid), command, Shape::Plain)
 }
 
-/// A command on several keys.
+/// Logs a command on several keys.
 pub(crate) fn of_keys(
     call: &mut Call<'_>,
     keys: &[&[u8]],
@@ -45,28 +45,28 @@ pub(crate) fn of_keys(
     logged(call, partitions, command, shape)
 }
 
-/// A command that is put to one partition after the other, from the first one on.
+/// Logs a command that asks one partition after the other, from the first one on.
 fn of_all(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
     logged(call, Partitions::one(0), command, shape)
 }
 
-/// Where a key belongs.
+/// Returns the partition to which a key belongs.
 pub(crate) fn partition_of(call: &Call<'_>, key: &[u8]) -> PartitionId {
     slot::partition_of(key, call.shared.partitions)
 }
 
-/// Sends the command into the log of these partitions, if it fits a value.
+/// Sends the command into the log of these partitions, if it isn't too long.
 fn logged(
     call: &mut Call<'_>,
     partitions: Partitions,
     command: &Command<'_>,
     shape: Shape,
 ) -> Outcome {
-    // Each argument with its length, the operation, and what SCAN has besides.
+    // The bytes are each argument with its length, the operation, and SCAN's additional fields.
     let len = |arg: &&[u8]| arg.len() + 6;
     let mut bytes = Vec::with_capacity(call.args.iter().map(len).sum::<usize>() + 10);
     let encoded = command.encode(&mut bytes);
-    // What doesn't fit a length field is larger than any command.
+    // A command that doesn't fit a length field is longer than any command may be.
     if encoded.is_err() || bytes.len() > max_len(partitions, call.shared) {
         let len = match encoded {
             Ok(()) => bytes.len(),
@@ -75,7 +75,7 @@ fn logged(
         call.fail(too_large(len as u64, partitions, call.shared));
         return Outcome::Answered;
     }
-    // Each of several partitions would be read at another moment. [B-ONE]
+    // A read of several partitions needs the log, as each would be read at another moment. [B-ONE]
     let reads = command.is_read() && partitions.len() == 1;
     Outcome::Logged {
         partitions,
@@ -85,7 +85,7 @@ fn logged(
     }
 }
 
-/// Bytes that a command of these partitions may have: over several of them it has to fit a value. [S-PARTS]
+/// Returns the bytes that a command of these partitions may have; over several partitions it must fit one value. [S-PARTS]
 pub(crate) fn max_len(partitions: Partitions, shared: &Shared) -> usize {
     match partitions.len() {
         0 | 1 => MAX_COMMAND_LEN,
@@ -93,7 +93,7 @@ pub(crate) fn max_len(partitions: Partitions, shared: &Shared) -> usize {
     }
 }
 
-/// Why a command isn't taken.
+/// Returns the error for a command that is too long.
 pub(crate) fn too_large(len: u64, partitions: Partitions, shared: &Shared) -> String {
     let max = max_len(partitions, shared);
     match partitions.len() {
@@ -251,7 +251,7 @@ pub(crate) fn key_type(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
-    // As long as a command may be over all partitions, it counts all of them at one moment.
+    // If a command may be over all partitions, it counts all of them at one moment.
     let all = call.shared.partitions;
     if usize::from(all) > MAX_VECTOR {
         return of_all(call, &Command::Dbsize, Shape::Sum(0));
@@ -270,7 +270,7 @@ pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
     of_all(call, &Command::Dbsize, Shape::Keys(pattern))
 }
 
-/// `*` matches everything; without a pattern that costs less.
+/// Returns the pattern unless it is `*`, which matches everything; no pattern costs less.
 fn useful_pattern(pattern: &[u8]) -> Option<&[u8]> {
     (pattern != b"*").then_some(pattern)
 }
@@ -300,7 +300,7 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
         }
     }
     if only_others {
-        // All values are strings.
+        // No key has another type, since all values are strings.
         let mut writer = call.writer();
         writer.array(2);
         writer.bulk(b"0");

@@ -35,7 +35,7 @@ pub(crate) struct Logged {
     pub reads: bool,
     /// True if the command arrived together with the one before it.
     pub follows: bool,
-    /// The name and number of a command in a name's session, which isn't the connection's.
+    /// The name's session and the number there, if the command goes to a name's session instead of the connection's.
     pub once: Option<Once>,
     pub bytes: Vec<u8>,
 }

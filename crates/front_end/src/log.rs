@@ -12,25 +12,23 @@ use replica::protocol::{ReplyAddress, SessionOp};
 use crate::lane::Logged;
 use crate::mailbox::Answer;
 
-/// The data plane as the front end uses it; all calls come from its one thread.
+/// The data plane as the front end uses it; all calls come from the front end's thread.
 pub trait Plane: Send + 'static {
-    /// Sends a datagram to the current leader; may wait for [`flush`](Self::flush). What can't be
-    /// sent is lost, as on any network.
+    /// Sends a datagram to the current leader, at the latest at the next [`flush`](Self::flush). Datagrams that can't be sent
+    /// are lost, as on any network.
     fn send(&mut self, datagram: &[u8]);
 
-    /// Sends what waits.
+    /// Sends the datagrams that wait.
     fn flush(&mut self);
 
-    /// The next datagram that has arrived (REJECTs of the leader), copied into `buffer`; its
-    /// length. Never waits.
+    /// Copies the next datagram that has arrived, a REJECT of the leader, into `buffer` and returns its length. Never waits.
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
 
-    /// Becomes readable when something arrives.
+    /// Returns a descriptor that becomes readable when a datagram arrives.
     fn fd(&self) -> RawFd;
 
-    /// Retries had no success: find out who leads, then call
-    /// [`Mailbox::leader_changed`](crate::Mailbox::leader_changed). This is called at every retry
-    /// until then.
+    /// Finds out who leads, because retries had no success; then [`Mailbox::leader_changed`](crate::Mailbox::leader_changed) is
+    /// to be called. The front end asks at every retry until then.
     fn ask_for_leader(&mut self);
 }
 
@@ -73,13 +71,13 @@ impl<P: Plane> Log<P> {
         }
     }
 
-    /// Since the front end started.
+    /// Returns the time since the front end started.
     pub fn now(&self) -> Time {
         self.started.elapsed().as_nanos() as Time
     }
 
-    /// Queues a command of a session in the lowest of these partitions; it is sent, and sent again,
-    /// until it is answered. The caller never submits one twice and checks the size.
+    /// Queues a command of a session in the lowest of its partitions; it is sent, and sent again, until it is answered. The
+    /// caller submits each command once and checks its size.
     pub fn submit(&mut self, session: u64, request: u64, logged: &Logged) {
         let bytes = &logged.bytes;
         let submitted = if logged.partitions.len() == 1 {
@@ -92,7 +90,7 @@ impl<P: Plane> Log<P> {
         debug_assert_eq!(submitted, Ok(()));
     }
 
-    /// The same of a part of a command.
+    /// Queues a part of a command, as [`submit`](Self::submit) queues a whole one.
     pub fn submit_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]) {
         let submitted = self.proposer.submit(pid, session, number, part);
         debug_assert_eq!(submitted, Ok(()));
@@ -108,8 +106,8 @@ impl<P: Plane> Log<P> {
         self.submit_operation(pid, nonce, &open);
     }
 
-    /// The same of a session that every front end gets that asks under this nonce, and that every replica answers.
-    /// [S-NAMED]
+    /// Asks for a name's session. Every front end that asks with this nonce gets the same session, and every replica answers
+    /// there. [S-NAMED]
     pub fn open_named(&mut self, pid: PartitionId, nonce: u64, window: u16) {
         let open = SessionOp::Open {
             ordered: false,
@@ -124,7 +122,7 @@ impl<P: Plane> Log<P> {
         self.submit_operation(pid, session, &SessionOp::Close);
     }
 
-    /// One that is under way already is enough.
+    /// Submits an operation on a session, unless the same session has one in flight, which is enough.
     fn submit_operation(&mut self, pid: PartitionId, client: u64, operation: &SessionOp) {
         self.command.clear();
         operation.emit(&mut self.command);
@@ -132,9 +130,8 @@ impl<P: Plane> Log<P> {
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
-    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or the answer to
-    /// an earlier copy of a command that is sent again because it overtook its predecessor.
-    /// What is dead at its places is sent again, too, for others.
+    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or refuses an early or dead copy of a command
+    /// that is sent again.
     pub fn answered(&mut self, now: Time, answer: &Answer<'_>) -> bool {
         let &Answer {
             pid,
@@ -157,34 +154,33 @@ impl<P: Plane> Log<P> {
         }
     }
 
-    /// Sends a command no more. Returns false if it was answered before.
+    /// Stops sending a command. Returns false if it was answered before.
     pub fn forget(&mut self, pid: PartitionId, client: u64, request: u64) -> bool {
         self.proposer.reply(pid, client, request)
     }
 
-    /// Commands without an answer.
+    /// Returns the number of commands without an answer.
     pub fn outstanding(&self) -> usize {
         self.proposer.outstanding()
     }
 
-    /// Reads what the leader refused.
+    /// Reads the leader's REJECTs.
     pub fn receive(&mut self) {
         let now = self.now();
         let mut buffer = [0; 2048];
         while let Some(len) = self.outbox.plane.receive(&mut buffer) {
-            // Answers come by the mailbox only. A REPLY here would end a command without its
-            // answer.
+            // Answers come by the mailbox only: a REPLY taken from here would end a command without its answer.
             let packet = Packet::parse(&buffer[..len.min(buffer.len())]).ok();
             let rejected = |packet: &Packet<'_>| packet.header.msgtype == MsgType::Reject;
             if let Some(packet) = packet.filter(rejected) {
-                // What it makes of a REJECT shows in `needs_leader` and in the deadlines.
+                // The effect of a REJECT shows in `needs_leader` and in the deadlines.
                 let _ = self.proposer.step(now, &packet, &mut |_, _, _| {});
             }
         }
         self.ask_if_needed();
     }
 
-    /// Sends again what is due, and all that is queued.
+    /// Sends again what is due, and sends all that is queued.
     pub fn tick(&mut self) {
         let now = self.now();
         if self.proposer.next_deadline().is_some_and(|due| due <= now) {

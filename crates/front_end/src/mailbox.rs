@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How the replica's workers reach the front end's thread.
+//! Brings the replica's answers and news to the front end's thread.
 
 use std::io;
 use std::ops::Range;
@@ -13,22 +13,22 @@ use replica::{AnsweredReads, AskedReads, LocalSession};
 
 use crate::walk::{Found, Whose};
 
-/// What waits for the front end.
+/// The answers and news that wait for the front end.
 #[derive(Default)]
 pub(crate) struct Mail {
     replies: Vec<Header>,
     bytes: Vec<u8>,
     /// All sessions of a partition that answer to this front end.
     pub sessions: Vec<(PartitionId, Vec<LocalSession>)>,
-    /// What came of reads without the log.
+    /// The answers to reads without the log.
     pub reads: AnsweredReads,
-    /// What walks have found.
+    /// The keys that walks have found.
     pub walked: Vec<(Whose, Found)>,
-    /// What Redis servers have done.
+    /// Events that Redis servers have reported.
     pub news: Vec<(PartitionId, Event)>,
     pub leader_changed: bool,
     pub shut_down: bool,
-    /// Whether the front end was woken for what is here.
+    /// True if the front end was already woken for this mail.
     was_woken: bool,
 }
 
@@ -42,7 +42,7 @@ struct Header {
 
 /// An answer of the replica.
 pub(crate) struct Answer<'a> {
-    /// Session ids are unique within a partition only.
+    /// The session's partition; ids are unique within it only.
     pub pid: PartitionId,
     pub client: u64,
     pub request: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Mail {
-    /// Memory that is kept for the next ones.
+    /// The bytes of memory that are kept for the next mail.
     const KEEP_BYTES: usize = 1 << 20;
 
     pub fn answers(&self) -> impl Iterator<Item = Answer<'_>> {
@@ -84,8 +84,8 @@ impl Mail {
     }
 }
 
-/// Hands answers and news to the front end; cheap to clone, for any thread. Never blocks for long:
-/// the front end only swaps what waits.
+/// Hands answers and news to the front end. It is cheap to clone, works from any thread and never blocks for long, because the
+/// front end only swaps the mail.
 #[derive(Clone)]
 pub struct Mailbox(Arc<Shared>);
 
@@ -109,9 +109,9 @@ impl Mailbox {
         })))
     }
 
-    /// The replica's answer to a session without an address: all of
-    /// [`replica::Output::reply`]'s with [`replica::ReplyTo::Local`] belong here. Those that aren't
-    /// the front end's are ignored. It waits for [`deliver`](Self::deliver).
+    /// Leaves the replica's answer to a session without an address, until [`deliver`](Self::deliver) wakes the front end. All
+    /// of [`replica::Output::reply`]'s answers with [`replica::ReplyTo::Local`] belong here; the front end ignores those to
+    /// others' sessions.
     pub fn reply(&self, pid: PartitionId, client: u64, request: u64, status: u8, bytes: &[u8]) {
         self.leave(|mail| {
             let start = mail.bytes.len();
@@ -126,16 +126,17 @@ impl Mailbox {
         });
     }
 
-    /// What came of reads without the log; without an answer one goes through the log. Those of a partition come in the
-    /// order in which they were asked for, but for some without an answer. It waits for [`deliver`](Self::deliver).
+    /// Leaves the answers to reads without the log, until [`deliver`](Self::deliver) wakes the front end. A read without an
+    /// answer goes through the log. The answers of a partition come in the order of the reads, except some reads without an
+    /// answer.
     pub fn answered_reads(&self, answered: &AnsweredReads) {
         self.leave(|mail| mail.reads.append(answered));
     }
 
-    /// How reads without the log are asked for, once the replica's workers are there. Before, and without it, all reads
-    /// go through the log.
+    /// Sets the function that asks for reads without the log, once the replica's workers run. Until then all reads go through
+    /// the log.
     pub fn reads(&self, ask: AskReads) {
-        // There is one replica beside a front end.
+        // A front end has only one replica beside it.
         let _ = self.0.ask_reads.set(ask);
     }
 
@@ -143,15 +144,15 @@ impl Mailbox {
         self.0.ask_reads.get()
     }
 
-    /// The sessions of a partition whose home is this front end's replica, when it has opened its state
-    /// or taken another one's: those that no connection has are closed.
+    /// Reports the sessions of a partition that answer to this front end, after the replica has opened its state or taken
+    /// another replica's. The front end closes those that no connection has.
     pub fn local_sessions(&self, pid: PartitionId, sessions: Vec<LocalSession>) {
         self.post(|mail| mail.sessions.push((pid, sessions)));
     }
 
-    /// How the states of the replica's partitions are read, once they are open: KEYS needs it.
+    /// Sets the function that opens readers of the partitions' states, which KEYS needs.
     pub fn readers(&self, open: OpenReader) {
-        // There is one replica beside a front end.
+        // A front end has only one replica beside it.
         let _ = self.0.open_reader.set(open);
     }
 
@@ -163,13 +164,13 @@ impl Mailbox {
         self.post(|mail| mail.walked.push((whose, found)));
     }
 
-    /// What Redis servers have done.
+    /// Reports an event of a Redis server.
     pub(crate) fn news(&self, pid: PartitionId, event: Event) {
         self.post(|mail| mail.news.push((pid, event)));
     }
 
-    /// [`Plane::send`](crate::Plane::send) reaches another leader from now on, or the old one was
-    /// confirmed: what is outstanding is sent again at once.
+    /// Tells that [`Plane::send`](crate::Plane::send) reaches another leader from now on, or that the old one was confirmed.
+    /// Then all outstanding commands are sent again at once.
     pub fn leader_changed(&self) {
         self.post(|mail| mail.leader_changed = true);
     }
@@ -178,11 +179,11 @@ impl Mailbox {
         self.post(|mail| mail.shut_down = true);
     }
 
-    /// Wakes the front end for the answers that were left here: once for all of a batch, as each time costs a system
-    /// call, and it would find them one by one.
+    /// Wakes the front end for the answers that were left here. Call it once for a whole batch, since each wake costs a system
+    /// call and would show the answers one by one.
     pub fn deliver(&self) {
         let mut mail = self.mail();
-        // Who is the first to find something wakes the front end, which then finds the others' mail, too.
+        // Only the first one that leaves mail wakes the front end, which then finds the others' mail, too.
         let wakes = !mail.is_empty() && !std::mem::replace(&mut mail.was_woken, true);
         drop(mail);
         if wakes {
@@ -203,7 +204,7 @@ impl Mailbox {
         self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what waits in exchange for `empty`.
+    /// Takes the waiting mail in exchange for `empty`.
     pub(crate) fn take(&self, empty: &mut Mail) {
         std::mem::swap(&mut *self.mail(), empty);
     }

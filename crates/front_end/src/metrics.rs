@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the front end has done: in INFO, and in the status and metrics of the node beside it.
+//! Counters of the front end's work, for INFO and for the status and metrics of the node beside it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -18,35 +18,36 @@ pub struct Metrics {
     /// Bytes that all connections keep in memory now.
     pub memory_bytes: AtomicU64,
     pub commands: AtomicU64,
-    /// Within the last second.
+    /// Commands within the last second.
     pub commands_per_second: AtomicU64,
     /// Commands that went into the log.
     pub logged: AtomicU64,
     /// Commands that were answered without the log.
     pub reads: AtomicU64,
-    /// Reads that went through the log after all, as nothing came of them without it.
+    /// Reads that went through the log after all, because they got no answer without it.
     pub reads_given_up: AtomicU64,
     /// Answers that were errors.
     pub errors: AtomicU64,
     pub protocol_errors: AtomicU64,
     /// Sessions that expired while commands were in flight.
     pub sessions_lost: AtomicU64,
-    /// Clients that have got a TLS connection.
+    /// Clients whose TLS handshake succeeded.
     pub tls_handshakes: AtomicU64,
-    /// Clients that haven't, as one of both sides refused it.
+    /// Clients whose TLS handshake was refused by one of the two sides.
     pub tls_refused: AtomicU64,
-    /// Clients that broke it off, took too long, or had to make room for others.
+    /// Clients that broke the handshake off, took too long, or had to make room for others.
     pub tls_unfinished: AtomicU64,
-    /// Clients that didn't speak TLS where they must.
+    /// Clients that didn't speak TLS although they must.
     pub tls_missing: AtomicU64,
-    /// 1 while the files of the certificate can't be used any more.
+    /// 1 while the certificate's files can't be used any more.
     pub tls_trouble: AtomicU64,
-    /// Where Redis itself is replicated: by how much the time that most nodes have is ahead of the group's; 0 if it is about the same.
+    /// If Redis itself is replicated, by how much the time that most nodes have is ahead of the group's time; 0 if they are
+    /// about equal.
     pub clock_off_ms: AtomicI64,
 }
 
 impl Metrics {
-    /// All of them by name, for the node's status.
+    /// Returns all counters by name, for the node's status.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let Metrics {
             connections,
@@ -95,7 +96,7 @@ impl Metrics {
         .to_vec()
     }
 
-    /// What an operator should know of the group's time.
+    /// Returns the warnings for an operator about the group's time.
     pub fn warnings(&self) -> Vec<String> {
         let off = self.clock_off_ms.load(Relaxed);
         let way = if off > 0 { "behind" } else { "ahead of" };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that take effect once although their client sends them again: over another connection, perhaps to another
+//! Commands that take effect once although their client sends them again, perhaps over another connection and to another
 //! replica, after the first one broke.
 //!
-//! A client says with each of them who it is and which of its commands this is, by `CLIENT SETNAME once:TOKEN:NUMBER` before
-//! it. A token has a session of its own in each partition that it uses, which is no connection's: its nonce follows from the
-//! token, so every front end that asks for it gets the same one, and every replica answers there. [S-NAMED]
+//! The client names itself and the command by sending `CLIENT SETNAME once:TOKEN:NUMBER` before it. A token has its own session
+//! in each partition that it uses, which belongs to no connection: its nonce follows from the token, so every front end that
+//! asks for it gets the same session, and every replica answers there. [S-NAMED]
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -16,31 +16,31 @@ use replica::parts::{self, Part, Progress, Sending};
 use crate::lane::Logged;
 use crate::log::{Log, Plane};
 
-/// Answers that a name's session records in each partition: how far a command that is sent again may lag behind.
+/// The number of answers that a name's session keeps in each partition; a command that is sent again may lag this far behind.
 pub(crate) const NAMED_WINDOW: u16 = 16;
-/// A name begins so.
+/// A client's name that numbers the next command begins with this text.
 const PREFIX: &[u8] = b"once:";
-/// Bytes of a token at least: who knows it can take its answers.
+/// A token has at least this many bytes, because anybody who knows it can take its answers.
 const LEAST_TOKEN: usize = 16;
-/// Numbers of requests end here.
+/// The largest number of a command.
 const MAX_NUMBER: u64 = (1 << 48) - 1;
-/// In the nonces of names, and in no others of a front end.
+/// This bit is set in the nonces of names, and in no other nonces of a front end.
 const NAMED: u64 = 1 << 63;
 
 const BAD_NAME: &str = "ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at least 16 characters, drawn \
      at random, and a number from 1";
 
-/// A nonce of a session that has no name.
+/// Returns the nonce of a session that has no name.
 pub(crate) fn unnamed(random: u64) -> u64 {
     (random & !NAMED).max(1)
 }
 
-/// Whether a session's nonce follows from a token.
+/// Returns true if a session's nonce follows from a token.
 pub(crate) fn is_named(nonce: u64) -> bool {
     nonce & NAMED != 0
 }
 
-/// Whose a command is, and which of that client's.
+/// The session of a client's name, as its nonce, and the number of the client's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Once {
     pub nonce: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// What a client's name says of its next command: nothing, unless it begins as such names do.
+    /// Returns what a client's name says of its next command: nothing, unless it begins with `once:`.
     pub fn parse(name: &[u8]) -> Result<Option<Once>, &'static str> {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             return Ok(None);
@@ -78,47 +78,48 @@ fn nonce_of(token: &[u8]) -> u64 {
     hash | NAMED
 }
 
-/// A connection that waits for an answer: its place, and its number, as another one may get the same place.
+/// A connection that waits for an answer: its place and its client's id, as another client may get the same place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Waiter {
     pub index: usize,
     pub client: u64,
 }
 
-/// Names that have commands here, or had them lately.
+/// The names that have commands here, or had them lately.
 #[derive(Default)]
 pub(crate) struct Names {
     known: HashMap<(PartitionId, u64), Named>,
-    /// By partition and session.
+    /// The nonce of each name, by partition and session.
     sessions: HashMap<(PartitionId, u64), u64>,
 }
 
 struct Named {
-    /// None: it was asked for.
+    /// The session's id, or nothing while it is asked for.
     session: Option<u64>,
     last_used: Instant,
-    /// Commands without an answer, by number.
+    /// The commands without an answer, by number.
     open: BTreeMap<u64, Open>,
 }
 
 struct Open {
     logged: Logged,
     parts: Option<Sending>,
-    /// It was executed before, or can't be any more: its last part is there to ask which.
+    /// True if the command was executed before, or can't be executed any more; its last part was sent to ask which.
     asks_record: bool,
     waiters: Vec<Waiter>,
 }
 
-/// What became of an answer.
+/// The result of taking an answer.
 pub(crate) enum Taken {
-    /// It isn't of a name.
+    /// The answer belongs to no name.
     NotNamed,
-    /// These are to be told it, with this status.
+    /// These connections get the answer, with this status.
     Told(Vec<Waiter>, Option<Status>),
 }
 
 impl Names {
-    /// Takes a connection's command. One that is under way already isn't sent again: both connections get its answer.
+    /// Takes a connection's command. If the same command is in flight already, it isn't sent again, and both connections get
+    /// its answer.
     pub fn push<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -154,7 +155,7 @@ impl Names {
         named.open.insert(once.number, open);
     }
 
-    /// Takes an answer of the log; `awaited`: it is the first one.
+    /// Takes an answer of the log; `awaited` is true for the first answer to a command.
     pub fn take<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -176,7 +177,7 @@ impl Names {
         if !awaited {
             return nobody;
         }
-        // It has expired. What was sent in it may have taken effect, also from elsewhere.
+        // The session has expired. Its commands may have taken effect, also through another front end.
         if status == Some(Status::UnknownSession) {
             return Taken::Told(self.forget(log, pid, nonce), None);
         }
@@ -202,7 +203,7 @@ impl Names {
         let asked_record = open.asks_record;
         let told = named.open.remove(&request);
         let waiters = told.map_or_else(Vec::new, |open| open.waiters);
-        // What was asked so long ago isn't known any more.
+        // The outcome of a command from so long ago isn't known any more.
         let says = |s: &Status| match asked_record {
             true => matches!(s, Status::Ok | Status::ReplyTooLarge),
             false => *s != Status::StaleRequest,
@@ -231,7 +232,7 @@ impl Names {
         Taken::Told(Vec::new(), None)
     }
 
-    /// A name's session isn't there, or isn't needed now; returns who waits for its answers.
+    /// Forgets a name's session, because it is gone or isn't needed now; returns the connections that wait for its answers.
     fn forget<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, nonce: u64) -> Vec<Waiter> {
         let Some(named) = self.known.remove(&(pid, nonce)) else {
             return Vec::new();
@@ -245,7 +246,7 @@ impl Names {
         open.flat_map(|open| open.waiters).collect()
     }
 
-    /// A connection waits no longer. What only it has waited for isn't sent again.
+    /// Notes that a connection waits no longer. Commands for which only it has waited aren't sent again.
     pub fn leave<P: Plane>(&mut self, log: &mut Log<P>, waiter: Waiter) {
         for ((pid, _), named) in &mut self.known {
             let session = named.session;
@@ -260,7 +261,7 @@ impl Names {
         }
     }
 
-    /// Forgets names that weren't used for so long. Their sessions stay: who uses them again asks for them again.
+    /// Forgets the names that weren't used for so long. Their sessions stay open; the next use asks for them again.
     pub fn release<P: Plane>(&mut self, log: &mut Log<P>, idle: Duration) {
         let unused = |named: &Named| named.open.is_empty() && named.last_used.elapsed() >= idle;
         let all = self.known.iter();
@@ -275,7 +276,7 @@ impl Names {
 }
 
 impl Open {
-    /// Submits it, or the parts of it that may leave now.
+    /// Submits the command, or those of its parts that may leave now.
     fn send<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, session: u64, number: u64) {
         let Some(parts) = &mut self.parts else {
             return log.submit(session, number, &self.logged);
@@ -286,7 +287,8 @@ impl Open {
         }
     }
 
-    /// The answer to a command in parts is on record under its last one, whatever that holds now.
+    /// Asks for the recorded answer of a command in parts. It is recorded under the last part's number, whatever that part
+    /// holds now.
     fn ask_for_record<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -301,7 +303,7 @@ impl Open {
         log.submit_part(pid, session, last, b"?");
     }
 
-    /// Sends it no more.
+    /// Stops sending the command.
     fn forget<P: Plane>(&self, log: &mut Log<P>, pid: PartitionId, session: u64, number: u64) {
         match &self.parts {
             None if self.asks_record => {

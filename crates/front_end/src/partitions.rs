@@ -3,7 +3,7 @@
 
 use paxos::PartitionId;
 
-/// As many partitions as a group may have.
+/// The most partitions that a group may have.
 pub(crate) const MAX_PARTITIONS: u16 = 64;
 
 /// A set of partitions.
@@ -11,12 +11,12 @@ pub(crate) const MAX_PARTITIONS: u16 = 64;
 pub(crate) struct Partitions(u64);
 
 impl Partitions {
-    /// One alone.
+    /// Returns the set of one partition.
     pub fn one(pid: PartitionId) -> Partitions {
         Partitions(1 << pid)
     }
 
-    /// The first so many: all of a group's.
+    /// Returns the set of the first `count` partitions; for a group's number of partitions these are all of them.
     pub fn first(count: u16) -> Partitions {
         Partitions(u64::MAX >> (MAX_PARTITIONS - count))
     }
@@ -37,13 +37,13 @@ impl Partitions {
         self.0.count_ones() as usize
     }
 
-    /// The lowest one, to whose session a command over these belongs; there is one.
+    /// Returns the lowest partition, to whose session a command over this set belongs. The set must not be empty.
     pub fn lowest(self) -> PartitionId {
         debug_assert!(self.0 != 0);
         self.0.trailing_zeros() as PartitionId
     }
 
-    /// All of them, ascending.
+    /// Returns all partitions in ascending order.
     pub fn iter(self) -> impl Iterator<Item = PartitionId> {
         (0..MAX_PARTITIONS).filter(move |pid| self.0 >> pid & 1 == 1)
     }
