@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links the system's RocksDB and LevelDB, and says what to do where they are missing. The
-//! bindings themselves are a few hand-written declarations over the C headers. And compiles the library that is preloaded
-//! into Redis servers.
+//! Links the system's RocksDB and LevelDB, and says what to do where they are missing; the bindings are a few
+//! hand-written declarations over the C headers. Also compiles the library that is preloaded into Redis servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PRELOAD: &str = "../../programs/preload/preload.c";
-/// What it includes.
+/// The files that the library includes.
 const INCLUDED: [&str; 2] = [
     "../../programs/preload/arena.h",
     "../../programs/preload/scripts.h",
@@ -37,8 +36,8 @@ fn main() {
     }
 }
 
-/// Whether the C compiler that will link finds the library: it prints a path if so, and the bare
-/// name otherwise. Without a compiler linking fails anyway, with a message of its own.
+/// Returns whether the C compiler that will link finds the library: it prints a path if so, and the bare name
+/// otherwise. Without a compiler linking fails anyway, with a message of its own.
 fn is_installed(library: &str) -> bool {
     let file = format!("lib{library}.so");
     let found = Command::new("cc")
@@ -50,7 +49,7 @@ fn is_installed(library: &str) -> bool {
     }
 }
 
-/// With the C compiler that will link.
+/// Compiles the preloaded library with the C compiler that will link.
 fn compile_preload(out: &Path) -> Result<(), String> {
     let flags = [
         "-std=gnu11",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a store holds: user keys, the replica's records and the number of keys in one keyspace
-//! under different prefixes, and the writes that are not committed yet.
+//! The contents of a store: user keys, the replica's records and the number of keys, in one keyspace under different
+//! prefixes, and the writes that aren't committed yet.
 //!
 //! | key | value (big-endian) |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | `w`, user key | the version of a key that is watched u64 |
 //! | `version` | the last version that was given u64 |
 //!
-//! User keys lie in the order of their places, for SCAN. APPEND to a long value writes what it appends, and the
-//! last piece again. Only APPEND makes long values: everything else comes in one datagram.
+//! User keys are in the order of their places, for SCAN. APPEND to a long value writes the appended bytes, and the last
+//! piece again. Only APPEND makes long values: all other values arrive in one datagram.
 //!
-//! A short value goes into the store's batch at once, and beside it into an index, where the commands before the
-//! commit find it. What APPEND makes, and what takes the place of a long value, waits for the commit: the
-//! batch gets only what has come of it.
+//! A short value is put into the store's batch at once, and into an index beside it, where the commands before the
+//! commit find it. Values that APPEND makes, and those that replace a long value, wait for the commit: the batch gets
+//! only the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,28 +33,28 @@ use crate::recent::RecentValues;
 use crate::store::{Cursor, Engine, Missing, Store, Value, Written};
 use crate::watches::Watches;
 
-/// Values up to this length lie beside their key.
+/// Values up to this length are stored beside their key.
 const SHORT: usize = 2048;
-/// Bytes in a piece of a longer one.
+/// The bytes in a piece of a longer value.
 const PIECE: usize = 1024;
 
 const USER: u8 = b'k';
 const LONG: u8 = b'l';
 const RECORD: u8 = b'r';
 const WATCHED: u8 = b'w';
-/// The last version that a key which is watched was given.
+/// The key of the last version that was given to a watched key.
 const VERSION_KEY: &[u8] = b"version";
-/// The number of user keys, so that DBSIZE needs no walk.
+/// The key of the number of user keys, so that DBSIZE needs no walk.
 const COUNT_KEY: &[u8] = b"count";
 
-/// Bytes of the index that stay allocated between commits.
+/// The bytes of the index that stay allocated between commits.
 const KEEP_INDEX: usize = 256 << 10;
 
-/// What the batch does to a key: where its new value lies among those in the batch.
+/// The effect of the batch on a key: where its new value is among those in the batch.
 #[derive(Clone, Copy)]
 struct Place {
     start: u32,
-    /// [`GONE`] if there is no value.
+    /// The value's length; [`GONE`] if there is no value.
     len: u32,
 }
 
@@ -76,23 +76,23 @@ impl Place {
     }
 }
 
-/// What the next commit does to a key that waits for it.
+/// The effect of the next commit on a key that waits for it.
 struct Change {
     stored: As,
     now: Now,
 }
 
-/// What is committed of a key.
+/// How a key is committed at present.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum As {
     Absent,
     Short,
-    /// In pieces, with this many bytes together.
+    /// The value is stored in pieces of this many bytes together.
     Long(usize),
 }
 
 impl As {
-    /// Bytes in pieces.
+    /// Returns the number of bytes in pieces.
     fn long(self) -> usize {
         match self {
             As::Long(len) => len,
@@ -104,7 +104,7 @@ impl As {
 enum Now {
     Gone,
     Whole(Vec<u8>),
-    /// The long value that is committed, with these bytes appended.
+    /// The committed long value, with these bytes appended.
     Grown(Vec<u8>),
 }
 
@@ -121,16 +121,16 @@ impl Change {
     }
 }
 
-/// Where a value is.
+/// A value, or where its parts are.
 #[derive(Clone, Copy)]
 pub(crate) enum Held<'a> {
-    /// Here, all of it.
+    /// The whole value.
     Whole(&'a [u8]),
-    /// In pieces in the store, and what waits to be appended.
+    /// A long value.
     Long {
-        /// Bytes in the store.
+        /// The number of bytes in the store, in pieces.
         stored: usize,
-        /// Not committed yet.
+        /// Bytes to be appended, which aren't committed yet.
         tail: &'a [u8],
     },
 }
@@ -150,28 +150,28 @@ pub(crate) struct Contents {
     /// Keys in the batch, with their place in `values`.
     written: Keys<Place>,
     values: Vec<u8>,
-    /// What waits for the commit. It comes after what the batch has of the same keys.
+    /// Changes that wait for the commit. They come after the batch's changes of the same keys.
     late: BTreeMap<Vec<u8>, Change>,
     count: u64,
     committed_count: u64,
     watches: Watches,
-    /// Committed keys of short values, which need no look into the store.
+    /// Committed keys of short values, which needn't be looked up in the store.
     known: KnownKeys,
-    /// Committed short values, which need none either; what the batch has of a key comes before.
+    /// Committed short values, which needn't be looked up either; the batch's value of a key comes first.
     recent: RecentValues,
-    /// A key with its prefix; kept so that its memory is used again.
+    /// A key with its prefix, kept so that its memory is reused.
     prefixed: Vec<u8>,
-    /// A value as it is stored; the same.
+    /// A value in its stored form, kept for the same reason.
     stored: Vec<u8>,
 }
 
 impl Contents {
-    /// Opens the store in `dir`, which must be there.
+    /// Opens the store in `dir`, which must exist.
     pub fn open(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
         Self::of(Store::open(engine, dir, Missing::Refuse)?, dir)
     }
 
-    /// Makes an empty store in `dir`, or opens one that is there and was never used.
+    /// Creates an empty store in `dir`, or opens one that exists and was never used.
     pub fn create(engine: &'static Engine, dir: &Path) -> Result<Contents, Error> {
         Self::of(Store::open(engine, dir, Missing::Create)?, dir)
     }
@@ -202,33 +202,33 @@ impl Contents {
         })
     }
 
-    /// Lets go of a store that another one has replaced.
+    /// Gives up a store that another one has replaced.
     pub fn replaced(self) {
         self.store.replaced();
     }
 
-    /// The number of user keys.
+    /// Returns the number of user keys.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// From now on a key is watched; its version.
+    /// Makes a key watched, and returns its version.
     pub fn watch(&mut self, key: &[u8]) -> u64 {
         self.watches.watch(key)
     }
 
-    /// The versions that these keys would have if they were watched now.
+    /// Returns the versions that these keys would have if they were watched now.
     pub fn versions(&self, keys: &[&[u8]]) -> Vec<u64> {
         self.watches.would_be(keys)
     }
 
-    /// Whether nothing has happened to any of these keys since it had this version.
+    /// Returns whether none of these keys has changed since it had this version.
     pub fn has_versions(&self, keys: &[(&[u8], u64)]) -> bool {
         keys.iter()
             .all(|(key, version)| self.watches.has(key, *version))
     }
 
-    /// Looks a user key up.
+    /// Looks a user key up, and returns what `show` makes of its value.
     pub fn look<R>(
         &mut self,
         key: &[u8],
@@ -249,13 +249,13 @@ impl Contents {
         Ok(show(held))
     }
 
-    /// What the store has under a user key.
+    /// Returns what the store has under a user key.
     fn committed_value(&mut self, key: &[u8]) -> Result<Option<Value>, Error> {
         set_user_key(&mut self.prefixed, key);
         self.store.get(&self.prefixed)
     }
 
-    /// What the next commit leaves of a key; `None` if it doesn't touch it.
+    /// Returns the value that the next commit leaves of a key, or `None` if it doesn't touch the key.
     fn uncommitted(&self, key: &[u8]) -> Option<Option<Held<'_>>> {
         if let Some(change) = self.late.get(key) {
             return Some(change.held());
@@ -264,7 +264,7 @@ impl Contents {
         Some(place.held(&self.values))
     }
 
-    /// Shows the value of a user key part by part; false if there is none.
+    /// Shows the value of a user key part by part, and returns false if there is none.
     pub fn read(&mut self, key: &[u8], mut show: impl FnMut(&[u8])) -> Result<bool, Error> {
         let long = self.look(key, |held| match held {
             None => Some(None),
@@ -331,7 +331,7 @@ impl Contents {
         }
     }
 
-    /// How a key is stored that the next commit doesn't touch yet.
+    /// Returns how a key is stored that the next commit doesn't touch yet.
     fn committed_as(&mut self, key: &[u8]) -> Result<As, Error> {
         if self.known.contains(key) {
             return Ok(As::Short);
@@ -370,7 +370,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds a short value to the batch, and to the index.
+    /// Adds a short value to the batch and to the index.
     fn write_short(&mut self, key: &[u8], value: &[u8]) {
         let place = Place {
             start: self.values.len() as u32,
@@ -392,7 +392,7 @@ impl Contents {
         self.recent.replace(key, value);
     }
 
-    /// Removes a user key; false if there is none.
+    /// Removes a user key, and returns false if there is none.
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
         if let Some(change) = self.late.get_mut(key) {
             let existed = change.held().is_some();
@@ -429,8 +429,8 @@ impl Contents {
         self.recent.remove(key);
     }
 
-    /// Adds `tail` to the value of a user key, or makes it one. The new length, or `None`, and nothing
-    /// changed, if that would be more than [`MAX_STRING_LEN`].
+    /// Appends `tail` to the value of a user key, or makes it the value. Returns the new length; or `None`, with
+    /// nothing changed, if that would be more than [`MAX_STRING_LEN`].
     pub fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error> {
         let len = self.look(key, |held| held.map(|held| held.len()))?;
         let new = len.unwrap_or(0) + tail.len();
@@ -459,8 +459,8 @@ impl Contents {
         self.late.insert(key.to_vec(), Change { stored, now });
     }
 
-    /// Visits user keys, each with its place, in the order of places and from one of them on, while `visit`
-    /// returns true.
+    /// Visits user keys, each with its place, in the order of places and from one of them on, while `visit` returns
+    /// true.
     pub fn walk(
         &self,
         from: u64,
@@ -478,7 +478,7 @@ impl Contents {
                 (None, Some(_)) => (false, true),
                 (Some((at, _)), Some((key, _))) => (at <= *key, at >= *key),
             };
-            // At equal keys the uncommitted write hides what is stored.
+            // If the keys are equal, the uncommitted write hides the stored one.
             let go_on = if take_waiting {
                 let ((place, key), held) = waiting.next().expect("just peeked");
                 held.is_none_or(|held| visit(*place, key, held))
@@ -494,7 +494,7 @@ impl Contents {
         }
     }
 
-    /// What the next commit leaves of the keys that it touches, from a place on, in order.
+    /// Returns what the next commit leaves of the keys that it touches, in order from a place on.
     fn uncommitted_from(&self, from: u64) -> BTreeMap<(u64, &[u8]), Option<Held<'_>>> {
         let written = self.written.iter();
         let written = written.map(|(key, place)| (key, place.held(&self.values)));
@@ -506,12 +506,12 @@ impl Contents {
             .collect()
     }
 
-    /// The keys that are committed now.
+    /// Returns the keys that are committed now.
     pub fn keys(&self) -> StoredKeys {
         StoredKeys(self.store.cursor())
     }
 
-    /// Writes everything that waits, and `records`, as one batch with what is in it.
+    /// Writes everything that waits, and `records`, in one batch with what is in it.
     pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
         let is_unchanged = self.written.is_empty() && self.late.is_empty();
         if is_unchanged && !self.watches.has_changed() && records.is_empty() {
@@ -563,7 +563,7 @@ impl Contents {
         self.values.clear();
         self.late.clear();
         self.count = self.committed_count;
-        // Some keys and values may be known from what is taken back.
+        // Some of these keys and values may come from changes that are taken back.
         self.known = KnownKeys::default();
         self.recent = RecentValues::default();
         Ok(())
@@ -600,7 +600,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The last piece of a long value of `len` bytes, if there is room in it.
+    /// Returns the last piece of a long value of `len` bytes if there is room in it, otherwise nothing.
     fn piece_begun(&self, key: &[u8], len: usize) -> Result<Vec<u8>, Error> {
         if len % PIECE == 0 {
             return Ok(Vec::new());
@@ -611,8 +611,7 @@ impl Contents {
         Ok(piece.ok_or_else(|| self.damaged(key))?.to_vec())
     }
 
-    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's
-    /// length.
+    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's length.
     fn write_pieces(&mut self, key: &[u8], from: usize, end: &[u8]) -> usize {
         for (piece, number) in end.chunks(PIECE).zip((from / PIECE) as u32..) {
             self.store.put(&piece_key(key, number), piece);
@@ -630,7 +629,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Key, place and value under the cursor, if it is still among the user keys.
+    /// Returns key, place and value under the cursor, if it is still among the user keys.
     fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(Placed<'a>, Held<'a>)>, Error> {
         let entry = cursor
             .entry()?
@@ -641,7 +640,7 @@ impl Contents {
         }
     }
 
-    /// CPU time in the store's library since it was opened.
+    /// Returns the CPU time in the store's library since it was opened.
     pub fn library_cpu(&self) -> Duration {
         self.store.library_cpu()
     }
@@ -650,16 +649,15 @@ impl Contents {
         self.store.written()
     }
 
-    /// A cursor over everything that is committed, from the first key on.
+    /// Returns a cursor over everything that is committed, from the first key on.
     pub fn committed(&self) -> Cursor {
         let mut cursor = self.store.cursor();
         cursor.seek(&[]);
         cursor
     }
 
-    /// Adds a pair of another store's to an empty one, in any order. It is written with the next
-    /// [`finish_load`](Self::finish_load) at the latest. Returns false if there can't be such a
-    /// key.
+    /// Adds a pair of another store to an empty one, in any order. The pair is written with the next
+    /// [`finish_load`](Self::finish_load) at the latest. Returns false if there can't be such a key.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key {
             [USER, ..] if is_user_key(key) && parse_value(value).is_some() => self.count += 1,
@@ -667,21 +665,21 @@ impl Contents {
             [RECORD, ..] => {}
             [WATCHED, ..] if value.len() == 8 => {}
             _ if key == VERSION_KEY && value.len() == 8 => {}
-            // The number of keys is counted here: the other store's isn't believed.
+            // The keys are counted here; the other store's number isn't trusted.
             _ => return key == COUNT_KEY,
         }
         self.store.put(key, value);
         true
     }
 
-    /// Goes on with what was loaded and written.
+    /// Writes what was loaded, and makes it the present contents.
     pub fn end_load(&mut self) -> Result<(), Error> {
         self.finish_load()?;
         self.watches = load_watches(&self.store)?;
         Ok(())
     }
 
-    /// Writes what was loaded so far.
+    /// Writes the pairs that were loaded so far.
     pub fn finish_load(&mut self) -> Result<(), Error> {
         self.store.put(COUNT_KEY, &self.count.to_be_bytes());
         self.committed_count = self.count;
@@ -689,7 +687,7 @@ impl Contents {
     }
 }
 
-/// The keys that are watched, as they are stored.
+/// Reads the watched keys from the store.
 fn load_watches(store: &Store) -> Result<Watches, Error> {
     let number = |bytes: &[u8]| -> Result<u64, Error> {
         let number = parse_count(bytes);
@@ -714,7 +712,7 @@ fn load_watches(store: &Store) -> Result<Watches, Error> {
 pub(crate) struct StoredKeys(Cursor);
 
 impl StoredKeys {
-    /// Visits them as [`Contents::walk`] does.
+    /// Visits the keys as [`Contents::walk`] does.
     pub fn walk(
         &mut self,
         from: u64,
@@ -731,11 +729,11 @@ impl StoredKeys {
     }
 }
 
-/// A short value ends with this; a long one's length with the other.
+/// The last byte of a stored short value, and the last byte behind a long value's stored length.
 const WHOLE: u8 = 0;
 const PIECES: u8 = 1;
 
-/// What lies under a user key.
+/// Parses what is stored under a user key.
 fn parse_value(value: &[u8]) -> Option<Held<'_>> {
     let (kind, value) = value.split_last()?;
     match *kind {
@@ -752,7 +750,7 @@ fn parse_value(value: &[u8]) -> Option<Held<'_>> {
     }
 }
 
-/// How many pieces a long value of so many bytes has.
+/// Returns how many pieces a long value of `len` bytes has.
 fn pieces(len: usize) -> u32 {
     len.div_ceil(PIECE) as u32
 }
@@ -783,8 +781,8 @@ fn is_piece_key(key: &[u8]) -> bool {
 /// A user key with its place.
 type Placed<'a> = (u64, &'a [u8]);
 
-/// Makes `into` what a user key is stored as. Most keys are looked up and then written: their place, a hash, is known
-/// from the first time.
+/// Makes `into` the stored form of a user key. Most keys are looked up and then written, so the place, which is a hash,
+/// is kept from the first time.
 fn set_user_key(into: &mut Vec<u8>, key: &[u8]) {
     if split_user_key(into).is_some_and(|(_, known)| known == key) {
         return;
@@ -803,7 +801,7 @@ fn split_user_key(stored: &[u8]) -> Option<Placed<'_>> {
     Some((place::from_bytes(*place), key))
 }
 
-/// Whether a stored user key lies where it belongs.
+/// Returns whether a stored user key is under its own place.
 fn is_user_key(stored: &[u8]) -> bool {
     split_user_key(stored).is_some_and(|(place, key)| place == place::of(key))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers every command with itself: what benchmarks of the agreement replicate.
+//! An application that answers every command with itself, for benchmarks of the agreement alone.
 
 use std::io;
 use std::path::Path;
@@ -9,11 +9,11 @@ use replica::{Error, InMemory, Part, StateMachine};
 
 pub(crate) const FILE: &str = "echo.checkpoint";
 
-/// The echo application. It has no state but the replica's records.
+/// The echo application. Its only state is the replica's records.
 pub struct Echo;
 
 impl Echo {
-    /// Goes on from the last checkpoint in `dir`, which is created if missing.
+    /// Continues from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<InMemory<Echo, CheckpointFile>, Error> {
         private_directory(dir)
             .map_err(|e| Error(format!("cannot create {}: {e}", dir.display())))?;

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bounded part of something large, by keys: what is used stays, and the rest goes, without a list of who was used when.
+//! A bounded cache by keys: used entries stay and others are dropped, without a list of when each was used.
 //!
-//! There are two generations. What is used goes into the young one; when that is full, the old one goes as a whole, and
-//! the young one takes its place.
+//! There are two generations. A used entry is put into the young one; when that is full, the old one is dropped as a
+//! whole, and the young one takes its place.
 
-/// Memory for both together, roughly.
+/// The rough memory of both generations together.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
 
-/// What is kept of some keys.
+/// A table of keys and values that is one generation.
 pub(crate) trait Generation: Default {
-    /// Of a key.
+    /// The value of a key.
     type Value: ?Sized + ToOwned;
-    /// Where that lies.
+    /// The position of a value in the table.
     type Place: Copy;
 
     fn find(&self, key: &[u8]) -> Option<Self::Place>;
     fn value(&self, place: Self::Place) -> &Self::Value;
-    /// Adds a key, or gives one that is there another value.
+    /// Adds a key, or gives a present one another value.
     fn insert(&mut self, key: &[u8], value: &Self::Value) -> Self::Place;
     fn remove(&mut self, key: &[u8]);
-    /// Memory in use, roughly.
+    /// Returns the memory in use, roughly.
     fn size(&self) -> usize;
-    /// Takes all keys out, and keeps the memory for the next ones unless that is more than `keep` bytes.
+    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep` bytes.
     fn clear(&mut self, keep: usize);
 }
 
-/// See the module.
+/// The cache: a young and an old generation.
 #[derive(Default)]
 pub(crate) struct Generations<G> {
     young: G,
@@ -33,24 +33,24 @@ pub(crate) struct Generations<G> {
 }
 
 impl<G: Generation> Generations<G> {
-    /// What is kept of a key, which stays for as long again.
+    /// Returns the value of a key, and counts as a use of it.
     pub fn get(&mut self, key: &[u8]) -> Option<&G::Value> {
         if let Some(place) = self.young.find(key) {
             return Some(self.young.value(place));
         }
-        // Making room for it may drop it.
+        // Inserting may drop the old generation, so the value is copied first.
         let place = self.old.find(key)?;
         let value = self.old.value(place).to_owned();
         let place = self.insert(key, std::borrow::Borrow::borrow(&value));
         Some(self.young.value(place))
     }
 
-    /// Whether a key is here. That isn't a use of it.
+    /// Returns whether a key is here, which doesn't count as a use of it.
     pub fn has(&self, key: &[u8]) -> bool {
         self.young.find(key).is_some() || self.old.find(key).is_some()
     }
 
-    /// Takes a key up, or gives it another value.
+    /// Adds a key, or gives it another value.
     pub fn insert(&mut self, key: &[u8], value: &G::Value) -> G::Place {
         if self.young.size() > MAX_BYTES / 2 {
             std::mem::swap(&mut self.young, &mut self.old);
@@ -64,7 +64,7 @@ impl<G: Generation> Generations<G> {
         self.old.remove(key);
     }
 
-    /// Of the young one, and of the old one.
+    /// Returns the sizes of the young and the old generation.
     #[cfg(test)]
     pub fn sizes(&self) -> [usize; 2] {
         [self.young.size(), self.old.size()]
@@ -80,7 +80,7 @@ mod tests {
     fn what_is_removed_is_gone_and_what_is_used_stays() {
         let mut keys = Generations::<Keys<()>>::default();
         let key = |n: usize| format!("{n:0100}").into_bytes();
-        // More than two generations hold.
+        // These are more keys than two generations hold.
         let count = 3 * MAX_BYTES / 2 / 100;
         for n in 0..count {
             keys.insert(&key(n), &());
@@ -88,7 +88,7 @@ mod tests {
         }
         assert!(keys.sizes().iter().sum::<usize>() <= MAX_BYTES + MAX_BYTES / 8);
         assert!(!keys.has(&key(8)) && keys.get(&key(8)).is_none());
-        // The first one lies in both generations, the last one in the young one.
+        // The first key is in both generations, the last one in the young one.
         for n in [7, count - 1] {
             assert!(keys.has(&key(n)));
             keys.remove(&key(n));

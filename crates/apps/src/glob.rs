@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redis's glob patterns.
 
-/// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them.
-/// Takes at most pattern times text steps: only the last `*` is ever tried again.
+/// Returns whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them. This takes at most
+/// pattern times text steps, since only the last `*` is ever tried again.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut steps = usize::MAX;
     let found = Search::default().go_on(pattern, text, &mut steps);
     found == Some(true)
 }
 
-/// A comparison that can be interrupted, as patterns and texts of a megabyte each take longer than others can wait for.
+/// A comparison that can be interrupted, since patterns and texts of a megabyte each take longer than others can wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Search {
-    /// Places in the pattern and in the text.
+    /// The positions in the pattern and in the text.
     at: (usize, usize),
-    /// The same, where the last `*` was tried.
+    /// The positions where the last `*` was tried.
     star: Option<(usize, usize)>,
 }
 
 impl Search {
-    /// Goes on with the same pattern and text. Returns whether they match, or nothing if the steps, of a byte each, came to
-    /// an end before.
+    /// Continues with the same pattern and text. Returns whether they match, or `None` if the `steps`, of a byte each,
+    /// are used up before.
     pub fn go_on(&mut self, pattern: &[u8], text: &[u8], steps: &mut usize) -> Option<bool> {
         let (mut p, mut t) = self.at;
         let found = loop {
@@ -55,7 +55,8 @@ impl Search {
     }
 }
 
-/// Matches the first element of `pattern`, no `*`, against one byte. Returns how long the element is, and whether it matches.
+/// Matches the first element of `pattern`, which isn't `*`, against one byte. Returns how long the element is, and
+/// whether it matches.
 fn match_one(pattern: &[u8], byte: u8) -> (usize, bool) {
     match pattern {
         [] => (0, false),
@@ -69,8 +70,8 @@ fn match_one(pattern: &[u8], byte: u8) -> (usize, bool) {
     }
 }
 
-/// Matches the inside of a bracket, up to and including `]`; one that isn't closed ends with the
-/// pattern, as in Redis.
+/// Matches the inside of a bracket, up to and including `]`. A bracket that isn't closed ends with the pattern, as in
+/// Redis.
 fn match_class(class: &[u8], byte: u8) -> (usize, bool) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
@@ -136,7 +137,7 @@ mod tests {
         ] {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
             assert_eq!(matches(pattern, text), expected, "{pattern:?} {text:?}");
-            // The same, a step at a time.
+            // The same comparison is made a step at a time.
             let mut search = Search::default();
             let found = std::iter::from_fn(|| Some(search.go_on(pattern, text, &mut 1)));
             assert_eq!(found.take(1_000).flatten().next(), Some(expected));

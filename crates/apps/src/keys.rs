@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hash table of keys whose bytes lie one after the other in one buffer: no allocation for a key, and
-//! all of it is dropped at once.
+//! A hash table of keys whose bytes are stored one after the other in one buffer. A key needs no allocation, and all of
+//! them are dropped at once.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Keys, each with something small.
+/// A table of keys, each with a small value.
 pub(crate) struct Keys<T> {
-    /// Open addressing; its length is 0 or a power of two.
+    /// The slots, by open addressing; their number is 0 or a power of two.
     table: Vec<Slot<T>>,
-    /// Slots that aren't empty.
+    /// The number of slots that aren't empty.
     used: usize,
-    /// Of each key its length u16, and itself.
+    /// The bytes of each key, after its length u16.
     bytes: Vec<u8>,
     hasher: RandomState,
 }
@@ -18,14 +18,14 @@ pub(crate) struct Keys<T> {
 #[derive(Clone, Copy)]
 struct Slot<T> {
     hash: u32,
-    /// Where the key lies.
+    /// The position of the key in `bytes`.
     at: u32,
     value: T,
 }
 
-/// In place of where the key lies: there never was one here.
+/// The `at` of a slot that was never used.
 const EMPTY: u32 = u32::MAX;
-/// There was one.
+/// The `at` of a slot whose key was removed.
 const REMOVED: u32 = u32::MAX - 1;
 const SMALLEST: usize = 64;
 
@@ -41,7 +41,7 @@ impl<T> Default for Keys<T> {
 }
 
 impl<T: Copy + Default> Keys<T> {
-    /// Memory in use, roughly.
+    /// Returns the memory in use, roughly.
     pub fn size(&self) -> usize {
         self.bytes.len() + self.table.len() * size_of::<Slot<T>>()
     }
@@ -54,7 +54,7 @@ impl<T: Copy + Default> Keys<T> {
         Some(self.table[at].value)
     }
 
-    /// Adds a key, or gives one that is there another value.
+    /// Adds a key, or gives a present one another value.
     pub fn insert(&mut self, key: &[u8], value: T) {
         let hash = self.hash(key);
         if let Some(at) = self.find(key, hash) {
@@ -72,14 +72,14 @@ impl<T: Copy + Default> Keys<T> {
         self.add(Slot { hash, at, value });
     }
 
-    /// Takes a key out. Its bytes stay until all are cleared.
+    /// Removes a key. Its bytes stay until all keys are cleared.
     pub fn remove(&mut self, key: &[u8]) {
         if let Some(at) = self.find(key, self.hash(key)) {
             self.table[at].at = REMOVED;
         }
     }
 
-    /// All keys, in no order.
+    /// Returns all keys with their values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], T)> {
         let here = self.table.iter().filter(|slot| slot.at < REMOVED);
         here.map(|slot| (self.key(slot.at), slot.value))
@@ -89,7 +89,7 @@ impl<T: Copy + Default> Keys<T> {
         self.used == 0
     }
 
-    /// Takes all keys out, and keeps the memory for the next ones unless that is more than `keep` bytes.
+    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep` bytes.
     pub fn clear(&mut self, keep: usize) {
         if self.size() > keep {
             *self = Keys::default();
@@ -125,7 +125,7 @@ impl<T: Copy + Default> Keys<T> {
         }
     }
 
-    /// Takes the first empty slot. There is one.
+    /// Puts a key into the first empty slot, of which there must be one.
     fn add(&mut self, new: Slot<T>) {
         let mask = self.table.len() - 1;
         let mut at = new.hash as usize & mask;
@@ -167,7 +167,7 @@ mod tests {
         let mut random = test_world::Rng::new(7);
         let (mut keys, mut map) = (Keys::<u32>::default(), BTreeMap::new());
         for n in 0..20_000u32 {
-            // Some are prefixes of others, and one is empty.
+            // Some keys are prefixes of others, and one is empty.
             let key = vec![b'k'; random.below(600) as usize];
             match random.below(10) {
                 0..=2 => {

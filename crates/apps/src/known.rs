@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keys that are known to exist.
+//! The keys that are known to exist.
 //!
-//! Counting keys means knowing for each SET whether its key is new, which would cost a read of the
-//! store, several times the write. Most writes go to keys that were written or read lately.
+//! To count keys, a store must know for each SET whether its key is new. Reading the store for that would cost several
+//! times the write, but most writes go to keys that were written or read lately.
 
 use crate::generations::{Generation, Generations};
 use crate::keys::Keys;
 
-/// A bounded set of keys: a key that it holds does exist.
+/// A bounded set of keys, all of which exist.
 #[derive(Default)]
 pub(crate) struct KnownKeys(Generations<Keys<()>>);
 
@@ -25,7 +25,7 @@ impl KnownKeys {
     }
 }
 
-/// There is nothing to know but that a key is there.
+/// A set has no values: a key is there or not.
 impl Generation for Keys<()> {
     type Value = ();
     type Place = ();

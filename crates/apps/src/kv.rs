@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The key-value command language: what a replicated store executes, and what it answers.
+//! The key-value command language: the commands that a replicated store executes, and their answers.
 //!
-//! Commands come out of the log and are untrusted bytes: [`Command::parse`] is strict, accepts one
-//! encoding per command and never panics. The language knows nothing of RESP; the Redis front end
-//! translates.
+//! Commands in the log are untrusted bytes: [`Command::parse`] is strict, accepts one encoding per command and never
+//! panics. The language knows nothing of RESP, from which the Redis front end translates.
 //!
 //! | op | fields | answer |
 //! |---|---|---|
@@ -22,19 +21,19 @@
 //! | 14 WATCH | keys | array of numbers: the version of each |
 //! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil if a key has another version; otherwise array of the commands' answers |
 //!
-//! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}. Lists go to the end of the
-//! command. All big-endian. 10 was another SCAN.
+//! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}. Lists extend to the end
+//! of the command. All numbers are big-endian. Op 10 was an earlier SCAN.
 
 use std::fmt;
 
 use crate::place;
 
-/// The longest value that APPEND may build, in bytes: a whole one fits an answer.
+/// The longest value that APPEND may build, in bytes, so that an answer can hold a whole value.
 pub const MAX_STRING_LEN: usize = 16 << 20;
 /// The longest answer, in bytes: a single command can name hundreds of the longest values.
 pub const MAX_REPLY_LEN: usize = 64 << 20;
 
-/// The longest value, in bytes, that a transaction over several partitions may meet or make.
+/// The longest value, in bytes, that a transaction over several partitions may read or write.
 pub const MAX_SPANNING_LEN: usize = u16::MAX as usize;
 
 const OP_GET: u8 = 1;
@@ -52,16 +51,16 @@ const OP_SCAN: u8 = 13;
 const OP_WATCH: u8 = 14;
 const OP_EXEC: u8 = 15;
 
-/// When a SET takes effect and what it answers.
+/// The conditions of a SET, and what it answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetFlags {
-    /// Only where the key doesn't exist.
+    /// SET only if the key doesn't exist.
     pub if_absent: bool,
-    /// Only where the key exists.
+    /// SET only if the key exists.
     pub if_present: bool,
-    /// Answer the old value.
+    /// Answer with the old value.
     pub get: bool,
-    /// Answer 1 or 0 (as SETNX does) instead of ok or nil.
+    /// Answer with 1 or 0 (as SETNX does) instead of ok or nil.
     pub answer_int: bool,
 }
 
@@ -85,7 +84,7 @@ impl SetFlags {
     }
 }
 
-/// Key and value.
+/// A key and its value.
 pub type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// One command.
@@ -124,11 +123,12 @@ pub enum Command<'a> {
         key: &'a [u8],
     },
     Scan {
-        /// Keys to look at, not keys to return. It looks at a few more where they share a place.
+        /// The number of keys to look at, which isn't the number of keys to return. SCAN looks at a few more if they
+        /// share a place.
         count: u32,
-        /// The [place](mod@crate::place) to begin at.
+        /// The [place](mod@crate::place) at which to begin.
         from: u64,
-        /// Return only keys that match this glob.
+        /// Only keys that match this glob are returned.
         pattern: Option<&'a [u8]>,
     },
     Dbsize,
@@ -139,23 +139,24 @@ pub enum Command<'a> {
         keys: Vec<&'a [u8]>,
     },
     Exec {
-        /// Keys with the versions that they must have.
+        /// The watched keys with the versions that they must have.
         watched: Vec<(&'a [u8], u64)>,
-        /// What is executed then, all at one moment. None of them is a SCAN, DBSIZE, WATCH or EXEC.
+        /// The commands, which are executed at one moment if the versions match. None of them is a SCAN, DBSIZE, WATCH
+        /// or EXEC.
         commands: Vec<Command<'a>>,
     },
 }
 
-/// A command that can't be encoded: a key or value is longer than a length field can say.
+/// An error: a command can't be encoded, since a key or value is longer than a length field can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong;
 
-/// Bytes that are no command, or no reply.
+/// An error: the bytes are no command, or no reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
 impl<'a> Command<'a> {
-    /// Whether it changes nothing, whatever the store holds.
+    /// Returns whether the command never changes anything.
     pub fn is_read(&self) -> bool {
         match self {
             Command::Get { .. }
@@ -175,7 +176,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The same, or a transaction of such commands alone.
+    /// Returns whether the command is a read, or a transaction of reads alone.
     pub fn only_reads(&self) -> bool {
         match self {
             Command::Exec { commands, .. } => commands.iter().all(Command::is_read),
@@ -183,7 +184,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether it may be a part of an EXEC.
+    /// Returns whether the command may be a part of an EXEC.
     pub fn is_of_strings(&self) -> bool {
         !matches!(
             self,
@@ -191,7 +192,7 @@ impl<'a> Command<'a> {
         )
     }
 
-    /// The keys that it names, in its order.
+    /// Returns the keys that the command names, in its order.
     pub fn keys(&self) -> Vec<&'a [u8]> {
         match self {
             Command::Get { key }
@@ -332,21 +333,22 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Why a command was refused. Nothing changed. Numbers are in answers: append, never renumber.
+/// The reason why a command was refused; nothing changed then. Answers contain the numbers, so new ones are appended
+/// and none is ever changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
     /// The bytes are no command.
     Malformed = 1,
-    /// INCRBY of something that is no 64-bit number.
+    /// INCRBY of a value that isn't a 64-bit number.
     NotAnInteger = 2,
-    /// INCRBY out of the 64-bit range.
+    /// INCRBY beyond the 64-bit range.
     Overflow = 3,
     /// APPEND beyond [`MAX_STRING_LEN`].
     StringTooLong = 4,
-    /// An answer beyond [`MAX_REPLY_LEN`].
+    /// The answer would exceed [`MAX_REPLY_LEN`].
     ReplyTooLarge = 5,
-    /// A transaction over several partitions with longer values than [`MAX_SPANNING_LEN`].
+    /// A transaction over several partitions with values longer than [`MAX_SPANNING_LEN`].
     TransactionTooLarge = 6,
 }
 
@@ -379,9 +381,9 @@ impl fmt::Display for Refusal {
 /// The answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// No such key; or the condition of a SET didn't hold.
+    /// There is no such key, or the condition of a SET didn't hold.
     Nil,
-    /// Done.
+    /// The command was executed.
     Ok,
     /// A number.
     Int(i64),
@@ -389,7 +391,7 @@ pub enum Reply<'a> {
     Bulk(&'a [u8]),
     /// Several answers.
     Array(Vec<Reply<'a>>),
-    /// Refused; nothing changed.
+    /// The command was refused; nothing changed.
     Error(Refusal),
 }
 
@@ -399,7 +401,7 @@ const TAG_INT: u8 = 2;
 const TAG_BULK: u8 = 3;
 const TAG_ARRAY: u8 = 4;
 const TAG_ERROR: u8 = 5;
-/// Arrays nest twice: the answer to SCAN holds the array of keys, that to EXEC those of MGETs.
+/// Arrays nest twice: the answer to SCAN holds the array of keys, and the answer to EXEC holds those of MGETs.
 const MAX_DEPTH: usize = 2;
 
 impl<'a> Reply<'a> {
@@ -436,7 +438,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Ends a string: its head was written with length 0, and its bytes were appended since.
+/// Writes the length of a string whose head was written with length 0 and whose bytes were appended since.
 pub(crate) fn end_bulk(bulk: &mut [u8]) {
     let len = bulk.len() - 5;
     bulk[1..5].copy_from_slice(&(len as u32).to_be_bytes());
@@ -476,7 +478,7 @@ fn parse_reply<'a>(input: &mut Input<'a>, depth: usize) -> Result<Reply<'a>, Mal
     })
 }
 
-/// Stands for a length that follows, which is no shorter.
+/// The mark of a longer length field that follows; it holds this number or more.
 const LONG: u16 = u16::MAX;
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), TooLong> {
@@ -524,7 +526,7 @@ fn put_option(out: &mut Vec<u8>, item: Option<&[u8]>) -> Result<(), TooLong> {
     item.map_or(Ok(()), |bytes| put_bytes(out, bytes))
 }
 
-/// What is left of the bytes in hand.
+/// The bytes that aren't parsed yet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -570,7 +572,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// At least one item, up to the end.
+    /// Reads items up to the end; there must be at least one.
     fn list(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
         let mut items = vec![self.bytes()?];
         while !self.0.is_empty() {
@@ -596,13 +598,13 @@ impl<'a> Input<'a> {
         Ok(versions)
     }
 
-    /// Parts of an EXEC, up to the end.
+    /// Reads the parts of an EXEC, up to the end.
     fn commands(&mut self) -> Result<Vec<Command<'a>>, Malformed> {
         let mut commands = Vec::new();
         while !self.0.is_empty() {
             let len = u32::from_be_bytes(self.array()?);
             let bytes = self.take(len as usize)?;
-            // Before it is parsed: these don't nest.
+            // This is checked before parsing, so that these don't nest.
             if matches!(
                 bytes.first(),
                 Some(&(OP_EXEC | OP_WATCH | OP_SCAN | OP_DBSIZE))
@@ -623,7 +625,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Appends a number as [`parse_integer`] reads it, without a string of its own.
+/// Appends a number as [`parse_integer`] reads it, without allocating a string.
 pub fn put_integer(out: &mut Vec<u8>, number: i64) {
     let (mut digits, mut at, mut rest) = ([0; 20], 20, number.unsigned_abs());
     loop {
@@ -641,8 +643,8 @@ pub fn put_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The number that a stored string shows, by Redis's rules: decimal, no leading zero, no plus
-/// sign, no space, within 64 bits.
+/// Returns the number that a stored string shows, by Redis's rules: decimal, no leading zero, no plus sign, no space,
+/// within 64 bits.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {

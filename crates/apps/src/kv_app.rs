@@ -25,13 +25,13 @@ use crate::store::{Cursor, Engine};
 use crate::{kv_exec, kv_span, leveldb, pairs, redis, rocksdb};
 
 pub(crate) const CURRENT: &str = "current";
-/// The generation of the first store of a directory.
+/// The generation of a directory's first store.
 const FIRST: u64 = 1;
-/// The format of a store's contents; another one is refused.
+/// The format of a store's contents; other formats are refused.
 const FORMAT: &str = "4";
-/// Bytes that a restore collects before it writes them.
+/// The bytes that a restore collects before it writes them.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
-/// Commands that may wait for one commit, which takes some microseconds for each.
+/// The most commands that may wait for one commit, which takes some microseconds for each.
 const MOST_AHEAD: u64 = 512;
 
 /// Executes the language of [`kv`](crate::kv) on RocksDB or LevelDB.
@@ -39,7 +39,7 @@ pub struct KvApplication {
     share: Share,
     engine: &'static Engine,
     dir: PathBuf,
-    /// Number of the store's directory within `dir`.
+    /// The number of the store's directory within `dir`.
     generation: u64,
     contents: Contents,
     /// The next store, once another replica's state has been read into it.
@@ -47,17 +47,18 @@ pub struct KvApplication {
 }
 
 impl KvApplication {
-    /// On RocksDB.
+    /// Opens an application that stores its keys in RocksDB.
     pub fn open_rocksdb(dir: &Path) -> Result<KvApplication, Error> {
         Self::open(&rocksdb::ENGINE, dir)
     }
 
-    /// On LevelDB.
+    /// Opens an application that stores its keys in LevelDB.
     pub fn open_leveldb(dir: &Path) -> Result<KvApplication, Error> {
         Self::open(&leveldb::ENGINE, dir)
     }
 
-    /// From now on it has the keys of one partition of several, and takes part in commands over them.
+    /// Returns the application as one of several partitions: it has the keys of `share`, and takes part in commands
+    /// over several partitions.
     pub fn with(self, share: Share) -> KvApplication {
         KvApplication { share, ..self }
     }
@@ -67,7 +68,7 @@ impl KvApplication {
         refuse_redis(dir)?;
         let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(FIRST);
-        // The store's lock comes before the cleaning: another process may be using the directory.
+        // The store's lock is taken before the cleaning, since another process may be using the directory.
         let store = store_dir(dir, generation);
         let contents = match named {
             Some(_) => Contents::open(engine, &store)?,
@@ -92,7 +93,7 @@ impl KvApplication {
     }
 }
 
-/// Fills a new store with a snapshot, all of it on disk when this returns.
+/// Fills a new store with a snapshot, which is on disk when this returns.
 fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<Contents, Error> {
     let mut contents = Contents::create(engine, new_dir)?;
     let mut waiting = 0;
@@ -153,7 +154,7 @@ impl Application for KvApplication {
     }
 
     fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
-        // What it answers, the command has been answered with already.
+        // The command was answered already, when the partitions' answers were combined.
         kv_exec::execute(&mut self.contents, effect, &mut Vec::new())
     }
 
@@ -202,7 +203,7 @@ impl Application for KvApplication {
         self.forget_restore();
         let (engine, new_dir, filled) = (self.engine, self.next_store(), self.filled.clone());
         Ok(Box::new(move |from| {
-            // Left by a restore that failed before, in this process.
+            // A restore that failed before in this process may have left it.
             remove_dir(&new_dir)?;
             match fill(engine, &new_dir, from) {
                 Ok(contents) => {
@@ -233,7 +234,7 @@ impl Application for KvApplication {
 
     fn forget_restore(&mut self) {
         self.filled = Arc::default();
-        // What can't be removed now is removed at the next start.
+        // A directory that can't be removed now is removed at the next start.
         let _ = remove_dir(&self.next_store());
     }
 
@@ -249,7 +250,7 @@ impl Application for KvApplication {
             sha.update((key.len() as u64).to_be_bytes());
             sha.update(key);
             sha.update((value.len() as u64).to_be_bytes());
-            // However it is stored.
+            // The digest is the same however the value is stored.
             let shown = contents.show(key, value, |part| sha.update(part));
             failed = shown.err();
             failed.is_none()
@@ -259,7 +260,7 @@ impl Application for KvApplication {
     }
 }
 
-/// Keeps the contents of one moment, and the store open, until it is dropped.
+/// A snapshot, which keeps the contents of one moment, and the store open, until it is dropped.
 struct StoreSnapshot(Cursor);
 
 impl Snapshot for StoreSnapshot {
@@ -274,7 +275,7 @@ impl Snapshot for StoreSnapshot {
     }
 }
 
-/// Keeps the keys of one moment, and the store open, until it is dropped.
+/// A reader, which keeps the keys of one moment, and the store open, until it is dropped.
 struct StoreReader(StoredKeys);
 
 impl Reader for StoreReader {
@@ -287,13 +288,14 @@ fn store_dir(dir: &Path, generation: u64) -> PathBuf {
     dir.join(format!("db-{generation}"))
 }
 
-/// The generation that a directory's name shows: there is one name for each.
+/// Returns the generation that a directory's name shows. There is one name for each generation.
 fn parse_generation(name: &str) -> Option<u64> {
     let generation: u64 = name.strip_prefix("db-")?.parse().ok()?;
     (name == format!("db-{generation}")).then_some(generation)
 }
 
-/// A directory that a Redis server has used isn't begun anew here: nobody would see that all is missing.
+/// Refuses a directory that a Redis server has used: if a store were begun there, nobody would notice that all data is
+/// missing.
 fn refuse_redis(dir: &Path) -> Result<(), Error> {
     match dir.join(redis::STATE).exists() {
         false => Ok(()),
@@ -306,7 +308,7 @@ fn refuse_redis(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Which store is in use; none before the first start has ended.
+/// Returns the generation of the store in use, or none before the first start has ended.
 fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
     let path = dir.join(CURRENT);
     let text = match fs::read(&path) {
@@ -333,8 +335,8 @@ fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Before a store is named, only the first one may be there. If there are others, nobody knows
-/// which of them was whole.
+/// Returns `None` if only the first store, or none, exists. If there are others, nobody knows which of them was whole,
+/// so this refuses.
 fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
     match generations(dir)?.into_iter().find(|g| *g != FIRST) {
         None => Ok(None),
@@ -346,7 +348,7 @@ fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
     }
 }
 
-/// The stores that are there.
+/// Returns the generations of all stores in the directory.
 fn generations(dir: &Path) -> Result<Vec<u64>, Error> {
     let entries = fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
     let entries = entries.map_err(|e| failed("read", dir, &e))?;
@@ -354,7 +356,7 @@ fn generations(dir: &Path) -> Result<Vec<u64>, Error> {
     Ok(entries.iter().filter_map(name).collect())
 }
 
-/// Names the store in use, durably and atomically. The store's own directory entry comes first.
+/// Names the store in use, durably and atomically. The store's own directory entry is synced first.
 fn write_current(engine: &Engine, dir: &Path, generation: u64) -> Result<(), Error> {
     let path = dir.join(CURRENT);
     pairs::sync_dir(dir)
@@ -366,7 +368,7 @@ fn write_current(engine: &Engine, dir: &Path, generation: u64) -> Result<(), Err
         .map_err(|e| failed("write", &path, &e))
 }
 
-/// Removes what interrupted restores left, and stores that were replaced.
+/// Removes stores that interrupted restores have left, and stores that were replaced.
 fn remove_others(dir: &Path, generation: u64) -> Result<(), Error> {
     let mut others = generations(dir)?.into_iter().filter(|g| *g != generation);
     others.try_for_each(|other| remove_dir(&store_dir(dir, other)))

@@ -8,8 +8,8 @@ use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 use crate::strings::Strings;
 
-/// Executes one command and appends the answer. Deterministic: it makes no difference what is
-/// committed and what still waits. A refused command changes nothing.
+/// Executes one command and appends the answer. The result depends on the command and the contents alone, whether or
+/// not these are committed yet; a refused command changes nothing.
 pub(crate) fn execute(
     contents: &mut Contents,
     command: &[u8],
@@ -46,8 +46,8 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// Executes the commands of a transaction, and appends the array of their answers. One that is refused changes nothing;
-/// the others do.
+/// Executes the commands of a transaction, and appends the array of their answers. A refused command changes nothing;
+/// the others take effect.
 pub(crate) fn execute_all(
     strings: &mut impl Strings,
     commands: &[Command<'_>],
@@ -57,13 +57,13 @@ pub(crate) fn execute_all(
     kv::put_array_header(out, commands.len());
     for command in commands {
         let own = out.len();
-        // What only reads isn't executed any more: its answer would be thrown away.
+        // A read isn't executed if its answer would be dropped.
         if command.is_read() && is_beyond(strings, command, own - start)? {
             Reply::Error(Refusal::ReplyTooLarge).encode(out);
             continue;
         }
         execute_on(strings, command, out)?;
-        // Of all together.
+        // The limit holds for all answers together.
         if out.len() - start > MAX_REPLY_LEN {
             out.truncate(own);
             Reply::Error(Refusal::ReplyTooLarge).encode(out);
@@ -72,7 +72,8 @@ pub(crate) fn execute_all(
     Ok(())
 }
 
-/// Whether a read's answer exceeds what all answers together may have, of which so much is used. Only lengths are looked at.
+/// Returns whether a read's answer would exceed the limit for all answers together, of which `used` bytes are taken.
+/// Only lengths are looked at.
 fn is_beyond(
     strings: &mut impl Strings,
     command: &Command<'_>,
@@ -136,7 +137,7 @@ fn execute_on(
     Ok(())
 }
 
-/// Answers with a key's value, however it is stored; false if there is none.
+/// Answers with a key's value, however it is stored. Returns false if there is none.
 fn answer_with(contents: &mut impl Strings, key: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
     let start = out.len();
     Reply::Bulk(&[]).encode(out);
@@ -196,7 +197,7 @@ fn mget(contents: &mut impl Strings, keys: &[&[u8]], out: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// Replaces an answer that began at `start` and has grown too long.
+/// Replaces an answer that began at `start` and has grown too long, and returns whether it has.
 fn refuse_if_large(out: &mut Vec<u8>, start: usize) -> bool {
     let large = out.len() - start > MAX_REPLY_LEN;
     if large {
@@ -239,7 +240,7 @@ fn append(
     Ok(())
 }
 
-/// Executes a SCAN on the keys of one moment. Anything else is refused.
+/// Executes a SCAN on the keys of one moment, and refuses any other command.
 pub(crate) fn read(keys: &mut StoredKeys, command: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     match Command::parse(command) {
         Ok(Command::Scan {
@@ -254,7 +255,7 @@ pub(crate) fn read(keys: &mut StoredKeys, command: &[u8], out: &mut Vec<u8>) -> 
     }
 }
 
-/// `walk` shows places and keys in order, as long as it is told to go on.
+/// Answers a SCAN. `walk` shows places and keys in order, as long as its visitor returns true.
 fn scan(
     count: u32,
     pattern: Option<&[u8]>,
@@ -266,7 +267,7 @@ fn scan(
     let (mut found_count, mut looked_at) = (0, 0);
     let (mut last, mut next) = (None, None);
     walk(&mut |place, key| {
-        // All keys of a place come together: the next call begins at another one.
+        // All keys of a place are returned together, since the next call begins at another place.
         if looked_at >= count.max(1) && last != Some(place) {
             next = Some(place);
             return false;
@@ -292,7 +293,7 @@ fn scan(
 mod tests {
     use super::*;
 
-    /// Each key has a value of so many bytes; counts what is read.
+    /// Each key has a value of `len` bytes; `read` counts the bytes that are read.
     struct Counting {
         len: usize,
         read: usize,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the language over several partitions: MGET, EXISTS, DEL, MSET and WATCH of keys that the
-//! partitions share, EXEC of commands on them, and DBSIZE.
+//! Commands of the language over several partitions: MGET, EXISTS, DEL, MSET and WATCH of keys in several partitions,
+//! EXEC of commands on such keys, and DBSIZE.
 //!
-//! Each partition prepares what a single one would answer for its own keys, the lowest one puts the
-//! answers together, and what is to change in a partition is a command of the language again.
+//! Each partition prepares the answer for its own keys, and the lowest partition combines the answers. The change in
+//! each partition is again a command of the language.
 
 use paxos::PartitionId;
 use replica::{Error, Part, slot};
@@ -13,17 +13,17 @@ use crate::kv::{self, Command, MAX_REPLY_LEN, MAX_SPANNING_LEN, Pair, Refusal, R
 use crate::kv_exec;
 use crate::strings::InHand;
 
-/// Which keys are a partition's.
+/// The share of a group's keys that a partition has.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     /// The partition.
     pub pid: PartitionId,
-    /// Partitions of the group.
+    /// The number of partitions of the group.
     pub partitions: u16,
 }
 
 impl Share {
-    /// All keys.
+    /// The share of a single partition, which has all keys.
     pub const ALL: Share = Share {
         pid: 0,
         partitions: 1,
@@ -34,7 +34,7 @@ impl Share {
     }
 }
 
-/// What one partition answers for its own keys. Changes nothing.
+/// Appends what one partition answers for its own keys, and changes nothing.
 pub(crate) fn prepare(
     contents: &mut Contents,
     share: Share,
@@ -45,13 +45,13 @@ pub(crate) fn prepare(
         .ok()
         .and_then(|c| part(&c, share, share.pid));
     let question = match own {
-        // It says how many it will delete.
+        // DEL answers with the number of keys that it will delete.
         Some(Command::Del { mut keys }) => {
             keys.sort_unstable();
             keys.dedup();
             Command::Exists { keys }
         }
-        // The versions that the keys get when this is applied: nothing comes in between.
+        // These are the versions that the keys get when this is applied, since nothing comes in between.
         Some(Command::Watch { keys }) => {
             let versions = contents.versions(&keys).into_iter();
             let versions = versions.map(|version| Reply::Int(version as i64));
@@ -61,7 +61,7 @@ pub(crate) fn prepare(
         Some(Command::Exec { watched, commands }) => {
             return prepare_exec(contents, &watched, &own_keys(&commands, share), prepared);
         }
-        // Nothing is asked before it is set, and what makes no sense is refused when all is put together.
+        // MSET asks nothing before it sets, and an invalid command is refused when the answers are combined.
         Some(Command::Mset { .. }) | None => return Ok(()),
         Some(reads) => reads,
     };
@@ -72,7 +72,7 @@ pub(crate) fn prepare(
     kv_exec::execute(contents, &bytes, prepared)
 }
 
-/// Puts together what the partitions have prepared.
+/// Combines the partitions' answers into one, and fills in each partition's effect.
 pub(crate) fn combine(share: Share, command: &[u8], parts: &mut [Part], out: &mut Vec<u8>) {
     let refused = Reply::Error(Refusal::Malformed);
     let Some(command) = Command::parse(command)
@@ -101,7 +101,7 @@ pub(crate) fn combine(share: Share, command: &[u8], parts: &mut [Part], out: &mu
     }
 }
 
-/// What concerns one partition of a command that may be over several; `None` if nothing does, or if it
+/// Returns one partition's part of a command over several partitions. `None` if the partition has no part, or if it
 /// isn't such a command.
 fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Command<'a>> {
     let is_own = |key: &[u8]| share.partition_of(key) == pid;
@@ -132,7 +132,7 @@ fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Com
         Command::Watch { keys } => Command::Watch {
             keys: own_keys(keys)?,
         },
-        // What it executes is of all partitions together.
+        // The commands are executed on the keys of all partitions together.
         Command::Exec { watched, commands } => Command::Exec {
             watched: watched
                 .iter()
@@ -146,7 +146,7 @@ fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Com
     })
 }
 
-/// Whether a command may be over several partitions, and each of its keys is in one of these.
+/// Returns whether a command may be over several partitions, and each of its keys is in one of these.
 fn fits(command: &Command<'_>, share: Share, parts: &[Part]) -> bool {
     let here = |key: &[u8]| {
         let pid = share.partition_of(key);
@@ -165,7 +165,7 @@ fn fits(command: &Command<'_>, share: Share, parts: &[Part]) -> bool {
     spans && command.keys().into_iter().all(here)
 }
 
-/// The keys of one partition that a transaction's commands name, each once.
+/// Returns the keys of one partition that a transaction's commands name, each once.
 fn own_keys<'a>(commands: &[Command<'a>], share: Share) -> Vec<&'a [u8]> {
     let named = commands.iter().flat_map(Command::keys);
     let mut own: Vec<_> = named
@@ -176,7 +176,7 @@ fn own_keys<'a>(commands: &[Command<'a>], share: Share) -> Vec<&'a [u8]> {
     own
 }
 
-/// Says whether the watched keys have their versions, and shows the values of the others.
+/// Appends nil if a watched key has another version, otherwise the values of `keys`.
 fn prepare_exec(
     contents: &mut Contents,
     watched: &[(&[u8], u64)],
@@ -200,7 +200,8 @@ fn prepare_exec(
     kv_exec::execute_all(contents, &[mget], prepared)
 }
 
-/// Executes a transaction on the values that the partitions have shown. What it leaves of them is what changes there.
+/// Executes a transaction on the values that the partitions have prepared. The changed values become each partition's
+/// effect.
 fn combine_exec(share: Share, commands: &[Command<'_>], parts: &mut [Part], out: &mut Vec<u8>) {
     let mut in_hand = InHand::default();
     for part in parts.iter() {
@@ -258,7 +259,7 @@ fn combine_exec(share: Share, commands: &[Command<'_>], parts: &mut [Part], out:
     }
 }
 
-/// The sum of the numbers that the partitions have prepared; a partition without a key has none.
+/// Returns the sum of the partitions' numbers; a partition without a key has none.
 fn sum(parts: &[Part]) -> Option<i64> {
     let number = |part: &Part| match (part.prepared.as_slice(), Reply::parse(&part.prepared)) {
         ([], _) => Some(0),
@@ -268,14 +269,14 @@ fn sum(parts: &[Part]) -> Option<i64> {
     parts.iter().map(number).sum()
 }
 
-/// The values of all keys, in the order of the command.
+/// Appends the values of all keys, in the order of the command.
 fn merge(share: Share, keys: &[&[u8]], parts: &[Part], out: &mut Vec<u8>) {
     let start = out.len();
     let mut values = Vec::new();
     for part in parts {
         match Reply::parse(&part.prepared) {
             Ok(Reply::Array(found)) => values.push((part.pid, found.into_iter())),
-            // A partition whose own share is too large already.
+            // The answer of that partition alone is too large already.
             Ok(refused @ Reply::Error(_)) => return refused.encode(out),
             _ => {}
         }
@@ -337,7 +338,7 @@ mod tests {
         assert!(is_refused(combined(&Command::Del { keys }, &[1, 3])));
         assert!(is_refused(combined(&Command::Get { key: b"foo" }, &[1, 2])));
         let keys = vec![&b"foo"[..]];
-        // Nothing was prepared.
+        // No partition has prepared anything.
         assert!(is_refused(combined(&Command::Mget { keys }, &[1, 2])));
         let mut out = Vec::new();
         combine(SHARE, b"\xff", &mut [], &mut out);

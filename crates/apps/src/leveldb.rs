@@ -15,22 +15,22 @@ pub(crate) static ENGINE: Engine = Engine {
     link: None,
 };
 
-/// Size of a memory table, of which two may be in memory at a time.
+/// The size of a memory table, of which two may be in memory at a time.
 const WRITE_BUFFER_BYTES: usize = 32 << 20;
 const BLOCK_CACHE_BYTES: usize = 64 << 20;
 const MAX_OPEN_FILES: i32 = 512;
-/// A blind SET must know whether the key exists; the filter answers for most that don't.
+/// A blind SET must know whether the key exists; the filter answers for most keys that don't.
 const BLOOM_BITS_PER_KEY: i32 = 10;
 
-/// LevelDB's options only point to cache and filter, which must outlive the database.
+/// The cache and the filter, which must outlive the database, since LevelDB's options only point to them.
 struct CacheAndFilter {
     cache: Raw,
     filter: Raw,
 }
 
-// SAFETY: held for their destruction only; the library synchronises its own use.
+// SAFETY: this is held for its destruction only; the library synchronises its own use.
 unsafe impl Send for CacheAndFilter {}
-// SAFETY: as above.
+// SAFETY: the same holds as for `Send`.
 unsafe impl Sync for CacheAndFilter {}
 
 impl Drop for CacheAndFilter {
@@ -57,8 +57,8 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         leveldb_options_set_filter_policy(options, kept.filter);
         leveldb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);
         leveldb_options_set_max_open_files(options, MAX_OPEN_FILES);
-        // Without this it passes over what is damaged in its log and keeps what comes later: a state
-        // that no replica ever had.
+        // Without this LevelDB skips damaged records of its log and keeps later ones, which would be a state that no
+        // replica ever had.
         leveldb_options_set_paranoid_checks(options, 1);
         let db = leveldb_open(options, dir.as_ptr(), error);
         leveldb_options_destroy(options);

@@ -39,7 +39,7 @@ pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
     open_share(name, dir, Share::ALL)
 }
 
-/// The same for one partition of several.
+/// Opens an application for one partition of several.
 pub fn open_share(name: &str, dir: &Path, share: Share) -> Result<Box<dyn Application>, Error> {
     match name {
         "echo" => Ok(Box::new(Echo::open(dir)?)),

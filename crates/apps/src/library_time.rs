@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much CPU time a thread spends in a store's library. To read its clock costs a tenth of what a write
-//! does, so only some calls are timed, and stand for the others.
+//! Measures how much CPU time a thread spends in a store's library. Reading the thread's clock costs a tenth of a
+//! write, so only some calls are timed, and stand for the others.
 
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// One of so many calls is timed.
+/// One of this many calls is timed.
 const EVERY: u64 = 32;
 
-/// The time of one kind of calls, all by one thread at a time.
+/// The time of one kind of calls, made by one thread at a time.
 #[derive(Default)]
 pub(crate) struct LibraryTime {
     calls: Cell<u64>,
@@ -34,7 +34,7 @@ impl LibraryTime {
         result
     }
 
-    /// Of all calls, roughly.
+    /// Returns the time of all calls, roughly.
     pub fn total(&self) -> Duration {
         let timed = self.calls.get().div_ceil(EVERY).max(1);
         self.timed
@@ -43,7 +43,7 @@ impl LibraryTime {
     }
 }
 
-/// CPU time that this thread has used.
+/// Returns the CPU time that this thread has used.
 fn thread_cpu() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Snapshots as bytes: a magic number, pairs of {key length u32, value length u32, key, value}, an
-//! end mark and the number of pairs. Keys ascend. Big-endian, the same for all stores.
+//! The format of snapshots: a magic number, pairs of {key length u32, value length u32, key, value}, an end mark, and
+//! the number of pairs u64. Keys ascend, numbers are big-endian, and all stores share the format.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"WPsnap\0\x03";
-/// In place of a key's length.
+/// The end mark, in place of a key's length.
 const END: u32 = u32::MAX;
 const MAX_KEY_LEN: u32 = 1 << 20;
 const MAX_VALUE_LEN: u32 = 1 << 30;
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads all pairs up to the very end of `from`: whoever checks the stream as a whole does it there.
+/// Reads all pairs up to the very end of `from`, since the caller may check the stream as a whole there.
 pub(crate) fn read(
     from: &mut dyn Read,
     mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
@@ -85,7 +85,7 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// Grows as bytes arrive, so that a false length reserves nothing.
+/// Reads `len` bytes. The buffer grows as they arrive, so that a false length reserves nothing.
 fn read_bytes(from: &mut impl Read, len: u32, into: &mut Vec<u8>) -> io::Result<()> {
     into.clear();
     if from.take(u64::from(len)).read_to_end(into)? < len as usize {

@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The place of a key: where it lies among the keys of its partition.
+//! The place of a key: its position among the keys of its partition.
 //!
-//! A store holds its keys in the order of their places. So a place says how far a walk has come, whatever is
-//! inserted or removed meanwhile. It is a number, a function of the key alone, and the same at every replica:
+//! A store holds its keys in the order of their places, so a place says how far a walk has come, whatever is inserted
+//! or removed meanwhile. A place is a number that depends on the key alone and is the same at every replica, which is
 //! all that a cursor of SCAN needs.
 //!
-//! It is a hash with a key that everybody knows, since all replicas must agree on it. Nobody gains by
-//! that: keys that share a place come together, and each one that is to join a given place takes 2^47 tries.
+//! The place is a hash with a public key, since all replicas must agree on it. Nobody gains by that: keys that share a
+//! place are returned together, and each key that is to join a given place takes 2^47 tries.
 
-/// Bits of a place. A cursor of SCAN has 6 more, for the partition: numbers of 53 bits exist in all
-/// languages that clients are written in.
+/// The bits of a place. A cursor of SCAN has 6 more, for the partition, since all languages that clients are written in
+/// have numbers of 53 bits.
 pub const BITS: u32 = 47;
 
-/// Bytes of a stored place.
+/// The bytes of a stored place.
 pub(crate) const LEN: usize = 6;
 
-/// The place of a key.
+/// Returns the place of a key.
 pub fn of(key: &[u8]) -> u64 {
     #[cfg(test)]
     tests::HASHED.set(tests::HASHED.get() + 1);
     sip_hash(key) >> (u64::BITS - BITS)
 }
 
-/// A place as it is stored: bytes have the order of their places.
+/// Returns a place in its stored form, whose bytes have the order of the places.
 pub(crate) fn to_bytes(place: u64) -> [u8; LEN] {
     let [_, _, stored @ ..] = place.to_be_bytes();
     stored
 }
 
-/// The place that is stored so.
+/// Returns the place of a stored form.
 pub(crate) fn from_bytes(stored: [u8; LEN]) -> u64 {
     let mut bytes = [0; 8];
     bytes[8 - LEN..].copy_from_slice(&stored);
     u64::from_be_bytes(bytes)
 }
 
-/// SipHash-2-4 with the key of its published test values.
+/// Computes SipHash-2-4 with the key of its published test values.
 fn sip_hash(bytes: &[u8]) -> u64 {
     const KEY: [u64; 2] = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
     let mut state = State([
@@ -94,11 +94,11 @@ pub(crate) mod tests {
     use super::*;
 
     thread_local! {
-        /// How many keys this thread has hashed.
+        /// The number of keys that this thread has hashed.
         pub(crate) static HASHED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Stores hold keys by it: it may never change.
+    /// Stores are ordered by this hash, so it may never change.
     #[test]
     fn the_hash_is_the_published_one() {
         let text: Vec<u8> = (0..64).collect();
@@ -125,7 +125,7 @@ pub(crate) mod tests {
                 .iter()
                 .all(|place| from_bytes(to_bytes(*place)) == *place)
         );
-        // Evenly: each half of a thousand has about as many.
+        // The places are spread evenly: each half has about half of a thousand.
         let low = places.iter().filter(|place| **place >> (BITS - 1) == 0);
         assert!((400..600).contains(&low.count()));
     }

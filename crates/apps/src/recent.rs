@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values that were read lately.
 //!
-//! Most reads are of keys that were read before. A store would search its sorted list of what was written last for each
-//! of them, which takes longer than all else that a GET costs.
+//! Most reads are of keys that were read before. A store would search its sorted list of the latest writes for each of
+//! them, which takes longer than everything else that a GET costs.
 
 use crate::generations::{Generation, Generations};
 use crate::keys::Keys;
 
-/// Longer values aren't kept: one of them would take the place of many.
+/// The length of the longest value that is kept: a longer one would displace many.
 const MAX_LEN: usize = 512;
 
-/// A bounded part of what the store holds.
+/// A bounded part of the values in the store.
 #[derive(Default)]
 pub(crate) struct RecentValues(Generations<Values>);
 
 impl RecentValues {
-    /// The value of a key, if it is here.
+    /// Returns the value of a key, if it is here.
     pub fn get(&mut self, key: &[u8]) -> Option<&[u8]> {
         self.0.get(key)
     }
 
-    /// Takes up what was read.
+    /// Adds a value that was read.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) {
         if value.len() <= MAX_LEN {
             self.0.insert(key, value);
         }
     }
 
-    /// The store holds another value of this key. What isn't read isn't taken up.
+    /// Notes that the store has another value of this key. A key that wasn't read isn't added.
     pub fn replace(&mut self, key: &[u8], value: &[u8]) {
         match self.0.has(key) {
             true if value.len() <= MAX_LEN => self.insert(key, value),
@@ -47,7 +47,7 @@ struct Values {
     bytes: Vec<u8>,
 }
 
-/// Where a value lies.
+/// The position of a value in `bytes`.
 #[derive(Clone, Copy, Default)]
 struct Place {
     start: u32,
@@ -106,7 +106,7 @@ mod tests {
     fn what_is_here_is_what_the_store_holds_and_what_is_read_stays() {
         let mut random = test_world::Rng::new(3);
         let mut recent = RecentValues::default();
-        // More than there is room for.
+        // These are more than there is room for.
         let filled = (0..200_000u32).map(|key| (key.to_string().into_bytes(), vec![7; 400]));
         let mut store: BTreeMap<_, _> = filled.collect();
         let mut found = 0;

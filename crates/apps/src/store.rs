@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One safe wrapper for both libraries: their C interfaces are the same but for the names, so each
-//! fills a table of functions ([`Api`]) and says how it opens ([`Engine`]).
+//! One safe wrapper for both libraries. Their C interfaces differ only in names, so each library fills a table of
+//! functions ([`Api`]) and says how it opens a database ([`Engine`]).
 
 #![allow(unsafe_code)]
 
@@ -19,12 +19,12 @@ use replica::{Error, MOVE_AWAY};
 
 /// A database, batch, iterator or options object of the library.
 pub(crate) type Raw = *mut c_void;
-/// Where the library puts the text of an error; allocated by it.
+/// The place where the library puts the text of an error, which it allocates.
 pub(crate) type ErrorText = *mut *mut c_char;
 
-/// What has to outlive an open database.
+/// An object that must outlive an open database.
 pub(crate) type Kept = Box<dyn Send + Sync>;
-/// Key and value.
+/// A key and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// The library's functions.
@@ -69,21 +69,21 @@ pub(crate) struct Api {
 
 /// One of the libraries.
 pub(crate) struct Engine {
-    /// Name in messages.
+    /// The library's name in messages.
     pub name: &'static str,
-    /// Its functions.
+    /// The library's functions.
     pub api: &'static Api,
-    /// Opens the database in a directory. What comes with it is dropped after closing.
+    /// Opens the database in a directory. The second result is dropped after closing.
     pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept),
-    /// Makes a copy of an open database in a directory that isn't there, from any thread, by hard links as far as
-    /// files don't change any more; if it can.
+    /// Copies an open database into a new directory, from any thread, with hard links to files that don't change any
+    /// more. None if the library can't.
     pub link: Option<fn(db: Raw, to: &CStr, error: ErrorText)>,
 }
 
-/// What becomes of a database that isn't there.
+/// What to do if a database doesn't exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is made. Where one had been, this would mean to forget it.
+    /// It is created. Where one had existed, this would mean to forget it.
     Create,
     /// It is an error.
     Refuse,
@@ -93,14 +93,14 @@ pub(crate) enum Missing {
 pub(crate) struct Store {
     shared: Arc<Shared>,
     batch: Raw,
-    /// Looking a key up, adding to the batch, writing it.
+    /// The CPU time of three kinds of calls: looking a key up, adding to the batch, and writing the batch.
     time: [LibraryTime; 3],
 }
 
 // SAFETY: the batch belongs to this value alone and neither library ties it to a thread.
 unsafe impl Send for Store {}
 
-/// What the store shares with its cursors and with [`Written`]: it closes when the last one of them is gone.
+/// The part of a store that its cursors and [`Written`] share: the database closes when the last of them is gone.
 pub(crate) struct Shared {
     engine: &'static Engine,
     db: Raw,
@@ -108,16 +108,16 @@ pub(crate) struct Shared {
     read: Raw,
     scan: Raw,
     write: Raw,
-    /// Whether its files are removed once it is closed.
+    /// The files are removed once the database is closed.
     is_replaced: AtomicBool,
-    /// Dropped after the database is closed, as fields are.
+    /// Objects that the database uses; as a field, this is dropped after the database is closed.
     _kept: Kept,
 }
 
 // SAFETY: both libraries document a database as safe for concurrent use by several threads; the
 // options are never changed once they are here.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the same holds as for `Send`.
 unsafe impl Sync for Shared {}
 
 impl Store {
@@ -136,7 +136,7 @@ impl Store {
             let scan = (api.readoptions_create)();
             (api.readoptions_set_verify_checksums)(read, 1);
             (api.readoptions_set_verify_checksums)(scan, 1);
-            // A walk over everything would throw the useful blocks out of the cache.
+            // A walk over everything would push the useful blocks out of the cache.
             (api.readoptions_set_fill_cache)(scan, 0);
             (
                 read,
@@ -162,18 +162,18 @@ impl Store {
         })
     }
 
-    /// Lets go of a store that another one has replaced. Whoever still reads it can go on: the libraries open files
-    /// while they read, so these are removed only when the last reader is gone.
+    /// Gives up a store that another one has replaced. Its readers can go on: the libraries open files while they read,
+    /// so the files are removed only when the last reader is gone.
     pub fn replaced(self) {
         self.shared.is_replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Where it lies.
+    /// Returns the store's directory.
     pub fn dir(&self) -> &Path {
         &self.shared.dir
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let shared = &*self.shared;
         let (mut len, mut error) = (0, ptr::null_mut());
@@ -197,7 +197,7 @@ impl Store {
         }))
     }
 
-    /// Adds a put to the batch in hand.
+    /// Adds a put to the current batch.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         // SAFETY: the batch is alive; both slices are valid for their lengths and are copied.
         self.time[1].during(|| unsafe {
@@ -211,7 +211,7 @@ impl Store {
         });
     }
 
-    /// Adds a deletion to the batch in hand.
+    /// Adds a deletion to the current batch.
     pub fn delete(&mut self, key: &[u8]) {
         // SAFETY: the batch is alive; the key is valid for its length and is copied.
         unsafe {
@@ -219,8 +219,8 @@ impl Store {
         }
     }
 
-    /// Writes the batch in hand atomically and begins a new one. It survives a kill of the process
-    /// from here on, and a power failure from the next [`Written::sync`] on.
+    /// Writes the current batch atomically and begins a new one. The batch survives a kill of the process from here on,
+    /// and a power failure from the next [`Written::sync`] on.
     pub fn write(&mut self) -> Result<(), Error> {
         let shared = &*self.shared;
         let mut error = ptr::null_mut();
@@ -232,23 +232,23 @@ impl Store {
         self.check(error, "write to")
     }
 
-    /// Forgets the batch in hand and begins a new one.
+    /// Drops the current batch and begins a new one.
     pub fn forget_batch(&mut self) {
         // SAFETY: the batch is alive, and used by this thread only.
         unsafe { (self.shared.engine.api.batch_clear)(self.batch) }
     }
 
-    /// CPU time in the library since this was opened, but for cursors.
+    /// Returns the CPU time spent in the library since this was opened, without cursors.
     pub fn library_cpu(&self) -> Duration {
         self.time.iter().map(LibraryTime::total).sum()
     }
 
-    /// What is written up to now, to be synced from any thread.
+    /// Returns a handle for everything written up to now, which any thread can sync.
     pub fn written(&self) -> Written {
         Written(self.shared.clone())
     }
 
-    /// A cursor over the contents of this moment, before the first key; may go to another thread.
+    /// Returns a cursor over the present contents, before the first key. It may be moved to another thread.
     pub fn cursor(&self) -> Cursor {
         let shared = self.shared.clone();
         // SAFETY: database and options outlive the iterator because the cursor holds `shared`.
@@ -261,14 +261,14 @@ impl Store {
     }
 }
 
-/// What was written to a store up to some moment.
+/// Everything that was written to a store up to some moment.
 pub(crate) struct Written(Arc<Shared>);
 
 impl Written {
-    /// Makes all of it survive a power failure. The libraries aren't asked: a synced write of LevelDB
-    /// syncs only the log file in use, while the one before it, unsynced, may still be all there is of
-    /// the memory table that is being written out; and Debian's RocksDB, built with assertions, aborts
-    /// when it is to sync a log file to which a write has failed in another thread.
+    /// Makes everything written survive a power failure. This syncs the files itself: a synced write of LevelDB syncs
+    /// only the present log file, while the one before it, unsynced, may still be the only copy of the memory table
+    /// that is being written out; and Debian's RocksDB, built with assertions, aborts when it must sync a log file to
+    /// which a write has failed in another thread.
     pub fn sync(&self) -> Result<(), Error> {
         let Shared { engine, dir, .. } = &*self.0;
         sync_logs(dir).map_err(|e| failed(engine, "sync", dir, &e.to_string()))
@@ -276,8 +276,8 @@ impl Written {
 }
 
 impl Written {
-    /// A copy of the store in a directory that isn't there, with at least all that was written; not synced. `None`
-    /// if the library can't make one of links.
+    /// Returns a function that copies the store into a new directory, with at least everything written, but not synced.
+    /// `None` if the library can't copy by links.
     pub fn link(self) -> Option<impl FnOnce(&Path) -> Result<(), Error> + Send> {
         let link = self.0.engine.link?;
         Some(move |to: &Path| {
@@ -294,7 +294,7 @@ fn terminated(path: &Path) -> Result<CString, String> {
     CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())
 }
 
-/// Each write is handed to the kernel before it returns, so all there is to sync is in the log files.
+/// Syncs the log files and the directory. That is enough, since each write is handed to the kernel before it returns.
 fn sync_logs(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -303,7 +303,7 @@ fn sync_logs(dir: &Path) -> io::Result<()> {
         }
         match File::open(&path) {
             Ok(file) => file.sync_data()?,
-            // What was in the missing file has reached a table, which the library syncs.
+            // The missing file's contents have reached a table, which the library syncs.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
@@ -312,7 +312,7 @@ fn sync_logs(dir: &Path) -> io::Result<()> {
 }
 
 impl Shared {
-    /// Turns the library's error, if there is one, into one that names what failed and where.
+    /// Turns the library's error, if there is one, into an error that names the action and the directory.
     pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
         take_error(self.engine.api, error).map_err(|e| failed(self.engine, doing, &self.dir, &e))
     }
@@ -338,7 +338,7 @@ impl Drop for Shared {
             (api.writeoptions_destroy)(self.write);
         }
         if *self.is_replaced.get_mut() {
-            // What can't be removed now is removed at the next start.
+            // A directory that can't be removed now is removed at the next start.
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
@@ -378,21 +378,21 @@ pub(crate) struct Cursor {
 unsafe impl Send for Cursor {}
 
 impl Cursor {
-    /// Goes to the first key that is not before `key`.
+    /// Goes to the first key that isn't before `key`.
     pub fn seek(&mut self, key: &[u8]) {
         // SAFETY: the iterator is alive; the key is valid for its length.
         unsafe { (self.shared.engine.api.iter_seek)(self.iter, key.as_ptr().cast(), key.len()) }
     }
 
-    /// Goes on to the next key; must not be at the end.
+    /// Goes on to the next key. The cursor must not be at the end.
     pub fn advance(&mut self) {
         assert!(self.is_valid(), "advanced beyond the end");
         // SAFETY: the iterator is alive and valid.
         unsafe { (self.shared.engine.api.iter_next)(self.iter) }
     }
 
-    /// Key and value here; `None` at the end. LevelDB leaves out what it can't read and goes on
-    /// behind it. So a caller that stops before the end must be told of an error, too.
+    /// Returns the present key and value, or `None` at the end. LevelDB skips records that it can't read, so a caller
+    /// that stops before the end must also check for an error.
     pub fn entry(&self) -> Result<Option<Pair<'_>>, Error> {
         let api = self.shared.engine.api;
         let mut error = ptr::null_mut();
@@ -422,12 +422,12 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        // SAFETY: created in `Store::cursor`, destroyed here only, before `shared` lets go.
+        // SAFETY: the iterator was created in `Store::cursor`, and is destroyed here only, before `shared` is released.
         unsafe { (self.shared.engine.api.iter_destroy)(self.iter) }
     }
 }
 
-/// Names what failed and where, and what to do where the library found damage.
+/// Returns an error that names the action and the directory, with a remedy if the library found damage.
 fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     let name = engine.name;
     let dir = dir.display();
@@ -441,8 +441,8 @@ fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     ))
 }
 
-/// Told by how the texts of both libraries begin, or by a file that is missing or empty (LevelDB
-/// can't map an empty one). Locks, full disks and the like are reported as they are.
+/// Returns whether an error means damage, by how the texts of both libraries begin, or by a missing or empty file
+/// (LevelDB can't map an empty one). Locks, full disks and the like are reported as they are.
 fn is_damage(e: &str) -> bool {
     let kinds = [
         "Corruption",

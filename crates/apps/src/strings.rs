@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Strings by key, as commands see them: those of a store, and those that a transaction over several partitions has
-//! in hand.
+//! collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +9,25 @@ use replica::Error;
 use crate::contents::{Contents, Held};
 use crate::kv::{MAX_SPANNING_LEN, parse_integer};
 
-/// See the module.
+/// The strings on which commands are executed.
 pub(crate) trait Strings {
-    /// Shows a value part by part; false if there is none.
+    /// Shows a value part by part, and returns false if there is none.
     fn read(&mut self, key: &[u8], show: impl FnMut(&[u8])) -> Result<bool, Error>;
 
-    /// Its length; 0 if there is none.
+    /// Returns the value's length; 0 if there is none.
     fn len(&mut self, key: &[u8]) -> Result<usize, Error>;
 
     fn exists(&mut self, key: &[u8]) -> Result<bool, Error>;
 
-    /// The number that it shows; 0 if there is no value, `None` if it is no number.
+    /// Returns the number that the value shows; 0 if there is no value, `None` if it isn't a number.
     fn number(&mut self, key: &[u8]) -> Result<Option<i64>, Error>;
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
 
-    /// False if there is none.
+    /// Removes a value, and returns false if there is none.
     fn remove(&mut self, key: &[u8]) -> Result<bool, Error>;
 
-    /// The new length; `None`, and nothing changed, if that would be too long.
+    /// Appends to a value and returns the new length; or `None`, with nothing changed, if that would be too long.
     fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error>;
 }
 
@@ -65,18 +65,19 @@ impl Strings for Contents {
     }
 }
 
-/// The keys of a transaction with their values, and what becomes of them. What names no other keys finds all it asks for.
+/// The keys of a transaction with their values, and its changes of them. Commands that name only these keys find
+/// everything that they need.
 #[derive(Default)]
 pub(crate) struct InHand<'a> {
     values: BTreeMap<&'a [u8], Vec<u8>>,
     keys: BTreeSet<&'a [u8]>,
     changed: BTreeSet<&'a [u8]>,
-    /// Whether a value became longer than such a transaction may make it.
+    /// A value became longer than such a transaction may make it.
     pub is_too_large: bool,
 }
 
 impl<'a> InHand<'a> {
-    /// A key, and its value if it has one.
+    /// Adds a key, with its value if it has one.
     pub fn add(&mut self, key: &'a [u8], value: Option<&[u8]>) {
         self.keys.insert(key);
         if let Some(value) = value {
@@ -84,7 +85,7 @@ impl<'a> InHand<'a> {
         }
     }
 
-    /// Keys that were changed, each with its new value if it has one.
+    /// Returns the changed keys, each with its new value if it has one.
     pub fn changes(&self) -> impl Iterator<Item = (&'a [u8], Option<&[u8]>)> {
         let value = |key: &&'a [u8]| self.values.get(key).map(Vec::as_slice);
         self.changed.iter().map(move |key| (*key, value(key)))

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which keys clients watch, and the version of each: what EXEC compares. It is a part of the replicated state, so that a
+//! The keys that clients watch and their versions, which EXEC compares. This is part of the replicated state, so that a
 //! replica that was started anew, or has another one's state, decides as all others do.
 //!
-//! Each key that begins to be watched gets a new number, its version. Who watches it meanwhile shares that. The first
-//! change of the key takes it away; whoever watches the key later gets another one. So a key that isn't watched costs
-//! nothing, and a version that is there means that nothing has happened since.
+//! Each key that begins to be watched gets a new number, its version, which all clients share who watch it. The first
+//! change of the key removes the version; a client who watches the key later gets a new one. So a key that isn't
+//! watched costs nothing, and a version that is still there means that the key hasn't changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys of a partition that are watched at a time. Beyond it the oldest goes, and its EXEC does nothing.
+/// The most keys of a partition that are watched at a time. One more displaces the oldest, whose EXEC then does
+/// nothing.
 pub(crate) const MAX_WATCHED: usize = 16_384;
 
-/// See the module.
+/// The watched keys of one partition.
 #[derive(Default)]
 pub(crate) struct Watches {
     versions: BTreeMap<Vec<u8>, u64>,
     keys: BTreeMap<u64, Vec<u8>>,
     /// The last version that was given.
     last: u64,
-    /// Keys that are stored otherwise.
+    /// Keys whose versions differ from the stored ones.
     changed: BTreeSet<Vec<u8>>,
 }
 
 impl Watches {
-    /// As they are stored.
+    /// Returns the watched keys as they were stored.
     pub fn load(last: u64, stored: impl Iterator<Item = (Vec<u8>, u64)>) -> Watches {
         let versions: BTreeMap<Vec<u8>, u64> = stored.collect();
         let keys = versions
@@ -37,12 +38,12 @@ impl Watches {
         }
     }
 
-    /// The last version that was given.
+    /// Returns the last version that was given.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// From now on the key is watched; its version.
+    /// Makes a key watched, and returns its version.
     pub fn watch(&mut self, key: &[u8]) -> u64 {
         if let Some(version) = self.versions.get(key) {
             return *version;
@@ -58,7 +59,7 @@ impl Watches {
         self.last
     }
 
-    /// The versions that [`watch`](Self::watch) would give.
+    /// Returns the versions that [`watch`](Self::watch) would give.
     pub fn would_be(&self, keys: &[&[u8]]) -> Vec<u64> {
         let mut new = BTreeMap::new();
         let version = |key: &&[u8]| {
@@ -69,23 +70,23 @@ impl Watches {
         keys.iter().map(version).collect()
     }
 
-    /// Whether none is watched.
+    /// Returns whether no key is watched.
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
     }
 
-    /// All keys that are watched, each with its version.
+    /// Returns all watched keys with their versions.
     pub fn all(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let all = self.versions.iter();
         all.map(|(key, version)| (key.as_slice(), *version))
     }
 
-    /// Whether nothing has happened to a key since it had this version.
+    /// Returns whether a key hasn't changed since it had this version.
     pub fn has(&self, key: &[u8], version: u64) -> bool {
         self.versions.get(key) == Some(&version)
     }
 
-    /// A key is changed.
+    /// Notes that a key is changed, which ends its version.
     pub fn touched(&mut self, key: &[u8]) {
         if self.is_empty() {
             return;
@@ -96,18 +97,18 @@ impl Watches {
         }
     }
 
-    /// Any key may be changed.
+    /// Notes that any key may be changed.
     pub fn touched_all(&mut self) {
         let keys: Vec<_> = self.versions.keys().cloned().collect();
         keys.iter().for_each(|key| self.touched(key));
     }
 
-    /// Whether anything is stored otherwise.
+    /// Returns whether anything differs from what is stored.
     pub fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// What is to be stored: keys with their versions, or without one.
+    /// Returns the keys to store with their versions, or to remove if they have none.
     pub fn take_changes(&mut self) -> Vec<(Vec<u8>, Option<u64>)> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         let stored = |key: Vec<u8>| {

@@ -86,7 +86,8 @@ impl Clocks {
         self.hear(own, wall_ms, now_ms, now_ms);
     }
 
-    /// Notes that a node is asked, and returns the nonce to ask with: the last one as long as its answer isn't late, else `fresh`.
+    /// Notes that a node is asked, and returns the nonce to ask with: the last one while its answer may still come in
+    /// time, else `fresh`.
     pub fn ask(&mut self, node: NodeId, fresh: u64, now_ms: u64) -> u64 {
         let Some(voice) = self.voice(node) else {
             return fresh;
