@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers that wait for others to the same client.
+//! Answers that wait for further answers to the same client.
 //!
-//! To write to a client's socket takes longer than all else that is done for an answer. Where the commands of a pipeline wait
-//! for one another, as they do over several partitions, their answers come one by one. So those that are there wait while
-//! commands that came together with these are still to be sent, but for a moment only: nobody knows whether the client waits
-//! for all of them.
+//! Writing to a client's socket takes longer than all other work for an answer. If the commands of a pipeline wait for one
+//! another, as they do over several partitions, their answers come one by one. So the answers that are there wait while
+//! commands that arrived together with theirs are still to be sent. They wait for a moment only, because nobody knows if the
+//! client waits for all of them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::names::Waiter;
 
-/// No answer waits for longer, but for the grain of the clock by which the front end sleeps.
+/// No answer waits longer than this, except for the precision of the clock by which the front end sleeps.
 const LONGEST: Duration = Duration::from_millis(1);
-/// So many bytes are worth being written by themselves.
+/// This many bytes are worth a write of their own.
 const ENOUGH_BYTES: usize = 16 << 10;
 
-/// Until when the answers of one connection wait, if they do.
+/// The end of the wait of one connection's answers, if they wait.
 #[derive(Default)]
 pub(crate) struct Hold(Option<Instant>);
 
 /// The connections whose answers wait.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// In order, as all wait for the same time.
+    /// The ends of the waits in order, since all wait equally long.
     due: VecDeque<(Instant, Waiter)>,
 }
 
 impl Held {
-    /// Whether a connection's answers, of so many bytes, stay until others have joined them. If so the connection is named
-    /// by [`take_due`](Self::take_due) when they have waited for long enough.
+    /// Returns true if a connection's answers, of so many bytes, wait until others have joined them. Then
+    /// [`take_due`](Self::take_due) returns the connection when they have waited long enough.
     pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
         let is_over = hold.0.is_some_and(|until| until <= now);
         if is_over || bytes == 0 || bytes >= ENOUGH_BYTES {
@@ -48,7 +48,7 @@ impl Held {
         self.due.front().map(|(at, _)| *at)
     }
 
-    /// The next one that has waited for long enough; its answers may have left since.
+    /// Returns the next connection whose answers have waited long enough; they may have left meanwhile.
     pub fn take_due(&mut self, now: Instant) -> Option<Waiter> {
         let (_, whose) = *self.due.front().filter(|(at, _)| *at <= now)?;
         self.due.pop_front();

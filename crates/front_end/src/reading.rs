@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log: those of a connection that are under way, and those that leave for the workers together.
+//! Reads without the log: the reads of each connection that aren't answered yet, and the reads of all connections that are
+//! handed to the workers together.
 
 use std::collections::VecDeque;
 
@@ -10,12 +11,12 @@ use crate::lane::Logged;
 use crate::mailbox::Mailbox;
 use crate::partitions::Partitions;
 
-/// A connection's reads that are under way, in the order of the client.
+/// A connection's reads that aren't answered yet, with their numbers, in the client's order.
 #[derive(Default)]
 pub(crate) struct Reading(VecDeque<(u64, Logged)>);
 
 impl Reading {
-    /// Where they read.
+    /// Returns the partitions that are read.
     pub fn reach(&self) -> Partitions {
         let mut all = Partitions::default();
         self.0.iter().for_each(|(_, l)| all.add(l.partitions));
@@ -26,19 +27,19 @@ impl Reading {
         self.0.is_empty()
     }
 
-    /// One leaves under this number.
+    /// Adds a read that is asked for under this number.
     pub fn push(&mut self, number: u64, logged: Logged) {
         self.0.push_back((number, logged));
     }
 
-    /// The one that is answered.
+    /// Removes and returns the read that is answered.
     pub fn answered(&mut self, number: u64) -> Option<Logged> {
         let at = self.0.iter().position(|(n, _)| *n == number)?;
         self.0.remove(at).map(|(_, logged)| logged)
     }
 
-    /// Nothing comes of one. It goes through the log, and so do those behind it in its partition: they were sent
-    /// later, and must not show an older state.
+    /// Removes and returns a read that got no answer, and those behind it in its partition, so that all of them go through the
+    /// log. The later ones were sent later and must not show an older state.
     pub fn given_up(&mut self, number: u64) -> Vec<Logged> {
         let Some(at) = self.0.iter().position(|(n, _)| *n == number) else {
             return Vec::new();
@@ -55,25 +56,25 @@ impl Reading {
         .collect()
     }
 
-    /// Forgets all; returns how many bytes they had.
+    /// Forgets all reads; returns how many bytes they had.
     pub fn clear(&mut self) -> usize {
         let all = std::mem::take(&mut self.0).into_iter();
         all.map(|(_, logged)| logged.bytes.len()).sum()
     }
 }
 
-/// Bits of a read's number that say which connection it is of.
+/// The lowest bits of a read's number, which give the index of its connection.
 const INDEX_BITS: u32 = 20;
 
-/// Stands for the front end itself, which asks how many keys there are.
+/// The index that stands for the front end itself, which asks for the number of keys.
 const OWN_INDEX: usize = (1 << INDEX_BITS) - 1;
 
-/// Reads of all connections, until they leave.
+/// The reads of all connections, until they are handed over.
 pub(crate) struct ReadQueue {
     last: u64,
-    /// By partition; those that aren't stale, and those that are.
+    /// The reads of each partition: first those that must not be stale, then those that may be.
     waiting: Vec<[AskedReads; 2]>,
-    /// Whether there is somebody to ask.
+    /// True if reads can be asked for.
     pub is_open: bool,
 }
 
@@ -99,18 +100,18 @@ impl ReadQueue {
         self.push(OWN_INDEX, pid, command, true)
     }
 
-    /// Whose a number is; none if it is the front end's own.
+    /// Returns the index of the connection that has a read, or nothing if the read is the front end's own.
     pub fn index_of(number: u64) -> Option<usize> {
         let index = (number & ((1 << INDEX_BITS) - 1)) as usize;
         (index != OWN_INDEX).then_some(index)
     }
 
-    /// Whether there is somebody to ask now.
+    /// Looks whether reads can be asked for now.
     pub fn look(&mut self, mailbox: &Mailbox) {
         self.is_open = mailbox.ask_reads().is_some();
     }
 
-    /// Hands them over.
+    /// Hands all reads over to the workers.
     pub fn send(&mut self, mailbox: &Mailbox) {
         let Some(ask) = mailbox.ask_reads() else {
             return;

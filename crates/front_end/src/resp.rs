@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests as clients send them: RESP arrays of bulk strings, or inline commands.
+//! Parses requests as clients send them, in RESP arrays of bulk strings or inline commands, and writes answers.
 //!
-//! Our own parser, because the crates that parse RESP serve clients: they take every type in every
-//! place, know no inline commands, have no limits, and their errors aren't those that Redis
-//! answers with. A server's half is small.
+//! This is our own parser, because the crates that parse RESP serve clients: they take every type in every place, know no
+//! inline commands, have no limits, and their errors aren't Redis's. The server's half is small.
 
 use std::ops::Range;
 
@@ -13,22 +12,22 @@ use replica::parts::MAX_COMMAND_LEN;
 /// The longest line: an inline command, or a header that never ends.
 const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
-/// The longest argument that is passed over, as Redis's `proto-max-bulk-len`.
+/// The longest argument that is skipped, as in Redis's `proto-max-bulk-len`. A longer one ends the connection.
 const MAX_BULK_LEN: i64 = 512 << 20;
-/// Arguments whose memory is used again.
+/// The memory of up to this many arguments is used again.
 const MAX_REUSED: usize = 16;
-/// What someone may send who hasn't authenticated yet.
+/// A client that hasn't authenticated yet may send this many arguments, each with so many bytes.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
 
-/// What a request may be like. One that is larger is passed over, without keeping its bytes.
+/// The limits of a request. A larger one is skipped, and its bytes aren't kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest argument that is taken.
     pub max_bulk_len: usize,
     /// The longest request that is taken.
     pub max_request_len: usize,
-    /// Whether the sender may send large requests at all.
+    /// True if the sender may send large requests at all.
     pub authenticated: bool,
 }
 
@@ -42,7 +41,7 @@ impl Default for Limits {
     }
 }
 
-/// Why the connection can't go on: what follows "Protocol error: ".
+/// The reason why the connection can't continue: the text after "Protocol error: ".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProtocolError(pub String);
 
@@ -52,29 +51,29 @@ impl From<&str> for ProtocolError {
     }
 }
 
-/// A complete request: its arguments, none for an empty line, and how many bytes it took.
+/// A complete request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Arguments; the first one names the command.
+    /// The arguments; the first one names the command. An empty line has none.
     pub arguments: Vec<Argument>,
-    /// Bytes of input.
+    /// The bytes of input that the request took.
     pub len: usize,
-    /// Larger than the limits: it has no arguments here, but had this many bytes of them, the
-    /// first one aside.
+    /// Set if the request is larger than the limits: the bytes of its arguments without the first one. `arguments` is empty
+    /// then.
     pub too_large: Option<u64>,
 }
 
-/// An argument.
+/// One argument of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Argument {
-    /// Lies here in the input.
+    /// The argument is in the input at this place.
     At(Range<usize>),
-    /// Had quotes or escapes, which are resolved.
+    /// The argument had quotes or escapes, and these are its bytes without them.
     Unquoted(Vec<u8>),
 }
 
 impl Argument {
-    /// Its bytes.
+    /// Returns the argument's bytes.
     pub fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
         match self {
             Argument::At(range) => &input[range.clone()],
@@ -83,34 +82,33 @@ impl Argument {
     }
 }
 
-/// The first request in `input`; `None` if it isn't complete.
+/// Returns the first request in `input`, or `None` if it isn't complete.
 pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Request>, ProtocolError> {
     Parser::default().parse(input, limits)
 }
 
-/// Remembers how far it got with an incomplete request, so that one which arrives in many pieces
-/// isn't read from its beginning each time.
+/// A parser that remembers how far it got with an incomplete request, so that one that arrives in many pieces isn't read from
+/// its beginning each time.
 #[derive(Default, Debug)]
 pub struct Parser {
     at: usize,
-    /// Bytes behind that place in which the end of a line was looked for.
+    /// The bytes behind `at` that were already searched for the end of a line.
     line: usize,
-    /// Arguments still to come; `None` before the header.
+    /// The number of arguments still to come; `None` before the header.
     missing: Option<usize>,
-    /// Bytes of the argument in hand that are still to come.
+    /// The bytes of the current argument that are still to come.
     bulk_len: Option<usize>,
     arguments: Vec<Argument>,
-    /// Bytes of all arguments but the first.
+    /// The bytes of all arguments but the first.
     size: u64,
     is_first: bool,
-    /// Nothing of this request is kept.
+    /// True if the request is too large, so that none of it is kept.
     too_large: bool,
 }
 
 impl Parser {
-    /// Goes on with the request at the beginning of `input`, which is the input of the last call
-    /// with more at its end, less what was [passed over](Self::take_passed); or a new one, if the
-    /// last call returned a request.
+    /// Continues with the request at the beginning of `input`, which is the last call's input, extended, without the bytes that
+    /// were [skipped](Self::take_passed). After a call that returned a request, begins a new one.
     pub fn parse(
         &mut self,
         input: &[u8],
@@ -132,8 +130,8 @@ impl Parser {
         }))
     }
 
-    /// How much of the beginning of the input belongs to a request that is too large, and may be
-    /// thrown away before the next call.
+    /// Returns how many bytes at the beginning of the input belong to a request that is too large, and may be dropped before
+    /// the next call.
     pub fn take_passed(&mut self) -> usize {
         if self.too_large {
             std::mem::take(&mut self.at)
@@ -142,7 +140,7 @@ impl Parser {
         }
     }
 
-    /// Takes back the memory of a request that is done with, for the next one.
+    /// Takes back the memory of a request that is done, for the next one.
     pub fn reuse(&mut self, mut arguments: Vec<Argument>) {
         if self.missing.is_none() && arguments.capacity() <= MAX_REUSED {
             arguments.clear();
@@ -150,7 +148,7 @@ impl Parser {
         }
     }
 
-    /// Bytes of memory that an incomplete request takes, besides its input.
+    /// Returns the bytes of memory that an incomplete request takes besides its input.
     pub fn memory(&self) -> usize {
         self.arguments.capacity() * size_of::<Argument>()
     }
@@ -232,7 +230,9 @@ impl Parser {
         Ok(true)
     }
 
-    /// Reads `*3\r\n` or `$3\r\n`: nothing if it isn't complete, no number if it is none.
+    /// Reads `*3\r
+    /// ` or `$3\r
+    /// `. Returns nothing if the line isn't complete, and no number within if it has none.
     fn header(
         &mut self,
         input: &[u8],
@@ -245,7 +245,7 @@ impl Parser {
             if rest.len() > MAX_LINE_LEN {
                 return Err(too_long.into());
             }
-            // The last byte may be the first half of an end. What comes later is looked at then.
+            // The last byte may be the first half of a line's end, so it is searched again with the next bytes.
             self.line = rest.len().saturating_sub(1);
             return Ok(None);
         };
@@ -296,7 +296,7 @@ fn split_line(line: &[u8]) -> Option<Vec<Argument>> {
                 _ if is_space(byte) => break,
                 b'"' | b'\'' => {
                     at = unquote(line, at, &mut bytes)?;
-                    // A closing quote ends the argument.
+                    // A closing quote must end the argument.
                     if line.get(at).is_some_and(|b| !is_space(*b)) {
                         return None;
                     }
@@ -311,7 +311,7 @@ fn split_line(line: &[u8]) -> Option<Vec<Argument>> {
     }
 }
 
-/// Resolves the quoted text that begins at `at`; returns where it ends.
+/// Appends the quoted text that begins at `at`, without quotes and escapes; returns where it ends.
 fn unquote(line: &[u8], mut at: usize, bytes: &mut Vec<u8>) -> Option<usize> {
     let quote = line[at];
     at += 1;
@@ -358,19 +358,19 @@ fn is_hex(byte: u8) -> bool {
 
 /// Writes answers in the protocol version that the client chose.
 pub struct Writer<'a> {
-    /// Where to.
+    /// The output.
     pub out: &'a mut Vec<u8>,
-    /// RESP3 instead of RESP2.
+    /// True for RESP3, false for RESP2.
     pub resp3: bool,
 }
 
 impl Writer<'_> {
-    /// `+text`.
+    /// Writes `+text`.
     pub fn status(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// `-text`, which begins with a code such as ERR. Line ends within it become spaces.
+    /// Writes `-text`, which begins with a code such as ERR. Line ends within it become spaces.
     pub fn error(&mut self, text: impl AsRef<[u8]>) {
         self.out.push(b'-');
         let as_one_line = |b: &u8| if matches!(b, b'\r' | b'\n') { b' ' } else { *b };
@@ -378,19 +378,19 @@ impl Writer<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// `:n`.
+    /// Writes `:n`.
     pub fn integer(&mut self, n: i64) {
         self.number(b':', n);
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.number(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Text for people.
+    /// Writes text for people.
     pub fn verbatim(&mut self, text: &str) {
         if !self.resp3 {
             return self.bulk(text.as_bytes());
@@ -401,36 +401,36 @@ impl Writer<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Nothing.
+    /// Writes the value that stands for nothing.
     pub fn null(&mut self) {
         let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"$-1\r\n" };
         self.out.extend_from_slice(text);
     }
 
-    /// No array.
+    /// Writes the value that stands for no array.
     pub fn null_array(&mut self) {
         let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"*-1\r\n" };
         self.out.extend_from_slice(text);
     }
 
-    /// The head of an array; its items follow.
+    /// Writes the head of an array; its items follow.
     pub fn array(&mut self, len: usize) {
         self.number(b'*', len as i64);
     }
 
-    /// The head of a set; its items follow.
+    /// Writes the head of a set; its items follow.
     pub fn set(&mut self, len: usize) {
         self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
-    /// The beginning of what isn't an answer: words, behind which two more items follow.
+    /// Writes the beginning of a message that answers no command: these words, after which two more items follow.
     pub fn push(&mut self, words: &[&[u8]]) {
         let kind = if self.resp3 { b'>' } else { b'*' };
         self.number(kind, words.len() as i64 + 2);
         words.iter().for_each(|word| self.bulk(word));
     }
 
-    /// The head of a map; keys and values follow in turn.
+    /// Writes the head of a map; its keys and values follow in turn.
     pub fn map(&mut self, len: usize) {
         if self.resp3 {
             self.number(b'%', len as i64);
@@ -473,7 +473,7 @@ mod tests {
     fn expect(input: &[u8], expected: &[&[u8]]) {
         let expected = expected.iter().map(|w| w.to_vec()).collect();
         assert_eq!(words(input), Ok(Some((expected, input.len()))));
-        // In pieces of any size.
+        // The input may come in two pieces, cut anywhere.
         for cut in 1..input.len() {
             let mut parser = Parser::default();
             let limits = Limits::default();
@@ -575,8 +575,8 @@ mod tests {
         assert_eq!(error(b"*1\r\n$16385\r\n"), "unauthenticated bulk length");
     }
 
-    /// Feeds `input` in pieces and throws away what may be; the requests, and the most bytes that
-    /// were ever kept.
+    /// Feeds `input` in pieces and drops the bytes that may be dropped; returns the requests, and the most bytes that were ever
+    /// kept.
     fn in_pieces(input: &[u8], piece: usize) -> (Vec<Request>, usize) {
         let (mut parser, mut kept) = (Parser::default(), Vec::new());
         let (mut requests, mut most) = (Vec::new(), 0);
@@ -620,7 +620,7 @@ mod tests {
                 let (requests, most) = in_pieces(&input, piece);
                 let too_large: Vec<_> = requests.iter().map(|r| r.too_large).collect();
                 assert_eq!(too_large, [None, Some(size), None]);
-                // Up to the limit it might have been one to take, with the ranges of its arguments.
+                // Up to the limit the request might still be accepted, so its arguments' ranges are kept until then.
                 assert!(most < 8 * limits.max_request_len, "{most} bytes were kept");
             }
         }

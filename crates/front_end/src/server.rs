@@ -130,7 +130,7 @@ struct Peer {
     is_closing: bool,
     /// True if the server has counted this connection among those with commands in flight.
     is_under_way: bool,
-    /// How long the answers have waited for further ones, to be sent together.
+    /// The end of the wait of answers that wait for further ones, to be sent together.
     hold: Hold,
     /// The wait of subscriptions' answers until the other front ends can know of them.
     confirmation: Confirmation,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the node tells the front end.
+//! The front end's settings, which the node gives it, and the state that its commands share.
 
 use std::cell::RefCell;
 use std::net::TcpListener;
@@ -18,86 +18,86 @@ use crate::native::Native;
 use crate::turns::Turn;
 use crate::waits::Waits;
 
-/// Writes lines of `name:value\r\n` into INFO's section on replication.
+/// Writes lines of `name:value\r
+/// ` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
 
-/// What the commands of one connection may overtake. Whatever it is, answers leave in the order of the
-/// commands.
+/// The earlier commands of its connection that a command may overtake. In any case answers leave in the order of the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Nothing: they take effect in the order sent, as in Redis. What goes to another partition waits
-    /// until all before it is answered.
+    /// A command overtakes none: all take effect in the order sent, as in Redis. A command for another partition waits until
+    /// all before it are answered.
     #[default]
     Connection,
-    /// What goes to other partitions: commands on the same keys take effect in the order sent, as a
-    /// client of Redis Cluster has it. Each partition is under way by itself.
+    /// A command may overtake those for other partitions: commands on the same keys take effect in the order sent, as for a
+    /// client of Redis Cluster. Each partition has its own commands in flight.
     Key,
 }
 
-/// How a client's reads of keys in one partition are answered, where the connection has nothing unanswered before them.
+/// The way in which reads of keys in one partition are answered, if the connection has nothing unanswered before them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
-    /// Without the log, by what a quorum of acceptors shows.
+    /// Reads are answered without the log, from what a quorum of acceptors shows.
     #[default]
     Quorum,
-    /// Through the log, as commands that write.
+    /// Reads go through the log, like commands that write.
     Log,
 }
 
-/// What the front end is told when it starts.
+/// The settings with which the front end starts.
 pub struct Settings {
-    /// Where clients connect; bound by the node, which decides what may be bound to.
+    /// The socket to which clients connect; the node binds it, as it decides which addresses may be bound.
     pub listener: TcpListener,
-    /// The group it proposes to, of 64 partitions at most; `node` is the replica beside it, which is its
-    /// sessions' home.
+    /// The group to which the front end proposes, with at most 64 partitions. `node` is the replica beside it, to which its
+    /// sessions answer.
     pub deployment: Deployment,
-    /// What the commands of one connection may overtake.
+    /// The commands of one connection that may overtake others.
     pub order: Order,
     /// How reads are answered.
     pub reads: Reads,
-    /// Where Redis itself is replicated: what its servers can do.
+    /// The Redis servers and their commands, if Redis itself is replicated.
     pub native: Option<Native>,
-    /// Random, never 0, of this start alone: names its proposals.
+    /// A random number, never 0, that only this start of the front end has; it names its proposals.
     pub seed: u64,
-    /// If there is one, clients must show it.
+    /// The password that clients must show, if there is one.
     pub password: Option<String>,
-    /// If there is one, clients must speak TLS.
+    /// The TLS that clients must speak, if there is any.
     pub tls: Option<tls::Server>,
     /// The group's other front ends, for clients of Redis Cluster.
     pub others: Vec<Neighbour>,
-    /// Clients that are getting to know who speaks there, at most. One more takes the place of the one that is at it longest.
+    /// At most this many clients may be in a TLS handshake; one more takes the place of the one that is longest in it.
     pub max_handshakes: usize,
-    /// How long that may take.
+    /// The longest time that a handshake may take.
     pub handshake_timeout: Duration,
-    /// Where there is a password: how long a client may take to show it.
+    /// The longest time that a client may take to show the password, if there is one.
     pub authentication_timeout: Duration,
-    /// Connections at most. Where there is a password, one more takes the place of the one that hasn't shown it for longest.
+    /// At most this many connections are open. If there is a password, one more takes the place of the one that hasn't shown it
+    /// for longest.
     pub max_clients: usize,
-    /// A client that lets this much of its answers pile up is disconnected. Long before that no
-    /// more of its commands are read.
+    /// A client that lets this many bytes of answers pile up is disconnected. Long before that, no more of its commands are
+    /// read.
     pub max_output_bytes: usize,
-    /// What all connections together may keep in memory: beyond it those that keep most are
-    /// disconnected, and first of all those that haven't shown the password.
+    /// All connections together may keep this many bytes in memory. Beyond that those that keep most are disconnected, and
+    /// first of all those that haven't shown the password.
     pub max_memory_bytes: usize,
-    /// What an answer to KEYS may have.
+    /// An answer to KEYS may have this many bytes.
     pub max_keys_bytes: usize,
-    /// How long an answer of the replica is waited for before the command is sent again, as long as none has shown how
-    /// long that takes.
+    /// How long the front end waits for the replica's answer before it sends a command again, until answers have shown how long
+    /// they take.
     pub retry_after: Time,
-    /// Values in flight in a partition, of all connections together.
+    /// The number of values that all connections together may have in flight in a partition.
     pub max_open_values: usize,
-    /// A connection's session in a partition where it sends nothing for this time is closed, and the next
-    /// command opens another one. This is well below the replicas' own timeout, which would make an outcome
-    /// unknown.
+    /// A connection's session in a partition is closed if it is unused for this time, and the next command opens another one.
+    /// This must be well below the replicas' own timeout, which would make an outcome unknown.
     pub session_idle: Duration,
     /// How long a shutdown waits for commands in flight.
     pub shutdown_timeout: Duration,
-    /// What INFO says of the replica, its position in the log above all.
+    /// The lines of INFO about the replica, above all its position in the log.
     pub describe: Describe,
 }
 
 impl Settings {
-    /// The defaults.
+    /// Creates the default settings.
     pub fn new(listener: TcpListener, deployment: Deployment, seed: u64) -> Settings {
         Settings {
             listener,
@@ -125,13 +125,13 @@ impl Settings {
     }
 }
 
-/// What commands need to know of the front end.
+/// The state that all commands of the front end share.
 pub(crate) struct Shared {
     pub partitions: u16,
     pub order: Order,
-    /// Whether reads may be answered without the log.
+    /// True if reads may be answered without the log.
     pub without_log: bool,
-    /// Where Redis itself is replicated.
+    /// The Redis servers, if Redis itself is replicated.
     pub native: Option<Native>,
     pub password: Option<String>,
     pub max_value: usize,
@@ -142,16 +142,16 @@ pub(crate) struct Shared {
     pub others: Vec<Neighbour>,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,
-    /// How many keys each partition had when this replica was last asked; `u64::MAX`: it wasn't yet.
+    /// The number of keys of each partition at this replica's last answer; `u64::MAX` before the first one.
     pub keys: Vec<AtomicU64>,
     pub started: Instant,
-    /// Who waits, and for what.
+    /// The clients that wait for keys to change.
     pub waits: RefCell<Waits>,
-    /// Who has subscribed, and to what.
+    /// The clients' subscriptions.
     pub channels: RefCell<Channels>,
-    /// What is to be done in nobody's turn.
+    /// The jobs that belong to no connection's turn.
     pub jobs: RefCell<Jobs>,
     pub turn: Turn,
-    /// Whether commands are postponed.
+    /// The pause, which postpones commands.
     pub pause: RefCell<Pause>,
 }

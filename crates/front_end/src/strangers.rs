@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that haven't shown the password yet. They get so much time, and are the first to go when places run out.
+//! Clients that haven't shown the password yet. They have limited time for it, and are the first to go when there are too many
+//! clients.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::handshakes::Whose;
 
 /// Connections in the order in which they came. One that has authenticated or gone stays in the list until its time is up, so
-/// nobody has to search for it; the caller says who is still a stranger.
+/// that nobody has to search for it; the caller must check if it is still a stranger.
 pub(crate) struct Strangers {
     patience: Duration,
-    /// Who has to have authenticated by when.
+    /// The time by which each connection must have authenticated.
     met: VecDeque<(Instant, Whose)>,
 }
 
@@ -22,12 +23,12 @@ impl Strangers {
         }
     }
 
-    /// Somebody has connected.
+    /// Adds a client that has just connected.
     pub fn meet(&mut self, whose: Whose, now: Instant) {
         self.met.push_back((now + self.patience, whose));
     }
 
-    /// Takes the next one whose time is up.
+    /// Takes the next connection whose time is up.
     pub fn late(&mut self, now: Instant) -> Option<Whose> {
         let (until, _) = self.met.front()?;
         if *until > now {
@@ -36,12 +37,12 @@ impl Strangers {
         self.first()
     }
 
-    /// Takes the one that came first.
+    /// Takes the connection that came first.
     pub fn first(&mut self) -> Option<Whose> {
         self.met.pop_front().map(|(_, whose)| whose)
     }
 
-    /// When the next one's time is up.
+    /// Returns when the next connection's time is up.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.met.front().map(|(until, _)| *until)
     }

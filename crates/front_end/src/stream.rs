@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client's socket, in the clear or by TLS, which doesn't wait.
+//! A client's socket, with or without TLS, which never blocks.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 use mio::net::TcpStream;
 use tls::{Failure, RECORD_LEN, Session};
 
-/// What a client that doesn't speak TLS is told where it must.
+/// The answer to a client that doesn't speak TLS although it must.
 const SPEAK_TLS: &[u8] = b"-ERR this port takes TLS connections only (redis-cli --tls)\r\n";
 
 pub(crate) struct Stream {
@@ -22,18 +22,18 @@ impl Stream {
         }
     }
 
-    /// For the end of its registration.
+    /// Returns the socket, for the end of its registration.
     pub fn socket(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
-    /// Whether nobody knows yet who the client is.
+    /// Returns true if the TLS handshake isn't done yet.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Reads from the socket once and hands on what was said. Returns how much there was in the socket; 0 at the end of
-    /// what the client says.
+    /// Reads from the socket once and passes the client's bytes to `take`. Returns how many bytes were in the socket, or 0 at
+    /// the end of the client's bytes.
     pub fn read(&mut self, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         let len = self.socket.read(buffer)?;
         let Some(tls) = &mut self.tls else {
@@ -41,7 +41,7 @@ impl Stream {
             return Ok(len);
         };
         if let Err(e) = tls.receive(&buffer[..len], take) {
-            // As much as can be sent at once: nobody waits for a client here.
+            // Only the bytes that fit at once are sent: the front end waits for no client.
             let _ = tls.flush(&mut self.socket);
             if e == Failure::Plain {
                 self.tls = None;
@@ -52,7 +52,8 @@ impl Stream {
         Ok(if tls.is_at_end() { 0 } else { len })
     }
 
-    /// Writes some of it; how much. What is taken, and not yet in the socket, is [flushed](Self::flush) before more is taken.
+    /// Writes some of the bytes; returns how many were taken. Bytes that were taken and aren't in the socket yet are
+    /// [flushed](Self::flush) before more are taken.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             return self.socket.write(bytes);
@@ -65,23 +66,23 @@ impl Stream {
         }
     }
 
-    /// Has what was taken, or is to be said by itself, leave.
+    /// Writes to the socket what was taken, and TLS's own messages.
     pub fn flush(&mut self) -> io::Result<()> {
         let tls = self.tls.as_mut();
         tls.map_or(Ok(()), |tls| tls.flush(&mut self.socket))
     }
 
-    /// Whether all that was taken has left.
+    /// Returns true if all bytes that were taken are in the socket.
     pub fn is_flushed(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_flushed())
     }
 
-    /// Bytes in memory of what was taken and hasn't left, at most.
+    /// Returns how many bytes of memory the bytes take that aren't in the socket yet, at most.
     pub fn memory(&self) -> usize {
         if self.is_flushed() { 0 } else { RECORD_LEN }
     }
 
-    /// Says that this is the end, if the socket takes it.
+    /// Tells the client that the connection ends, if the socket takes it.
     pub fn close(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close();
@@ -90,7 +91,7 @@ impl Stream {
     }
 }
 
-/// Why TLS has ended a connection, if it has.
+/// Returns why TLS has ended a connection, if it has.
 pub(crate) fn failure(e: &io::Error) -> Option<&Failure> {
     e.get_ref()?.downcast_ref()
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one client has subscribed to. How much that is, is known without going through it: a client may have subscribed to
-//! hundreds of thousands of channels, and each of its commands asks.
+//! The subscriptions of one client. Their size is known without walking through them: a client may have subscribed to hundreds
+//! of thousands of channels, and each of its commands needs the size.
 
 use std::collections::BTreeSet;
 
 use crate::channels::{KINDS, Kind};
 
-/// What a subscription costs besides its name, roughly, here and where channels know their clients.
+/// The bytes that a subscription takes besides its name, roughly, here and in the channels' tables.
 const EACH: usize = 200;
 
-/// See the module.
+/// The names to which a client has subscribed.
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     by_kind: [BTreeSet<Vec<u8>>; KINDS],
@@ -17,7 +17,7 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Adds one; false if it is there.
+    /// Adds a subscription; returns false if there is one already.
     pub fn insert(&mut self, kind: Kind, name: Vec<u8>) -> bool {
         let len = name.len();
         let is_new = self.by_kind[kind as usize].insert(name);
@@ -27,7 +27,7 @@ impl Subscriptions {
         is_new
     }
 
-    /// Removes one; false if there is none.
+    /// Removes a subscription; returns false if there is none.
     pub fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
         let is_known = self.by_kind[kind as usize].remove(name);
         if is_known {
@@ -36,19 +36,20 @@ impl Subscriptions {
         is_known
     }
 
-    /// Removes the first one of a kind, and returns its name.
+    /// Removes the first subscription of a kind, and returns its name.
     pub fn pop(&mut self, kind: Kind) -> Option<Vec<u8>> {
         let name = self.by_kind[kind as usize].pop_first()?;
         self.bytes -= EACH + name.len();
         Some(name)
     }
 
-    /// Returns how many of a kind there are.
+    /// Returns how many subscriptions of a kind there are.
     pub fn len(&self, kind: Kind) -> usize {
         self.by_kind[kind as usize].len()
     }
 
-    /// Returns what a client is told: how many there are of this kind and those that are counted with it.
+    /// Returns the number that a client is told: its subscriptions of this kind, and of the kinds that Redis counts together
+    /// with it.
     pub fn counted_with(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.len(Kind::Shard),
@@ -60,7 +61,7 @@ impl Subscriptions {
         self.by_kind.iter().all(BTreeSet::is_empty)
     }
 
-    /// Returns the bytes of memory that they take, roughly.
+    /// Returns the bytes of memory that the subscriptions take, roughly.
     pub fn memory(&self) -> usize {
         self.bytes
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the connection that may name hundreds of thousands of things: they are done in turns. What the client sent
-//! behind one waits for its end.
+//! Commands of the connection that may have hundreds of thousands of names, and are therefore executed in turns. Commands
+//! behind such a one wait for its end.
 
 use crate::channels::{self, Kind};
 use crate::client::Client;
@@ -8,12 +8,12 @@ use crate::resp::Writer;
 use crate::settings::Shared;
 use crate::turns::LOOK_UP;
 
-/// Names that a command has, in one piece of memory.
+/// The names of a command, in one piece of memory.
 #[derive(Default)]
 pub(crate) struct NameList {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// How many were taken.
+    /// The number of names that were taken.
     taken: usize,
 }
 
@@ -30,7 +30,7 @@ impl NameList {
         }
     }
 
-    /// Takes the next one.
+    /// Takes the next name.
     pub fn take(&mut self) -> Option<&[u8]> {
         let end = *self.ends.get(self.taken)?;
         let begin = match self.taken {
@@ -41,34 +41,34 @@ impl NameList {
         Some(&self.bytes[begin..end])
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory that the list takes.
     pub fn memory(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
     }
 }
 
-/// A command that was begun.
+/// A command that has begun.
 pub(crate) enum Task {
-    /// SUBSCRIBE, UNSUBSCRIBE and their like, of these names.
+    /// Subscribes to these names, or unsubscribes from them.
     Named {
         command: &'static str,
         kind: Kind,
         subscribes: bool,
         names: NameList,
     },
-    /// UNSUBSCRIBE and its like, of all that there are.
+    /// Unsubscribes from all names of a kind.
     UnsubscribeAll {
         command: &'static str,
         kind: Kind,
-        /// Whether there was one.
+        /// True if a confirmation was written already.
         said: bool,
     },
-    /// RESET, of which only the subscriptions are left.
+    /// Removes all subscriptions, which is the last part of RESET.
     Reset,
 }
 
 impl Task {
-    /// Goes on with it, and appends what is answered. Returns whether it is done; if not, the turn is over.
+    /// Continues the command, and appends its answer. Returns true if it is done, and false if the turn was over first.
     pub fn go_on(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
         while !shared.turn.is_over() {
             shared.turn.spend(LOOK_UP);
@@ -79,7 +79,7 @@ impl Task {
         false
     }
 
-    /// Does the next part of it; false if there is none.
+    /// Executes the next part of the command; returns false if that was the last one.
     fn step(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
         let mut channels = shared.channels.borrow_mut();
         match self {
@@ -125,7 +125,7 @@ impl Task {
         }
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory that the task takes.
     pub fn memory(&self) -> usize {
         match self {
             Task::Named { names, .. } => names.memory(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: what comes between MULTI and EXEC is queued here, and then is one command of the log. WATCH notes a
-//! version of each key, which EXEC takes with it.
+//! Transactions: the commands between MULTI and EXEC are queued here, and then become one command of the log. WATCH notes the
+//! version of each key, and EXEC sends these versions with it.
 
 use apps::kv::Command;
 use paxos::wire::value::MAX_VECTOR;
@@ -12,28 +12,28 @@ use crate::keys;
 use crate::partitions::Partitions;
 use crate::watched::WatchList;
 
-/// What is queued of each command besides its arguments, roughly.
+/// The bytes that count for each argument of a queued command besides its own, roughly.
 const OVERHEAD: usize = 8;
-/// What an argument takes in memory besides its bytes, roughly.
+/// The bytes of memory that an argument takes besides its own, roughly.
 const ARGUMENT: usize = 48;
 
-/// Keys that a client may watch: a quarter of those that are watched in a partition before the oldest goes.
+/// A client may watch this many keys: a quarter of those that a partition watches before it drops the oldest.
 pub(crate) const MAX_WATCHED: usize = 4_096;
 
-/// What a client has sent since MULTI.
+/// The commands that a client has sent since MULTI.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    /// Commands with their arguments.
+    /// The queued commands with their arguments.
     queued: Vec<Vec<Vec<u8>>>,
     bytes: usize,
-    /// Arguments of all of them.
+    /// The number of arguments of all queued commands.
     args: usize,
-    /// A command was refused: EXEC executes nothing.
+    /// True if a command was refused, so that EXEC executes nothing.
     is_broken: bool,
 }
 
 impl Transaction {
-    /// One that EXEC refuses.
+    /// Creates a transaction that EXEC refuses.
     pub fn broken() -> Transaction {
         Transaction {
             is_broken: true,
@@ -41,33 +41,33 @@ impl Transaction {
         }
     }
 
-    /// How many commands are queued.
+    /// Returns how many commands are queued.
     pub fn len(&self) -> usize {
         self.queued.len()
     }
 
-    /// Bytes of them.
+    /// Returns the bytes of the queued commands.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the bytes of memory that it takes, roughly.
+    /// Returns the bytes of memory that the transaction takes, roughly.
     pub fn memory(&self) -> usize {
         self.bytes + ARGUMENT * (self.queued.len() + self.args)
     }
 
-    /// Them all, each with its arguments.
+    /// Returns all queued commands, each with its arguments.
     pub fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
         self.queued.iter().map(Vec::as_slice)
     }
 
-    /// A command couldn't be queued.
+    /// Notes that a command couldn't be queued, so that EXEC executes nothing.
     pub fn refuse(&mut self) {
         self.is_broken = true;
     }
 }
 
-/// Queues a command, if it comes between MULTI and what ends it. Returns false if it is to be executed at once.
+/// Queues a command of an open transaction. Returns false if there is none, or if the command must be executed at once.
 pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
     let Some(transaction) = &mut call.client.transaction else {
         return false;
@@ -87,7 +87,7 @@ pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
     true
 }
 
-/// Whether a command isn't queued between MULTI and what ends it.
+/// Returns true if a command is executed at once even in an open transaction.
 pub(crate) fn is_at_once(name: &str) -> bool {
     ["multi", "exec", "discard", "watch", "reset", "quit"].contains(&name)
 }
@@ -115,7 +115,8 @@ pub(crate) fn queue(call: &mut Call<'_>) {
     call.writer().status("QUEUED");
 }
 
-/// Ends the client's transaction, for EXEC: what was queued, or the error that answers it. Then nothing is watched any more.
+/// Ends the client's transaction, for EXEC. Returns the queued commands, or the error that answers EXEC; after an error of a
+/// queued command nothing is watched any more.
 pub(crate) fn end(call: &mut Call<'_>) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
     let transaction = call.client.transaction.take();
     let transaction = transaction.ok_or("ERR EXEC without MULTI")?;
@@ -148,7 +149,7 @@ pub(crate) fn discard(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// Ends a transaction whose EXEC is none.
+/// Ends the transaction, because its EXEC has the wrong number of arguments.
 pub(crate) fn abort(call: &mut Call<'_>, why: &str) {
     call.client.transaction = None;
     call.client.watched.clear();
@@ -169,7 +170,7 @@ pub(crate) fn watch(call: &mut Call<'_>) -> Outcome {
     keys::of_keys(call, &keys, &Command::Watch { keys: keys.clone() }, shape)
 }
 
-/// Refuses a WATCH by which one client would put out what others watch, and its own keys.
+/// Refuses a WATCH with so many keys that the partition would drop the keys of other clients, and the client's own.
 pub(crate) fn may_watch(call: &Call<'_>) -> Result<(), String> {
     let all = call.client.watched.len() + call.args.len() - 1;
     match all <= MAX_WATCHED {
@@ -226,7 +227,8 @@ pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Runs what needs no log, and says what goes into it: with its partitions, the command's bytes.
+/// Executes the commands that need no log; returns the answers' parts, and the partitions and bytes of the commands for the
+/// log.
 fn run_all(
     call: &mut Call<'_>,
     queued: &[Vec<Vec<u8>>],
@@ -265,7 +267,7 @@ fn run_all(
     (items, logged)
 }
 
-/// The transaction as one command of these partitions; or why it can't be one.
+/// Returns the transaction as one command of these partitions, or why that isn't possible.
 fn encode(
     call: &Call<'_>,
     partitions: Partitions,

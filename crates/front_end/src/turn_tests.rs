@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long one client's commands keep the front end's thread to themselves, in steps and turns: each command of a server's
+//! Tests of how long one client's commands occupy the front end's thread, in steps and turns: each command of a server's
 //! catalogue, and of the front end's own, with as many and as long arguments as a request may have.
 
 use std::cell::RefCell;
@@ -23,9 +23,9 @@ use crate::survey::{Question, Survey};
 use crate::transaction::MAX_WATCHED;
 use crate::turns::{MOST_STEPS, Turn};
 
-/// What is read from a socket at once.
+/// The bytes that are read from a socket at once.
 const PIECE: usize = 64 << 10;
-/// A request may have as much.
+/// The bytes that a request may have, roughly.
 const MOST_BYTES: usize = (4 << 20) - 64;
 
 /// A log that takes everything.
@@ -110,7 +110,7 @@ fn connection() -> Connection {
     })
 }
 
-/// Sends requests, a piece at a time, and goes on until nothing is left to do. Returns the turns.
+/// Sends requests, a piece at a time, and continues until nothing is left to do. Returns the number of turns.
 fn send(connection: &mut Connection, shared: &Shared, requests: &[u8]) -> usize {
     let mut turns = 0;
     for piece in requests.chunks(PIECE) {
@@ -140,7 +140,7 @@ fn request<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
-/// Arguments, as many or as long as a request may have: how many they are, and as they are sent.
+/// Returns arguments that are as many or as long as a request may have: their number, and their bytes as they are sent.
 fn largest() -> Vec<(usize, Vec<u8>)> {
     let short: Vec<String> = (0..MOST_BYTES / 12).map(|n| format!("{n:x}")).collect();
     let short: Vec<&[u8]> = short.iter().map(String::as_bytes).collect();
@@ -155,14 +155,14 @@ fn largest() -> Vec<(usize, Vec<u8>)> {
     vec![
         of(&vec![&b""[..]; MOST_BYTES / 7]),
         of(&short[..all]),
-        // As many keys as there are arguments, by a number before them.
+        // Here a number says how many of the arguments are keys, and stands in the first or second place.
         of(&[&[some.as_bytes()], &short[..few]].concat()),
         of(&[&[&b"0"[..], some.as_bytes()], &short[..few]].concat()),
         of(&[b"k", &long, &long]),
     ]
 }
 
-/// No turn of any command is longer than others may wait.
+/// Checks that no turn of any command is longer than other clients may wait.
 fn measure(shared: &Shared, names: &[String]) {
     let (arguments, mut longest) = (largest(), Vec::new());
     for name in names {
@@ -183,7 +183,7 @@ fn measure(shared: &Shared, names: &[String]) {
             connection = self::connection();
         }
     }
-    // So that it can be seen that anything was counted.
+    // The line shows that steps were counted at all.
     println!("the longest turns: {longest:?}");
     assert!(longest.iter().any(|(steps, _)| *steps > 100_000));
 }
@@ -192,7 +192,7 @@ fn measure(shared: &Shared, names: &[String]) {
 fn no_command_of_a_server_keeps_others_waiting() {
     let Some(shared) = native() else { return };
     let native = shared.native.as_ref().unwrap();
-    // What has subcommands is refused by their names: those that the front end executes are tried below.
+    // A command with subcommands is refused by its own name; those that the front end executes are tried in another test.
     let mut names = native.names();
     names.retain(|name| !name.contains('|') || name.starts_with("pubsub"));
     assert!(names.len() > 200, "{}", names.len());
@@ -222,7 +222,7 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
         60_000
     );
     assert!(turns > 100, "{turns}");
-    // As it is for any other client.
+    // A PING costs this client as many steps as any other client.
     let steps = |connection: &mut Connection| {
         shared.turn.begin();
         let left = shared.turn.left();

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much is done for one client before it is the next one's turn. One thread serves all clients, so whatever is done at
-//! once for one of them is what all others wait for.
+//! Limits the work for one client until it is the next one's turn. A single thread serves all clients, so all others wait while
+//! it works for one.
 //!
-//! Work is counted in steps, by whoever does it. A step is a tenth of a microsecond, roughly.
+//! Work is counted in steps, by the code that does it. A step takes a tenth of a microsecond, roughly.
 
 use std::cell::Cell;
 
-/// What a turn has: half a millisecond.
+/// A turn has this many steps, which take half a millisecond.
 const STEPS: usize = 5_000;
-/// No turn may take more, whatever is asked for: 50 ms.
+/// No turn may take more steps than this, or 50 ms, whatever a client asks for.
 #[cfg(test)]
 pub(crate) const MOST_STEPS: usize = 500_000;
-/// What it takes to find a name in a table, and to change that.
+/// The steps that it takes to find a name in a table, and to change the table there.
 pub(crate) const LOOK_UP: usize = 10;
-/// Arguments that are looked at in a step.
+/// The number of arguments that are looked at in a step.
 const ARGUMENTS: usize = 2;
-/// Bytes that are copied in a step.
+/// The number of bytes that are copied in a step.
 const BYTES: usize = 1 << 10;
 
-/// A turn.
+/// The steps that were spent in the current turn, and in the longest one.
 #[derive(Default)]
 pub(crate) struct Turn {
     spent: Cell<usize>,
@@ -26,7 +26,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// It is somebody's turn now.
+    /// Begins the next turn.
     pub fn begin(&self) {
         self.spent.set(0);
     }
@@ -37,12 +37,12 @@ impl Turn {
         self.longest.set(self.longest.get().max(spent));
     }
 
-    /// Spends what it takes to look at so many arguments.
+    /// Spends the steps that it takes to look at so many arguments.
     pub fn arguments(&self, many: usize) {
         self.spend(1 + many / ARGUMENTS);
     }
 
-    /// Spends what it takes to copy so many bytes.
+    /// Spends the steps that it takes to copy so many bytes.
     pub fn copy(&self, bytes: usize) {
         self.spend(1 + bytes / BYTES);
     }
@@ -52,7 +52,7 @@ impl Turn {
         STEPS.saturating_sub(self.spent.get())
     }
 
-    /// Returns whether what is left to do is left for the next turn.
+    /// Returns true if the rest of the work must wait for the next turn.
     pub fn is_over(&self) -> bool {
         self.left() == 0
     }

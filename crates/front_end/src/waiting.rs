@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A command that may wait, as it is tried: how long it waits, and as what it goes into the log, where nothing waits.
+//! A command that may wait, in the form in which it is tried: how long it waits, and its bytes for the log, where nothing
+//! waits.
 
 use std::time::{Duration, Instant};
 
@@ -9,62 +10,63 @@ use apps::redis::{Command, Spec, Stamp, Value};
 use crate::partitions::Partitions;
 use crate::waits::Question;
 
-/// An id of XREAD that stands for all that comes from now on.
+/// The id in XREAD that stands for all entries from now on.
 const FROM_NOW_ON: &[u8] = b"$";
 const NO_SUCH_KEY: &[u8] = b"ERR no such key";
-/// Answers that say that there is nothing.
+/// The answers that say that there is nothing.
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
-/// Of those that wait, who may be told by this error of another key than the one that they wait for.
+/// The commands that wait and may get the wrong-type error for another key than the one for which they wait.
 const MOVES: [&str; 2] = ["blmove", "brpoplpush"];
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
-/// What a question about a key has in the log, besides the key.
+/// The bytes in the log of a question about a key, besides the key.
 const ABOUT_A_KEY: usize = 16;
 const NO_GROUP: &[u8] = b"-NOGROUP ";
-/// What a client of a group is told whose stream, or group, goes away while it waits.
+/// The answers to a client of a group whose stream, or group, goes away while it waits.
 const STREAM_GONE: &[u8] = b"-UNBLOCKED the stream key no longer exists\r\n";
 const GROUP_GONE: &[u8] =
     b"-NOGROUP the consumer group this client was blocked on no longer exists\r\n";
 
 /// A command that may wait.
 pub(crate) struct Waiting {
-    /// The slot of its answer.
+    /// The command's number, which is also its slot's.
     pub number: u64,
     pub partitions: Partitions,
     pub resp3: bool,
-    /// As it is tried: as one that waits for ever.
+    /// The command's arguments in the form that waits for ever.
     args: Vec<Vec<u8>>,
     pub keys: Vec<Vec<u8>>,
-    /// Which arguments they are.
+    /// The indexes of the keys among the arguments.
     places: Vec<usize>,
-    /// None: it waits for ever.
+    /// The end of the wait; none if the command waits for ever.
     pub deadline: Option<Instant>,
-    /// It changes nothing.
+    /// True if the command changes nothing.
     pub is_read: bool,
-    /// Arguments that are a stream's key, and its [last id](FROM_NOW_ON), which isn't known yet.
+    /// The indexes of a stream's key and of its [last id](FROM_NOW_ON), for each last id that isn't known yet.
     last_ids: Vec<(usize, usize)>,
-    /// Whether something of it is under way.
+    /// True if the command is being tried.
     pub tries: bool,
-    /// Whether it reads for a group of streams.
+    /// True if the command reads for a group of a stream.
     is_of_group: bool,
-    /// Whether it goes on waiting if its key has become one of another type.
+    /// True if the command continues to wait after its key has become one of another type.
     outwaits_types: bool,
-    /// What the last try that found nothing was answered.
+    /// The answer to the last try, if it found nothing.
     nothing: Option<&'static [u8]>,
 }
 
-/// What was answered to a try.
+/// The answer to a try.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Tried<'a> {
-    /// There is nothing, and this is what that's called.
+    /// There is nothing, and this answer says so.
     Nothing(&'a [u8]),
-    /// Something, or an error: the answer.
+    /// There is something, or an error; this is the answer.
     Something(&'a [u8]),
-    /// Now it can be tried.
+    /// The last ids are known now, so the command can be tried.
     Ready,
 }
 
 impl Waiting {
-    /// A command of which the server says that it may wait; none if it doesn't, by what it says itself. Or the error that answers it.
+    /// Parses a command that may wait, as the server says. Returns nothing if its arguments say that it doesn't wait, or the
+    /// error that answers it.
     pub fn parse(
         spec: &Spec,
         args: &[&[u8]],
@@ -86,7 +88,7 @@ impl Waiting {
                 (timeout, from_now_on(spec, &args))
             }
             name => {
-                // Those with several keys and more behind them say it first.
+                // Commands with several keys and further arguments have the timeout first.
                 let at = match name.ends_with("mpop") {
                     true => 1,
                     false => args.len() - 1,
@@ -119,7 +121,7 @@ impl Waiting {
         }))
     }
 
-    /// Whether something must be found out before it can be tried.
+    /// Returns true if last ids must be found out before the command can be tried.
     pub fn is_unknown(&self) -> bool {
         !self.last_ids.is_empty()
     }
@@ -133,12 +135,12 @@ impl Waiting {
         }
     }
 
-    /// Bytes that it keeps in memory.
+    /// Returns the bytes that the command keeps in memory.
     pub fn memory(&self) -> usize {
         2 * self.args.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Bytes that it has in the log, at most.
+    /// Returns the bytes that the command has in the log, at most.
     pub fn max_len(&self) -> usize {
         let named_again = match self.is_of_group {
             true => self.keys.iter().map(|key| key.len() + ABOUT_A_KEY).sum(),
@@ -147,7 +149,8 @@ impl Waiting {
         self.encode(Stamp::default(), &[]).len() + named_again
     }
 
-    /// As it goes into the log, or to the worker, with these keys first. Redis doesn't wait within a transaction.
+    /// Returns the command's bytes for the log, or for the worker, with these keys first. It is put into a transaction, in
+    /// which Redis doesn't wait.
     pub fn encode(&self, stamp: Stamp, first: &[Vec<u8>]) -> Vec<u8> {
         let exec = |resp3, commands| Command::Exec {
             stamp,
@@ -185,15 +188,15 @@ impl Waiting {
             .collect()
     }
 
-    /// Whether it has waited for streams that may be gone meanwhile.
+    /// Returns true if the command has waited for streams that may be gone meanwhile.
     fn may_be_gone(&self) -> bool {
         self.is_of_group && self.nothing.is_some()
     }
 
-    /// The arguments, with these keys before the others.
+    /// Returns the arguments, with these keys before the others.
     fn with_first<'a>(&'a self, first: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
         let mut args = borrowed(&self.args);
-        // Streams have ids behind them.
+        // Streams keep their order, as each has an id further behind.
         if !self.is_of_group {
             let others = self.keys.iter().filter(|key| !first.contains(key));
             let keys = first.iter().chain(others);
@@ -205,7 +208,7 @@ impl Waiting {
         args
     }
 
-    /// Understands the answer.
+    /// Interprets the answer to a try.
     pub fn tried<'a>(&mut self, answer: &'a [u8]) -> Tried<'a> {
         if self.is_unknown() {
             return match self.take_last_ids(answer) {
@@ -233,7 +236,7 @@ impl Waiting {
         }
     }
 
-    /// The types of its keys, if they were asked for, and the answer to the command itself.
+    /// Returns the types of the command's keys, if they were asked for, and the answer to the command itself.
     fn split<'a>(&self, answer: &'a [u8]) -> (Option<Vec<&'a [u8]>>, &'a [u8]) {
         if self.is_read {
             return (None, answer);
@@ -259,7 +262,7 @@ impl Waiting {
         (self.may_be_gone().then_some(types), rest)
     }
 
-    /// From what XINFO says of each stream. An error if one is none.
+    /// Takes the last ids from XINFO's answers about the streams; returns an error if a key isn't a stream.
     fn take_last_ids<'a>(&mut self, answer: &'a [u8]) -> Result<(), &'a [u8]> {
         let value = Value::parse(answer).map_err(|_| answer)?;
         if matches!(value, Value::Error(_)) {
@@ -282,7 +285,7 @@ impl Waiting {
     }
 }
 
-/// An error within an array of answers.
+/// Returns the first error within an array of answers.
 fn first_error(answer: &[u8]) -> &[u8] {
     let begin = answer.windows(3).position(|bytes| bytes == b"\r\n-");
     let rest = begin.map_or(answer, |at| &answer[at + 2..]);
@@ -294,7 +297,7 @@ fn borrowed(args: &[Vec<u8>]) -> Vec<&[u8]> {
     args.iter().map(Vec::as_slice).collect()
 }
 
-/// Options of XREAD and XREADGROUP before the streams: where BLOCK is, if it has a number behind it.
+/// Returns the index of BLOCK among the options of XREAD and XREADGROUP before the streams, if an argument follows it.
 fn block_of(args: &[Vec<u8>]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = args.get(at) {
@@ -309,7 +312,7 @@ fn block_of(args: &[Vec<u8>]) -> Option<usize> {
     None
 }
 
-/// The streams of XREAD that are read from now on: where their keys and ids are.
+/// Returns the indexes of the key and id of each stream that XREAD reads from now on.
 fn from_now_on(spec: &Spec, args: &[Vec<u8>]) -> Vec<(usize, usize)> {
     if !spec.is_read {
         return Vec::new();
@@ -321,7 +324,7 @@ fn from_now_on(spec: &Spec, args: &[Vec<u8>]) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// As Redis understands it, in its words. None: for ever.
+/// Parses a timeout in seconds as Redis does, with Redis's errors.
 fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
     let text = std::str::from_utf8(text).ok();
     let number = text.and_then(|text| text.parse::<f64>().ok());

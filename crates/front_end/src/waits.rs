@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that wait for something to appear at a key: BLPOP and its like, XREAD with BLOCK. Nothing waits in the log. A waiting
-//! command is tried, as one that doesn't wait; if there is nothing, it is tried again when a key of it may have changed. What this
-//! replica executes tells of that.
+//! Clients that wait for something to appear at a key, by BLPOP and its like, or XREAD with BLOCK. Nothing waits in the log: a
+//! waiting command is tried in a form that doesn't wait, and if there is nothing, it is tried again when one of its keys may
+//! have changed. The commands that this replica executes tell of such changes.
 //!
-//! Clients that ask for the same stand in a queue, and only the first of them tries. If it gets something the next one tries, until
-//! there is nothing. Those that ask for something else, and take from one of the same keys, try one after the other, too: in the order
-//! in which they began to wait. So whoever waits longest here is served first, and a change costs as many tries as it serves
-//! clients, and one more for each question.
+//! Clients with the same question stand in a queue, and only the first of them tries. If it gets something, the next one tries,
+//! until there is nothing. Different questions that take from the same key are tried one after the other as well, in the order
+//! in which the clients began to wait. So the client that has waited longest here is served first, and a change costs as many
+//! tries as it serves clients, and one more for each question.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,51 +16,52 @@ use paxos::PartitionId;
 
 use crate::names::Waiter;
 
-/// Keys that all clients wait for together, at most.
+/// The most keys for which all clients together may wait.
 const MAX_KEYS: usize = 1 << 20;
-/// How often a command is tried, at most, because something has changed that may be a key of it.
+/// The least time between two tries of a command if it is only a guess that one of its keys has changed.
 const BETWEEN_GUESSES: Duration = Duration::from_millis(20);
 
 const TOO_MANY: &str =
     "LIMIT not executed: clients of this front end wait for a million keys already";
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
-/// What is asked for; clients that ask for the same share it.
+/// The command for which a client waits; clients with the same question share it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Question {
     pub pid: PartitionId,
-    /// How the answer is written.
+    /// True if the answer is written in RESP3.
     pub resp3: bool,
-    /// Whether it takes what it gets, so that nobody else gets it.
+    /// True if the command takes what it gets, so that nobody else gets it.
     pub takes: bool,
-    /// The command, as one that would wait for ever.
+    /// The command in the form that waits for ever.
     pub args: Vec<Vec<u8>>,
 }
 
-/// What a connection is to do.
+/// What a connection must do.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// Try its command, on these keys first: they have changed in this order.
+    /// Try the command, with these keys first, which have changed in this order.
     Try(Vec<Vec<u8>>),
-    /// Answer this: it waits no longer.
+    /// Give this answer, because the wait is over.
     Answer(Vec<u8>),
 }
 
 /// A client that waits.
 struct Waiting {
     waiter: Waiter,
-    /// It is the so-manieth that has begun to wait.
+    /// The position of the client among all that ever began to wait.
     since: u64,
     deadline: Option<Instant>,
-    /// It waits no longer: what it is to be answered, unless a try that is under way gets something. None: as if the time were up.
+    /// Set if the wait is over: the answer, unless a current try gets something. With no answer inside, the client is answered
+    /// as if its time were up.
     ends: Option<Option<Vec<u8>>>,
 }
 
-/// Whether to try again after a try.
+/// How soon to try again after a try.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Again {
     No,
-    /// Something may have changed.
+    /// One of the keys may have changed.
     Later,
     Now,
 }
@@ -68,42 +69,42 @@ enum Again {
 struct Asked {
     question: Question,
     keys: Vec<Vec<u8>>,
-    /// The first one tries.
+    /// The clients with this question; the first one tries.
     waiting: VecDeque<Waiting>,
     tries: bool,
     again: Again,
-    /// Keys that have changed since there was nothing, in this order; and how many of them the last try knew.
+    /// The keys that have changed since there was nothing, in this order, and how many of them the last try knew.
     changed: Vec<Vec<u8>>,
     known_changes: usize,
-    /// When it was tried last.
+    /// The time of the last try.
     tried: Instant,
-    /// What is answered where there is nothing.
+    /// The answer if there is nothing; unknown before the first try.
     nothing: Option<Vec<u8>>,
 }
 
-/// See the module.
+/// The questions of all clients that wait, and the tries that are due.
 #[derive(Default)]
 pub(crate) struct Waits {
     news: News,
     last: u64,
-    /// In the order in which they were asked first.
+    /// The questions by id, in the order in which they were first asked.
     asked: BTreeMap<u64, Asked>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
-    /// Keys from which a try that is under way may take something: of which question it is.
+    /// The keys from which a current try may take something, each with the question that is tried.
     tried: HashMap<Vec<u8>, u64>,
     keys: usize,
     begun: u64,
-    /// What each client waits for.
+    /// The question for which each client waits.
     clients: HashMap<u64, u64>,
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Questions to be tried again.
+    /// The questions that are tried again later.
     later: BTreeSet<(Instant, u64)>,
     acts: Vec<(Waiter, Act)>,
 }
 
 impl Waits {
-    /// This one tells which keys have changed.
+    /// Creates an empty list; `news` tells which keys have changed.
     pub fn new(news: News) -> Waits {
         Waits {
             news,
@@ -111,14 +112,14 @@ impl Waits {
         }
     }
 
-    /// Clients that wait now: for what they ask there was nothing.
+    /// Returns how many clients wait now, because a try of their command has found nothing.
     pub fn count(&self) -> usize {
         let asked = self.asked.values();
         let waited = asked.filter(|asked| asked.nothing.is_some());
         waited.map(|asked| asked.waiting.len()).sum()
     }
 
-    /// A client waits from now on, for one of these keys; without a deadline for ever. Says why it can't.
+    /// Lets a client wait for one of these keys, for ever if there is no deadline; returns why if it can't.
     pub fn begin(
         &mut self,
         waiter: Waiter,
@@ -175,10 +176,10 @@ impl Waits {
         Ok(id)
     }
 
-    /// What connections are to do, in this order.
+    /// Returns what connections must do, in this order.
     pub fn take_acts(&mut self) -> Vec<(Waiter, Act)> {
         let mut acts = std::mem::take(&mut self.acts);
-        // Whatever has changed until they try.
+        // A try takes all keys with it that have changed up to now.
         for (waiter, act) in &mut acts {
             let id = self.clients.get(&waiter.client);
             let asked = id.and_then(|id| self.asked.get_mut(id));
@@ -192,7 +193,7 @@ impl Waits {
 
     // ---- What has changed
 
-    /// This key may have.
+    /// Notes that this key may have changed.
     pub fn changed(&mut self, key: &[u8]) {
         let of = self.by_key.get(key);
         let of: Vec<u64> = of.iter().flat_map(|ids| ids.iter().copied()).collect();
@@ -205,7 +206,8 @@ impl Waits {
         self.look_at(of, Again::Now);
     }
 
-    /// Any key of this partition may have; or it is certain that nobody knows which ones have.
+    /// Notes that keys of this partition may have changed. If `is_certain`, they are tried at once, otherwise later, as this is
+    /// only a guess.
     pub fn any_changed(&mut self, pid: PartitionId, is_certain: bool) {
         let all = self.asked.iter();
         let of = all.filter(|(_, asked)| asked.question.pid == pid);
@@ -217,7 +219,7 @@ impl Waits {
         self.look_at(of, again);
     }
 
-    /// Tries all of these again, as soon as it is their turn.
+    /// Tries all these questions again, as soon as it is their turn.
     fn look_at(&mut self, of: Vec<u64>, again: Again) {
         for id in &of {
             let asked = self.asked.get_mut(id).expect("known");
@@ -230,7 +232,7 @@ impl Waits {
         self.try_in_turn(of);
     }
 
-    /// Tries those of them that are to be tried now, and whose keys nobody tries who was there earlier.
+    /// Tries those questions that are due, and whose keys aren't being tried for a client that has waited longer.
     fn try_in_turn(&mut self, of: Vec<u64>) {
         let since = |id: &u64| {
             let asked = self.asked.get(id)?;
@@ -266,7 +268,7 @@ impl Waits {
         }
     }
 
-    /// A try has ended: its keys are free for those who wait for them.
+    /// Frees the keys of a try that has ended, for the questions that wait for them.
     fn release(&mut self, keys: &[Vec<u8>], id: u64) {
         let mut of = BTreeSet::from([id]);
         for key in keys {
@@ -278,17 +280,17 @@ impl Waits {
         self.try_in_turn(of.into_iter().collect());
     }
 
-    // ---- What comes of tries
+    // ---- Results of tries
 
-    /// A client has got something, or an error.
+    /// Ends a client's wait, because it has got something or an error.
     pub fn served(&mut self, client: u64) {
         if let Some(id) = self.remove(client) {
-            // Who stands behind it may get something, too.
+            // The client behind it may get something, too.
             self.go_on(id, Again::Now);
         }
     }
 
-    /// A client's try has found nothing, and this is what that's called.
+    /// Notes that a client's try has found nothing, and which answer says so.
     pub fn found_nothing(&mut self, client: u64, nothing: &[u8]) {
         let Some(id) = self.clients.get(&client).copied() else {
             return;
@@ -300,7 +302,7 @@ impl Waits {
         self.go_on(id, again);
     }
 
-    /// The try of the first one has ended, or it is another one that is the first now.
+    /// Continues with a question after its try has ended, or after its first client has changed.
     fn go_on(&mut self, id: u64, again: Again) {
         let Some(asked) = self.asked.get_mut(&id) else {
             return;
@@ -309,7 +311,7 @@ impl Waits {
         let ended = |waiting: &&Waiting| waiting.ends.is_some();
         let ended = asked.waiting.iter().filter(ended);
         let ended: Vec<u64> = ended.map(|waiting| waiting.waiter.client).collect();
-        // Without an answer that says so nobody knows yet that there is nothing.
+        // Before the first such answer nobody knows that there is nothing.
         if again < Again::Now && asked.nothing.is_some() {
             ended.into_iter().for_each(|client| self.end(client));
         }
@@ -320,9 +322,9 @@ impl Waits {
         }
     }
 
-    // ---- Who waits no longer
+    // ---- The end of waits
 
-    /// A client is gone.
+    /// Forgets a client that is gone.
     pub fn leave(&mut self, client: u64) {
         let Some(id) = self.clients.get(&client).copied() else {
             return;
@@ -331,18 +333,18 @@ impl Waits {
         let is_first = first.is_some_and(|first| first.waiter.client == client);
         self.remove(client);
         if is_first {
-            // Its try tells nobody anything any more.
+            // The result of that client's try reaches nobody any more, so the next client tries.
             self.go_on(id, Again::Now);
         }
     }
 
-    /// Ends a client's wait, as if its time were up, or with an error. False if it doesn't wait.
+    /// Ends a client's wait, as if its time were up or with an error. Returns false if it doesn't wait.
     pub fn unblock(&mut self, client: u64, with_error: bool) -> bool {
         let answer = with_error.then(|| UNBLOCKED.to_vec());
         self.let_go(client, answer)
     }
 
-    /// Ends what is late, and tries what is due.
+    /// Ends the waits whose time is up, and tries the questions that are due.
     pub fn tick(&mut self, now: Instant) {
         while let Some((at, client)) = self.deadlines.first().copied() {
             if at > now {
@@ -367,7 +369,7 @@ impl Waits {
         both.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// It is answered now; or, if it tries, unless it gets something.
+    /// Ends a client's wait with this answer. If its command is being tried, the try's result wins.
     fn let_go(&mut self, client: u64, answer: Option<Vec<u8>>) -> bool {
         let Some(id) = self.clients.get(&client).copied() else {
             return false;
@@ -399,7 +401,7 @@ impl Waits {
         self.remove(client);
     }
 
-    /// Forgets a client; returns what it waited for.
+    /// Forgets a client; returns the question for which it waited.
     fn remove(&mut self, client: u64) -> Option<u64> {
         let id = self.clients.remove(&client)?;
         let asked = self.asked.get_mut(&id).expect("known");
@@ -537,7 +539,7 @@ mod tests {
         expect(&mut waits, &[(1, tries())]);
         waits.found_nothing(1, NOTHING);
         expect(&mut waits, &[]);
-        // There are two items. The third client asks what the first one asks, and began last.
+        // There are two items. The third client has the first one's question, but began last.
         waits.changed(b"k");
         expect(&mut waits, &[(2, tries())]);
         waits.served(2);
@@ -546,7 +548,7 @@ mod tests {
         expect(&mut waits, &[(3, tries())]);
         waits.found_nothing(3, NOTHING);
         expect(&mut waits, &[]);
-        // Who goes away while it tries holds up nobody.
+        // A client that goes away while it tries holds up nobody.
         waits
             .begin(waiter(4), moves("k", true), &keys, None)
             .unwrap();
@@ -599,7 +601,7 @@ mod tests {
         begin(&mut waits, 1, "k", Some(now + second));
         begin(&mut waits, 2, "k", Some(now + 2 * second));
         waits.tick(now + second);
-        // It tries, so it may still get something.
+        // The first client's command is being tried, so it may still get something.
         expect(&mut waits, &[(1, tries())]);
         waits.found_nothing(1, NOTHING);
         expect(&mut waits, &[(1, over())]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! KEYS: a walk over all keys of all partitions, in a thread of its own.
+//! KEYS: a walk over all keys of all partitions, in its own thread.
 //!
-//! First the log of each partition is asked for something, from the first one to the last. By the time of the last answer
-//! the replica beside this front end has executed all that anybody was told before KEYS was called. So its
-//! state from then on will do, and nobody else needs to look at theirs. [X-READ]
+//! First the log of each partition is asked for something, from the first one to the last. By the last answer, the replica
+//! beside this front end has executed everything that any client was told before KEYS was called. So its state from then on is
+//! new enough, and no other replica's state is needed. [X-READ]
 
 use std::io;
 use std::sync::{Arc, Weak, mpsc};
@@ -16,29 +16,29 @@ use replica::application::{OpenReader, Reader};
 use crate::mailbox::Mailbox;
 use crate::resp::Writer;
 
-/// Keys that are looked at in a row. In between it is seen whether anybody still waits.
+/// The number of keys that are looked at in a row. After them the walk checks if anybody still waits.
 const AT_ONCE: u32 = 1_000;
 
 /// A walk that is asked for.
 pub(crate) struct Walk {
     pub whose: Whose,
     pub pattern: Option<Vec<u8>>,
-    /// Gone once nobody waits any more.
+    /// This token dies once nobody waits any more.
     pub awaited: Weak<()>,
 }
 
-/// Who is to be told.
+/// The command that gets the keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Whose {
-    /// The connection's.
+    /// The connection's index.
     pub index: usize,
-    /// Its client.
+    /// The connection's client id.
     pub client: u64,
-    /// The command's.
+    /// The command's number.
     pub number: u64,
 }
 
-/// Keys, as they will be shown; or why there are none.
+/// The keys as they will be shown, or why there are none.
 pub(crate) type Found = Result<Keys, String>;
 
 #[derive(Default)]
@@ -64,18 +64,18 @@ impl Keys {
     }
 }
 
-/// The thread. It ends when this is dropped.
+/// The thread that walks. It ends when this handle is dropped.
 pub(crate) struct Walker {
     ask: Option<mpsc::Sender<Walk>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Walker {
-    /// It tells what it finds by the mailbox. An answer has at most `most` bytes.
+    /// Starts the thread, which puts the keys found into the mailbox. An answer has at most `most` bytes.
     pub fn start(mailbox: Mailbox, partitions: u16, most: usize) -> io::Result<Walker> {
         let (ask, asked) = mpsc::channel::<Walk>();
         let walk = move || {
-            // One after the other, so that no more than one answer is in the making.
+            // The walks are done one after the other, so that only one answer takes memory.
             for walk in asked {
                 if let Some(found) = find(&mailbox, &walk, partitions, most) {
                     mailbox.walked(walk.whose, found);
@@ -89,7 +89,7 @@ impl Walker {
         })
     }
 
-    /// Takes a walk on its list.
+    /// Queues a walk.
     pub fn walk(&self, walk: Walk) {
         let ask = self.ask.as_ref().expect("it lasts until it is dropped");
         ask.send(walk).expect("the thread lasts as long");
@@ -97,17 +97,17 @@ impl Walker {
 }
 
 impl Drop for Walker {
-    /// Whoever asked is to be gone already: then this doesn't take long.
+    /// Ends the thread. The connections must be gone already, so that no walk is awaited and this doesn't take long.
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so.
+            // A thread that panicked has already printed why.
             let _ = thread.join();
         }
     }
 }
 
-/// The keys of all partitions; `None` if nobody waits for them any more.
+/// Returns the keys of all partitions, or `None` if nobody waits for them any more.
 fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<Found> {
     let is_awaited = || walk.awaited.strong_count() > 0;
     if !is_awaited() {
@@ -116,7 +116,7 @@ fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<
     let Some(open) = mailbox.open_reader() else {
         return Some(Err("this replica isn't ready for KEYS".into()));
     };
-    // All at about the same time.
+    // All partitions' states are opened at about the same time.
     let readers = match open_all(open, partitions) {
         Ok(readers) => readers,
         Err(why) => return Some(Err(format!("KEYS can't read this replica's state: {why}"))),
@@ -148,7 +148,7 @@ fn open_all(open: &OpenReader, partitions: u16) -> Result<Vec<Box<dyn Reader>>, 
         .collect()
 }
 
-/// Adds the keys of the next places; where to go on, if there is more.
+/// Adds the keys of the next places; returns where to continue if there are more.
 fn some_of(
     reader: &mut dyn Reader,
     from: u64,
@@ -184,7 +184,7 @@ fn some_of(
     })
 }
 
-/// Keeps a walk going as long as it lives.
+/// The owner of a walk's token: the walk continues as long as this lives.
 #[derive(Default)]
 pub(crate) struct Awaited(Arc<()>);
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys that one client watches, each with the version that it had then.
+//! The keys that one client watches, each with the version that it had at WATCH.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// What a key costs besides its name, roughly.
+/// The bytes that a key takes besides its name, roughly.
 const EACH: usize = 80;
 
-/// A key that is watched. Two are equal if their keys are: a key is watched once.
+/// A key that is watched. Two are equal if their keys are, because a key is watched once.
 pub(crate) struct Watched {
     pub key: Vec<u8>,
     pub version: u64,
-    /// Whether there was such a key. Stores tell it by the version.
+    /// True if the key existed. The store tells it by the version instead.
     pub existed: bool,
 }
 
@@ -35,7 +35,7 @@ impl PartialEq for Watched {
 
 impl Eq for Watched {}
 
-/// See the module.
+/// The keys that a client watches.
 #[derive(Default)]
 pub(crate) struct WatchList {
     all: BTreeSet<Watched>,
@@ -43,7 +43,7 @@ pub(crate) struct WatchList {
 }
 
 impl WatchList {
-    /// Notes a key, unless it is watched already: then it is watched since that time.
+    /// Notes a key, unless it is watched already; then its earlier version stays.
     pub fn note(&mut self, of: Watched) {
         let len = of.key.len();
         if self.all.insert(of) {
@@ -68,7 +68,7 @@ impl WatchList {
         self.all.iter()
     }
 
-    /// Returns the bytes of memory that it takes, roughly.
+    /// Returns the bytes of memory that the list takes, roughly.
     pub fn memory(&self) -> usize {
         self.bytes
     }
