@@ -100,7 +100,7 @@ impl Group {
     }
 }
 
-/// [S-AUDIENCE]
+/// All front ends have the same counts once they have taken the same messages from the log. [S-AUDIENCE]
 #[test]
 fn front_ends_know_what_others_have_said_before_in_the_log() {
     let mut group = Group::of(3);

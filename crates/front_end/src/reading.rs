@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// [B-ALONE]
+    /// Reads behind a given-up one in the same partition go through the log, too. [B-ALONE]
     #[test]
     fn what_was_sent_behind_a_read_that_is_given_up_goes_with_it() {
         let mut reading = Reading::default();

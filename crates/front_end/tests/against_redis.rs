@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Byte for byte the answers of a real Redis server, where one is installed.
+//! Compares the front end's answers byte for byte with those of a real Redis server, if one is installed.
 
 mod harness;
 
@@ -14,11 +14,11 @@ use std::time::Duration;
 use front_end::Order;
 use harness::{Client, Cluster, Faults, eventually, request};
 
-/// The server as package redis-tools has it: one program that goes by the name it is called. Package
-/// redis-server would also start a service, on the very port that a front end likes to have.
+/// The server as package redis-tools has it: one program that does what the name says under which it is called. Package
+/// redis-server would also start a service, on the very port that a front end likes to use.
 const REDIS: &str = "/usr/bin/redis-check-rdb";
 
-/// A real server; ends with the test.
+/// A real server, which ends with the test.
 struct Redis {
     process: Child,
     address: SocketAddr,
@@ -30,8 +30,8 @@ impl Redis {
             println!("SKIPPED: {REDIS} is not installed (./dev setup installs it)");
             return None;
         }
-        // An address of its own: a port that is free on 127.0.0.1 may be another test's by the time
-        // that the server binds it.
+        // The server has its own address: a port that is free on 127.0.0.1 may be another test's by the time that the server
+        // binds it.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [.., high, low] = std::process::id().to_be_bytes();
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -56,11 +56,11 @@ impl Drop for Redis {
     }
 }
 
-/// A command that all may call, and no other answers alike.
+/// A command that every client may send, and whose answer no other command has.
 const MARK: [&str; 2] = ["HELLO", "the-end-of-this-answer"];
 const MARK_ANSWER: &[u8] = b"-ERR Protocol version is not an integer or out of range\r\n";
 
-/// What comes back up to the mark, or to the end of the connection.
+/// Returns everything that is answered before the mark's answer, or before the end of the connection.
 fn answer(client: &mut Client, bytes: &[u8]) -> String {
     client.send(bytes);
     client.send(&request(&MARK));
@@ -73,7 +73,7 @@ fn answer(client: &mut Client, bytes: &[u8]) -> String {
                 break;
             }
             Ok(len) => got.extend_from_slice(&buffer[..len]),
-            // With input unread Redis resets the connection.
+            // Redis resets the connection if it has unread input.
             Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {
                 got.extend_from_slice(b"(closed)");
                 break;
@@ -150,7 +150,7 @@ fn commands_and_their_errors() {
     script.push(request(&["INCRBY", "n", ""]));
     script.push(b"\r\n\n  \r\n*0\r\n*-1\r\nPING\r\nSET inline 'a b'\r\nGET inline\r\n".to_vec());
     script.push(b"set q \"a\\x41\\n\\\"\"\nget q\n".to_vec());
-    // A pipeline of answers from here and from the log.
+    // This pipeline mixes answers of the front end itself with answers from the log.
     script.push(
         [
             words("INCR p"),
@@ -161,7 +161,7 @@ fn commands_and_their_errors() {
         ]
         .concat(),
     );
-    // Where answers are left out, the mark behind them must not be.
+    // The last command of each script is answered, so that the mark behind it is, too.
     for silent in [
         "CLIENT REPLY OFF|PING|SET k v|NOSUCH|GET|CLIENT REPLY ON|GET k",
         "CLIENT REPLY SKIP|PING|ECHO a",
@@ -178,7 +178,7 @@ fn commands_and_their_errors() {
     ] {
         script.push(silent.split('|').flat_map(words).collect());
     }
-    // All of a transaction comes together: the mark between answers would be queued, too.
+    // A transaction is sent in one piece, because a mark within it would be queued, too.
     for transaction in [
         "MULTI|EXEC",
         "MULTI|SET tx 1|INCR tx|GET none|PING|ECHO x|MGET tx none|INCR t|DEL tx none|EXEC",
@@ -203,7 +203,7 @@ fn commands_and_their_errors() {
     script.push(words("QUIT"));
     let cluster = Cluster::start("compare", Faults::default());
     compare(cluster.address, redis.address, &script);
-    // Over partitions a scan takes several calls also where there is nothing to find.
+    // A scan over several partitions takes several calls even if it finds nothing, so SCAN isn't compared there.
     script.retain(|bytes| !bytes.starts_with(b"*") || !bytes.windows(4).any(|w| w == b"SCAN"));
     let cluster = Cluster::start_over("compare-4", Faults::default(), 4, Order::Connection);
     Client::connect(redis.address).ask(&["FLUSHALL"], "+OK\r\n");
@@ -234,7 +234,7 @@ fn resp3() {
     }
 }
 
-/// The client's number, in HELLO's answer, is nobody's business.
+/// Removes the client's number from HELLO's answer, as it differs in each run.
 fn without_id(answer: &str) -> String {
     match answer.split_once("$2\r\nid\r\n:") {
         Some((before, after)) => {
@@ -304,7 +304,7 @@ fn a_slow_sender_is_understood() {
     assert_eq!(answers[0], answers[1]);
 }
 
-/// What CLIENT INFO says of one thing.
+/// Returns the value of one field of CLIENT INFO.
 fn field<'a>(line: &'a str, name: &str) -> &'a str {
     let found = line.split(' ').find_map(|word| word.strip_prefix(name));
     found.unwrap_or_else(|| panic!("{name} in {line}"))
@@ -314,7 +314,7 @@ fn is_over(client: &mut Client) -> bool {
     matches!(client.0.read(&mut [0]), Ok(0) | Err(_))
 }
 
-/// Does things to clients, and says what came of it, without what is different each time.
+/// Lists, kills and pauses clients; returns what was answered and seen, without the parts that differ in each run.
 fn deal_with_clients(address: SocketAddr) -> Vec<String> {
     let mut seen = Vec::new();
     let mut one = Client::connect(address);
@@ -332,7 +332,7 @@ fn deal_with_clients(address: SocketAddr) -> Vec<String> {
         .split(' ')
         .filter_map(|word| word.split('=').next())
         .collect();
-    // Redis 7.2 has others behind these.
+    // Redis 7.2 has further fields behind these.
     seen.push(shown[..28].join(" "));
     for name in [
         "db=", "sub=", "multi=", "flags=", "cmd=", "user=", "redir=", "resp=",
@@ -361,7 +361,7 @@ fn deal_with_clients(address: SocketAddr) -> Vec<String> {
         let line = info(&mut victim);
         let kill = match how {
             "ID" => format!("CLIENT KILL ID {}", field(&line, "id=")),
-            // Both clients have the same.
+            // Both clients have the same local address.
             "LADDR" => format!(
                 "CLIENT KILL LADDR {} ADDR {}",
                 field(&line, "laddr="),
@@ -374,13 +374,13 @@ fn deal_with_clients(address: SocketAddr) -> Vec<String> {
         seen.push(format!("{how} {}", answer(&mut one, &words(&kill))));
         seen.push(is_over(&mut victim).to_string());
     }
-    // The last one was everybody.
+    // The last command killed all clients but the one that sent it.
     seen.push(is_over(&mut other).to_string());
     let itself = format!("CLIENT KILL ID {its} SKIPME no");
     one.send(&[words(&itself), words("PING")].concat());
     seen.push(String::from_utf8_lossy(&one.rest()).into_owned());
 
-    // A pause of writes ends when somebody says so.
+    // A pause of writes ends when a client says so.
     let (mut one, mut writer) = (Client::connect(address), Client::connect(address));
     let blocked = |client: &mut Client| {
         let info = answer(client, &words("INFO clients"));
@@ -407,14 +407,14 @@ fn deal_with_clients(address: SocketAddr) -> Vec<String> {
     );
     one.ask(&["CLIENT", "UNPAUSE"], "+OK\r\n");
     writer.expect("+OK\r\n$1\r\nw\r\n");
-    // One of everything ends by itself, and what was sent meanwhile is done behind it.
+    // A pause of all commands ends by itself, and the commands sent meanwhile are executed after it.
     one.ask(&["CLIENT", "PAUSE", "50"], "+OK\r\n");
     one.ask(&["PING"], "+PONG\r\n");
     one.ask(&["CLIENT", "PAUSE", "100000", "WRITE"], "+OK\r\n");
     one.ask(&["MULTI"], "+OK\r\n");
     one.ask(&["GET", "k"], "+QUEUED\r\n");
     one.ask(&["EXEC"], "*1\r\n$1\r\nw\r\n");
-    // Who is gone while it is postponed has done nothing yet.
+    // A client that goes away while its command is postponed has changed nothing.
     writer.send(&words("SET k x"));
     eventually("it is postponed", || blocked(&mut one) == "1");
     let its = answer(&mut one, &words("CLIENT LIST"));

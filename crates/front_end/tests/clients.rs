@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The usual clients, unchanged: redis-cli, redis-benchmark, redis-py.
+//! Tests with the usual clients, unchanged: redis-cli, redis-benchmark, redis-py.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use front_end::Order;
 use harness::{Cluster, Faults, PATIENCE, eventually};
 
-/// A bad network makes retries part of every load.
+/// This network is bad enough to make retries part of every load.
 const FAULTS: Faults = Faults {
     lost: 1,
     repeated: 5,
@@ -29,7 +29,7 @@ fn is_installed(program: &str) -> bool {
     found
 }
 
-/// Runs a program with this input, for a bounded time; its output. Fails if it does.
+/// Runs a program with this input, for a bounded time; returns its output. Fails if the program fails.
 fn run(program: &str, args: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(args)
@@ -143,7 +143,7 @@ fn redis_benchmark_on(cluster: &Cluster) {
 
 #[test]
 fn redis_py() {
-    // The system's own: another Python in the PATH doesn't see the system's modules.
+    // The system's own Python is called, as another one in the PATH doesn't see the system's modules.
     let python = |code: &str| Command::new("/usr/bin/python3").args(["-c", code]).output();
     match python("import redis") {
         Ok(output) if output.status.success() => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end on a log that loses, repeats and reorders.
+//! Tests of the front end on a log that loses, repeats and reorders.
 
 mod harness;
 
@@ -26,7 +26,7 @@ fn commands_of_every_kind() {
         Faults::default(),
         |settings| settings.reads = Reads::Quorum,
     ));
-    // As many partitions as a command may be over, and more.
+    // A command may be over 16 partitions, so these are fewer, as many, and more.
     for partitions in [4, 16, 17] {
         let name = format!("kinds-{partitions}");
         let order = Order::Connection;
@@ -103,7 +103,7 @@ fn a_scan_finds_every_key_once() {
     let even: Vec<String> = (0..57).step_by(2).map(|n| format!("key:{n:02}")).collect();
     found.sort();
     assert_eq!(found, even);
-    // No scan gave these; the last one would be of another partition.
+    // No scan has given these cursors; the last one would be of another partition.
     let beyond = (1u64 << apps::place::BITS).to_string();
     let texts = [
         "",
@@ -117,7 +117,7 @@ fn a_scan_finds_every_key_once() {
     for cursor in texts {
         c.ask(&["SCAN", cursor], "-ERR invalid cursor\r\n");
     }
-    // This one might be: it finds what lies behind it, here nothing.
+    // A scan might have given this cursor: it finds the keys behind it, and here there are none.
     let last = ((1u64 << apps::place::BITS) - 1).to_string();
     c.ask(&["SCAN", &last], "*2\r\n$1\r\n0\r\n*0\r\n");
 }
@@ -157,7 +157,7 @@ fn pipelined_commands_take_effect_in_order_and_once_on_a_bad_network() {
     pipelines_on(&Cluster::start("order", BAD_NETWORK), 400);
 }
 
-/// A client doesn't see that there are partitions, whatever the order.
+/// Clients don't notice that there are partitions, whatever the order.
 #[test]
 fn pipelines_over_partitions_are_answered_in_order_and_executed_once() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
@@ -210,14 +210,14 @@ fn a_command_waits_for_a_log_that_is_away() {
     c.ask(&["INCR", "n"], ":1\r\n");
     cluster.cut.store(true, Relaxed);
     c.send(&request(&["INCR", "n"]));
-    // Answered at once, but behind the other.
+    // PING needs no log, but its answer waits for the other one.
     c.send(&request(&["PING"]));
     std::thread::sleep(Duration::from_millis(100));
     cluster.cut.store(false, Relaxed);
     c.expect(":2\r\n+PONG\r\n");
 }
 
-/// [S-ANEW]
+/// An expired session is replaced without an error, as none of its commands took effect. [S-ANEW]
 #[test]
 fn a_session_that_expired_is_opened_again_unseen() {
     for (name, faults) in [("expired", Faults::default()), ("expired-bad", BAD_NETWORK)] {
@@ -237,7 +237,7 @@ fn a_session_that_expired_is_opened_again_unseen() {
                     before + 1,
                     before + 2
                 ));
-                // Also in the middle of it.
+                // Sessions also expire in the middle of the pipeline.
                 if n % 16 == 3 {
                     cluster.expire.store(true, Relaxed);
                 }
@@ -248,7 +248,7 @@ fn a_session_that_expired_is_opened_again_unseen() {
     }
 }
 
-/// [S-ANEW]
+/// If the replica has taken another replica's state, a lost session may hide executed commands, so the client is told. [S-ANEW]
 #[test]
 fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unknown() {
     let cluster = Cluster::start("overtaken", Faults::default());
@@ -270,7 +270,7 @@ fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unkno
     let unknown = "-UNKNOWN the session is lost: the command took effect, once, or not at all";
     let in_flight = lines.iter().take_while(|line| **line == unknown).count();
     assert!((1..=64).contains(&in_flight), "{text}");
-    // The rest was never sent to the log, and what wasn't read then isn't answered.
+    // The other commands were never sent to the log, and those that weren't read yet aren't answered.
     let refused = "-ERR not executed: the session is lost";
     assert!(
         lines[in_flight..].iter().all(|line| *line == refused),
@@ -278,11 +278,11 @@ fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unkno
     );
     assert!(lines.len() > 64, "{text}");
     assert_eq!(cluster.metrics().sessions_lost.load(Relaxed), 1);
-    // Never executed: the session was unknown.
+    // The commands were never executed, as their session was gone.
     cluster.connect().ask(&["GET", "n"], "$1\r\n1\r\n");
 }
 
-/// Keys of different partitions, if there are four: slots 12182, 5061, 866.
+/// Keys that are in different partitions if there are four: their slots are 12182, 5061 and 866.
 const KEYS: [&str; 3] = ["foo", "bar", "hello"];
 
 #[test]
@@ -292,7 +292,7 @@ fn what_goes_to_another_partition_waits_for_what_was_sent_before() {
     for key in KEYS {
         c.ask(&["SET", key, "0"], "+OK\r\n");
     }
-    // Nothing gets through to foo's, so nobody must see that bar was set.
+    // No command gets through to foo's partition, so no client may see that bar was set.
     cluster.cut_off.store(1 << 2, Relaxed);
     c.send(&[request(&["SET", "foo", "1"]), request(&["SET", "bar", "1"])].concat());
     let mut other = cluster.connect();
@@ -305,7 +305,7 @@ fn what_goes_to_another_partition_waits_for_what_was_sent_before() {
     other.ask(&["GET", "bar"], "$1\r\n1\r\n");
 }
 
-/// It waits for others to the same client, but not for good.
+/// An answer waits for further answers to the same client, but only for a moment.
 #[test]
 fn an_answer_leaves_although_what_was_sent_behind_it_is_stuck() {
     let cluster = Cluster::start_over("held-back", Faults::default(), 4, Order::Connection);
@@ -313,7 +313,7 @@ fn an_answer_leaves_although_what_was_sent_behind_it_is_stuck() {
     for key in KEYS {
         c.ask(&["SET", key, "0"], "+OK\r\n");
     }
-    // Nothing gets through to bar's, so hello waits to be sent.
+    // No command gets through to bar's partition, so the one for hello waits to be sent.
     cluster.cut_off.store(1 << 1, Relaxed);
     c.send(&KEYS.map(|key| request(&["SET", key, "1"])).concat());
     c.expect("+OK\r\n");
@@ -353,7 +353,7 @@ fn partitions_are_under_way_at_once_if_order_is_by_key_and_answers_leave_in_orde
     c.expect(":2\r\n:2\r\n+PONG\r\n:3\r\n:3\r\n");
 }
 
-/// [V-STEPS] [V-DEAD]
+/// Commands over several partitions take effect in all of them or none, and once. [V-STEPS] [V-DEAD]
 #[test]
 fn commands_over_partitions_take_effect_everywhere_or_nowhere_and_once() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
@@ -373,7 +373,7 @@ fn commands_over_partitions_take_effect_everywhere_or_nowhere_and_once() {
                 scope.spawn(move || {
                     for n in 0..40 {
                         let value = format!("{writer}:{n}");
-                        // In one pipeline with commands on one partition.
+                        // These commands are in one pipeline with a command on one partition.
                         let parts = [
                             over("MSET", Some(&value)),
                             request(&["INCR", "count"]),
@@ -415,7 +415,7 @@ fn a_command_over_too_many_partitions_or_too_large_for_them_is_refused() {
     let rest = " partitions, and a command is over 16 at most\r\n";
     c.receive(2);
     c.expect(rest);
-    // 26 bytes of the value are the vector's.
+    // The vector takes 26 bytes of the value.
     let fits = |len: usize| "x".repeat(len);
     c.ask(&["MSET", "foo", "1", "bar", &fits(982)], "+OK\r\n");
     c.send(&request(&["MSET", "foo", "1", "bar", &fits(983)]));
@@ -458,7 +458,7 @@ fn keys_of_all_partitions_are_counted_listed_and_scanned() {
     );
     c.ask(&["MSET", "{t}a", "1", "{t}b", "2"], "+OK\r\n");
     c.ask(&["MGET", "{t}a", "{t}b"], "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    // Pipelined behind one another, each is asked of all partitions.
+    // Each DBSIZE of the pipeline asks all partitions.
     c.send(
         &[
             request(&["DBSIZE"]),
@@ -470,7 +470,7 @@ fn keys_of_all_partitions_are_counted_listed_and_scanned() {
     c.expect(":302\r\n:1\r\n:303\r\n");
 }
 
-/// What KEYS answers, sorted.
+/// Returns the keys in an answer to KEYS, sorted.
 fn keys(c: &mut Client) -> Vec<String> {
     let count = number(c, b'*');
     let mut keys: Vec<String> = (0..count).map(|_| bulk(c)).collect();
@@ -491,7 +491,7 @@ fn others_go_on_while_a_million_keys_are_walked() {
     let mut c = cluster.connect();
     c.send(&request(&["KEYS", "*"]));
     eventually("the states are open", || readers.opened.load(Relaxed) == 3);
-    // KEYS can't end now. All partitions answer all the same.
+    // KEYS can't end now, and yet all partitions answer.
     for n in 0..30 {
         let key = format!("later:{n}");
         other.ask(&["SET", &key, "v"], "+OK\r\n");
@@ -509,7 +509,7 @@ fn others_go_on_while_a_million_keys_are_walked() {
     c.ask(&["KEYS", "later:1?"], "*10\r\n");
 }
 
-/// Others may have been told of what this replica hasn't executed yet: it is first to come as far. [X-READ]
+/// KEYS waits until this replica has executed everything that any client may have been told of before. [X-READ]
 #[test]
 fn keys_reads_the_state_once_all_logs_have_answered() {
     let cluster = Cluster::start_over("keys-late", Faults::default(), 4, Order::Connection);
@@ -521,7 +521,7 @@ fn keys_reads_the_state_once_all_logs_have_answered() {
     c.send(&request(&["KEYS", "*"]));
     let mut other = cluster.connect();
     for n in 0..50 {
-        // In partition 0.
+        // These keys are in partition 0.
         other.ask(&["SET", &format!("{{hello}}:{n}"), "v"], "+OK\r\n");
     }
     assert_eq!(cluster.readers.opened.load(Relaxed), 0);
@@ -529,7 +529,7 @@ fn keys_reads_the_state_once_all_logs_have_answered() {
     assert_eq!(keys(&mut c).len(), KEYS.len() + 50);
 }
 
-/// [X-READ]
+/// KEYS sees all commands before it in its pipeline, and none behind it. [X-READ]
 #[test]
 fn keys_shows_what_was_sent_before_it_and_nothing_that_was_sent_behind() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
@@ -559,7 +559,7 @@ fn keys_shows_what_was_sent_before_it_and_nothing_that_was_sent_behind() {
 
 #[test]
 fn all_partitions_are_counted_behind_what_was_sent_before() {
-    // So many that they are asked one after the other.
+    // There are so many partitions that DBSIZE asks one after the other.
     let cluster = Cluster::start_over("sum", Faults::default(), 20, Order::Key);
     let mut c = cluster.connect();
     let mut pipeline = Vec::new();
@@ -636,7 +636,7 @@ fn a_closed_connection_closes_its_session_when_its_commands_are_done() {
     for _ in 0..5 {
         let mut c = cluster.connect();
         c.send(&request(&["INCR", "n"]).repeat(20));
-        // Gone before the answers.
+        // The client is gone before its answers.
         drop(c);
     }
     eventually("all gone", || {
@@ -662,7 +662,7 @@ fn a_shutdown_finishes_what_is_in_flight() {
     let mut idle = cluster.connect();
     idle.ask(&["PING"], "+PONG\r\n");
     c.send(&request(&["APPEND", "k", "w"]));
-    // It has arrived when a later one on another connection has been answered.
+    // The command has arrived once a later one on another connection has been answered.
     cluster.connect().ask(&["GET", "none"], "$-1\r\n");
     cluster.shut_down();
     assert_eq!(c.rest(), b":2\r\n");
@@ -682,7 +682,7 @@ fn a_shutdown_does_not_wait_for_ever() {
     cluster.shut_down();
 }
 
-/// Text of which no two pieces are equal.
+/// Returns a text of which no two parts are equal.
 fn text(len: usize, of: usize) -> String {
     let words = (0..).map(|n: usize| format!("{of}.{n} "));
     let mut text = String::new();
@@ -696,7 +696,7 @@ fn text(len: usize, of: usize) -> String {
     text
 }
 
-/// [S-PARTS]
+/// A value that is longer than a packet travels in parts. [S-PARTS]
 #[test]
 fn values_that_fit_no_packet_are_stored_and_read() {
     for (name, faults) in [("large", Faults::default()), ("large-bad", BAD_NETWORK)] {
@@ -705,7 +705,7 @@ fn values_that_fit_no_packet_are_stored_and_read() {
         for (n, len) in [1_018, 2_000, 65_535, 70_000].into_iter().enumerate() {
             let large = text(len, n);
             let stored = format!("${len}\r\n{large}\r\n");
-            // In one pipeline, with small ones before and behind.
+            // The long commands are in one pipeline with short ones before and behind them.
             let pipeline = [
                 request(&["INCR", "n"]),
                 request(&["SET", "k", &large]),
@@ -728,7 +728,7 @@ fn values_that_fit_no_packet_are_stored_and_read() {
     }
 }
 
-/// [S-PARTS]
+/// A command may be somewhat longer than a mebibyte. [S-PARTS]
 #[test]
 fn a_value_of_a_mebibyte_is_stored_and_a_longer_command_refused() {
     let cluster = Cluster::start("mebibyte", Faults::default());
@@ -736,7 +736,7 @@ fn a_value_of_a_mebibyte_is_stored_and_a_longer_command_refused() {
     let large = text(1 << 20, 0);
     c.ask(&["SET", "k", &large], "+OK\r\n");
     c.ask(&["GET", "k"], &format!("$1048576\r\n{large}\r\n"));
-    // What is together longer than a command may be.
+    // The two values together are longer than a command may be.
     let half = "x".repeat(600_000);
     c.ask(
         &["MSET", "{k}", &half, "{k}2", &half],
@@ -746,14 +746,14 @@ fn a_value_of_a_mebibyte_is_stored_and_a_longer_command_refused() {
     c.ask(&["APPEND", "k", "y"], ":1048577\r\n");
 }
 
-/// Nothing of it is executed, and nothing is left of it. [S-PARTS] [S-CLOSE]
+/// An incomplete command isn't executed, and nothing is left of it in memory or in the log. [S-PARTS] [S-CLOSE]
 #[test]
 fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     let cluster = Cluster::start("midway", Faults::default());
     let large = text(500_000, 0);
     let mut other = cluster.connect();
     other.ask(&["SET", "k", "old"], "+OK\r\n");
-    // It has sent half of it.
+    // This client has sent half of its command.
     let mut c = cluster.connect();
     let command = request(&["SET", "k", &large]);
     c.send(&command[..250_000]);
@@ -763,7 +763,7 @@ fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     eventually("memory", || {
         cluster.metrics().memory_bytes.load(Relaxed) < 10_000
     });
-    // It has sent all of it, and some parts are on their way: it takes effect as any command in flight.
+    // This client has sent all of its command, and some parts are on their way: it takes effect like any command in flight.
     let before = cluster.metrics().logged.load(Relaxed);
     let mut c = cluster.connect();
     c.send(&command);
@@ -774,7 +774,7 @@ fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     other.ask(&["STRLEN", "k"], ":500000\r\n");
 }
 
-/// Redis takes values of 512 MiB. Who announces one costs no more than what comes of it and is kept, which is nothing.
+/// Redis takes values of 512 MiB. A client that announces one costs only the memory of the bytes that are kept, which are none.
 #[test]
 fn a_value_of_512_mib_that_never_ends_costs_nothing() {
     let cluster = Cluster::start("half", Faults::default());
@@ -792,14 +792,14 @@ fn a_value_of_512_mib_that_never_ends_costs_nothing() {
     other.ask(&["GET", "k"], "$1\r\nv\r\n");
     drop(half);
     eventually("gone", || cluster.metrics().connected.load(Relaxed) == 1);
-    // One byte more isn't even begun.
+    // A value that is longer by one byte isn't even begun.
     let mut c = cluster.connect();
     c.send(&[begun, b"$536870913\r\n"].concat());
     c.expect("-ERR Protocol error: invalid bulk length\r\n");
     other.ask(&["GET", "k"], "$1\r\nv\r\n");
 }
 
-/// Its answers are long, and it takes them a few bytes at a time. Others go on, and it gets all of them.
+/// A client that takes long answers slowly gets all of them, and other clients are served meanwhile.
 #[test]
 fn a_client_that_reads_slowly_gets_long_answers_and_holds_nobody_up() {
     let cluster = Cluster::start("slow", Faults::default());
@@ -819,7 +819,7 @@ fn a_client_that_reads_slowly_gets_long_answers_and_holds_nobody_up() {
     }
 }
 
-/// Some of its parts are there, and their session is gone. [S-PARTS] [S-ANEW]
+/// The session expires after some parts of a command have arrived, and the client doesn't notice. [S-PARTS] [S-ANEW]
 #[test]
 fn a_session_that_expires_before_a_value_is_whole_is_not_missed() {
     let cluster = Cluster::start("large-expired", BAD_NETWORK);
@@ -837,7 +837,7 @@ fn a_session_that_expires_before_a_value_is_whole_is_not_missed() {
     }
 }
 
-/// What comes behind it goes into another session. [S-SAYS] [S-ORDERED]
+/// The commands behind a refused one go into another session. [S-SAYS] [S-ORDERED]
 #[test]
 fn a_command_that_replicas_refuse_leaves_no_gap() {
     let limits = Limits {
@@ -861,7 +861,7 @@ fn what_fits_a_value_needs_no_parts() {
     let fits = "x".repeat(1024 - 7);
     c.ask(&["SET", "k", &fits], "+OK\r\n");
     c.ask(&["GET", "k"], &format!("$1017\r\n{fits}\r\n"));
-    // Answers are not bound by it.
+    // Answers may be longer than a value.
     let many = ["MGET"].into_iter().chain(std::iter::repeat_n("k", 300));
     c.send(&request(&many.collect::<Vec<_>>()));
     c.expect("*300\r\n");
@@ -919,7 +919,7 @@ fn one_client_too_many_is_told_so() {
     cluster.connect().ask(&["PING"], "+PONG\r\n");
 }
 
-/// A front end with a password and so many places.
+/// Starts a front end with a password and a limited number of places.
 fn with_password(name: &str, places: usize, patience: Duration) -> Cluster {
     Cluster::start_with(name, Faults::default(), |settings| {
         settings.password = Some("secret".to_owned());
@@ -973,7 +973,7 @@ fn a_client_that_reads_nothing_is_not_served_without_end() {
         .unwrap();
     let echo = request(&["ECHO", &"x".repeat(10_000)]).repeat(10);
     let mut sent = 0;
-    // Its sockets fill up, then ours, and then it has to wait.
+    // The client's sockets fill up, then the front end's, and then the client must wait.
     while std::io::Write::write_all(&mut c.0, &echo).is_ok() {
         sent += echo.len();
         assert!(sent < 200 << 20, "everything was taken");
@@ -992,7 +992,7 @@ fn answers_behind_a_command_that_waits_do_not_pile_up() {
         .unwrap();
     let echo = request(&["ECHO", &"x".repeat(1 << 20)]);
     let mut sent = 0;
-    // One is kept, and what comes behind it isn't read.
+    // One command is kept, and the commands behind it aren't read.
     while std::io::Write::write_all(&mut c.0, &echo).is_ok() {
         sent += echo.len();
         assert!(sent < 100 << 20, "everything was taken");
@@ -1022,7 +1022,7 @@ fn a_connection_that_costs_too_much_is_ended() {
     assert_eq!(cluster.metrics().output_limit_reached.load(Relaxed), 1);
     cluster.cut.store(false, Relaxed);
     eventually("closed", || cluster.sessions.load(Relaxed) == 0);
-    // What was in flight took effect.
+    // The command in flight took effect.
     cluster.connect().ask(&["GET", "n"], "$1\r\n2\r\n");
 }
 
@@ -1041,7 +1041,7 @@ fn when_all_together_cost_too_much_the_largest_are_ended() {
             let mut c = cluster.connect();
             c.send(&request(&["INCR", "n"]));
             let echo = request(&["ECHO", &"x".repeat(900_000)]);
-            // One that is ended meanwhile can't send all of it.
+            // A client that is disconnected meanwhile can't send all of it.
             let _ = std::io::Write::write_all(&mut c.0, &echo);
             c
         })
@@ -1078,7 +1078,7 @@ fn connections_beyond_the_sessions_are_told_so() {
     a.ask(&["INCR", "n"], ":4\r\n");
 }
 
-/// [S-CLOSE]
+/// The front end closes the sessions that an earlier process of it has left, and no others. [S-CLOSE]
 #[test]
 fn sessions_of_an_earlier_process_are_closed_and_no_others() {
     let earlier = 100;
@@ -1087,7 +1087,7 @@ fn sessions_of_an_earlier_process_are_closed_and_no_others() {
     eventually("closed", || cluster.sessions.load(Relaxed) == 0);
     let mut c = cluster.connect();
     c.ask(&["INCR", "n"], ":1\r\n");
-    // One whose OPEN was on its way when that process ended.
+    // The OPEN of this session was on its way when the earlier process ended.
     for n in 2..5 {
         cluster.stray.store(true, Relaxed);
         eventually("opened", || !cluster.stray.load(Relaxed));
@@ -1110,7 +1110,7 @@ fn values_of_any_size_are_answered_and_the_connection_goes_on() {
             left -= now;
             assert!(cluster.metrics().memory_bytes.load(Relaxed) < 4 << 20);
         }
-        // Behind it in the same pipeline.
+        // This command is behind the long one in the same pipeline.
         c.send(&[b"\r\n", &request(&["INCR", "n"])[..]].concat());
         let too_large = format!(
             "-ERR value too large: {} bytes, a command may have 1114112\r\n",
@@ -1125,7 +1125,7 @@ fn values_of_any_size_are_answered_and_the_connection_goes_on() {
     }
     c.ask(&["GET", "n"], "$1\r\n4\r\n");
     c.ask(&["STRLEN", "k"], ":1048576\r\n");
-    // Half of one of 512 MiB: what has come of it isn't kept.
+    // The client sends half of a value of 512 MiB, of which nothing is kept.
     let mut half = cluster.connect();
     half.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\n");
     let piece = vec![b'x'; 1 << 20];
@@ -1138,7 +1138,7 @@ fn values_of_any_size_are_answered_and_the_connection_goes_on() {
     assert_eq!(c.rest(), b"-ERR Protocol error: invalid bulk length\r\n");
 }
 
-/// What `redis-cli --stat` and programs that watch servers ask for.
+/// INFO shows the values for which `redis-cli --stat` and monitoring programs ask.
 #[test]
 fn info_shows_keys_memory_and_cpu() {
     let cluster = Cluster::start_over("info", Faults::default(), 3, Order::Connection);

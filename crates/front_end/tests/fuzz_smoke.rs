@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fuzz target's body on a fixed stream of random input, so that it can't rot and an ordinary
-//! test run finds what is easy to find. `fuzz/README.md` has the real thing.
+//! Runs the fuzz target's code on a fixed stream of random input, so that the target stays usable and an ordinary test run
+//! finds what is easy to find. `fuzz/README.md` tells how to fuzz in earnest.
 
 #[path = "../../../fuzz/src/resp.rs"]
 mod requests;

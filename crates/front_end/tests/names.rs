@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that a name makes take effect once, over whatever connections they come. [S-NAMED]
+//! Tests that numbered commands take effect once, whatever connections they come over. [S-NAMED]
 
 mod harness;
 
@@ -10,7 +10,7 @@ use harness::{Client, Cluster, Faults, PATIENCE, eventually, request};
 
 const TOKEN: &str = "4f9d3b0a77c1e652";
 
-/// The commands of a client that gives them numbers, each in one pipeline with its name.
+/// Returns a numbered command: CLIENT SETNAME and the command in one pipeline.
 fn numbered(number: u64, command: &[&str]) -> Vec<u8> {
     let name = format!("once:{TOKEN}:{number}");
     let named = request(&["CLIENT", "SETNAME", &name]);
@@ -36,7 +36,7 @@ fn a_command_that_is_sent_again_counts_once_on_any_connection() {
         let cluster = Cluster::start_over(&name, faults, partitions, order);
         for number in 1..=100 {
             let expected = format!(":{number}\r\n");
-            // The first connection is given up at a bad moment, or after the answer.
+            // In some rounds the first connection is gone before its answer, in some after it; in the others it stays meanwhile.
             let mut first = cluster.connect();
             first.send(&numbered(number, &["INCR", "n"]));
             if number % 3 == 0 {
@@ -50,7 +50,7 @@ fn a_command_that_is_sent_again_counts_once_on_any_connection() {
         }
         let mut c = cluster.connect();
         c.ask(&["GET", "n"], "$3\r\n100\r\n");
-        // Without a number each is a command of its own.
+        // Commands without a number take effect each time.
         c.ask(&["INCR", "n"], ":101\r\n");
         c.ask(&["INCR", "n"], ":102\r\n");
     }
@@ -66,10 +66,10 @@ fn two_connections_that_wait_for_one_command_both_get_its_answer() {
     for c in &mut both {
         c.send(&numbered(2, &["INCR", "n"]));
         c.expect("+OK\r\n");
-        // What comes behind on the connection waits for it.
+        // Later commands of the same connection wait for the numbered one.
         c.send(&request(&["GET", "n"]));
     }
-    // Another one of the name doesn't wait for that, and is executed though its client is gone.
+    // Another command of the same name doesn't wait for the first one, and is executed although its client is gone.
     let mut third = cluster.connect();
     third.send(&numbered(3, &["APPEND", "m", "0"]));
     third.expect("+OK\r\n");
@@ -96,7 +96,7 @@ fn transactions_and_values_that_fit_no_packet_are_commands_like_others() {
             c.ask(&["INCR", key], "+QUEUED\r\n");
         }
         c.ask(&["EXEC"], "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
-        // It names one command alone.
+        // The number belongs to one command only.
         c.ask(&["GET", "a"], "$1\r\n1\r\n");
     }
     let mut c = cluster.connect();
@@ -117,7 +117,7 @@ fn a_name_that_says_nothing_of_use_is_refused() {
         c.expect("-ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at least 16 characters, drawn at random, and a number from 1\r\n");
     }
     c.ask(&["CLIENT", "GETNAME"], "$-1\r\n");
-    // A number is of the next command alone, also if that is refused here or only reads.
+    // A number belongs to the next command only, even if that is refused here or only reads.
     ask(
         &mut c,
         1,

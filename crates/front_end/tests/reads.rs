@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log, as clients of the front end see them.
+//! Tests of reads without the log, as clients of the front end see them.
 
 mod harness;
 
@@ -45,7 +45,7 @@ fn reads_take_no_place_in_the_log_and_need_no_session() {
     assert_eq!(cluster.sessions.load(Relaxed), sessions);
 }
 
-/// Otherwise the read could show what its own client wrote later. [B-ALONE]
+/// A write behind a read waits, because otherwise the read could show what its own client wrote later. [B-ALONE]
 #[test]
 fn what_is_sent_behind_a_read_waits_for_its_answer() {
     for order in [Order::Connection, Order::Key] {
@@ -54,7 +54,7 @@ fn what_is_sent_behind_a_read_waits_for_its_answer() {
         c.ask(&["SET", "k", "old"], "+OK\r\n");
         cluster.reads_held.store(true, Relaxed);
         c.send(&[request(&["GET", "k"]), request(&["SET", "k", "newer"])].concat());
-        // What is sent later by somebody else is executed, and shows through the log how long the value is.
+        // A later write of another client is executed, and its answer tells how long the value is.
         let mut other = cluster.connect();
         other.send(&request(&["APPEND", "k", ""]));
         let is_held = other.receive(4) == b":3\r\n";
@@ -65,7 +65,7 @@ fn what_is_sent_behind_a_read_waits_for_its_answer() {
     }
 }
 
-/// [B-ALONE]
+/// A read shows every earlier write of its client, although only the writes go through the log. [B-ALONE]
 #[test]
 fn a_read_shows_what_its_client_sent_before_it() {
     for order in [Order::Connection, Order::Key] {
@@ -94,7 +94,7 @@ fn a_read_shows_what_its_client_sent_before_it() {
     }
 }
 
-/// [B-LIMIT]
+/// A read that gets no answer from the acceptors goes through the log. [B-LIMIT]
 #[test]
 fn a_read_of_which_nothing_comes_goes_through_the_log() {
     let cluster = one("given-up");
@@ -105,7 +105,7 @@ fn a_read_of_which_nothing_comes_goes_through_the_log() {
     c.send(&[&get[..], &get, &request(&["SET", "k", "w"]), &get].concat());
     c.expect("$1\r\nv\r\n$1\r\nv\r\n+OK\r\n$1\r\nw\r\n");
     assert!(cluster.metrics().reads_given_up.load(Relaxed) >= 2);
-    // When acceptors answer again, so are the next reads.
+    // Once the acceptors answer again, reads need no log again.
     cluster.reads_held.store(false, Relaxed);
     eventually("a read without the log", || {
         c.ask(&["GET", "k"], "$1\r\nw\r\n");
@@ -113,7 +113,7 @@ fn a_read_of_which_nothing_comes_goes_through_the_log() {
     });
 }
 
-/// Their partitions would be read at different moments. [B-ONE]
+/// A read of several partitions goes through the log, as they would be read at different moments. [B-ONE]
 #[test]
 fn keys_of_several_partitions_are_read_through_the_log() {
     let cluster = start("several", 4, Order::Connection);
@@ -128,7 +128,7 @@ fn keys_of_several_partitions_are_read_through_the_log() {
     assert_eq!(cluster.metrics().reads.load(Relaxed), 1);
 }
 
-/// [B-STALE]
+/// After READONLY a read is answered without asking any acceptor. [B-STALE]
 #[test]
 fn after_readonly_nobody_is_asked() {
     let cluster = one("readonly");

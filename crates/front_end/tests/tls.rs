@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end behind TLS: the usual clients, strangers, and files that are replaced.
+//! Tests of the front end with TLS: the usual clients, strangers, and files that are replaced.
 
 mod harness;
 
@@ -18,7 +18,7 @@ use test_world::certificates::Certificates;
 
 const TOLD: &str = "-ERR this port takes TLS connections only (redis-cli --tls)\r\n";
 
-/// An authority that has signed `server` and `some`.
+/// Creates an authority that has signed `server` and `some`.
 fn certificates(name: &str) -> Option<Certificates> {
     let all = Certificates::new(&format!("front-end-{name}"))?;
     all.sign("server", "ca");
@@ -51,7 +51,7 @@ fn start_with(
     })
 }
 
-/// A client that says what is written to it, by `openssl s_client`.
+/// A client that sends the lines it is given, by `openssl s_client`.
 struct Openssl(Child);
 
 impl Openssl {
@@ -68,9 +68,9 @@ impl Openssl {
         Openssl(command.spawn().unwrap())
     }
 
-    /// One line for one line; empty once there is no connection.
+    /// Sends one line and returns one line, which is empty if the connection is gone.
     fn ask(&mut self, line: &str) -> String {
-        // Who isn't let in may be gone.
+        // A client that isn't let in may have ended already, so this error doesn't count.
         let _ = writeln!(self.0.stdin.as_mut().unwrap(), "{line}\r");
         let mut answer = String::new();
         let mut said = BufReader::with_capacity(1, self.0.stdout.as_mut().unwrap());
@@ -142,7 +142,7 @@ fn the_usual_clients_speak_tls() {
     eventually("their sessions are closed", || get(&cluster.sessions) == 0);
 }
 
-/// Answers of several records, to a client that is in no hurry to read them.
+/// Answers of several TLS records reach a client that is in no hurry to read them.
 #[test]
 fn large_answers_wait_for_their_client() {
     let python = "import ssl, socket, sys, time
@@ -234,7 +234,7 @@ fn who_speaks_in_the_clear_is_told_so() {
     assert_eq!(good.ask("GET k"), "$-1\r\n");
 }
 
-/// The first thing that a client says.
+/// Returns the first message of a TLS client's handshake.
 fn hello(all: &Certificates) -> Vec<u8> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -258,7 +258,7 @@ fn hello(all: &Certificates) -> Vec<u8> {
 
 fn is_closed(mut client: Client) -> bool {
     let ended = client.0.read_to_end(&mut Vec::new());
-    // With something unread in it a socket is reset, not closed.
+    // A socket with unread input is reset, not closed.
     ended.map_or_else(|e| e.kind() == ErrorKind::ConnectionReset, |_| true)
 }
 
@@ -271,7 +271,7 @@ fn a_handshake_that_does_not_go_on_ends() {
         settings.handshake_timeout = Duration::from_millis(200);
     });
     let hello = hello(&all);
-    // Nothing, some of it, and all of it without what must follow.
+    // The client sends nothing, half of its first message, or all of it without the next one.
     for len in [0, 1, hello.len() / 2, hello.len()] {
         let mut half = cluster.connect();
         half.send(&hello[..len]);
@@ -283,7 +283,7 @@ fn a_handshake_that_does_not_go_on_ends() {
         (get(&metrics.connected), get(&metrics.tls_handshakes)),
         (0, 0)
     );
-    // One that is let in stays.
+    // A client that has finished its handshake stays.
     let mut good = Openssl::start(&cluster, &all, KNOWS);
     assert_eq!(good.ask("PING"), "+PONG\r\n");
     std::thread::sleep(Duration::from_millis(400));
@@ -298,7 +298,7 @@ fn who_only_connects_takes_nobodys_place() {
     let cluster = start_with(&all, "silent", None, |settings| {
         settings.max_handshakes = 4;
         settings.max_clients = 10;
-        // For ever, as far as this test goes.
+        // No handshake times out during this test.
         settings.handshake_timeout = Duration::from_secs(86_400);
     });
     let mut early = Openssl::start(&cluster, &all, KNOWS);
@@ -341,7 +341,7 @@ fn random_bytes_hurt_nobody() {
             bytes.extend(random.bytes(100));
         }
         let mut stranger = TcpStream::connect(cluster.address).unwrap();
-        // It may have been sent away before it has said all.
+        // The front end may have closed the connection before all bytes are written.
         let _ = stranger.write_all(&bytes);
         if n % 60 == 0 {
             assert_eq!(good.ask("GET k"), "$1\r\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions, as clients of the front end see them.
+//! Tests of transactions, as clients of the front end see them.
 
 mod harness;
 
@@ -50,7 +50,7 @@ fn what_is_queued_is_executed_at_one_moment_and_answered_together() {
             &["MGET", "foo", "bar", "t"],
             "*3\r\n$1\r\n2\r\n$2\r\nxy\r\n$-1\r\n",
         );
-        // Nothing happens before EXEC, and nothing after DISCARD.
+        // No queued command takes effect before EXEC, and none after DISCARD.
         send(
             &mut c,
             "MULTI|SET foo 9|DISCARD|GET foo|MULTI|EXEC|MULTI|RESET|GET foo",
@@ -71,7 +71,7 @@ fn what_can_not_be_queued_makes_exec_do_nothing() {
         c.expect(aborted);
         c.expect("$-1\r\n");
     }
-    // Longer than a command may be.
+    // This transaction is longer than a command may be.
     let long = "v".repeat(1_200_000);
     c.send(
         &[
@@ -85,7 +85,7 @@ fn what_can_not_be_queued_makes_exec_do_nothing() {
     while !c.receive(1).ends_with(b"\n") {}
     c.expect(aborted);
     c.ask(&["GET", "k"], "$-1\r\n");
-    // These change nothing of the transaction, as in Redis.
+    // The errors of MULTI and WATCH leave the transaction as it is, as in Redis.
     send(&mut c, "MULTI|MULTI|WATCH k|SET k v|EXEC|EXEC|DISCARD");
     c.expect("+OK\r\n-ERR MULTI calls can not be nested\r\n");
     c.expect("-ERR WATCH inside MULTI is not allowed\r\n+QUEUED\r\n*1\r\n+OK\r\n");
@@ -101,7 +101,7 @@ fn exec_does_nothing_if_a_watched_key_was_changed() {
             Faults::default(),
         );
         let (mut c, mut other) = (cluster.connect(), cluster.connect());
-        // What changes foo or bar, also for a moment, and what doesn't.
+        // The list has commands that change foo or bar, if only for a moment, and others that don't.
         for (changes, is_change) in [
             ("GET foo", false),
             ("SET other 1", false),
@@ -129,7 +129,7 @@ fn exec_does_nothing_if_a_watched_key_was_changed() {
                 true => c.expect("*-1\r\n:0\r\n"),
                 false => c.expect("*2\r\n+OK\r\n:3\r\n:1\r\n"),
             }
-            // EXEC has ended it.
+            // EXEC has ended the watch.
             send(&mut c, "MULTI|INCR bar|EXEC");
             c.expect("+OK\r\n+QUEUED\r\n*1\r\n:");
             while !c.receive(1).ends_with(b"\n") {}
@@ -153,7 +153,7 @@ fn exec_does_nothing_if_a_watched_key_was_changed() {
     }
 }
 
-/// In one partition it is one command at one place.
+/// A transaction within one partition is one command at one place of its log.
 #[test]
 fn a_transaction_within_one_partition_costs_no_vector() {
     let cluster = start("no-vector", 4, Faults::default());
@@ -162,11 +162,11 @@ fn a_transaction_within_one_partition_costs_no_vector() {
     eventually("executed", || cluster.executed.load(Relaxed) == 2);
     send(&mut c, "WATCH {t}a|MULTI|INCR {t}a|SET {t}b 2|EXEC");
     c.expect("+OK\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n+OK\r\n");
-    // WATCH, and EXEC.
+    // WATCH and EXEC take one place each.
     eventually("executed", || cluster.executed.load(Relaxed) == 4);
 }
 
-/// Each moves something from one key to another, in another partition as a rule, and nothing gets lost.
+/// Each transaction moves an item from one key to another, mostly in another partition, and no item is lost.
 #[test]
 fn nothing_comes_between_what_was_watched_and_exec_on_a_bad_network() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {
@@ -227,7 +227,7 @@ fn nothing_comes_between_what_was_watched_and_exec_on_a_bad_network() {
     }
 }
 
-/// A number as a string.
+/// Returns the number in a string answer.
 fn value(c: &mut Client) -> i64 {
     let mut line = || {
         let mut line = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A front end on logs of its own: one replica's workers, one a partition, with the real session table
-//! and a real store, behind a network that loses, repeats and reorders as asked.
+//! A front end on its own logs: one replica's workers, one for each partition, with the real session table and a real store,
+//! behind a network that loses, repeats and reorders as asked.
 
 #![allow(dead_code)] // each test binary uses a part
 
@@ -30,7 +30,7 @@ use replica::{
 use test_world::Rng;
 use test_world::cluster::{range_answer, refused};
 
-/// How the network between front end and log behaves; each out of 100.
+/// The faults of the network between front end and log, each in percent.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub lost: u64,
@@ -39,42 +39,42 @@ pub struct Faults {
     pub rejected: u64,
 }
 
-/// A front end and its log; ends with the test.
+/// A front end and its logs, which end with the test.
 pub struct Cluster {
     front_end: Option<FrontEnd>,
     pub address: SocketAddr,
     /// While set, nothing gets through to the logs.
     pub cut: Arc<AtomicBool>,
-    /// Partitions to whose logs nothing gets through, a bit each.
+    /// The partitions to whose logs nothing gets through, one bit each.
     pub cut_off: Arc<AtomicU64>,
-    /// Instances executed in all partitions.
+    /// The number of instances executed in all partitions.
     pub executed: Arc<AtomicU64>,
-    /// Open sessions of all partitions.
+    /// The number of open sessions in all partitions.
     pub sessions: Arc<AtomicU64>,
-    /// Set to let all sessions expire.
+    /// Set this to let all sessions expire.
     pub expire: Arc<AtomicBool>,
-    /// Set to have a session opened that an earlier process of the front end asked for.
+    /// Set this to open a session for which an earlier process of the front end has asked.
     pub stray: Arc<AtomicBool>,
     pub readers: Arc<Readers>,
-    /// While set, acceptors answer nothing that is asked for reads.
+    /// While set, acceptors don't answer the questions that reads ask.
     pub reads_held: Arc<AtomicBool>,
-    /// Set to have the front end told that the replica has taken another one's state.
+    /// Set this to tell the front end that the replica has taken another replica's state.
     pub replaced: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     log: Option<JoinHandle<()>>,
     dir: PathBuf,
 }
 
-/// How the replica's state is read.
+/// The readers of the replica's state, which a test can hold up.
 #[derive(Default)]
 pub struct Readers {
-    /// While set, what was begun doesn't end.
+    /// While set, no read ends.
     pub held: AtomicBool,
-    /// While set, none is opened.
+    /// While set, no reader is opened.
     pub refused: AtomicBool,
-    /// So many were opened.
+    /// The number of readers that were opened.
     pub opened: AtomicU64,
-    /// So many commands were given to them.
+    /// The number of commands that readers got.
     pub asked: AtomicU64,
 }
 
@@ -90,7 +90,7 @@ impl Reader for Held {
     }
 }
 
-/// Seeds are fixed: the threads' timing is random enough.
+/// The seed is fixed, because the threads' timing is random enough.
 const SEED: u64 = 0x5eed;
 const NODE: u16 = 7;
 const ACCEPTOR: Member = Member { node: 1, nonce: 99 };
@@ -114,7 +114,7 @@ impl Cluster {
         Self::start_on(name, faults, Limits::default(), 0, adjust)
     }
 
-    /// Over so many partitions.
+    /// Starts a cluster with this many partitions.
     pub fn start_over(name: &str, faults: Faults, partitions: u16, order: Order) -> Cluster {
         Self::start_with(name, faults, |settings| {
             settings.deployment.partitions = partitions;
@@ -122,8 +122,8 @@ impl Cluster {
         })
     }
 
-    /// On a log with limits of its own, in which an earlier process of the front end has left
-    /// `earlier` sessions.
+    /// Starts a cluster whose log has its own limits, and in which an earlier process of the front end has left `earlier`
+    /// sessions.
     pub fn start_on(
         name: &str,
         faults: Faults,
@@ -134,7 +134,7 @@ impl Cluster {
         Self::start_filled(name, faults, limits, earlier, 0, adjust)
     }
 
-    /// With so many keys, `key:0` and so on.
+    /// Starts a cluster whose store has this many keys, `key:0` and so on.
     pub fn start_filled(
         name: &str,
         faults: Faults,
@@ -289,7 +289,7 @@ impl Plane for SocketPlane {
 
 type App = Box<dyn Application>;
 
-/// Sets those of the keys `key:0` and so on that are a partition's.
+/// Sets those of the keys `key:0` and so on that belong to the partition.
 fn fill(app: &mut App, share: Share, keys: u32) {
     let names = (0..keys).map(|n| format!("key:{n}").into_bytes());
     let own = names.filter(|key| slot::partition_of(key, share.partitions) == share.pid);
@@ -333,7 +333,7 @@ struct PartitionLog {
     next: Instance,
 }
 
-/// Stamps what gets through, decides it at once and has the partition's worker execute it.
+/// Stamps each command that gets through, decides it at once and lets the partition's worker execute it.
 struct Log {
     socket: UdpSocket,
     partitions: Vec<PartitionLog>,
@@ -365,7 +365,7 @@ impl Log {
             }
             match received {
                 Ok(len) => self.arrive(&buffer[..len]),
-                // Nothing new: what was held back comes late.
+                // Nothing new has arrived, so the datagrams held back come now, late.
                 Err(_) => {
                     for datagram in std::mem::take(&mut self.held) {
                         self.decide(&datagram);
@@ -426,7 +426,7 @@ impl Log {
         }
     }
 
-    /// What the front end reads without the log.
+    /// Takes the reads that the front end asks for without the log.
     fn take_reads(&mut self) {
         let now = self.now();
         while let Ok((pid, reads)) = self.reads.try_recv() {
@@ -443,7 +443,7 @@ impl Log {
         }
     }
 
-    /// The acceptor's answer to what is asked for reads.
+    /// Gives the acceptor's answer to a question that reads ask.
     fn answer_question(&mut self, pid: PartitionId, question: &Header) {
         let held = self.reads_held.load(Ordering::Relaxed);
         if held || self.rng.percent(self.faults.lost) {
@@ -478,8 +478,8 @@ impl Log {
         self.assert_all_executed();
     }
 
-    /// Stamps all places of a command over several partitions at once. Where one is lost, a repair puts
-    /// a no-op: then the vector is dead.
+    /// Stamps all places of a command over several partitions at once. If the command is lost at one place, a repair puts a
+    /// no-op there, and the vector is dead.
     fn decide_vector(&mut self, header: &Header, value: &[u8]) {
         let mut value = value.to_vec();
         let partitions = &self.partitions;
@@ -510,7 +510,7 @@ impl Log {
         self.assert_all_executed();
     }
 
-    /// Commits, and hands on what workers tell one another until they fall silent.
+    /// Commits, and passes on what workers tell one another until all are silent.
     fn finish(&mut self, pid: PartitionId) {
         let now = self.now();
         let mut open = vec![pid];
@@ -522,7 +522,8 @@ impl Log {
         }
     }
 
-    /// What a partition has sent reaches others, and the acceptor; returns who has something to finish.
+    /// Passes a partition's messages to the other partitions and its questions to the acceptor; returns the partitions that
+    /// have something to finish.
     fn hand_on(&mut self, pid: PartitionId, mut out: ToMailbox) -> Vec<PartitionId> {
         let now = self.now();
         let mut open = Vec::new();
@@ -564,7 +565,7 @@ impl Log {
         assert!(out.2.is_empty(), "it speaks when it has committed");
     }
 
-    /// An OPEN of this front end, but not of this process.
+    /// Opens a session for this front end that an earlier process of it asked for.
     fn open_stray(&mut self) {
         let open = SessionOp::Open {
             ordered: true,
@@ -584,12 +585,12 @@ impl Log {
         self.decide_value(&header, &open);
     }
 
-    /// Ends all sessions through the log, if that was asked for.
+    /// Ends all sessions through the log, if a test has asked for it.
     fn expire(&mut self) {
         if !self.expire.swap(false, Ordering::Relaxed) {
             return;
         }
-        // Closing has the effect of an expiry.
+        // Closing a session has the effect of an expiry.
         let close = SessionOp::Close.to_bytes();
         for pid in 0..self.partitions.len() {
             let sessions: Vec<_> = self.partitions[pid].worker.local_sessions().collect();
@@ -607,7 +608,7 @@ impl Log {
     }
 }
 
-/// What a partition sends: to the front end, to other partitions, and questions to the acceptor.
+/// The outbox of a partition: the mailbox of the front end, messages to other partitions, and questions to the acceptor.
 struct ToMailbox(
     Mailbox,
     PartitionId,
@@ -621,7 +622,7 @@ impl ToMailbox {
     }
 }
 
-/// A batch ends.
+/// The end of the outbox ends the batch, so the front end is woken.
 impl Drop for ToMailbox {
     fn drop(&mut self) {
         self.0.deliver();
@@ -663,10 +664,10 @@ impl Output for ToMailbox {
     }
 }
 
-/// A connection that speaks in bytes.
+/// A connection to the front end that sends and receives bytes.
 pub struct Client(pub TcpStream);
 
-/// How long anything may take before a test fails: an upper bound, not a measurement.
+/// The longest time that anything may take before a test fails: an upper bound, not a measurement.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
@@ -681,7 +682,7 @@ impl Client {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// The next `len` bytes.
+    /// Returns the next `len` bytes.
     pub fn receive(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.0.read_exact(&mut bytes).unwrap();
@@ -719,7 +720,7 @@ impl Client {
         self.expect(expected);
     }
 
-    /// Everything up to the end of the connection.
+    /// Returns all bytes up to the end of the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.0.read_to_end(&mut bytes).unwrap();
@@ -735,7 +736,7 @@ pub fn request(command: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Waits until something holds.
+/// Waits until the condition holds.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
