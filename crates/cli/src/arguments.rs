@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What several commands take as an argument.
+//! Arguments that several commands share.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use local_cluster::Error;
 use node::ClusterFile;
 use node::cluster_file::{Auth, Plane, Protocol};
 
-/// Which cluster a command is about.
+/// The cluster that a command is about.
 #[derive(Args)]
 pub struct Cluster {
     /// The cluster file
@@ -17,36 +17,36 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads and checks the file.
+    /// Reads and checks the cluster file.
     pub fn load(&self) -> Result<ClusterFile, Error> {
         Ok(ClusterFile::load(&self.file)?)
     }
 }
 
-/// Reads the name of a plane that can be had without a cluster file: only that has ports of DPDK.
+/// Parses the name of a plane that needs no cluster file: only a cluster file names ports of DPDK.
 pub fn plane(name: &str) -> Result<Plane, String> {
     let named = Plane::named(name).filter(|plane| *plane != Plane::Dpdk);
     named.ok_or("take udp, xdp or auto".to_string())
 }
 
-/// Reads the name of a node's plane.
+/// Parses the name of a node's plane.
 pub fn plane_of_node(name: &str) -> Result<Plane, String> {
     Plane::named(name).ok_or("take udp, xdp, auto or dpdk".to_string())
 }
 
-/// Reads the name of a protocol.
+/// Parses the name of a protocol.
 pub fn protocol(name: &str) -> Result<Protocol, String> {
     let mut all = Protocol::ALL.into_iter();
     let named = all.find(|protocol| protocol.name() == name);
     named.ok_or("take paxos or nopaxos".to_string())
 }
 
-/// Reads what is to be signed.
+/// Parses the name of the packets and messages that are signed.
 pub fn auth(name: &str) -> Result<Auth, String> {
     Auth::named(name).ok_or("take off, control, siphash or halfsiphash".to_string())
 }
 
-/// Reads a share.
+/// Parses a share, such as 1% or 0.01.
 pub fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos check-trace`: holds what the nodes of a cluster recorded against the protocol.
+//! `wirepaxos check-trace`: checks the records of a cluster's nodes against the protocol.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Reads all traces of the directory and checks each group's. A violation is an error.
+/// Reads all traces of the directory and checks each group's. A violation is returned as an error.
 pub fn run(options: &Options) -> Result<(), Error> {
     let groups = merge::read(&options.directory).map_err(Error::new)?;
     let checked: Vec<(&Recorded, Option<Violation>)> = groups

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos copy`: a replica's state as files, taken while it serves, and a replica that begins with it.
+//! `wirepaxos copy`: copies a replica's state into files while it serves, and lets a replica begin with such a copy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Makes a copy, or puts one where a replica begins with it.
+/// Makes a copy, or puts one into a replica's directory.
 pub fn run(command: &Command) -> Result<(), Error> {
     let (Command::Make(options) | Command::Put(options)) = command;
     let cluster = options.cluster.load()?;
@@ -73,7 +73,7 @@ pub fn run(command: &Command) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name of what it executes.
+/// Returns the name of the application that a replica executes.
 fn application(cluster: &ClusterFile, node: &Node) -> &'static str {
     let group = node.group.and_then(|id| cluster.group(id));
     group.map_or("none", |group| group.application.name())

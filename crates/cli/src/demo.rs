@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
-//! replica (with NOPaxos a sequencer and replicas), with the proof at the end.
+//! `wirepaxos demo`: runs a replicated database that survives a dead leader, a dead acceptor and a dead replica (with
+//! NOPaxos a sequencer and replicas), and proves it at the end.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the demo and prints what it found. Anything lost, wrong or different is an error.
+/// Runs the demo and prints its findings. Anything lost, wrong or different is returned as an error.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         protocol: options.protocol,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An example for the help of each command. Those of `up` and `init` have text of their own, and `sim` has its own help.
+//! Examples for the help of each command. `up` and `init` have text of their own, and `sim` has its own help.
 
 use clap::Command;
 
@@ -40,14 +40,14 @@ const EXAMPLES: &[&str] = &[
     "wirepaxos check-trace /tmp/trace",
 ];
 
-/// Adds the examples to the help of those of these commands that this build has.
+/// Adds the examples to the help of all commands that this build has.
 pub fn add_to(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, example| {
         add_one(command, &mut example.split(' ').skip(1), example)
     })
 }
 
-/// Adds one to the command that the first words name, or to none if this build has no such command.
+/// Adds one example to the command that the first words name, or to none if this build has no such command.
 fn add_one<'a>(
     command: Command,
     words: &mut impl Iterator<Item = &'a str>,
@@ -76,7 +76,7 @@ mod tests {
     use crate::CommandLine;
     use clap::CommandFactory;
 
-    /// Finds the help of each command that is shown and has none below it.
+    /// Collects the help of each visible command that has no subcommands.
     fn helps(command: &mut Command, found: &mut Vec<(String, String)>) {
         let name = command.get_name().to_owned();
         if !command.has_subcommands() {

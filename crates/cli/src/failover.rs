@@ -29,7 +29,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Asks the controller and waits until the new epoch is active.
+/// Asks the controller for a change, and waits until the new epoch is active.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let to = match &options.to {

@@ -20,7 +20,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Puts the log aside, if it is damaged.
+/// Moves the log aside if it is damaged.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let name = &options.name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos init`: the files of a new cluster of several machines.
+//! `wirepaxos init`: writes the files of a new cluster of several machines.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -17,9 +17,9 @@ use crate::new_cluster::{self, CLUSTER_FILE};
 const UNIT: &str = include_str!("../../../examples/systemd/wirepaxos@.service");
 const UNIT_FILE: &str = "wirepaxos@.service";
 const PASSWORD_FILE: &str = "redis.password";
-/// Where the unit looks for the cluster file.
+/// The directory in which the unit looks for the cluster file.
 const INSTALLED: &str = "/etc/wirepaxos";
-/// The one directory that the unit lets nodes write to, and the user that it runs them as.
+/// The one directory to which the unit lets nodes write, and the user as whom they run.
 const DATA: &str = "/var/lib/wirepaxos";
 const USER: &str = "wirepaxos";
 
@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// The machines' addresses, in their order.
+/// Returns the machines' addresses, in their order.
 fn addresses(machines: &[String]) -> Result<Vec<IpAddr>, Error> {
     let found: Vec<IpAddr> = machines
         .iter()
@@ -111,8 +111,8 @@ fn address(machine: &str) -> Result<IpAddr, Error> {
     }
 }
 
-/// An acceptor and a replica on each machine. The controller isn't beside a leader, so that no machine that fails takes
-/// both with it.
+/// Plans an acceptor and a replica on each machine. The controller is put on a machine without a leader, so that no
+/// machine that fails takes both with it.
 fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
     let mut draft = new_cluster::draft(&options.data, options.app)?;
     draft.add_node(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos keys`: the cluster's secret, and keys of clients.
+//! `wirepaxos keys`: makes and replaces the cluster's secret, and makes keys of clients.
 
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ fn client(options: &ClientOptions) -> Result<(), Error> {
     let default = || PathBuf::from(format!("{}.key", options.name));
     let path = options.out.clone().unwrap_or_else(default);
     refuse_others_file(&path, &cluster, client.holder())?;
-    // Its number is noted before anybody gets its key.
+    // The client's number is noted before anybody gets its key.
     nodes.replace(&cluster.keys)?;
     client.replace(&path)?;
     let next = "move it to the client's machine, and name it there in the cluster file (`keys`)";
@@ -97,7 +97,7 @@ fn client(options: &ClientOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// An earlier file of the same client is replaced, and nothing else.
+/// Returns an error unless the file is missing or an earlier key of the same client: nothing else is replaced.
 fn refuse_others_file(path: &Path, cluster: &ClusterFile, holder: &Holder) -> Result<(), Error> {
     if !path.try_exists()? {
         return Ok(());

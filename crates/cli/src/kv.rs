@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos kv`: one Redis command to the replicated store, without a Redis client.
+//! `wirepaxos kv`: sends one Redis command to the replicated store, without a Redis client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Sends the command through the first replica that answers. The exit code says what became of it.
+/// Sends the command through the first replica that answers. The exit code says whether it took effect.
 pub fn run(options: &Options) -> ExitCode {
     let outcome = options
         .cluster
@@ -44,19 +44,19 @@ pub fn run(options: &Options) -> ExitCode {
     ExitCode::from(outcome.exit_code())
 }
 
-/// What became of the command.
+/// The outcome of the command.
 #[derive(Debug)]
 enum Outcome {
-    /// It took effect; the answer, unless it is lost.
+    /// The command took effect; this is the answer, unless that was lost.
     Executed(Option<Reply>),
-    /// It took no effect.
+    /// The command took no effect.
     Refused(String),
-    /// It may have taken effect, once.
+    /// The command may have taken effect, once at most.
     Unknown(String),
 }
 
 impl Outcome {
-    /// Which one it is, by the code that the front end's errors begin with.
+    /// Returns the outcome, by the code with which the front end's errors begin.
     fn of(reply: Reply) -> Outcome {
         match reply {
             Reply::Error(text) if text.starts_with("EXECUTED ") => Outcome::Executed(None),
@@ -105,8 +105,8 @@ fn call(cluster: &ClusterFile, command: &[String]) -> Outcome {
     let mut last = Error::new("no node of the cluster file has a redis address");
     for node in &cluster.nodes {
         let Some(address) = node.redis else { continue };
-        // A connection that breaks after the command was sent leaves its outcome unknown, so only
-        // a replica that could not be reached at all is passed over.
+        // A connection that breaks after the command was sent leaves its outcome unknown, so only a replica that
+        // couldn't be reached at all is skipped.
         match connect(node, address) {
             Ok(mut connection) => {
                 let reply = connection.call(&arguments);

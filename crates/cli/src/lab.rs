@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos lab`: a whole network on this machine, with faults on its links.
+//! `wirepaxos lab`: makes a whole network on this machine, with faults on its links.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -468,7 +468,7 @@ fn in_words(rates: &Rates) -> String {
     ]
     .iter()
     .filter(|(_, rate)| *rate > 0.0)
-    // Whole millionths: they are kept as 32 bits.
+    // Rates are shown to a millionth, since they are kept as 32 bits.
     .map(|(name, rate)| format!("{name} {}%", (rate * 1e6).round() / 1e4))
     .collect();
     if rates.delay_us > 0 {
@@ -481,7 +481,7 @@ fn in_words(rates: &Rates) -> String {
 }
 
 fn this_program() -> Result<PathBuf, Error> {
-    // After a rebuild the link says "(deleted)"; then the path is still the better one to start.
+    // After a rebuild the link says "(deleted)"; then the path without that is still the better one to start.
     let program = std::env::current_exe()?;
     match program.to_str().and_then(|p| p.strip_suffix(" (deleted)")) {
         Some(path) => Ok(Path::new(path).to_owned()),

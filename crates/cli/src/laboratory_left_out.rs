@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! In place of `laboratory.rs` where the feature `laboratory` is off, as in what `./dev demo` builds: says where the
-//! commands are.
+//! Replaces `laboratory.rs` if the feature `laboratory` is off, as in the build of `./dev demo`: says how to get the
+//! missing commands.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use local_cluster::Error;
 
 use crate::exit;
 
-/// Takes the name of a command that isn't there, and its arguments.
+/// Reports that a command isn't in this build. `words` are its name and its arguments.
 pub fn run(words: &[OsString]) -> ExitCode {
     exit(Err(not_built(words)))
 }

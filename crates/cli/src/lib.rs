@@ -111,7 +111,7 @@ pub fn main() -> ExitCode {
         Ok(line) => line.command,
         Err(e) => e.exit(),
     };
-    // What an operator runs in a lab is none of ours.
+    // Programs that an operator runs in a lab aren't changed.
     if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
         node::host::keep_private();
     }
@@ -142,7 +142,7 @@ pub fn main() -> ExitCode {
     exit(result)
 }
 
-/// What a command ends the process with.
+/// Prints an error, if there is one, and returns the exit code.
 fn exit(result: Result<(), Error>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

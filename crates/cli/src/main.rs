@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos`.
+//! The program `wirepaxos`.
 
 use std::process::ExitCode;
 

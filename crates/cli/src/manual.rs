@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos manual`: the man pages and the shells' completions, from the commands' own descriptions.
+//! `wirepaxos manual`: writes the man pages and the shells' completions, from the commands' own descriptions.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use local_cluster::Error;
 
 use crate::CommandLine;
 
-/// A subdirectory for each shell, and the name by which that shell looks for the completions of `wirepaxos`.
+/// For each shell the subdirectory of its completions, and the file name by which it looks for those of `wirepaxos`.
 const COMPLETIONS: [(Shell, &str, &str); 3] = [
     (Shell::Bash, "bash", "wirepaxos"),
     (Shell::Zsh, "zsh", "_wirepaxos"),
@@ -25,7 +25,7 @@ pub struct Options {
     directory: PathBuf,
 }
 
-/// Writes them, over those that are there.
+/// Writes the files, and replaces those that exist.
 pub fn run(options: &Options) -> Result<(), Error> {
     write(&options.directory).map_err(|e| {
         Error::new(format!(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos members`: whose memories a group counts on, and what of the cluster file isn't in force yet.
+//! `wirepaxos members`: shows whose memories a group counts on, and which changes of the cluster file aren't in force
+//! yet.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
 
-/// Between two looks.
+/// The time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of `wirepaxos members`.
@@ -32,7 +33,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Asks the controller, and prints what it knows.
+/// Asks the controller, and prints its answer.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     if let Some(unknown) = options.group.filter(|id| cluster.group(*id).is_none()) {
@@ -59,7 +60,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// The groups, and why one of them isn't as the cluster file has it.
+/// Returns the groups, and a reason if one of them isn't as the cluster file has it.
 fn look(
     cluster: &ClusterFile,
     only: Option<GroupId>,
@@ -86,7 +87,7 @@ fn entries(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// What the controller's status document says of a group's members.
+/// Returns what the controller's status document says of a group's members.
 fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     let role = match group.protocol {
         Protocol::Paxos => Role::Acceptor,
@@ -105,7 +106,7 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
         let node = id.as_u64().and_then(|id| cluster.node_by_id(id as u16));
         node.map_or_else(|| format!("node {id}"), |node| node.name.clone())
     };
-    // The memory that answers now.
+    // Returns the memory of a node that answers now.
     let answers = |id: &Value| {
         let is_it = |m: &&Value| m["node"] == *id && m["role"] == role.name();
         let found = entries(&own["members"]).find(is_it);
@@ -158,7 +159,7 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     }
     let left = leaving.iter().filter(|node| !is_member(node.id));
     let left = left.map(|node| node.name.as_str());
-    // Why it isn't, in the controller's words.
+    // The controller's own warnings say why it isn't.
     let warnings = entries(&own["warnings"]).filter_map(Value::as_str);
     let settled = waits_for.is_empty();
     if !settled {
@@ -240,7 +241,8 @@ mod tests {
         draft.check().unwrap()
     }
 
-    /// Replica n has id 3 + n. Those of the last session have these nonces, and these answer.
+    /// Replica n has id 3 + n. `named` has the nonces of the last session's members, and `answer` those that answer
+    /// now.
     fn document(state: &str, named: &[(u16, u64)], answer: &[(u16, u64)]) -> Value {
         let watched = answer.iter().map(|(node, nonce)| {
             json!({ "node": node, "role": "replica", "alive": true, "nonce": nonce })

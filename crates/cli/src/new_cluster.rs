@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `wirepaxos up` and `wirepaxos init` have in common: the plan of a new cluster, and its secrets.
+//! The common parts of `wirepaxos up` and `wirepaxos init`: the plan of a new cluster, and its secrets.
 
 use std::fs::{self, DirBuilder};
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use node::cluster_file::{ApplicationKind, Auth, Draft, GroupDraft, Role, Storage
 /// The cluster file's name in its directory.
 pub const CLUSTER_FILE: &str = "cluster.toml";
 
-/// Reads the name of an application that Redis clients can use.
+/// Parses the name of an application that Redis clients can use.
 pub fn application(name: &str) -> Result<ApplicationKind, String> {
     let redis_clients_use = ["redis", "rocksdb", "leveldb"].contains(&name);
     let named = ApplicationKind::named(name).filter(|_| redis_clients_use);
     named.ok_or("take redis, rocksdb or leveldb".to_string())
 }
 
-/// Reads how many replicas there are to be.
+/// Parses the number of replicas.
 pub fn odd(text: &str) -> Result<usize, String> {
     let number = text.parse().ok();
     let number = number.filter(|n| n % 2 == 1 && (1..=7).contains(n));
@@ -36,7 +36,7 @@ pub fn draw_password() -> Result<String, Error> {
     Ok(format!("{first:016x}{second:016x}"))
 }
 
-/// A signed cluster without nodes, whose one group executes `application`.
+/// Returns a signed cluster without nodes, whose one group executes `application`.
 pub fn draft(data: &str, application: ApplicationKind) -> Result<Draft, Error> {
     let number = (node::random_nonce()? as u32).max(1);
     let mut draft = Draft::new(number, data, GroupDraft::new(0, application));
@@ -55,7 +55,7 @@ pub fn add_replica(draft: &mut Draft, host: IpAddr, redis: SocketAddr) {
 }
 
 /// Writes the cluster file and the nodes' key into a new directory, which only this user may enter. If that fails, the
-/// directory isn't there afterwards.
+/// directory is removed again.
 pub fn write(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
     let made = DirBuilder::new().mode(0o700).create(directory);
     made.map_err(|e| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos recover`: what an instance decided, or closing it with a no-op.
+//! `wirepaxos recover`: finds out what an instance decided, or closes it with a no-op.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Recovers one instance and prints what it holds.
+/// Recovers one instance and prints its value.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let group = options.group.unwrap_or(cluster.groups[0].id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos node`: one node of a cluster, or several at ports of DPDK, until told to stop.
+//! `wirepaxos node`: runs one node of a cluster, or several at ports of DPDK, until told to stop.
 
 use clap::Args;
 use node::Stop;
@@ -27,9 +27,9 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the nodes. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end it in good order: what it knows is
-/// stored first. In the kernel a signal ends the process alone, and its role serves on. Of several nodes `wirepaxos stop`
-/// ends one, and a signal all.
+/// Runs the nodes. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end them in good order, after storing what they know;
+/// of several nodes `wirepaxos stop` ends one, and a signal all. A signal to a node in the kernel ends only its
+/// process, and its role goes on serving.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut cluster = options.cluster.load()?;
     if let Some(plane) = options.plane {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos sim`: the simulator has a command line of its own.
+//! `wirepaxos sim`: runs the simulator, which has a command line of its own.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Hands over to the simulator.
+/// Passes the arguments to the simulator.
 pub fn run(options: &Options) -> ExitCode {
     sim::cli::main(&options.arguments)
 }

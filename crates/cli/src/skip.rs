@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos skip`: the way past a command of which replicas' programs die, while one of the replicas is gone.
+//! `wirepaxos skip`: makes a group skip a command of which replicas' programs die, while one of the replicas is gone.
 
 use clap::Args;
 use paxos::{GroupId, Instance, PartitionId};
@@ -9,7 +9,7 @@ use crate::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
 
-/// What is risked.
+/// The explanation of the risk, in the command's help.
 const RISK: &str = "\
 Replicas whose program has died of a command twice wait in front of it. They go on by themselves once another replica has \
 passed it, or all replicas of the group have died of it; `wirepaxos status` shows as a warning where they wait, and of which \
@@ -39,7 +39,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Orders it, and waits until it is carried out.
+/// Orders the skip, and waits until it is carried out.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let (group, instance) = (options.group, options.instance);

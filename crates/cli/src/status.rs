@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos status`: every node of a cluster, asked at once.
+//! `wirepaxos status`: asks all nodes of a cluster at once, and shows their states.
 
 mod ordered;
 mod summary;
@@ -27,7 +27,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Prints the cluster's state; an error if any node is silent.
+/// Prints the cluster's state, and returns an error if any node is silent.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let answers = admin::ask_all(&cluster)?;

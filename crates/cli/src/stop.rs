@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos stop`: an orderly stop, after which a cold start finds everything again.
+//! `wirepaxos stop`: stops a cluster in good order, so that a cold start finds everything again.
 //!
-//! Leaders stop first, so that nothing new is stamped; replicas execute what is decided and make a
-//! checkpoint; acceptors store their votes; the controller goes last.
+//! Leaders stop first, so that nothing new is stamped. Replicas execute what is decided and make a checkpoint,
+//! acceptors store their votes, and the controller stops last.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::arguments::Cluster;
 use local_cluster::Error;
 
-/// Roles in the order in which their nodes are stopped.
+/// The roles in the order in which their nodes are stopped.
 const ORDER: [Role; 6] = [
     Role::Leader,
     Role::Sequencer,
@@ -64,11 +64,11 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// The names of nodes that said that they are ending, and of those that said nothing.
+/// The names of all nodes that were asked to end.
 pub struct Stopped {
-    /// These are ending.
+    /// These nodes said that they are ending.
     pub stopped: Vec<String>,
-    /// These don't run, or can't be reached.
+    /// These nodes don't run, or can't be reached.
     pub silent: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub fn stop_nodes(cluster: &ClusterFile, only: Option<&str>) -> Result<Stopped, 
     Ok(Stopped { stopped, silent })
 }
 
-/// Whether the node said that it is ending.
+/// Asks a node to end, and returns whether it said that it is ending.
 fn stop(cluster: &ClusterFile, control: SocketAddr) -> Result<bool, Error> {
     let mut socket = ControlClient::new(cluster)?;
     let start = Instant::now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos switch`: this machine, with several interfaces, becomes a switch that calls roles.
+//! `wirepaxos switch`: makes this machine, with several interfaces, a switch that calls roles.
 
 use std::net::IpAddr;
 use std::thread::sleep;
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::arguments::Cluster;
 
-/// How often it is looked where hosts are.
+/// How often the hosts' ports are looked up.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long `up` waits for hosts to say where they are.
+/// How long `up` waits for hosts whose ports aren't known.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What `wirepaxos switch` can do.
@@ -123,7 +123,7 @@ fn up(options: &Up) -> Result<(), Error> {
     Ok(())
 }
 
-/// The nodes of the file are at the switch, in it, or it itself is one.
+/// Plans the switch. Each node of the cluster file is at the switch, in it, or is the switch itself.
 fn plan(options: &Up, cluster: &ClusterFile) -> Plan {
     let name = &options.which.name;
     let is_own = |address: &IpAddr| options.addresses.iter().any(|(own, _)| own == address);
@@ -150,7 +150,7 @@ fn plan(options: &Up, cluster: &ClusterFile) -> Plan {
     }
 }
 
-/// Those that aren't found in a while are returned.
+/// Looks for the hosts' ports, and returns the hosts that aren't found within [`PATIENCE`].
 fn find_hosts(cluster: &ClusterFile, plan: &Plan) -> Result<Vec<IpAddr>, Error> {
     const TURN: Duration = Duration::from_millis(100);
     let mut turns = PATIENCE.as_millis() / TURN.as_millis();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
-//! question whether anything was lost.
+//! `wirepaxos torture`: runs a cluster of real processes, with clients and a seeded plan of faults, and then checks
+//! whether anything was lost.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the torture. Anything found is an error.
+/// Runs the torture. Anything found is returned as an error.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         minutes: options.minutes,
@@ -97,7 +97,7 @@ fn planes(name: &str) -> Result<Planes, String> {
     Planes::named(name).ok_or("take udp, xdp or mixed".to_string())
 }
 
-/// Says how a run is repeated.
+/// Returns the command that repeats the run.
 fn command(options: &Options) -> String {
     let mut words = vec![
         "./dev torture".to_string(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos up`: a whole cluster on this machine, durable in a directory, until it is told to end.
+//! `wirepaxos up`: runs a whole cluster on this machine, durable in a directory, until it is told to end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -22,13 +22,14 @@ use crate::stop::stop_nodes;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_REPLICAS: usize = 3;
-/// How often nodes are looked after.
+/// How often nodes are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A node that ends is started again after so long, and one that ends at once again and again doesn't keep a CPU busy.
+/// The time after which a node that has ended is started again, so that one that always ends at once doesn't keep a CPU
+/// busy.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// Nodes that store much when they end take a while.
+/// The time that nodes have to end, since some store much when they do.
 const END_WITHIN: Duration = Duration::from_secs(60);
-/// So much of a node's log is shown when the node can't start.
+/// How many bytes of a node's log are shown if the node can't start.
 const LOG_SHOWN: usize = 500;
 
 /// Options of `wirepaxos up`.
@@ -68,7 +69,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     nodes.end()
 }
 
-/// The cluster of an earlier start, or a new one.
+/// Opens the cluster of an earlier start, or creates a new one.
 fn open(options: &Options) -> Result<ClusterFile, Error> {
     let file = options.data.join(CLUSTER_FILE);
     if !file.try_exists()? {
@@ -96,7 +97,7 @@ fn create(options: &Options) -> Result<ClusterFile, Error> {
     new_cluster::write(&options.data, &draft)
 }
 
-/// What was chosen at the first start stays; who asks for something else is told so before anything runs.
+/// Returns an error if the options ask for something other than the choices of the first start, which stay.
 fn refuse_another_shape(options: &Options, cluster: &ClusterFile) -> Result<(), Error> {
     let [first, ..] = front_ends(cluster)[..] else {
         return Err(Error::new(format!(
@@ -139,7 +140,7 @@ fn front_ends(cluster: &ClusterFile) -> Vec<SocketAddr> {
     cluster.nodes.iter().filter_map(|node| node.redis).collect()
 }
 
-/// A missing server, or a port that somebody has, is found before any node is started.
+/// Returns an error if a server is missing or a port is taken, before any node is started.
 fn refuse_what_cannot_run(cluster: &ClusterFile) -> Result<(), Error> {
     let wants_redis = cluster.groups[0].application == ApplicationKind::Redis;
     if wants_redis && !apps::redis::is_installed() {
@@ -195,13 +196,13 @@ impl<'a> Nodes<'a> {
             .arg("-c")
             .arg(self.options.data.join(CLUSTER_FILE))
             .args(["--name", name]);
-        // Ctrl-C is for this process alone, which stops them in order.
+        // Ctrl-C is meant for this process alone, which stops the nodes in order.
         command.process_group(0);
         Ok(self.processes.start(command, &self.options.data, name)?)
     }
 
-    /// Waits until each front end answers what took a way through the group. Returns whether they do; they don't if this
-    /// process was told to end meanwhile.
+    /// Waits until each front end answers a command that went through the group. Returns false if this process was told
+    /// to end meanwhile.
     fn await_service(&mut self) -> Result<bool, Error> {
         let mut waiting = front_ends(&self.cluster);
         while !waiting.is_empty() {
@@ -248,7 +249,7 @@ impl<'a> Nodes<'a> {
         println!("  Ctrl-C   stops it in good order");
     }
 
-    /// Starts nodes again that end, until this process is told to end.
+    /// Restarts nodes that end, until this process is told to end.
     fn look_after(&mut self) -> Result<(), Error> {
         while !self.stop.is_requested() {
             node::host::wait(&[self.stop.as_fd()], Some(LOOK_EVERY))?;
@@ -274,7 +275,7 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// Leaders first, so that nothing new is ordered while the others store what they have.
+    /// Ends all nodes, leaders first, so that nothing new is ordered while the others store their states.
     fn end(mut self) -> Result<(), Error> {
         if !self.options.json {
             println!("stopping");
@@ -294,7 +295,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Whether a front end answers a read that took its way through the group. A user's key may have that name, of any type.
+/// Returns whether a front end answers a read that goes through the group. A user's key may have that name, and be of
+/// any type.
 fn answers(address: SocketAddr) -> bool {
     let ask = || -> std::io::Result<Reply> {
         let mut connection = Connection::open(Server::from(address), Duration::from_secs(1))?;
@@ -306,7 +308,7 @@ fn answers(address: SocketAddr) -> bool {
     }
 }
 
-/// The end of a node's log.
+/// Returns the end of a node's log.
 fn last_words(data: &Path, name: &str) -> String {
     let log = data.join(format!("{name}.log"));
     let text = std::fs::read(&log).unwrap_or_default();

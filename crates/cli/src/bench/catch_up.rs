@@ -37,7 +37,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures once.
+/// Measures once, and prints the result.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         application: options.app.clone(),

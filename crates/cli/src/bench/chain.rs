@@ -36,7 +36,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures and prints; fails if values are lost, repeated, or not those that were sent.
+/// Measures and prints. Returns an error if values are lost, repeated, or not those that were sent.
 pub fn run(options: &Options) -> Result<(), Error> {
     measure(options, false)?;
     match options.auth {

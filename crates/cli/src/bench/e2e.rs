@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench e2e`: end to end.
+//! `wirepaxos bench e2e`: measures whole clusters from end to end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -143,7 +143,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Who follows.
+/// The replicas of NOPaxos that don't lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Followers {
     /// Whole replicas.
@@ -152,7 +152,7 @@ enum Followers {
     Stub,
 }
 
-/// What to compare with.
+/// The baseline to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Baseline {
     /// One process that answers by itself, on the same plane, with the same client and packing
@@ -171,10 +171,10 @@ impl From<Baseline> for e2e::Baseline {
     }
 }
 
-/// What a word of `--protocol` names.
+/// The protocols that a word of `--protocol` names.
 pub type Contenders = std::sync::Arc<[Contender]>;
 
-/// Reads one.
+/// Parses a word of `--protocol`.
 pub fn contenders(name: &str) -> Result<Contenders, String> {
     let all = Contender::all();
     if name == "all" {
@@ -201,8 +201,8 @@ fn pinned(name: &str) -> Result<Pinned, String> {
     found.ok_or("take none, one, two or spread".to_string())
 }
 
-/// Starts a cluster, loads it, prints a line a load; with a baseline, each load is followed by the
-/// same one on it.
+/// Starts a cluster, loads it, and prints a line for each load. With a baseline, each load is followed by the same load
+/// on the baseline.
 pub fn run(options: &Options) -> Result<(), Error> {
     for &partitions in &options.partitions {
         match &options.each(partitions)?[..] {
@@ -216,7 +216,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// A cluster for each protocol and load, so that none takes the CPUs from another.
+/// Measures each protocol and load on a cluster of its own, so that none takes the CPUs from another.
 fn compare(options: &Options, several: &[Settings]) -> Result<(), Error> {
     let mut is_first = true;
     for &outstanding in &options.outstanding {
@@ -237,7 +237,7 @@ fn print_json(options: &Options, lines: &[Value]) {
     }
 }
 
-/// The thread that measures moves to the cluster's network.
+/// Measures in a thread of its own, which moves to the cluster's network.
 fn run_in_thread(
     options: &Options,
     settings: &Settings,
@@ -247,7 +247,7 @@ fn run_in_thread(
     in_thread(|| run_on(options, settings, loads, heads))
 }
 
-/// Does something in a thread of its own: it may move to another network.
+/// Does something in a thread of its own, since that thread may move to another network.
 pub fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
         let work = || work().map_err(|e| e.to_string());
@@ -451,7 +451,7 @@ impl Options {
         Ok(())
     }
 
-    /// The clusters that are measured in turn: NOPaxos with each sequencer.
+    /// Returns the settings of the clusters that are measured in turn: for NOPaxos, one for each sequencer.
     fn each(&self, partitions: u16) -> Result<Vec<Settings>, Error> {
         let common = self.settings(partitions)?;
         let mut each = Vec::new();
@@ -484,7 +484,7 @@ impl Options {
         named.flat_map(|named| named.iter().copied()).collect()
     }
 
-    /// How many independent clients stand beside the one.
+    /// Returns the number of independent clients to measure beside the one client, if any.
     fn independent_beside(&self, outstanding: u16) -> Option<u16> {
         let wanted = self.clients == 1 && self.independent > 1;
         (wanted && outstanding >= self.independent).then_some(self.independent)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench failover`: what clients of a cluster with NOPaxos see when one of its parts fails or changes.
+//! `wirepaxos bench failover`: measures what clients of a cluster with NOPaxos notice when one of its parts fails or
+//! changes.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub struct Options {
     json: bool,
 }
 
-/// What a word of `--event` names.
+/// The events that a word of `--event` names.
 type Events = std::sync::Arc<[Event]>;
 
 fn event(name: &str) -> Result<Events, String> {
@@ -57,7 +58,7 @@ fn event(name: &str) -> Result<Events, String> {
     Ok([found].into())
 }
 
-/// Measures and prints: of each event a line, and one for every 10 milliseconds of the run whose gap is the median.
+/// Measures, and prints a line for each event, and one for every 10 milliseconds of the run with the median gap.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         app: options.app.clone(),
@@ -94,7 +95,7 @@ impl Options {
 fn summary(options: &Options, settings: &Settings, plan: &Plan, runs: &[Run]) -> Value {
     let ms = |time: Duration| tenths(time.as_secs_f64() * 1_000.0);
     let gaps: Vec<f64> = runs.iter().map(|run| ms(run.gap)).collect();
-    // One that isn't reached counts as reached at the end of what was measured.
+    // A peak that isn't reached counts as reached at the end of the measurement.
     let peaks: Vec<f64> = runs
         .iter()
         .map(|run| ms(run.peak.unwrap_or(plan.after)))

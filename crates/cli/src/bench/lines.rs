@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lines that measurements of whole clusters print: for people, or as JSON.
+//! The lines that measurements of whole clusters print, for people or as JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use measure::e2e::local::Local;
 use measure::e2e::{ByProcess, Contender, FileSystem, Measured, Pair, Settings};
 use serde_json::{Value, json};
 
-/// Above the rows.
+/// Prints the head above the rows.
 pub fn print_head() {
     println!(
         "{:>12} {:>7} {:>11} {:>12} {:>9} {:>9} {:>9}   CPU seconds",
@@ -16,7 +16,7 @@ pub fn print_head() {
     );
 }
 
-/// A load, and what it is compared with.
+/// Prints the rows of a load and of its baselines.
 pub fn print(what: &str, pair: &Pair) {
     print_row(what, &pair.measured);
     if let Some(baseline) = &pair.unreplicated {
@@ -59,7 +59,7 @@ fn print_local(what: &str, local: &Local) {
     );
 }
 
-/// A load with what it is compared with.
+/// Returns the JSON line of a load, with its baselines.
 pub fn pair_json(pair: &Pair, settings: &Settings, file_system: &FileSystem) -> Value {
     let mut line = json_of(&pair.measured, settings, file_system);
     if let Some(baseline) = &pair.unreplicated {
@@ -76,7 +76,7 @@ pub fn pair_json(pair: &Pair, settings: &Settings, file_system: &FileSystem) -> 
     line
 }
 
-/// The fields that a line of the cluster has, of the stores alone.
+/// Returns the fields of a cluster's line for the stores alone.
 fn local_json(local: &Local, line: &Value) -> Value {
     let slowest = local.slowest();
     json!({
@@ -96,7 +96,7 @@ fn local_json(local: &Local, line: &Value) -> Value {
     })
 }
 
-/// One load: how it was measured, and what was.
+/// Returns the JSON object of one load: its settings and its figures.
 fn json_of(row: &Measured, settings: &Settings, file_system: &FileSystem) -> Value {
     let mut line = settings_json(row, settings, file_system);
     if let (Some(line), Value::Object(figures)) = (line.as_object_mut(), figures_json(row)) {
@@ -177,7 +177,7 @@ fn figures_json(row: &Measured) -> Value {
     })
 }
 
-/// Puts the unreplicated server's line of the same load beside those of the protocols, where it was measured.
+/// Adds the unreplicated server's line of the same load to the lines of the protocols, if it was measured.
 pub fn add_baselines(lines: &mut [Value]) {
     let is_bare = |line: &Value| line["protocol"] == Contender::Unreplicated.name();
     let Some(mut baseline) = lines.iter().find(|line| is_bare(line)).cloned() else {
@@ -193,7 +193,7 @@ pub fn add_baselines(lines: &mut [Value]) {
     }
 }
 
-/// With a digit behind the point.
+/// Rounds a number to one decimal place.
 pub fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -40,7 +40,7 @@ pub struct Options {
     cpu: Option<usize>,
 }
 
-/// Runs it, and prints what came of it.
+/// Measures the stores, and prints the result.
 pub fn run(options: &Options) -> Result<(), Error> {
     let result = local::run(&LocalSettings {
         app: options.app.clone(),

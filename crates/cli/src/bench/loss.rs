@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench loss`: what is left of a protocol's throughput when every link loses packets (NOPaxos, section 6.3,
-//! Figure 7).
+//! `wirepaxos bench loss`: measures how much of a protocol's throughput is left when every link loses packets (NOPaxos,
+//! section 6.3, Figure 7).
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn percent(text: &str) -> Result<f64, String> {
     number.ok_or("take a number from 0 to 100".to_string())
 }
 
-/// Measures and prints a line for each protocol and rate.
+/// Measures, and prints a line for each protocol and rate.
 pub fn run(options: &Options) -> Result<(), Error> {
     if !options.json {
         lines::print_head();

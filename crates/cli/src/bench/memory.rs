@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench memory`: what the roles of NOPaxos keep in memory.
+//! `wirepaxos bench memory`: computes how much the roles of NOPaxos keep in memory.
 
 use clap::Args;
 use local_cluster::Error;

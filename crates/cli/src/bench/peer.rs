@@ -22,7 +22,7 @@ pub struct Options {
     protocol: String,
 }
 
-/// Serves until killed.
+/// Serves until the process is killed.
 pub fn run(options: &Options) -> Result<(), Error> {
     let mut known = peers::NAMES.iter();
     let (_, protocol) = known

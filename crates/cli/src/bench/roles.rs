@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench roles`: what one message costs a role, on each plane.
+//! `wirepaxos bench roles`: measures how long a role takes for one message, on each plane.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::seconds::seconds;
 
-/// P4xos (TNET 2020), Table I: latency inside the device; Table II: messages a second. The devices
-/// are the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
+/// Figures of P4xos (TNET 2020): latency inside the device (Table I), and messages a second (Table II). The devices are
+/// the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
 const PAPERS: [(&str, [&str; 3], [&str; 3]); 4] = [
     ("forwarder", ["0.4 us", "0.37 us", "< 0.1 us"], ["", "", ""]),
     (
@@ -66,7 +66,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Measures leader, acceptor, learner, sequencer, receiver and, as the bare path, forwarding alone.
+/// Measures leader, acceptor, learner, sequencer and receiver, and bare forwarding for comparison.
 pub fn run(options: &Options) -> Result<(), Error> {
     let runs = options.runs as usize;
     let seconds = options.seconds.as_secs_f64() / options.runs as f64;
@@ -162,7 +162,7 @@ fn print_at_port_json(role: &dpdk::Measured) {
     println!("{line}");
 }
 
-/// What the roles on DPDK are measured at.
+/// The device at which the roles on DPDK are measured.
 const NO_WIRE: &str = "shared memory, no wire";
 
 fn print_at_ports(roles: &[dpdk::Measured]) {
@@ -205,7 +205,7 @@ fn print_in_switch_json(m: &AtLinks, signs: bool) {
     println!("{line}");
 }
 
-/// What the P4 programs are measured in.
+/// The device in which the P4 programs are measured.
 const IN_SOFTWARE: &str = "BMv2, a switch in software";
 
 fn print_in_switch(roles: &[AtLinks]) {
@@ -307,13 +307,13 @@ fn print_at_links<'a>(roles: impl Iterator<Item = &'a AtLinks>) {
     println!();
 }
 
-/// How many times the role's rate bare forwarding's is, turn by turn.
+/// Returns the ratios of bare forwarding's rate to the role's, turn by turn.
 fn ratios(m: &AtLinks) -> Vec<f64> {
     let turns = m.forwarding_msgs_per_s.iter().zip(&m.msgs_per_s);
     turns.map(|(bare, role)| bare / role).collect()
 }
 
-/// The papers' own figures.
+/// Prints the papers' own figures.
 fn print_papers() {
     println!("\nP4xos (TNET 2020), Tables I and II, on its authors' devices:");
     println!(
@@ -332,7 +332,8 @@ fn print_papers() {
     }
 }
 
-/// `live` is null where a role isn't measured at links, as forwarding is part of each role's.
+/// Returns the JSON line of a role. `live` is null if the role isn't measured at links, as forwarding is part of each
+/// role's measurement there.
 fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured]) -> Value {
     let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
     let mut line = json!({

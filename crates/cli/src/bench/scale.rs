@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench scale`: what more replicas cost (NOPaxos, section 6.2, Figure 8).
+//! `wirepaxos bench scale`: measures the cost of more replicas (NOPaxos, section 6.2, Figure 8).
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn odd(text: &str) -> Result<usize, String> {
     number.ok_or("take odd numbers from 1 to 9".to_string())
 }
 
-/// Measures and prints a line for each protocol and number of replicas.
+/// Measures, and prints a line for each protocol and number of replicas.
 pub fn run(options: &Options) -> Result<(), Error> {
     if !options.json {
         lines::print_head();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long something is measured, in seconds with or without a fraction.
+//! Parses how long something is measured, in seconds with or without a fraction.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Of a command line, where nothing speaks for narrower bounds.
+/// Parses seconds of a command line, within the usual bounds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     seconds_within(0.1..=3600.0, text)
 }
 
-/// Of a command line, within these bounds.
+/// Parses seconds of a command line, within these bounds.
 pub fn seconds_within(bounds: RangeInclusive<f64>, text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| bounds.contains(seconds));
     let seconds = seconds.ok_or_else(|| {

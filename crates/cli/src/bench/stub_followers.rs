@@ -18,7 +18,7 @@ pub struct Options {
     name: Vec<String>,
 }
 
-/// Serves until killed.
+/// Serves until the process is killed.
 pub fn run(options: &Options) -> Result<(), Error> {
     measure::stubs::serve(&ClusterFile::load(&options.cluster)?, &options.name)
 }

@@ -15,7 +15,7 @@ pub struct Options {
     cluster: PathBuf,
 }
 
-/// Serves until killed.
+/// Serves until the process is killed.
 pub fn run(options: &Options) -> Result<(), Error> {
     measure::unreplicated::serve(&ClusterFile::load(&options.cluster)?)
 }

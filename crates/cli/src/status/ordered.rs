@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A group of NOPaxos as a whole, put together from what its nodes answered.
+//! Shows a group of NOPaxos as a whole, put together from its nodes' answers.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use node::ClusterFile;
 use node::cluster_file::{Group, Protocol, Role};
 use serde_json::{Value, json};
 
-/// Each group of NOPaxos, in the order of the cluster file. What nobody answered is null, or missing from a list.
+/// Describes each group of NOPaxos, in the order of the cluster file. Facts that no node answered are null, or missing
+/// from a list.
 pub fn overview(cluster: &ClusterFile, answers: &BTreeMap<String, Value>) -> Vec<Value> {
     let groups = cluster.groups.iter();
     let ordered = groups.filter(|group| group.protocol == Protocol::NoPaxos);
@@ -19,7 +20,7 @@ pub fn overview(cluster: &ClusterFile, answers: &BTreeMap<String, Value>) -> Vec
     ordered.map(|group| look(group).whole()).collect()
 }
 
-/// The same in lines for people.
+/// Describes a group in lines for people.
 pub fn lines(overview: &Value) -> Vec<String> {
     let session = &overview["session"];
     let state = session["state"].as_str().unwrap_or("unknown");
@@ -94,7 +95,7 @@ impl Look<'_> {
         })
     }
 
-    /// The one of the last session; without a controller, one that stamps.
+    /// Returns the sequencer of the last session, or, without a controller, one that stamps.
     fn sequencer(&self, session: &Value) -> Value {
         let of_session = session["leader"][0].as_u64();
         let stampers = self.cluster.with_role(Role::Sequencer);
@@ -122,7 +123,8 @@ impl Look<'_> {
         })
     }
 
-    /// The latest view that a replica is normal in, or goes to if none is, is the partition's.
+    /// Describes a partition. Its view is the latest one in which a replica is normal, or, if none is normal, to which
+    /// a replica is changing.
     fn partition(&self, pid: u16) -> Value {
         let nodes = self.cluster.replicas(self.group.id).into_iter();
         let of = |document: &Value| {
@@ -166,7 +168,7 @@ impl Look<'_> {
     }
 }
 
-/// Session and number of the leader.
+/// Returns a view as the session and the number of the leader.
 fn view(partition: &Value) -> String {
     let of = &partition["nopaxos"];
     format!("{}.{}", of["session"], of["leader_number"])
@@ -216,7 +218,7 @@ mod tests {
             ("sequencer-2", stamps),
             ("replica-1", replica("normal", 1, 50, false)),
             ("replica-2", replica("normal", 1, 57, true)),
-            // It is silent, or goes to a view that nobody else goes to.
+            // It is silent, or changes to a view to which no other replica changes.
             ("replica-3", replica("changing", 2, 20, false)),
         ];
         let named = named.map(|(name, answer)| (name.to_owned(), answer));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A status document in a few lines for people; `--json` has all of it.
+//! Shows a status document in a few lines for people; `--json` has all of it.
 
 use std::collections::BTreeMap;
 
 use node::ClusterFile;
 use serde_json::Value;
 
-/// The lines of one node.
+/// Returns the lines of one node.
 pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
     let mut lines: Vec<String> = match document["role"].as_str() {
         Some("controller") => groups(document)
@@ -28,7 +28,7 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
     lines
 }
 
-/// Names nodes whose key file isn't the newest that any node has.
+/// Returns a line that names the nodes whose key file isn't the newest that any node has.
 pub fn old_keys(answers: &BTreeMap<String, Value>) -> Option<String> {
     let known = answers
         .iter()
@@ -46,8 +46,8 @@ pub fn old_keys(answers: &BTreeMap<String, Value>) -> Option<String> {
     })
 }
 
-/// The generation that signs, and the oldest that is accepted: each step of a rotation raises one of them, or shows a
-/// newer one. Of a replica those of the partition that is behind.
+/// Returns the generation that signs, the newest, and the oldest that is accepted: each step of a rotation raises one
+/// of them. For a replica these are the generations of the partition that is behind.
 fn keys_of(document: &Value) -> Option<(u64, u64, u64)> {
     let of = |auth: &Value| {
         let generations = auth["generations"].as_array()?;
@@ -74,7 +74,7 @@ fn controller(group: &Value, cluster: &ClusterFile) -> Vec<String> {
         node.map_or_else(|| "nobody".to_string(), |n| n.name.clone())
     };
     let epochs = || group["epochs"].as_array().into_iter().flatten();
-    // Of NOPaxos epochs are sessions of a sequencer.
+    // Epochs of NOPaxos are sessions of a sequencer.
     let (epoch, stamps) = match epochs().any(|e| e["lead"].is_u64()) {
         true => ("session", "stamps"),
         false => ("epoch", "leads"),
@@ -139,7 +139,7 @@ fn acceptor(group: &Value) -> String {
     )
 }
 
-/// What it has decided is counted for all groups together.
+/// Describes a learner. Its decisions are counted for all groups together.
 fn learner(document: &Value) -> Vec<String> {
     let group = |g: &Value| match g["epoch"].as_u64() {
         Some(epoch) => format!("group {}: counts votes of epoch {epoch}", g["group"]),
@@ -182,7 +182,7 @@ fn replica(document: &Value) -> Vec<String> {
     lines
 }
 
-/// Counts of dropped and rejected packets, by reason.
+/// Returns the counts of dropped and rejected packets, by reason.
 fn dropped(document: &Value) -> Option<String> {
     let mut counts = Vec::new();
     for field in ["dropped", "rejected"] {
