@@ -19,7 +19,7 @@ use crate::survey;
 use crate::tasks::{NameList, Task};
 use crate::turns::{LOOK_UP, Turn};
 
-/// What a client can subscribe to.
+/// A kind of name to which a client can subscribe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Channel,

@@ -211,7 +211,7 @@ impl Pause {
         self.until.is_some() || self.time_until.is_some()
     }
 
-    /// Postpones commands for the servers until this moment, or no longer if there is none because the time is known.
+    /// Postpones commands for the servers until this moment at most; `None` ends that, because the time is known.
     pub fn wait_for_time(&mut self, until: Option<Instant>) {
         self.time_until = until;
     }

@@ -130,8 +130,8 @@ impl<P: Plane> Log<P> {
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
-    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or refuses an early or dead copy of a command
-    /// that is sent again.
+    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or it says that a copy came too early or died
+    /// at its places, and then the command is sent again.
     pub fn answered(&mut self, now: Time, answer: &Answer<'_>) -> bool {
         let &Answer {
             pid,

@@ -14,7 +14,7 @@ use crate::resp::Writer;
 use crate::tasks::NameList;
 use crate::turns::{LOOK_UP, Turn};
 
-/// What is to be counted.
+/// A question about subscribers that is answered by counting.
 pub(crate) enum Question {
     /// The number of clients that get a message.
     Receivers { channel: Vec<u8>, is_sharded: bool },

@@ -65,8 +65,8 @@ pub(crate) enum Tried<'a> {
 }
 
 impl Waiting {
-    /// Parses a command that may wait, as the server says. Returns nothing if its arguments say that it doesn't wait, or the
-    /// error that answers it.
+    /// Parses a command that may wait by the server's description of it. Returns nothing if its arguments say that it doesn't
+    /// wait, or the error that answers it.
     pub fn parse(
         spec: &Spec,
         args: &[&[u8]],

@@ -37,7 +37,7 @@ pub(crate) struct Question {
     pub args: Vec<Vec<u8>>,
 }
 
-/// What a connection must do.
+/// The next act of a connection whose client waits.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     /// Try the command, with these keys first, which have changed in this order.
@@ -206,8 +206,8 @@ impl Waits {
         self.look_at(of, Again::Now);
     }
 
-    /// Notes that keys of this partition may have changed. If `is_certain`, they are tried at once, otherwise later, as this is
-    /// only a guess.
+    /// Notes that any key of this partition may have changed. If `is_certain`, changes were missed and all questions are tried
+    /// at once; otherwise they are tried after a while, as this is only a guess.
     pub fn any_changed(&mut self, pid: PartitionId, is_certain: bool) {
         let all = self.asked.iter();
         let of = all.filter(|(_, asked)| asked.question.pid == pid);
