@@ -45,7 +45,7 @@ struct ReportLane {
     last_request: u64,
     /// The time that the report in flight tells.
     in_flight: Option<u64>,
-    /// By how much the time that this front end reports is ahead of the partition's time; negative if it is behind.
+    /// The time that this front end reports minus the partition's time; 0 if the two are about equal.
     off_ms: i64,
 }
 
