@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of a store by hard links, made while it is in use.
+//! Tests of copies of a store by hard links, made while the store is in use.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn open(dir: &Path) -> App {
     apps::open("rocksdb", dir).unwrap()
 }
 
-/// A commit: `counter` and the record `position` are one more, and there is another key.
+/// Makes a commit that raises `counter` and the record `position` by one, and sets another key.
 fn go_on(app: &mut App, to: i64, value: &[u8]) -> Result<(), replica::Error> {
     let (flags, key) = (SetFlags::default(), format!("{to}"));
     let key = key.as_bytes();
@@ -41,7 +41,8 @@ fn go_on(app: &mut App, to: i64, value: &[u8]) -> Result<(), replica::Error> {
     }])
 }
 
-/// Where a store stands: what each commit changes together is of one and the same commit.
+/// Returns the position of a store, and checks that it is a whole commit's: everything that each commit changes
+/// together belongs to the same one.
 #[track_caller]
 fn position(app: &mut App) -> i64 {
     let mut position = 0;
@@ -60,7 +61,7 @@ fn position(app: &mut App) -> i64 {
     position
 }
 
-/// Files of the store in a copy, with the number of names that each has.
+/// Returns the files of the store in a copy, with the number of names that each has.
 fn files(copy: &Path) -> Vec<(PathBuf, u64)> {
     let entries = fs::read_dir(copy.join("db-1")).unwrap();
     let names = |path: &Path| fs::metadata(path).unwrap().nlink();
@@ -76,7 +77,7 @@ fn a_copy_has_what_was_committed_and_is_a_state_of_its_own() {
     for n in 1..=500 {
         go_on(&mut app, n, &[7; 1000]).unwrap();
     }
-    // What is in the log becomes a table.
+    // The log's contents become a table.
     drop(app);
     let mut app = open(&store);
     go_on(&mut app, 501, b"").unwrap();
@@ -135,8 +136,8 @@ fn who_has_no_links_says_so_and_a_copy_that_is_there_stays() {
     assert_eq!(position(&mut app), 1);
 }
 
-/// Each copy is a commit that was, and none older than the moment at which it was asked for; whatever of the end
-/// of its log is gone, it is an earlier one, whole.
+/// Each copy is a commit that happened, and none is older than the moment at which it was asked for. However much of
+/// the end of its log is cut off, it is an earlier commit, whole.
 #[test]
 fn copies_made_while_there_are_writes_are_commits_that_were() {
     let dir = TempDir::new("busy");
@@ -150,7 +151,7 @@ fn copies_made_while_there_are_writes_are_commits_that_were() {
             while !stop.load(Ordering::Relaxed) {
                 n += 1;
                 go_on(app, n, &[n as u8; 300]).unwrap();
-                // A busy store, and not an endless one.
+                // This keeps the store busy without making it endless.
                 if n % 500 == 0 {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -195,10 +196,10 @@ fn copies_made_while_there_are_writes_are_commits_that_were() {
     });
 }
 
-/// Names the store to the child process of the test.
+/// The variable that names the store to the child process of the test.
 const CHILD: &str = "APPS_TEST_COPY_CHILD";
 
-/// Has no effect unless the test below starts it.
+/// This has no effect unless the test below starts it.
 #[test]
 fn child_process() {
     let Some(dir) = std::env::var_os(CHILD) else {
@@ -206,7 +207,7 @@ fn child_process() {
     };
     let dir = Path::new(&dir);
     let mut app = open(&dir.join("store"));
-    // No table yet: all of it is in the log, which a copy has to copy.
+    // There is no table yet: everything is in the log, which a copy has to copy.
     for n in 1..1_000 {
         go_on(&mut app, n, &[7; 9_000]).unwrap();
     }
@@ -232,7 +233,7 @@ fn child_process() {
     println!("found {}", position(&mut open(&dir.join("store"))));
 }
 
-/// A disk that is full in the middle of a copy costs the copy, and nothing of the store, which goes on.
+/// A disk that is full in the middle of a copy costs only the copy; the store goes on.
 #[test]
 fn a_full_disk_costs_the_copy_alone() {
     const SCRIPT: &str = r#"

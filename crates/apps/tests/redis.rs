@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redis servers as replicas: what one of them has lived through, and what it was told, must make no difference.
+//! Tests of Redis servers as replicas: neither a server's past nor what it was told before may make a difference.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn a_server_that_is_killed_loses_nothing() {
     expect(&mut app, "INCR n", ":21\r\n");
     commit(&mut app, 21);
     drop(app);
-    // What came after the checkpoint comes from the log again.
+    // The commands after the checkpoint are executed again from the log.
     let mut app = Redis::open(&dir.0).unwrap();
     assert_eq!(position(&mut app), 20);
     expect(&mut app, "GET n", "$2\r\n20\r\n");
@@ -72,7 +72,7 @@ fn a_server_that_dies_while_a_checkpoint_is_written_writes_another_one() {
     assert_eq!(snapshots.count(), 1, "{left:?}");
 }
 
-/// Answers to INCR, in order: nothing is lost, and nothing done twice.
+/// The answers to INCR, in order, show that nothing is lost and nothing is done twice.
 #[test]
 fn a_server_that_dies_in_the_middle_of_a_batch_has_executed_each_command_once() {
     if !is_installed() {
@@ -85,7 +85,7 @@ fn a_server_that_dies_in_the_middle_of_a_batch_has_executed_each_command_once() 
         // Much of a batch is at the server before anybody waits for it.
         let many = 1_000 * (1 + round % 4);
         for n in 0..many {
-            // Now and then another millisecond, and another version of the protocol.
+            // Now and then the time and the version of the protocol change.
             let command = Command::Call {
                 stamp: Stamp {
                     node: 1,
@@ -115,7 +115,7 @@ fn a_server_that_dies_in_the_middle_of_a_batch_has_executed_each_command_once() 
         }
     }
     drop(app);
-    // The last checkpoint was made behind the ninth round.
+    // The last checkpoint was made after the ninth round.
     let mut app = Redis::open(&dir.0).unwrap();
     assert_eq!(position(&mut app), 9);
     expect(&mut app, "GET n", "$5\r\n21000\r\n");
@@ -147,7 +147,7 @@ fn a_checkpoint_holds_no_more_than_what_is_committed() {
     let mut app = Redis::open(&dir.0).unwrap();
     expect(&mut app, "INCR n", ":1\r\n");
     commit(&mut app, 1);
-    // The first one is still being written when the next one is asked for, and more is executed.
+    // The first snapshot is still being written when the next one is asked for, and more is executed.
     let first = app.snapshot().unwrap();
     let write = app.checkpoint().unwrap();
     expect(&mut app, "INCR n", ":2\r\n");
@@ -175,9 +175,9 @@ fn the_clock_is_that_of_the_commands() {
     assert_eq!(at(NOON, &[b"SET", b"k", b"v", b"PX", b"1000"]), "+OK\r\n");
     assert_eq!(at(NOON + 1_000, &[b"GET", b"k"]), "$1\r\nv\r\n");
     assert_eq!(at(NOON + 1_001, &[b"GET", b"k"]), "$-1\r\n");
-    // It doesn't go back.
+    // The time doesn't go back.
     assert_eq!(at(NOON, &[b"PTTL", b"k"]), ":-2\r\n");
-    // Two others say the same; one that is ahead of them isn't believed, but its commands are executed.
+    // Two others report the same time. One that is ahead of them isn't believed, but its commands are executed.
     for node in [1, 2, 3] {
         let stamp = Stamp {
             node,
@@ -299,7 +299,7 @@ fn spop_takes_the_same_members_whatever_a_set_has_lived_through() {
     }
     let (dir, other) = (TempDir::new("redis-spop"), TempDir::new("redis-spop-2"));
     let mut app = Redis::open(&dir.0).unwrap();
-    // Its table is larger than that of one that is read from a snapshot.
+    // The set's table is larger than that of a set that is read from a snapshot.
     for n in 0..2_000 {
         expect(&mut app, &format!("SADD s member:{n}"), ":1\r\n");
     }
@@ -372,7 +372,8 @@ fn spop_takes_the_same_members_whatever_a_set_has_lived_through() {
     assert_eq!(app.digest().unwrap(), copy.digest().unwrap());
 }
 
-/// One gets its commands in batches and is killed on the way; the other one forgets what it knows of its sets all the time.
+/// One replica gets its commands in batches and is killed on the way; the other one forgets all known sets again and
+/// again.
 #[test]
 fn spop_takes_the_same_members_whatever_is_known_of_their_set() {
     if !is_installed() {
@@ -402,7 +403,7 @@ fn spop_takes_the_same_members_whatever_is_known_of_their_set() {
             let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
             let resp3 = rng.below(4) == 0;
             let command = match words[0][..] {
-                // A read may have no place in the log.
+                // A read may be executed outside of the log.
                 [b'S', b'C', ..] => Command::Query { resp3, args }.encoded(),
                 _ => {
                     let stamp = Stamp { node: 1, ms };
@@ -449,7 +450,7 @@ fn spop_takes_the_same_members_whatever_is_known_of_their_set() {
     assert_eq!(app.digest().unwrap(), other.digest().unwrap());
 }
 
-/// What comes between them.
+/// Commands that come between the SPOPs.
 const SPOP_AMONG: &[&str] = &[
     "SADD {s} {v} {v} {v} {n} {n} {n} {n} {n}",
     "SADD {s} {v} {v} {v} {n} {n} {n} {n} {n}",
@@ -522,7 +523,8 @@ fn only_what_reads_needs_no_place_in_the_log() {
         assert!(app.is_read(&query(words)), "{words}");
         assert!(!app.is_read(&call(words)), "it may move the clock");
     }
-    // What isn't one is no QUERY, so that changes nothing, whatever it asks. PFCOUNT stores what it has counted.
+    // A QUERY of a command that doesn't only read is refused, so that it changes nothing. PFCOUNT stores what it has
+    // counted.
     for words in [
         "SET k v",
         "GETEX k",
@@ -541,7 +543,7 @@ fn only_what_reads_needs_no_place_in_the_log() {
     expect(&mut app, "DBSIZE", ":0\r\n");
 }
 
-/// It is what CLIENT PAUSE WRITE postpones.
+/// These are the commands that CLIENT PAUSE WRITE postpones.
 #[test]
 fn what_may_change_something_is_known_where_no_flag_says_it() {
     if !is_installed() {
@@ -652,7 +654,7 @@ fn what_is_watched_is_known_after_a_restart_too() {
             execute(app, &call(words));
             assert_eq!(exec(app, NOON, &seen), !changed, "{words}");
         }
-        // What expires has changed.
+        // A key that expires has changed.
         expect(app, "SET short 1 PX 500", "+OK\r\n");
         let seen = watch(app, &["short"]);
         assert!(exec(app, NOON + 400, &seen));
@@ -740,7 +742,8 @@ fn a_copy_that_is_damaged_changes_nothing() {
 
 // ---- The judge
 
-/// What a random command looks like. `{k}` is a key, `{l}` of a list, and so on; `{n}` a number, `{ms}` a time to live.
+/// Patterns of random commands. `{k}` is a key, `{l}` a key of a list, and so on; `{n}` is a number, `{ms}` a time to
+/// live.
 const TEMPLATES: &[&str] = &[
     "SET {k} {v}",
     "SET {k} {v} PX {ms}",
@@ -892,7 +895,7 @@ const SCRIPTS: &[(&str, &str)] = &[
 fn random_words(rng: &mut Rng) -> Vec<Vec<u8>> {
     let template = loop {
         let template = TEMPLATES[rng.below(TEMPLATES.len() as u64) as usize];
-        // Otherwise there would never be much.
+        // If these weren't rare, there would never be many keys.
         let rare = ["FLUSHALL", "SCRIPT FLUSH"].contains(&template);
         if !rare || rng.below(10) == 0 {
             break template;
@@ -925,7 +928,8 @@ fn fill(rng: &mut Rng, word: &str) -> String {
     }
 }
 
-/// Answers that the layout of tables decides, or what has expired and lies there still.
+/// Returns whether a command's answers are equal on all replicas. Others depend on the layout of tables, or on expired
+/// keys that are still there.
 fn is_comparable(name: &[u8]) -> bool {
     let differing: [&[u8]; 9] = [
         b"SRANDMEMBER",
@@ -941,7 +945,7 @@ fn is_comparable(name: &[u8]) -> bool {
     !differing.contains(&name)
 }
 
-/// An answer, with its items in order where the server promises none.
+/// Returns an answer, with its items in order if the server promises none.
 fn in_order(name: &[u8], answer: &[u8]) -> Vec<Vec<u8>> {
     let unordered: [&[u8]; 4] = [b"SMEMBERS", b"HGETALL", b"HKEYS", b"SUNION"];
     let value = Value::parse(answer).unwrap();
@@ -972,7 +976,7 @@ impl Node {
         self.app.as_mut().unwrap()
     }
 
-    /// Ends a batch.
+    /// Ends a batch, and collects its answers.
     fn gather(&mut self) {
         let (answered, answers) = (&mut self.answered, &mut self.answers);
         let app = self.app.as_mut().unwrap();
@@ -989,7 +993,7 @@ struct Judge {
     rng: Rng,
     nodes: Vec<Node>,
     log: Vec<Vec<u8>>,
-    /// The commands whose answers haven't been compared: their words, if they can be.
+    /// The commands whose answers haven't been compared yet, each with whether they can be.
     words: VecDeque<(Vec<Vec<u8>>, bool)>,
     ms: u64,
 }
@@ -1000,7 +1004,7 @@ impl Judge {
     }
 
     fn next_command(&mut self) -> (Vec<u8>, Vec<Vec<u8>>) {
-        // Most come at once; clocks differ, and go back.
+        // Most commands come at the same time; clocks differ, and go back.
         self.ms += [0, 0, 1, 3, 20, 500][self.rng.below(6) as usize];
         let stamp = Stamp {
             node: 1 + self.rng.below(3) as u16,
@@ -1032,7 +1036,8 @@ impl Judge {
         (command, words)
     }
 
-    /// Scripts of which one doesn't end, or nearly so: what they may take together is shared, which makes it short.
+    /// Returns a transaction with scripts one of which never ends, or nearly so. The scripts share their limit, which
+    /// makes that short.
     fn endless(&mut self, stamp: Stamp) -> Vec<u8> {
         let rounds = (self.rng.below(4) * 2_000_000).to_string();
         let script = b"redis.call('INCR', KEYS[1]) for i = 1, ARGV[1] do end return redis.call('SADD', KEYS[2], ARGV[1])";
@@ -1058,7 +1063,7 @@ impl Judge {
         let is_compared = is_call && is_comparable(&words[0]);
         self.log.push(command.clone());
         self.words.push_back((words, is_compared));
-        // Batches end elsewhere at each of them.
+        // Batches end at other places on each replica.
         for node in &mut self.nodes {
             node.app().begin(&command).unwrap();
             if self.rng.percent(20) {
@@ -1086,13 +1091,13 @@ impl Judge {
         }
     }
 
-    /// Things that happen to one of them.
+    /// Makes something happen to one of the replicas.
     fn disturb(&mut self) {
         let one = self.rng.below(self.nodes.len() as u64) as usize;
         let other = (one + 1) % self.nodes.len();
         let what = self.rng.below(2_000);
         if what < 6 {
-            // Shown where something differs.
+            // The log shows this if the replicas differ.
             println!("{}: {what} happens to {one}", self.end());
         }
         match what {
@@ -1110,7 +1115,7 @@ impl Judge {
                 snapshot.unwrap().write_to(&mut bytes).unwrap();
                 self.nodes[one].app().restore(&mut &bytes[..]).unwrap();
             }
-            // What somebody reads there: keys that have expired are removed by it, tables are looked at.
+            // A client reads something there: that removes keys that have expired, and looks at tables.
             6..200 => {
                 let key = fill(&mut self.rng, "{a}");
                 let args = vec![&b"TYPE"[..], key.as_bytes()];
@@ -1121,7 +1126,7 @@ impl Judge {
         }
     }
 
-    /// It goes on from its checkpoint, and gets the rest from the log.
+    /// Restarts a replica, which goes on from its checkpoint and gets the rest from the log.
     fn restart(&mut self, one: usize) {
         let node = &mut self.nodes[one];
         node.app = None;
@@ -1165,7 +1170,7 @@ impl Encoded for Command<'_> {
     }
 }
 
-/// `REDIS_COMMANDS=1000000 cargo test --release -p apps --test redis random` takes an hour or so.
+/// `REDIS_COMMANDS=1000000 cargo test --release -p apps --test redis random` takes about an hour.
 #[test]
 fn random_commands_have_the_same_effect_whatever_a_replica_has_lived_through() {
     if !is_installed() {

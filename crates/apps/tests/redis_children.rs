@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The children of a Redis server that is a replica, which write its snapshots.
+//! Tests of the children of a replica's Redis server, which write its snapshots.
 
 mod common;
 
@@ -13,7 +13,7 @@ use apps::{Application, Redis};
 use common::TempDir;
 use common::redis::*;
 
-/// Returns what is there as soon as there is something.
+/// Waits until `found` returns something, and returns that.
 fn wait_for<T>(mut found: impl FnMut() -> Option<T>) -> T {
     for _ in 0..3_000 {
         if let Some(found) = found() {
@@ -56,7 +56,7 @@ fn holds_sockets(process: u32) -> bool {
     targets.any(|target| target.starts_with("socket:"))
 }
 
-/// Whether it runs, or could.
+/// Returns whether a process exists and hasn't ended.
 fn lives(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = state
@@ -88,11 +88,11 @@ fn a_child_has_its_own_number_holds_no_sockets_and_ends_with_its_server() {
         .status();
     assert!(stopped.unwrap().success());
     kill_server(&app);
-    // The replica finds it out though the child is stopped, and starts another one.
+    // The replica notices the death although the child is stopped, and starts another server.
     expect(&mut app, "GET k", "$1\r\nv\r\n");
     assert_ne!(app.process(), server);
     wait_for(|| (!lives(child)).then_some(()));
-    // It writes into a file of its own.
+    // The new server's child writes into a file of its own.
     commit(&mut app, 2);
     checkpoint(&mut app);
     expect(&mut app, "GET k", "$1\r\nv\r\n");

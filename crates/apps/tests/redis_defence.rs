@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that would end a Redis server, or stall it, wherever they are executed: each of them fails by itself.
+//! Tests of commands that would end or stall each Redis server that executes them: each such command fails alone.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn a_damaged_payload_is_refused_though_its_checksum_is_right() {
     }
     let dir = TempDir::new("redis-payload");
     let mut app = Redis::open(&dir.0).unwrap();
-    // A list whose second item says that it is longer than all of it.
+    // This is a list whose second item claims to be longer than the whole list.
     let payload = b"\x12\x01\x02\x10\x10\x00\x00\x00\x03\x00\x55\x61\x02\x81\x62\x02\x81\x63\x02\xff\x0a\x00\xd8\xf8\x95\xcf\xe8\xa5\x64\x77";
     let restore: [&[u8]; 4] = [b"RESTORE", b"x", b"0", payload];
     let script: [&[u8]; 5] = [
@@ -75,7 +75,7 @@ fn a_count_that_only_multiplies_the_answer_is_bounded() {
                 "-LIMIT not executed: a negative count of {name} is 65536 at most, which is fixed; ask several times\r\n"
             );
             expect(&mut app, &words, &limit);
-            // As an earlier version has put it into the log.
+            // An earlier version has put the command into the log like this.
             let answer = text(&execute(&mut app, &transaction(&[args])));
             assert!(answer.starts_with("-EXECABORT "), "{answer}");
         }
@@ -144,7 +144,7 @@ fn a_read_that_is_passed_moves_the_clock_and_never_comes_to_the_server() {
     };
     assert!(!app.pass(&encoded(&watch)).unwrap());
     assert!(!app.pass(b"\xff").unwrap());
-    // What it is told of the time counts.
+    // The time of the command still counts.
     assert!(app.pass(&call_at(NOON + 2_000, &read)).unwrap());
     expect(&mut app, "GET k", "$-1\r\n");
     let mut reply = Vec::new();
@@ -153,7 +153,7 @@ fn a_read_that_is_passed_moves_the_clock_and_never_comes_to_the_server() {
     assert!(!app.read_again(&call_at(NOON, &write), &mut reply).unwrap());
 }
 
-/// What is passed between commands that were begun changes none of their answers.
+/// A read that is passed over between commands that were begun changes none of their answers.
 #[test]
 fn a_read_may_be_passed_between_commands_that_were_begun() {
     if !is_installed() {
@@ -170,13 +170,13 @@ fn a_read_may_be_passed_between_commands_that_were_begun() {
     assert_eq!(answers, [b":1\r\n", b":2\r\n"]);
 }
 
-/// Whoever gets the error knows that the effect is there, and the next command gets its own answer.
+/// The error says that the effect took place, and the next command gets its own answer.
 #[test]
 fn an_answer_that_is_too_large_is_an_error_everywhere() {
     if !is_installed() {
         return;
     }
-    /// Of a value of 1 MiB, two more than fit.
+    /// For a value of 1 MiB, this is two more than fit.
     const TIMES: usize = 65;
     let dir = TempDir::new("redis-large-answers");
     let mut app = Redis::open(&dir.0).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a command may take of a Redis server that is a replica. Wherever it is executed, and whatever that server has lived
-//! through, the same is refused.
+//! Tests of how much a command may use of a Redis server that is a replica. Every server refuses the same commands,
+//! whatever its past.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::TempDir;
 use common::redis::*;
 use test_world::Rng;
 
-/// Scripts share what one may take: this many that do nothing leave little to the others.
+/// The number of scripts that do nothing. Scripts share the limit of one, so these leave little for the others.
 const IDLE: usize = 99;
 
 fn eval<'a>(script: &'a str, keys_and_args: &[&'a str]) -> Vec<&'a [u8]> {
@@ -19,7 +19,7 @@ fn eval<'a>(script: &'a str, keys_and_args: &[&'a str]) -> Vec<&'a [u8]> {
     words
 }
 
-/// A transaction of these commands, and of idle scripts.
+/// Returns a transaction of these commands and of idle scripts.
 fn transaction(commands: &[Vec<&[u8]>]) -> Vec<u8> {
     let mut commands = commands.to_vec();
     commands.extend(vec![eval("return 1", &["0"]); IDLE]);
@@ -47,7 +47,7 @@ fn copy_of(app: &mut Redis, name: &str) -> (TempDir, Redis) {
 const LOOPS: [&str; 6] = [
     "while true do end",
     "redis.call('SET', KEYS[1], 'changed') while true do end",
-    // Errors within it change nothing.
+    // Catching errors within the script changes nothing.
     "while true do pcall(function() redis.call('INCR', KEYS[1]) error('x') end) end",
     "while true do pcall(redis.call, 'NOSUCH') end",
     "local f = coroutine.wrap(function() while true do end end) f()",
@@ -80,7 +80,7 @@ fn scripts_that_never_end_are_undone_everywhere() {
         expect(app, "INCR other", ":2\r\n");
         expect(app, "DECR other", ":1\r\n");
         assert_eq!(app.digest().unwrap(), before);
-        // It is as if it had ended: who names it by its digest gets the same answer everywhere.
+        // The script is known as if it had ended, so naming it by its digest gives the same answer everywhere.
         let again: Vec<&[u8]> = vec![
             b"EVALSHA",
             b"694a5fe1ddb97a4c6a1bf299d9537c7d3d0f84e7",
@@ -113,13 +113,13 @@ fn functions_that_never_end_are_undone_and_so_is_their_library() {
     let called = answer(&mut app, &transaction(&[fcall]));
     assert!(called.starts_with("-LIMIT not executed: "), "{called}");
     expect(&mut app, "EXISTS n", ":0\r\n");
-    // Redis's own limit for what a library does outside of its functions, by the same steps.
+    // This is Redis's own limit for the code of a library outside of its functions, measured by the same steps.
     let refused = answer(&mut app, &load("while true do end"));
     assert!(refused.contains("FUNCTION LOAD timeout"), "{refused}");
     assert!(answer(&mut app, &call("FUNCTION LIST")).contains("mine"));
 }
 
-/// The smallest number for which something is so.
+/// Returns the smallest number for which `is_so` holds.
 fn boundary(mut least: u64, mut most: u64, mut is_so: impl FnMut(u64) -> bool) -> u64 {
     while least < most {
         let middle = (least + most) / 2;
@@ -145,7 +145,7 @@ fn scripts_end_at_the_same_step_whatever_a_server_has_lived_through() {
         is_over
     };
     let spins = "for i = 1, ARGV[1] do end return 1";
-    // So many commands that it is they who decide once the rest has taken half of the steps.
+    // There are so many calls that they decide, once the rest has taken half of the steps.
     let calls =
         "for i = 1, ARGV[1] do redis.call('GET', KEYS[1]) end for i = 1, 1000000 do end return 1";
     let dir = TempDir::new("redis-steps");
@@ -156,7 +156,7 @@ fn scripts_end_at_the_same_step_whatever_a_server_has_lived_through() {
     expect(&mut app, "SET gone v PX 1", "+OK\r\n");
     answer(&mut app, &call_at(NOON + 5, &[b"PING"]));
     let (_dir, mut copy) = copy_of(&mut app, "redis-steps-2");
-    // Here it is removed before the scripts see it, and there by one of them.
+    // In this copy the expired key is removed before the scripts see it, and in the others by one of them.
     let (_dir, mut touched) = copy_of(&mut app, "redis-steps-3");
     expect(&mut touched, "EXISTS gone", ":0\r\n");
     for (script, least, most) in [(spins, 100_000, 10_000_000), (calls, 100, 10_000)] {
@@ -197,7 +197,7 @@ fn no_string_grows_without_end() {
     expect(&mut app, "EXISTS k", ":0\r\n");
 }
 
-/// Each takes memory without end, in its own way.
+/// Scripts that take memory without end, each in its own way.
 const GREEDY: [&str; 6] = [
     "local t = {} while true do t[#t + 1] = {} end",
     "redis.call('SET', KEYS[1], 'changed') local t = {} while true do t[{}] = {} end",
@@ -241,7 +241,7 @@ fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     if !is_installed() {
         return;
     }
-    // A million bytes each, then 40,000.
+    // The script takes pieces of a million bytes, and then pieces of 40,000.
     let fill = "local s = string.rep('x', 1000000) local t = {} for i = 1, ARGV[1] do t[i] = s .. i end \
                 local u for i = 1, 500 * ARGV[2] do u = {u} end return redis.call('INCR', KEYS[1])";
     let is_over = |app: &mut Redis, large: u64, small: u64| {
@@ -257,12 +257,12 @@ fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     let dir = TempDir::new("redis-room");
     let mut app = Redis::open(&dir.0).unwrap();
     let (_dir, mut aged) = copy_of(&mut app, "redis-room-2");
-    // Here there is garbage, and more of it than a run usually may have in all.
+    // This server has garbage, more than a run may usually have in all.
     for n in 0..30 {
         let script = format!("local t = {{}} for i = 1, 100000 do t[i] = {{i}} end return {n}");
         let shown = answer(&mut aged, &call_at(NOON, &eval(&script, &["0"])));
         assert_eq!(shown, format!(":{n}\r\n"));
-        // All know the same scripts, and not from the same commands.
+        // All servers know the same scripts, but from different commands.
         let load: [&[u8]; 3] = [b"SCRIPT", b"LOAD", script.as_bytes()];
         answer(&mut app, &call_at(NOON, &load));
     }
@@ -277,7 +277,7 @@ fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     }
 }
 
-/// A script that has some hundreds of MiB in the end, of several kinds, and leaves garbage on the way.
+/// Returns a script that has some hundreds of MiB in the end, of several kinds, and leaves garbage on the way.
 fn random_script(rng: &mut Rng) -> String {
     let mut script = "redis.call('INCR', KEYS[1]) local all = {} ".to_owned();
     let pieces = 3 + rng.below(6);
@@ -310,8 +310,8 @@ fn random_script(rng: &mut Rng) -> String {
     script + "return #all"
 }
 
-/// One server lives through all of them, one begins each time with the other one's snapshot, and one dies on the way. `REDIS_SCRIPTS`
-/// says how many, and `REDIS_SEED` which ones.
+/// One server executes all of the scripts, one begins each time with the first one's snapshot, and one dies on the way.
+/// `REDIS_SCRIPTS` says how many scripts there are, and `REDIS_SEED` which ones.
 #[test]
 fn random_scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     if !is_installed() {
@@ -366,7 +366,7 @@ fn scripts_with_little_memory_leave_their_server_alone() {
         assert_eq!(shown, ":100000\r\n");
     }
     assert_eq!(app.process(), process);
-    // A larger one gets another server, and what it has done stays.
+    // A larger run gets another server, and its effect stays.
     let large =
         "redis.call('INCR', KEYS[1]) local t = {} for i = 1, 1000000 do t[i] = {i} end return #t";
     for _ in 0..2 {
@@ -400,7 +400,7 @@ fn a_server_that_was_given_much_can_be_replaced() {
     expect(&mut app, "DECR first", ":1\r\n");
     assert_eq!(app.digest().unwrap(), before);
     drop(app);
-    // What isn't a checkpoint is nothing to begin with.
+    // A start uses no snapshot that isn't a checkpoint.
     let mut app = Redis::open(&dir.0).unwrap();
     assert_eq!(position(&mut app), 200);
 }

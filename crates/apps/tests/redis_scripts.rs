@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What scripts may call on Redis servers that are replicas, and what they are answered: the same on each, whatever it has lived
-//! through.
+//! Tests of the commands that scripts may call on replicas' Redis servers, and of their answers: they are equal on all
+//! servers, whatever their past.
 
 mod common;
 
@@ -60,7 +60,7 @@ fn answers_in_the_order_of_a_table_come_sorted() {
     assert!(wrong_type.starts_with("-WRONGTYPE"), "{wrong_type}");
     let count = eval(&mut app, "return redis.call('HGETALL')", &["0"]);
     assert!(count.starts_with("-ERR"), "{count}");
-    // To those who only read, too, and to functions.
+    // Read-only scripts and functions get sorted answers, too.
     let words: [&[u8]; 3] = [b"EVAL_RO", b"return redis.call('SMEMBERS', 's')", b"0"];
     let got = execute(&mut app, &call_at(NOON, &words));
     let members = array(&["a", "aa", "b", "z"]);
@@ -68,7 +68,7 @@ fn answers_in_the_order_of_a_table_come_sorted() {
     let library = b"#!lua name=l\nredis.register_function{function_name='f', flags={'no-writes'}, callback=function(keys) return redis.call('SMEMBERS', keys[1]) end}";
     execute(&mut app, &call_at(NOON, &[b"FUNCTION", b"LOAD", library]));
     expect(&mut app, "FCALL f 1 s", &members);
-    // In RESP3 a map and a set are what they were.
+    // In RESP3 maps and sets keep their kinds.
     let words: [&[u8]; 3] = [
         b"EVAL",
         b"redis.setresp(3) return {redis.call('HGETALL', 'h').map.aa, redis.call('SMEMBERS', 's').set.z and 'yes' or 'no'}",
@@ -83,7 +83,7 @@ fn scripts_read_the_same_on_servers_with_other_tables() {
     if !is_installed() {
         return;
     }
-    // The same members came, and others went, in another order.
+    // The same members are added, and others removed, in different orders.
     let all: Vec<usize> = (0..3_000).collect();
     let orders: [Vec<usize>; 2] = [all.clone(), all.into_iter().rev().collect()];
     let digests = orders.map(|order| {
@@ -158,7 +158,7 @@ fn what_scripts_are_refused_leaves_nothing_by_half() {
         assert!(undone.starts_with('-') && is_told, "{command}: {undone}");
         expect(&mut app, "EXISTS l", ":0\r\n");
     }
-    // The server's own words for what it doesn't know.
+    // This is the server's own answer for commands that it doesn't know.
     let unknown = eval(
         &mut app,
         "redis.call('SET', 'k', 1) return redis.call('NOSUCH')",
@@ -178,7 +178,7 @@ fn a_transaction_of_which_a_script_is_refused_behind_a_change_is_undone() {
     let script = "redis.call('SET', 'b', 1) return redis.call('RANDOMKEY')";
     let commands: Vec<Vec<&[u8]>> = vec![
         vec![b"SET", b"a", b"1"],
-        // Beside scripts it is executed as it is by itself.
+        // Beside scripts the command is executed as it is alone.
         vec![b"KEYS", b"*"],
         vec![b"EVAL", script.as_bytes(), b"0"],
     ];
@@ -200,7 +200,7 @@ fn a_script_names_keys_of_its_partition_alone() {
     }
     let dir = TempDir::new("redis-local");
     let mut app = Redis::open_with(&dir.0, 1, Seen::new(2), News::default()).unwrap();
-    // Slots 15495, 3300 and 7365, of which the last ones are another partition's.
+    // The keys' slots are 15495, 3300 and 7365; the last two belong to another partition.
     for (script, is_done) in [
         ("return redis.call('SET', 'a', 1)", true),
         ("return redis.call('SET', 'x{a}b', 1)", true),

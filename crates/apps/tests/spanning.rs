@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A store spread over partitions answers as one store does, and holds the same.
+//! Tests that a store spread over partitions answers as one store does, and holds the same.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +36,7 @@ impl Spread {
         }
     }
 
-    /// Executes a command on both; returns what they answer.
+    /// Executes a command on both, and returns both answers.
     fn execute(&mut self, command: &Command<'_>, pids: &BTreeSet<u16>) -> [Vec<u8>; 2] {
         let (mut bytes, mut answer, mut expected) = (Vec::new(), Vec::new(), Vec::new());
         command.encode(&mut bytes).unwrap();
@@ -137,12 +137,12 @@ fn a_spread_store_answers_as_one_does() {
         };
         let named: &[&[u8]] = match command {
             Command::Get { .. } | Command::Set { .. } => &drawn[..1],
-            // As many as it may name.
+            // The command may name all of the drawn keys.
             _ => &drawn,
         };
         let pids: BTreeSet<u16> = match command {
             Command::Dbsize => (0..PARTITIONS).collect(),
-            // Also over partitions that none of the keys is in.
+            // Some commands also go to partitions that none of the keys is in.
             _ if rng.percent(20) && named.len() > 1 => (0..PARTITIONS).collect(),
             _ => named
                 .iter()
@@ -160,7 +160,7 @@ fn a_spread_store_answers_as_one_does() {
     assert!(spanning > 1_000, "{spanning}");
 }
 
-/// Watched keys are of two partitions; `execute` compares the spread store with one that has them all.
+/// The watched keys belong to two partitions; `execute` compares the spread store with one that has all keys.
 #[test]
 fn a_transaction_does_nothing_where_a_watched_key_was_changed() {
     let mut spread = Spread::open_in("watched");
@@ -206,7 +206,7 @@ fn a_transaction_does_nothing_where_a_watched_key_was_changed() {
     }
 }
 
-/// Nothing is changed then, in no partition.
+/// Such a transaction changes nothing in any partition.
 #[test]
 fn a_transaction_with_values_that_are_too_long_is_refused() {
     let mut spread = Spread::open_in("too-long");

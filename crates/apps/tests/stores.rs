@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RocksDB and LevelDB, as installed, under the key-value application: contents, snapshots, kills.
+//! Tests of the key-value application on the installed RocksDB and LevelDB: contents, snapshots, and kills.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn store_dirs(dir: &Path) -> Vec<String> {
     names
 }
 
-/// [N-READ]
+/// A command is a read only if it changes nothing in any store. [N-READ]
 #[test]
 fn a_command_is_called_a_read_if_it_changes_nothing() {
     let dir = TempDir::new("reads");
@@ -188,7 +188,7 @@ fn commands_answer_as_redis_does() {
     }
 }
 
-/// One step of a scan: the keys, and where to go on.
+/// Makes one step of a scan; returns the keys, and where to go on.
 fn scan(
     app: &mut Box<dyn Application>,
     count: u32,
@@ -224,7 +224,7 @@ fn found_by(reply: &[u8]) -> (Vec<Vec<u8>>, Option<u64>) {
     (keys.iter().map(key).collect(), next)
 }
 
-/// These keys in the order of a scan.
+/// Returns these keys in the order of a scan.
 fn in_order<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let mut keys: Vec<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
     keys.sort_by_key(|key| (place::of(key), key.clone()));
@@ -256,7 +256,7 @@ fn a_scan_sees_committed_and_waiting_keys_in_order() {
         let expected: [&[u8]; 2] = [b"b", b"g"];
         let found = scan(app, 100, 0, Some(b"[bg]"));
         assert_eq!(found, (in_order(expected), None));
-        // Nothing lies behind the last place, and there is none beyond.
+        // There are no keys after the last place, and no place beyond it.
         let last = (1 << place::BITS) - 1;
         assert_eq!(scan(app, 100, last, None), (Vec::new(), None));
         let beyond = Command::Scan {
@@ -268,8 +268,8 @@ fn a_scan_sees_committed_and_waiting_keys_in_order() {
     }
 }
 
-/// The same log in two stores: where a scan has come in one of them, it goes on in the other, also after
-/// that was opened again. What is there all the time is found, once.
+/// Both stores execute the same log. A scan that began in one of them continues in the other one, even after that was
+/// reopened; a key that exists all the time is found once.
 #[test]
 fn a_scan_goes_on_in_another_store_whatever_is_set_and_removed_meanwhile() {
     let dirs = STORES.map(|name| TempDir::new(&format!("scan-on-{name}")));
@@ -369,13 +369,14 @@ fn a_reader_sees_the_keys_of_one_moment_from_another_thread() {
     }
 }
 
-/// Its files stay until nobody reads them: those that weren't opened yet would be missed as damage.
+/// The files of a replaced store stay until nobody reads them: files that weren't opened yet would be missing, which
+/// looks like damage.
 #[test]
 fn a_store_that_is_replaced_while_it_is_read_can_be_read_to_its_end() {
     for name in ["leveldb", "rocksdb"] {
         let dir = TempDir::new(&format!("replaced-{name}"));
         let mut app = open(name, &dir.0);
-        // More than waits in memory: there is a table that opening a store or a reader doesn't look at.
+        // This is more than waits in memory, so there is a table that opening a store or a reader doesn't look at.
         for n in 0..800 {
             run(
                 &mut app,
@@ -451,7 +452,7 @@ fn del(key: &[u8]) -> Command<'_> {
     Command::Del { keys: vec![key] }
 }
 
-/// What `expect` compares with, whatever the lengths.
+/// Checks that the store answers as the model does, for values of any length.
 fn model_answers(app: &mut Box<dyn Application>, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
     for (key, value) in model {
         expect(app, &Command::Get { key }, &Reply::Bulk(value));
@@ -463,7 +464,7 @@ fn model_answers(app: &mut Box<dyn Application>, model: &BTreeMap<Vec<u8>, Vec<u
     assert_eq!(scan(app, u32::MAX, 0, None), (keys, None));
 }
 
-/// What a store holds but for whose it is: snapshots are equal where contents are.
+/// Returns how often `key` occurs in the store's snapshot.
 fn leftovers(app: &mut Box<dyn Application>, key: &[u8]) -> usize {
     let bytes = snapshot(app);
     bytes.windows(key.len()).filter(|w| *w == key).count()
@@ -485,7 +486,7 @@ fn long_values_are_as_if_they_were_whole() {
         let mut longest = 0;
         for step in 0..3000u64 {
             let key = keys[next(4) as usize];
-            // Around the sizes where a value becomes long and where pieces end.
+            // The lengths are around the sizes where a value becomes long and where pieces end.
             let lens = [0, 1, 900, 1023, 1024, 1025, 1400, 2048];
             let bytes = vec![step as u8; lens[next(8) as usize]];
             let old = model.get(key).cloned();
@@ -548,7 +549,7 @@ fn long_values_are_as_if_they_were_whole() {
         model_answers(&mut app, &model);
         assert!(app.can_discard());
 
-        // However it came about, equal contents have equal digests, also elsewhere.
+        // Equal contents have equal digests, in any store and however they came about.
         let digest = app.digest().unwrap();
         let (whole, other) = (
             TempDir::new(&format!("long-whole-{name}")),
@@ -569,7 +570,7 @@ fn long_values_are_as_if_they_were_whole() {
         assert_eq!(restored.digest().unwrap(), digest);
         model_answers(&mut restored, &model);
 
-        // Nothing of a long value is left behind its key.
+        // No piece of a long value is left after its key is gone.
         let key = b"a key of its own";
         for _ in 0..30 {
             run(&mut app, &append(key, &[1; 900]));
@@ -593,7 +594,7 @@ fn long_values_are_as_if_they_were_whole() {
     }
 }
 
-/// Values that are read again and again, while they are set, grow, go, and are taken back.
+/// Values are read again and again, while they are set, grow, are removed, and are taken back.
 #[test]
 fn what_was_read_before_is_read_as_it_is_since() {
     for name in STORES {
@@ -639,8 +640,8 @@ fn what_was_read_before_is_read_as_it_is_since() {
     }
 }
 
-/// Of every application: commands that the next commit would have made permanent are gone, and the records are those
-/// of a commit, together with what belongs to it.
+/// In every application, commands that the next commit would have made permanent are gone, and the records and the
+/// contents are those of the same commit.
 #[test]
 fn what_is_discarded_never_was() {
     for name in ["echo", "rocksdb", "leveldb"] {
@@ -661,7 +662,7 @@ fn what_is_discarded_never_was() {
             assert_eq!(app.digest().unwrap(), digest, "{name}");
             assert_eq!(records(&mut app), [(b"at".to_vec(), b"1".to_vec())]);
         }
-        // Nothing of it comes with the next commit.
+        // Nothing that was discarded is in the next commit.
         app.commit(&[record(b"at", b"2")]).unwrap();
         assert_eq!(app.digest().unwrap(), digest, "{name}");
         let reaches = app.checkpoint().unwrap();
@@ -708,7 +709,7 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
         let rest = vec![b'x'; MAX_STRING_LEN - len];
         let longest = Reply::Int(MAX_STRING_LEN as i64);
         expect(app, &append(b"k", &rest), &longest);
-        // The longest one fits an answer; several that don't are refused.
+        // The longest value fits into an answer; several that don't fit are refused.
         let whole = vec![b'x'; MAX_STRING_LEN];
         expect(app, &Command::Get { key: b"k" }, &Reply::Bulk(&whole));
         let keys = vec![&b"k"[..]; 5];
@@ -717,8 +718,8 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
     }
 }
 
-/// What this thread has given the kernel to write, in bytes: that is a store's log. What the process has written is other
-/// tests', too.
+/// Returns how many bytes this thread has given the kernel to write, which is the size of a store's log. The process's
+/// count would include other tests' writes.
 fn bytes_written() -> u64 {
     count_of_io("/proc/thread-self/io", "wchar: ")
 }
@@ -729,7 +730,7 @@ fn count_of_io(of: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// A filter of so many keys fits no part of the block cache, and would be read again for each look-up.
+/// A filter of so many keys fits into no part of the block cache, and would be read again for each look-up.
 #[test]
 fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
     const KEYS: u32 = 1_300_000;
@@ -743,19 +744,19 @@ fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
         run(app, &Command::Mset { pairs });
         app.commit(&[]).unwrap();
     }
-    // What was in memory alone becomes a file.
+    // Reopening writes the contents of memory into a file.
     *app = open("echo", &dir.0);
     *app = open("rocksdb", &dir.0);
     let per_look = |round: u32| {
         let before = count_of_io("/proc/self/io", "rchar: ");
         for n in 0..LOOKS {
-            // Each is absent, and lies between two keys that are there.
+            // Each of these keys is absent, and between two keys that exist.
             let key = (2 * (n * (KEYS / LOOKS) + round) + 1).to_be_bytes();
             expect(app, &Command::Exists { keys: vec![&key] }, &Reply::Int(0));
         }
         (count_of_io("/proc/self/io", "rchar: ") - before) / u64::from(LOOKS)
     };
-    // Tests share the process: the smallest of several rounds is this one's own.
+    // Tests share the process, so the smallest of several rounds has the reads of this test alone.
     let rounds: Vec<_> = (0..8).map(per_look).collect();
     assert!(*rounds.iter().min().unwrap() < 100_000, "{rounds:?}");
 }
@@ -776,7 +777,7 @@ fn an_append_writes_what_it_appends() {
         };
         let rounds: Vec<_> = (0..8).map(|_| per_append(app)).collect();
         println!("{name}: bytes written for an append of 900, by hundreds: {rounds:?}");
-        // Less than what was appended would mean that another thread writes the log.
+        // Less than the appended bytes would mean that another thread writes the log.
         let last = rounds[4..].iter().min().unwrap();
         assert!((900..4 * 900).contains(last), "{name}: {rounds:?}");
     }
@@ -804,7 +805,7 @@ fn equal_contents_have_equal_digests_in_both_stores() {
     fill(level, 3000);
     assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
     assert_ne!(rocks.digest().unwrap(), empty);
-    // Records don't belong to the contents; writes that wait do.
+    // Records don't count as contents; writes that wait for a commit do.
     level.commit(&[record(b"position", b"other")]).unwrap();
     assert_eq!(rocks.digest().unwrap(), level.digest().unwrap());
     run(level, &set(b"key:000001", b"other"));
@@ -825,7 +826,7 @@ fn a_snapshot_restores_into_either_store_and_survives_a_reopen() {
         fill(source, 2000);
         let digest = source.digest().unwrap();
         let mut taken = source.snapshot().unwrap();
-        // The snapshot is of this moment, although it is written later and by another thread.
+        // The snapshot has the contents of this moment, although it is written later and by another thread.
         run(source, &set(b"later", b"1"));
         source.commit(&[]).unwrap();
         let bytes = std::thread::spawn(move || {
@@ -867,7 +868,7 @@ impl Read for Failing<'_> {
     }
 }
 
-/// A snapshot whose last user key, which nothing follows but records, lies at another place.
+/// Returns a snapshot whose last user key, which only records follow, is under another place.
 fn displaced(snapshot: &[u8]) -> Vec<u8> {
     let mut bytes = snapshot.to_vec();
     let mut at = 8;
@@ -923,7 +924,7 @@ fn a_damaged_snapshot_changes_nothing() {
         let e = app.restore(&mut &earlier[..]).unwrap_err();
         assert!(e.to_string().contains("of another version"), "{e}");
         assert_eq!((app.digest().unwrap(), records(app)), before);
-        // Where nobody would look for it.
+        // The key is where nobody would look for it.
         let e = app.restore(&mut &displaced(&good)[..]).unwrap_err();
         assert!(e.to_string().contains("a key that no store can"), "{e}");
         assert_eq!((app.digest().unwrap(), records(app)), before);
@@ -943,7 +944,7 @@ fn what_an_interrupted_restore_left_is_removed() {
         run(&mut app, &set(b"old", b"1"));
         app.commit(&[]).unwrap();
         drop(app);
-        // Killed while the new store was being filled, before the switch.
+        // The process was killed while it filled the new store, before it switched over.
         let mut stray = open(name, &dir.0.join("elsewhere"));
         run(&mut stray, &set(b"half", b"1"));
         stray.commit(&[]).unwrap();
@@ -977,7 +978,7 @@ fn a_store_that_is_in_use_or_missing_is_named() {
     }
 }
 
-/// What a node says of a directory that it can't open.
+/// Returns the error of an application that can't open a directory.
 fn refusal(name: &str, dir: &Path) -> String {
     match apps::open(name, dir) {
         Ok(_) => panic!("{name} opened {}", dir.display()),
@@ -1016,7 +1017,7 @@ fn a_damaged_store_is_refused_with_what_to_do() {
             assert!(e.contains("current"), "{e}");
             assert_eq!(names_below(&copy), before, "nothing changed");
         }
-        // Stores of before had their keys in another order.
+        // Stores of the earlier format had their keys in another order.
         let text = fs::read_to_string(dir.0.join("current")).unwrap();
         let earlier = text.replace(" 4 ", " 3 ");
         assert_ne!(earlier, text);
@@ -1029,7 +1030,7 @@ fn a_damaged_store_is_refused_with_what_to_do() {
         });
         assert!(e.contains("current is missing"), "{e}");
         assert_eq!(names_below(&copy), before, "the only store is still there");
-        // What the library itself finds.
+        // These are damages that the library itself finds.
         told(&|dir| {
             fs::remove_dir_all(dir.join("db-1")).unwrap();
             fs::create_dir(dir.join("db-1")).unwrap();
@@ -1047,7 +1048,7 @@ fn a_damaged_store_is_refused_with_what_to_do() {
     }
 }
 
-/// A later write without an earlier one would be a state that no replica has ever had.
+/// A later write without an earlier one would be a state that no replica ever had.
 #[test]
 fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
     const COMMITS: u8 = 40;
@@ -1055,7 +1056,7 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
         let dir = TempDir::new(&format!("flipped-{name}"));
         let mut app = open(name, &dir.0);
         for n in 1..=COMMITS {
-            // Several records to a block of the log, which is what a library may skip.
+            // Each block of the log has several records, which a library might skip.
             run(&mut app, &set(&[n], &[n; 2000]));
             app.commit(&[record(b"position", &[n])]).unwrap();
         }
@@ -1088,7 +1089,7 @@ fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
     }
 }
 
-/// A table isn't read before somebody asks for what is in it.
+/// A table isn't read before somebody asks for its contents.
 #[test]
 fn a_damaged_table_answers_rightly_or_not_at_all() {
     const KEYS: u8 = 60;
@@ -1101,7 +1102,7 @@ fn a_damaged_table_answers_rightly_or_not_at_all() {
             app.commit(&[record(b"position", &[n])]).unwrap();
         }
         drop(app);
-        // Opening makes a table of the log.
+        // Opening the store turns the log into a table.
         let digest = open(name, &dir.0).digest().unwrap();
         let files = names_below(&dir.0.join("db-1"));
         let is_table = |file: &&String| file.ends_with(".sst") || file.ends_with(".ldb");
@@ -1111,7 +1112,7 @@ fn a_damaged_table_answers_rightly_or_not_at_all() {
         let whole = fs::read(table).unwrap();
         let table = table.file_name().unwrap();
 
-        // Filter, index and properties stand at the end.
+        // Filter, index and properties are at the end.
         let densely = whole.len() - 200;
         let flips = (0..whole.len()).filter(|at| at % 61 == 0 || (*at > densely && at % 5 == 0));
         let flips = flips.map(|at| {
@@ -1188,7 +1189,7 @@ fn a_damaged_checkpoint_file_is_refused_with_what_to_do() {
     assert_eq!(records(&mut open("echo", &dir.0)).len(), 1);
 }
 
-/// Feeds one no-op to a worker on `app`, with a checkpoint behind it.
+/// Gives one no-op to a worker on `app`, with a checkpoint after it.
 fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), Error> {
     struct Nowhere;
     impl paxos::Outbox for Nowhere {
@@ -1244,7 +1245,7 @@ fn execute_a_noop(settings: Settings, app: Box<dyn Application>) -> Result<(), E
     worker.checkpoint(0)
 }
 
-/// [X-NAME]
+/// Every application refuses the state of another cluster, group or partition. [X-NAME]
 #[test]
 fn every_application_keeps_whose_state_it_holds() {
     let deployment = |cluster, partitions| paxos::Deployment {
@@ -1289,7 +1290,7 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// All files and directories, as paths.
+/// Returns the paths of all files and directories.
 fn names_below(dir: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -1332,7 +1333,7 @@ fn echo_keeps_the_records_of_its_last_checkpoint() {
     assert_eq!(records(app), [(b"position".to_vec(), b"2".to_vec())]);
 }
 
-/// What a child process of this test binary shall do, as `role:store:directory`.
+/// The variable with the task of a child process of this test binary, as `role:store:directory`.
 const CHILD: &str = "APPS_TEST_CHILD";
 const CHILD_ARGUMENTS: [&str; 4] = [
     "--exact",
@@ -1351,8 +1352,7 @@ fn child(role: &str, store: &str, dir: &Path) -> Process {
     process
 }
 
-/// Not a test of its own: the child process of those tests that kill a process or leave it without
-/// room.
+/// This isn't a test of its own: it is the child process of tests that kill a process or leave it without room.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(CHILD) else {
@@ -1399,7 +1399,7 @@ fn count_until_killed(store: &str, dir: &Path) {
             n += 1;
         }
         run(app, &incr(b"counter", 1));
-        // A new key each time, so that the number of keys moves too.
+        // Each commit sets a new key, so that the number of keys changes, too.
         run(app, &set(format!("at:{n}").as_bytes(), &[b'x'; 100]));
         n += 1;
         app.commit(&[record(b"position", &n.to_be_bytes())])
@@ -1411,7 +1411,7 @@ fn count_until_killed(store: &str, dir: &Path) {
     }
 }
 
-/// [X-ATOMIC]
+/// A commit is kept as a whole or not at all. [X-ATOMIC]
 #[test]
 fn a_kill_at_any_moment_repeats_nothing_and_loses_nothing() {
     for store in STORES {
@@ -1470,7 +1470,7 @@ fn a_kill_while_a_long_value_grows_or_goes_leaves_all_of_a_change_or_nothing() {
     }
 }
 
-/// Waits for the first number, then for `delay`, kills, and returns the last number printed.
+/// Waits for the first number, then for `delay`, kills the process, and returns the last number that it printed.
 fn kill_after(process: &mut Child, delay: Duration) -> i64 {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut last = 0;
@@ -1535,8 +1535,8 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
             Err(e) => {
                 println!("failed: {e}");
                 io::stdout().flush().unwrap();
-                // As a node ends: a checkpoint may just have begun in another thread, and what it
-                // says doesn't count any more. Then the store is closed.
+                // A node ends in this way: a checkpoint may just have begun in another thread, and its result doesn't
+                // count any more. Then the store is closed.
                 let _ = app.checkpoint().unwrap()();
                 drop(app);
                 std::process::exit(1);
@@ -1545,7 +1545,7 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
     }
 }
 
-/// There is room for the state, but not for another one's beside it.
+/// There is room for the present state, but not for a second one beside it.
 fn restore_without_room(store: &str, dir: &Path) {
     let app = &mut open(store, dir);
     for n in 0..1500 {
@@ -1566,7 +1566,7 @@ fn show_counts(store: &str, dir: &Path) {
     println!("found {} {}", position(app), counter(app));
 }
 
-/// What a child that was starved has said: the largest number that was acknowledged.
+/// Returns the largest number that a starved child acknowledged, and checks its error.
 #[track_caller]
 fn acknowledged_before_the_failure(text: &str, store: &str, dir: &Path) -> i64 {
     let failure = text.lines().find(|line| line.contains("failed: "));
@@ -1580,7 +1580,7 @@ fn acknowledged_before_the_failure(text: &str, store: &str, dir: &Path) -> i64 {
 fn a_full_disk_is_an_error_that_names_the_store_and_nothing_acknowledged_is_lost() {
     for store in STORES {
         let dir = TempDir::new(&format!("full-{store}"));
-        // A limit on the size of files stands in for a full disk; it needs no privilege.
+        // A limit on the size of files simulates a full disk; it needs no privilege.
         let mut process = Process::new("sh");
         let inner = child("starve", store, &dir.0);
         process
@@ -1604,8 +1604,7 @@ fn a_full_disk_is_an_error_that_names_the_store_and_nothing_acknowledged_is_lost
     }
 }
 
-/// A limit on the size of files spares the small ones. On a disk that is full, RocksDB's own log can't be
-/// written either.
+/// A limit on the size of files doesn't affect small ones. On a full disk RocksDB's own log can't be written either.
 #[test]
 fn a_disk_without_any_room_is_an_error_and_not_an_abort() {
     const SCRIPT: &str = r#"
@@ -1633,7 +1632,7 @@ fn a_disk_without_any_room_is_an_error_and_not_an_abort() {
         assert!(text.contains("ended with 1\n"), "{store}: {text}{errors}");
         let acknowledged = acknowledged_before_the_failure(&text, store, &dir.0);
         assert!(acknowledged > 100);
-        // The test harness begins the line.
+        // The beginning of the line is the test harness's.
         let (_, found) = text.split_once("found ").unwrap_or_else(|| {
             panic!("{store} doesn't open: {text}{errors}");
         });
@@ -1649,7 +1648,7 @@ fn is_root() -> bool {
     id.stdout == b"0\n"
 }
 
-/// EXEC decides on a replica that was started anew, or has another one's state, as on all others.
+/// EXEC decides on a replica that was restarted, or has another one's state, as on all others.
 #[test]
 fn what_is_watched_is_a_part_of_the_state() {
     for name in STORES {
@@ -1660,7 +1659,7 @@ fn what_is_watched_is_a_part_of_the_state() {
         let earlier = watch(&mut app, b"gone");
         run(&mut app, &set(b"gone", b"v"));
         app.commit(&[record(b"position", b"1")]).unwrap();
-        // Taken back: neither the version nor the change was ever there.
+        // This is taken back, so neither the version nor the change was ever there.
         let later = watch(&mut app, b"late");
         run(&mut app, &set(b"k", b"v"));
         app.discard().unwrap();
@@ -1696,7 +1695,7 @@ fn watch(app: &mut Box<dyn Application>, key: &[u8]) -> u64 {
     }
 }
 
-/// Whether a transaction that reads one key is executed.
+/// Returns whether a transaction that reads one key is executed.
 fn exec(app: &mut Box<dyn Application>, key: &[u8], version: u64) -> bool {
     let exec = Command::Exec {
         watched: vec![(key, version)],

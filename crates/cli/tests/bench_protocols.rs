@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench e2e --protocol`, `bench loss`, `bench scale` and `bench failover`: that each of them can be measured,
-//! and the fields of each line. No figure is asserted.
+//! Tests that `wirepaxos bench e2e --protocol`, `bench loss`, `bench scale` and `bench failover` can measure each
+//! protocol, and of the fields of each line. No figure is asserted.
 
 mod testlab;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use testlab::{PROGRAM, TestLab, all};
 
-/// What every line has, and of what kind.
+/// The numbers in every line.
 const NUMBERS: [&str; 9] = [
     "replicas",
     "ops_per_s",
@@ -57,7 +57,7 @@ fn names(lines: &[Value], field: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Who has no key sends as fast as he can meanwhile.
+/// A sender without a key sends as fast as it can meanwhile.
 #[test]
 fn forged_requests_are_counted_beside_the_load() {
     let of = |words: &str| {

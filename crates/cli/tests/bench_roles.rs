@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench roles`: that every plane's name is taken, and the fields of each line. No figure
-//! is asserted.
+//! Tests that `wirepaxos bench roles` accepts every plane's name, and of the fields of each line. No figure is
+//! asserted.
 
 mod testlab;
 
@@ -75,7 +75,7 @@ fn the_libraries_are_measured_under_both_names() {
 
 #[test]
 fn xdp_is_measured_with_the_libraries_beside() {
-    // For a directory of objects; no lab is built.
+    // The lab is only used for its directory of objects; no network is built.
     let Some(lab) = TestLab::with_programs('r') else {
         return;
     };
@@ -103,7 +103,7 @@ fn dpdk_is_measured_with_the_libraries_beside() {
     let output = bench("dpdk").arg("--json").output().unwrap();
     let said = all(&output);
     assert!(output.status.success(), "{said}");
-    // Where two threads take down a port at the same time, DPDK says so, or the process dies.
+    // If two threads take down a port at the same time, DPDK reports this, or the process dies.
     assert!(!said.contains("Invalid memory"), "{said}");
     let lines = lines_of(&output);
     let (dpdk, udp) = lines.split_at(3);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients of other languages that name their commands ([S-NAMED]), as `docs/redis.md` tells them to, while replicas die.
+//! Tests of clients in other languages that name their commands ([S-NAMED]), as `docs/redis.md` says, while replicas
+//! die.
 //!
-//! Nothing is downloaded here. What is missing is skipped, and this gets it:
+//! Nothing is downloaded here. Tests whose client is missing are skipped; it is installed and found like this:
 //!
 //! | client | to be got by | found by |
 //! |---|---|---|
@@ -19,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use common::{TestCluster, eventually, shape};
 use local_cluster::resp::Reply;
 
-/// Each program increments `n` from 1 so often, and looks at each answer.
+/// How often each program increments `n`, beginning with 1, and checks the answer.
 const TIMES: usize = 6_000;
 
 /// A directory for a client's program.
@@ -45,7 +46,7 @@ impl Drop for Dir {
     }
 }
 
-/// A cell of a client's line in the table of docs/redis.md: what stands there in backquotes.
+/// Returns the text in backquotes of a cell of the client's line in the table of docs/redis.md.
 fn documented(client: &str, cell: usize) -> &'static str {
     let text = include_str!("../../../docs/redis.md");
     let begins = format!("| {client} | ");
@@ -54,7 +55,7 @@ fn documented(client: &str, cell: usize) -> &'static str {
     cell.split('`').nth(1).unwrap()
 }
 
-/// Whether a program says that all is well; the last argument is a reason to skip otherwise.
+/// Returns whether a program succeeds, and otherwise prints `missing` as the reason to skip.
 fn succeeds(command: &mut Command, missing: &str) -> bool {
     let output = command.stdin(Stdio::null()).output();
     let succeeds = output.is_ok_and(|output| output.status.success());
@@ -64,8 +65,8 @@ fn succeeds(command: &mut Command, missing: &str) -> bool {
     succeeds
 }
 
-/// Starts a client with the addresses of all replicas as its last arguments, and kills one replica after the other, and a
-/// server, while it increments.
+/// Starts a client with the addresses of all replicas as its last arguments. While it increments, kills one replica
+/// after the other, and a server.
 fn increments(mut start: impl FnMut(&[String]) -> Child) {
     let application = match apps::redis::is_installed() {
         true => "redis",
@@ -94,12 +95,12 @@ fn increments(mut start: impl FnMut(&[String]) -> Child) {
     cluster.assert_replicas_agree(3);
 }
 
-/// What the number has come to.
+/// Returns the present value of the number.
 fn count(cluster: &TestCluster) -> usize {
     count_at(cluster, false)
 }
 
-/// The same at another replica than the first one.
+/// Returns the present value of the number, at the first replica or at another one.
 fn count_at(cluster: &TestCluster, another: bool) -> usize {
     match cluster.call(usize::from(another), &["GET", "n"]) {
         Reply::Bulk(Some(n)) => String::from_utf8(n).unwrap().parse().unwrap(),
@@ -206,7 +207,7 @@ fn go_redis() {
     });
 }
 
-/// It takes modules from its cache only.
+/// Returns the Go command, which takes modules from its cache only.
 fn go(dir: &Path) -> Command {
     let mut go = Command::new("go");
     go.current_dir(dir)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A whole cluster as its operator sees it: real processes, real databases, real kills.
+//! Tests of a whole cluster as its operator sees it: real processes, real databases, real kills.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn bulk(value: &str) -> Reply {
     Reply::Bulk(Some(value.as_bytes().to_vec()))
 }
 
-/// Values and passwords are in these files.
+/// The nodes' files contain values and passwords.
 #[test]
 fn what_nodes_store_is_their_owners_alone() {
     let shape = Shape {
@@ -73,8 +73,8 @@ fn commands_of_an_operator() {
         "{status}"
     );
 
-    // By hand: the backup leads, and nothing is lost.
-    // (A machine that stalls may hold nodes for dead for a moment; the order is refused then.)
+    // After an order by hand the backup leads, and nothing is lost. (A slow machine may suspect nodes for a moment;
+    // then the order is refused.)
     let failover = eventually("a failover by hand", || {
         let output = cluster.run("failover", &["--json", "--to", "leader-2"]);
         output.status.success().then(|| json(&output))
@@ -91,13 +91,13 @@ fn commands_of_an_operator() {
         assert!(said.contains("choose one of controller, "), "{said}");
     }
 
-    // An instance that was decided, and one far ahead that nobody will ever decide.
+    // One instance was decided, and the other one, far ahead, will never be decided.
     let decided = json(&cluster.run("recover", &["--instance", "0", "--json"]));
     assert_eq!(decided["instance"], 0);
     let beyond = cluster.run("recover", &["--instance", "99999999", "--timeout", "1"]);
     assert!(!beyond.status.success());
 
-    // A silent node is named, with what to do.
+    // A silent node is named, with a remedy.
     cluster.processes.kill("acceptor-3");
     let status = cluster.run("status", &[]);
     assert!(!status.status.success());
@@ -166,7 +166,7 @@ fn increments_survive_kills(shape: &Shape, victims: &[&str]) {
                 other => {
                     uncertain += 1;
                     assert!(!matches!(other, Ok(Reply::Int(_))));
-                    // The replica of this connection is gone: another one serves.
+                    // The replica of this connection is gone, so another one serves.
                     let replica = if victim.starts_with("replica") {
                         1
                     } else {
@@ -201,8 +201,8 @@ fn rocksdb_survives_the_kill_of_every_role() {
     increments_survive_kills(&shape("rocksdb"), &victims);
 }
 
-/// Redis clients don't see that there are partitions; and no kill leaves one of them past a command over
-/// several, and another one before it.
+/// Redis clients don't notice that there are partitions. No kill leaves one partition behind a command over several,
+/// and another one before it.
 #[test]
 fn partitions_behind_the_front_end_survive_kills() {
     const KEYS: usize = 12;
@@ -283,11 +283,11 @@ fn a_client_learns_what_became_of_its_commands() {
     });
     let done = client.call(0, &set, patience);
     assert!(matches!(done, Outcome::Executed(Some(_))), "{done:?}");
-    // Its answer fits no datagram.
+    // The answer fits into no datagram.
     let keys = vec![&b"large"[..]; 4];
     let done = client.call(0, &encode(Command::Mget { keys }), patience);
     assert_eq!(done, Outcome::Executed(None));
-    // In parts, of which some get lost or come too late where a role dies. [S-PARTS]
+    // These values are sent in parts, some of which are lost or late when a role dies. [S-PARTS]
     for (n, killed) in [None, Some("leader-1"), Some("replica-2")]
         .into_iter()
         .enumerate()
@@ -326,7 +326,7 @@ fn a_client_learns_what_became_of_its_commands() {
     assert_eq!(unknown, Outcome::Unknown(Doubt::NoAnswer));
 }
 
-/// [S-HOME]
+/// A client whose replica dies gets its answers from another one. [S-HOME]
 #[test]
 fn a_client_whose_replica_dies_goes_over_to_another_one() {
     let mut cluster = TestCluster::start(&shape("leveldb"));
@@ -344,7 +344,7 @@ fn a_client_whose_replica_dies_goes_over_to_another_one() {
     let name = &file.node_by_id(home).expect("a replica").name;
     cluster.processes.kill(name);
     eventually("another home", || (call() != home).then_some(()));
-    // The replicas know it, too: a command isn't sent twice.
+    // The replicas know the new one, too, so a command isn't sent twice.
     const COMMANDS: u64 = 200;
     let requests = || {
         let leader = cluster.status("leader-1");
@@ -366,7 +366,7 @@ fn a_dead_replica_is_named_and_not_waited_for() {
     cluster.processes.kill("replica-3");
     let start = Instant::now();
     let output = cluster.run("status", &["--digest", "--json"]);
-    // An upper bound: with the dead one waited for it is a minute.
+    // This is an upper bound: waiting for the dead replica would take a minute.
     assert!(start.elapsed() < Duration::from_secs(40));
     let status = json(&output);
     assert_eq!(status["digests"].as_array().unwrap().len(), 2, "{status}");
@@ -374,7 +374,7 @@ fn a_dead_replica_is_named_and_not_waited_for() {
     assert!(text(&output.stderr).contains("replica-3"));
 }
 
-/// What clients do shows where the replica beside them is watched.
+/// The metrics of a replica also show the clients of its front end.
 #[test]
 fn a_replicas_metrics_have_its_front_end() {
     let (cluster, address) = TestCluster::start_with_metrics(&shape("leveldb"));
@@ -410,7 +410,7 @@ fn a_replicas_metrics_have_its_front_end() {
     assert_eq!(metric("sessions_lost"), Some(0), "{shown}");
 }
 
-/// Both ends of `wirepaxos status 2>&1 | head` once head has ended.
+/// `wirepaxos status 2>&1 | head` has such outputs once head has ended.
 #[test]
 fn nobody_reads_the_output() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
@@ -420,7 +420,7 @@ fn nobody_reads_the_output() {
             drop(read_end);
             Stdio::from(OwnedFd::from(write_end))
         });
-        // Where a cluster.toml is.
+        // This directory has a cluster.toml.
         let status = process::Command::new(common::PROGRAM)
             .args(command)
             .current_dir(examples)
@@ -433,7 +433,7 @@ fn nobody_reads_the_output() {
     }
 }
 
-/// Connections that end with their replica leave sessions, which its next process closes.
+/// Connections that end with their replica leave sessions open, and the replica's next process closes them.
 #[test]
 fn a_replica_that_starts_again_closes_what_its_clients_left() {
     let mut cluster = TestCluster::start(&shape("leveldb"));
@@ -493,7 +493,7 @@ fn without_the_controller_only_failover_stops() {
             Reply::Int(n)
         );
     }
-    // No leader, no controller: nothing moves, and nothing is acknowledged.
+    // Without leader and controller nothing is decided, and nothing is acknowledged.
     cluster.processes.kill("leader-1");
     let mut waiting = Connection::open(cluster.local.redis[1], Duration::from_secs(1)).unwrap();
     assert!(waiting.call(&[b"SET", b"x", b"1"]).is_err());
@@ -529,8 +529,8 @@ fn more_than_f_lost_memories_need_the_operators_override() {
     cluster.assert_replicas_agree(3);
 }
 
-/// Two of three memories are gone, and all replicas are killed, in the middle of commands over both partitions:
-/// what is left of one is left of it in both. [G-STOP] [G-COMPLETE]
+/// Two of three memories are lost, and all replicas are killed, in the middle of commands over both partitions: such a
+/// command is kept in both partitions or in none. [G-STOP] [G-COMPLETE]
 #[test]
 fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
     const ROUNDS: usize = 100_000;
@@ -548,7 +548,7 @@ fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
     let mut cluster = TestCluster::start(&shape);
     let keys: Vec<String> = (0..8).map(|n| format!("key:{n}")).collect();
     let server = cluster.local.redis[1];
-    // From here on the front end takes connections.
+    // From here on the front end accepts connections.
     assert_eq!(cluster.call(1, &["SET", "first", "1"]), ok());
     let mset = |round: usize| -> Vec<Vec<u8>> {
         let value = format!("round {round}");
@@ -569,7 +569,7 @@ fn an_accepted_loss_cuts_no_command_over_partitions_in_two() {
                 let _ = told.send(round);
             }
         });
-        // Some are done, and one is under way.
+        // Some commands are done, and one is under way.
         done.iter().take(20).last().expect("some are done");
         for node in LOST {
             cluster.processes.kill(node);
@@ -603,7 +603,7 @@ fn a_replica_that_was_away_for_long_catches_up() {
     let mut cluster = TestCluster::start(&shape);
     cluster.call(0, &["SET", "ready", "1"]);
     cluster.processes.kill("replica-3");
-    // More instances than the window holds: the log it missed is trimmed meanwhile.
+    // These are more instances than the window holds, so the log that the replica missed is trimmed meanwhile.
     let mut connection = cluster.connect(0);
     for n in 0..60_000u32 {
         connection.push(&[
@@ -623,11 +623,11 @@ fn a_replica_that_was_away_for_long_catches_up() {
     cluster.assert_replicas_agree(3);
 }
 
-/// A state that takes longer to send than the window lasts, for a replica that is killed while it fetches:
-/// it goes on where it was, and has caught up although commands go on without a pause. [X-LOG]
+/// The state takes longer to send than the window lasts, and the replica is killed while it fetches it. The replica
+/// continues its fetch, and catches up although commands go on without a pause. [X-LOG]
 #[test]
 fn a_replica_catches_up_with_what_goes_on() {
-    // What fills the window takes longer than opening a store that was fetched.
+    // Filling the window takes longer than opening a store that was fetched.
     let shape = Shape {
         slots: 4096,
         ..shape("rocksdb")
@@ -673,7 +673,7 @@ fn a_replica_catches_up_with_what_goes_on() {
             let status = cluster.status("replica-3");
             let partition = &status["partitions"][0];
             let up = status["catch_up"].is_null() && partition["catching_up"].is_null();
-            // The window has passed several times meanwhile.
+            // The window has been overwritten several times meanwhile.
             (up && sent.load(Ordering::Relaxed) > 10_000).then_some(())
         });
         goes_on.store(false, Ordering::Relaxed);
@@ -689,7 +689,7 @@ fn a_replica_catches_up_with_what_goes_on() {
     assert!(!incoming.exists());
 }
 
-/// A copy is taken while commands go on; a replica that has lost its disk begins with it. [X-HOLD]
+/// A copy is taken while commands go on, and a replica that has lost its disk begins with it. [X-HOLD]
 #[test]
 fn a_replica_begins_with_a_copy() {
     let mut cluster = TestCluster::start(&shape("leveldb"));
@@ -714,7 +714,7 @@ fn a_replica_begins_with_a_copy() {
     let data = cluster.local.directory().join("data/replica-3");
     let runs = "is locked: replica-3 runs";
     refused(run(&cluster, "put", "replica-3"), runs);
-    // Nor is it laid beside a process whose directory was moved away.
+    // A copy isn't put beside a process whose directory was moved away, either.
     let moved = data.with_extension("moved");
     std::fs::rename(&data, &moved).unwrap();
     refused(run(&cluster, "put", "replica-3"), runs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Real Redis servers that die of one command: it has no effect, or that which it has at a replica that survives it.
-//! [X-DIED] [X-VOID]
+//! Tests of real Redis servers that die of one command: it takes no effect, or everywhere the effect that it has at a
+//! replica that survives it. [X-DIED] [X-VOID]
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{PROGRAM, TestCluster, eventually, json, shape};
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 
-/// A server that reads this ends.
+/// A server that reads this text ends.
 const DEADLY: &str = "deadly-7f3a";
 const TOKEN: &str = "c0ffee5eed5eed02";
 
@@ -31,10 +31,10 @@ ssize_t read(int fd, void *bytes, size_t count) {
 }
 "#;
 
-/// A cluster whose servers die, but for those of replicas that `survives` names. Whoever ends is started again.
+/// A cluster whose servers die, except those of the replicas that `survives` names. Nodes that end are started again.
 struct Deadly {
     cluster: TestCluster,
-    /// Isn't started again.
+    /// The node that isn't started again.
     silent: Option<&'static str>,
 }
 
@@ -94,7 +94,7 @@ impl Deadly {
         })
     }
 
-    /// Starts who has ended.
+    /// Starts all nodes again that have ended.
     fn tend(&mut self) {
         for (name, _) in self.cluster.processes.reap() {
             if Some(&name[..]) != self.silent {
@@ -103,7 +103,7 @@ impl Deadly {
         }
     }
 
-    /// One attempt of a command that has a name, so that it counts once, however often it is sent.
+    /// Makes one attempt of a named command, which counts once, however often it is sent.
     fn attempt(&mut self, replica: usize, number: u64, words: &[&str]) -> Option<Reply> {
         self.tend();
         let address = self.cluster.local.redis[replica];
@@ -130,7 +130,7 @@ impl Deadly {
         self.cluster.status(replica)["partitions"][0].clone()
     }
 
-    /// All replicas live, and have the same contents.
+    /// Checks that all replicas live and have the same contents.
     fn assert_all_agree(&mut self) {
         self.silent = None;
         eventually("all replicas serve", || {
@@ -169,7 +169,7 @@ fn a_command_of_which_all_servers_die_has_no_effect_and_its_client_is_told() {
     assert_died(&deadly.call(2, &["SET", "a", DEADLY]));
     assert_died(&deadly.call(2, &["SET", "a", DEADLY]));
     assert_eq!(deadly.call(4, &["APPEND", "a", "2"]), Reply::Int(2));
-    // What isn't given to a server among others.
+    // A script is given to a server by itself, and not in a batch.
     let eval = "return redis.call('SET', KEYS[1], ARGV[1])";
     assert_died(&deadly.call(5, &["EVAL", eval, "1", "a", DEADLY]));
     assert_eq!(deadly.cluster.call(0, &["GET", "a"]), bulk("12"));

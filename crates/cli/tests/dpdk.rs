@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes on DPDK: in a lab, with others behind sockets and in the kernel; and what they say where they can't start.
+//! Tests of nodes on DPDK: in a lab, with other nodes behind sockets and in the kernel; and of their messages if they
+//! can't start.
 
 mod testlab;
 
@@ -17,13 +18,13 @@ use testlab::{
     serving, status,
 };
 
-/// Those who look for packets all the time slow all others down.
+/// Tests run one at a time, since nodes that poll for packets slow all others down.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the library for DPDK is there; says so where it isn't.
+/// Returns whether the library for DPDK can be used, and prints why not.
 fn has_dpdk() -> bool {
     let library = node::plane::dpdk::library();
     if let Err(why) = &library {
@@ -32,7 +33,7 @@ fn has_dpdk() -> bool {
     library.is_ok()
 }
 
-/// Writes a lab's cluster file again, otherwise.
+/// Writes a lab's cluster file again, with a change.
 fn change_file(lab: &TestLab, change: impl FnOnce(&mut Draft) -> Result<(), Error>) {
     let file = PathBuf::from(file_of(lab));
     let mut draft = Draft::from(&ClusterFile::load(&file).unwrap());
@@ -44,8 +45,8 @@ fn file_of(lab: &TestLab) -> String {
     format!("/run/wirepaxos/{}/cluster.toml", lab.name)
 }
 
-/// A leader and an acceptor on DPDK; the others on `plane`. Both are killed under load, and come back: the acceptor with its
-/// votes if they are on disk, or else as somebody else.
+/// A leader and an acceptor are on DPDK, and the others on `plane`. Both are killed under load, and come back: the
+/// acceptor with its votes if they are on disk, otherwise as a new member.
 fn planes_mix(lab: &TestLab, storage: Storage) {
     change_file(lab, |draft| {
         put_at_interface(draft, &["leader-1", "acceptor-2"])?;
@@ -71,12 +72,12 @@ fn planes_mix(lab: &TestLab, storage: Storage) {
         lab.kill(node);
         lab.json(&["start", "--json"]);
     }
-    // Leadership goes from one plane to the other and back.
+    // Leadership moves from one plane to the other and back.
     for to in ["leader-2", "leader-1"] {
         if leader(lab).0 == to {
             continue;
         }
-        // Refused while the next leader hasn't answered yet.
+        // The order is refused while the next leader hasn't answered yet.
         eventually("another leader", || {
             let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
             changed.status.success().then_some(())
@@ -112,10 +113,10 @@ fn dpdk_mixes_with_programs_in_the_kernel() {
     planes_mix(&lab, Storage::Volatile);
 }
 
-/// Which nodes of a lab share a process.
+/// The nodes of a lab that share a process.
 const TOGETHER: [&str; 4] = ["leader-1", "acceptor-1", "learner-1", "replica-1"];
 
-/// Their process.
+/// Starts the process of these nodes.
 fn start_together(lab: &TestLab) -> Running {
     let file = file_of(lab);
     let mut command = lab.lab(&["exec", HOST, "--", PROGRAM, "node", "-c", &file]);
@@ -167,7 +168,7 @@ fn several_nodes_share_a_process_and_a_port() {
     member(&lab, "acceptor-1");
     let kept = memory(&lab, "acceptor-1").0;
     assert_ne!(kept, before, "it was a volatile one");
-    // One is stopped alone, and the others go on.
+    // One node is stopped alone, and the others go on.
     let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-1"]);
     assert!(stopped.status.success(), "{}", all(&stopped));
     assert_eq!(
@@ -228,7 +229,7 @@ fn nodes_that_cannot_share_a_process_say_why() {
     }
 }
 
-/// A directory with the file of a cluster, one of whose nodes is on DPDK.
+/// A directory with a cluster file, one of whose nodes is on DPDK.
 struct Bed {
     directory: PathBuf,
 }
@@ -238,7 +239,7 @@ impl Bed {
         Bed::with_two(test, dpdk, "")
     }
 
-    /// The same whose leader is there, too.
+    /// Makes a directory with a cluster file whose leader is on DPDK, too.
     fn with_two(test: &str, acceptor: &str, leader: &str) -> Bed {
         let name = format!("wirepaxos-dpdk-{test}-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -264,7 +265,7 @@ impl Bed {
         Bed { directory }
     }
 
-    /// The acceptor, which is on DPDK.
+    /// Returns the command of the acceptor, which is on DPDK.
     fn acceptor(&self) -> Command {
         self.node("acceptor")
     }
@@ -276,7 +277,7 @@ impl Bed {
         command
     }
 
-    /// Waits until the acceptor says whether somebody is at the other end of its link.
+    /// Waits until the acceptor reports its link in this state.
     fn is_linked(&self, up: bool) {
         eventually(&format!("its link is up: {up}"), || {
             let mut command = Command::new(PROGRAM);
@@ -289,7 +290,7 @@ impl Bed {
         });
     }
 
-    /// It can't start, and has changed nothing.
+    /// Expects that the node couldn't start and has changed nothing; returns its message.
     fn refusal(&self, output: Output) -> String {
         let said = all(&output);
         assert!(!output.status.success(), "{said}");
@@ -387,7 +388,7 @@ fn without_hugepages_a_node_says_how_to_do_without() {
     }
 }
 
-/// A node that runs until it goes.
+/// A running node, which is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -443,7 +444,8 @@ fn a_socket_of_memif_that_somebody_else_has_is_refused() {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         said.contains("plane: dpdk").then_some(())
     });
-    // The second one has the first one's address for control messages, too, so it says of that.
+    // The second node also has the first one's address for control messages, and would report that first, so it gets
+    // another one.
     let text = std::fs::read_to_string(second.directory.join("cluster.toml")).unwrap();
     let moved = text.replace("127.77.9.3:7100", "127.77.9.3:7200");
     std::fs::write(second.directory.join("cluster.toml"), moved).unwrap();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner whose ring is full counts no vote: its replica repairs what it has missed, at links as in
-//! test-run (`crates/loader/tests/frames.rs`).
+//! Tests that a learner with a full ring counts no vote, and that its replica repairs what it has missed: at links as
+//! in test-run (`crates/loader/tests/frames.rs`).
 
 mod testlab;
 
 use testlab::{REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 
-/// Each of them more than a thousand bytes in a ring of 4 MiB; and fewer than two replicas need for a
-/// checkpoint each, so that acceptors still have them when the third comes back.
+/// The number of values. Each takes more than a thousand bytes in a ring of 4 MiB; all are fewer than two replicas need
+/// for a checkpoint each, so acceptors still have them when the third replica comes back.
 const VALUES: usize = 5_000;
 
-/// The 900 bytes of key `i`.
+/// Returns the 900 bytes of key `i`.
 fn value(i: usize) -> String {
     format!("{i:0900}")
 }
 
-/// Commands one after the other, each when the one before it is answered; the answers.
+/// Sends commands one after the other, each when the one before it is answered; returns the answers.
 fn pipe(lab: &TestLab, replica: &str, commands: &str) -> Vec<String> {
     let script = format!(
         "for i in $(seq {VALUES}); do {commands}; done | \

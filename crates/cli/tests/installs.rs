@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies that replicas make by themselves, and installs of another one's state: real processes, killed at any
-//! moment, on disks that are full.
+//! Tests of copies that replicas make by themselves, and of installs of another replica's state: real processes, killed
+//! at any moment, on disks that are full.
 
 mod common;
 
@@ -27,12 +27,12 @@ fn partitioned(application: &str, slots: usize) -> Shape {
     }
 }
 
-/// Keys that are only ever written together, in both partitions.
+/// Returns keys that are only ever written together, in both partitions.
 fn keys() -> Vec<String> {
     (0..KEYS).map(|n| format!("together:{n}")).collect()
 }
 
-/// Commands over both partitions, and large values in between, until told to end. Returns how many there were.
+/// Sends commands over both partitions, with large values in between, until told to end. Returns their number.
 fn load(cluster: &TestCluster, replica: usize, goes_on: &AtomicBool) -> u64 {
     let keys = keys();
     let mut connection = cluster.connect(replica);
@@ -61,7 +61,7 @@ fn turn(connection: &mut Connection, keys: &[String], number: u64) {
     }
 }
 
-/// All of them were written by one command, at every replica; and replicas have equal contents.
+/// Checks that at every replica one command wrote all of the keys, and that replicas have equal contents.
 fn assert_whole_and_equal(cluster: &TestCluster) {
     let keys = keys();
     let mget: Vec<&str> = ["MGET"]
@@ -77,7 +77,7 @@ fn assert_whole_and_equal(cluster: &TestCluster) {
     cluster.assert_replicas_agree(3);
 }
 
-/// With lines for a replica in the cluster file.
+/// Creates a cluster with additional lines for a replica in its file.
 fn create_with(shape: &Shape, name: &str, lines: &str) -> TestCluster {
     let cluster = TestCluster::create(shape);
     let file = &cluster.local.file;
@@ -102,8 +102,8 @@ fn put(cluster: &TestCluster, name: &str, copy: &Path) -> Output {
     command.arg(&cluster.local.file).arg(copy).output().unwrap()
 }
 
-/// A replica copies its state every second while it serves. It is killed at any moment: whatever looks like a copy
-/// is whole, and another replica begins with it. [X-HOLD]
+/// A replica copies its state every second while it serves, and is killed at any moment. Each copy with a final name is
+/// whole, and another replica begins with it. [X-HOLD]
 fn makes_copies_by_itself(application: &str, linked: bool) {
     const LINES: &str = "copies = \"copies\"\ncopy_every_s = 1\ncopies_kept = 2\n";
     let shape = partitioned(application, 4096);
@@ -129,7 +129,7 @@ fn makes_copies_by_itself(application: &str, linked: bool) {
                 (&shown["error"], &shown["linked"]),
                 (&Value::Null, &linked.into())
             );
-            // The next one may be under way by then.
+            // The next copy may be under way by then.
             sleep(Duration::from_millis(rng.below(1_300)));
             goes_on.store(false, Ordering::Relaxed);
             assert!(load.join().unwrap() > 0);
@@ -163,7 +163,8 @@ fn makes_copies_by_itself(application: &str, linked: bool) {
     assert!(cluster.logs().contains("state is in place"));
 }
 
-/// Each of its files cut and flipped: refused, or all of it is there; and nothing is left at the replica.
+/// Cuts and flips each file of a copy: the copy is refused, or nothing of it is missing; and nothing is left at the
+/// replica.
 fn refuses_what_is_damaged(cluster: &TestCluster, data: &Path, copy: &Path) {
     let spoiled = cluster.local.directory().join("spoiled");
     let whole = json_of_put(cluster, data, copy).expect("it is whole");
@@ -197,7 +198,8 @@ fn refuses_what_is_damaged(cluster: &TestCluster, data: &Path, copy: &Path) {
     assert_eq!(json_of_put(cluster, data, copy).as_ref(), Ok(&whole));
 }
 
-/// Where the partitions of a copy by links stand at least. The end of a store's log may say more, and be cut.
+/// Returns the positions that the partitions of a linked copy have at least. The end of a store's log may be beyond
+/// them, and be cut.
 fn noted_positions(copy: &Path) -> Option<Value> {
     let linked = fs::read(copy.join("linked")).ok()?;
     let linked: Value = serde_json::from_slice(&linked).unwrap();
@@ -255,7 +257,7 @@ fn a_replica_on_leveldb_makes_copies_of_parts() {
     makes_copies_by_itself("leveldb", false);
 }
 
-/// A copy that fails is said and shown, costs nothing else, and is tried again.
+/// A copy that fails is reported and shown, does no other harm, and is tried again.
 #[test]
 fn a_copy_that_cannot_be_made_costs_nothing() {
     const LINES: &str = "copies = \"copies\"\ncopy_every_s = 1\n";
@@ -286,8 +288,8 @@ fn a_copy_that_cannot_be_made_costs_nothing() {
     assert_eq!(cluster.logs().matches("no copy of my state").count(), 1);
 }
 
-/// A replica that has been away for longer than the window takes another one's state over, and is killed in it,
-/// at any moment, again and again. [X-INSTALL]
+/// A replica that was away for longer than the window takes another one's state over, and is killed in this install, at
+/// any moment, again and again. [X-INSTALL]
 #[test]
 fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 256));
@@ -302,7 +304,7 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
             fs::remove_dir_all(&data).unwrap();
         }
         let mut connection = cluster.connect(0);
-        // Several times what the acceptors remember.
+        // This is several times what the acceptors remember.
         for _ in 0..120 {
             turn(&mut connection, &keys(), turns);
             turns += 1;
@@ -312,7 +314,7 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
         let begun = Instant::now();
         let up = || cluster.status("replica-3")["partitions"][0]["next"].as_u64();
         if round % 2 == 0 {
-            // As soon as the note is there, and a moment more.
+            // The kill comes as soon as the note is there, or a moment later.
             while !note.exists() && begun.elapsed() < Duration::from_secs(10) {
                 sleep(Duration::from_micros(50));
             }
@@ -332,15 +334,15 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     println!("killed with a state on its way: {in_fetch}, with a note: {in_install}");
     assert_whole_and_equal(&cluster);
     assert!(in_fetch > 0);
-    // The thread that caught up clears up behind itself once the workers are there.
+    // The thread that caught up removes its files once the workers run.
     eventually("nothing left of an install", || {
         let left = ["install", "incoming"].map(|name| data.join(name).exists());
         (left == [false; 2]).then_some(())
     });
 }
 
-/// One partition is near its source and the other one far from it when a state is in place that an earlier process had begun to
-/// fetch. Acceptors have forgotten what either needs next, and the far one waits for the near one. [X-LOG]
+/// One partition is near its source and the other one far from it when a state is in place that an earlier process had
+/// begun to fetch. Acceptors have forgotten what either needs next, and the far one waits for the near one. [X-LOG]
 #[test]
 fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
     let shape = partitioned("rocksdb", 256);
@@ -360,7 +362,7 @@ fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
     for number in 0..60 {
         turn(&mut connection, &keys(), number);
         for _ in 0..20 {
-            // Hash slot 5061: partition 0.
+            // The key's hash slot is 5061, in partition 0.
             connection.push(&[b"SET", b"bar", b"far"]);
             connection.flush().unwrap();
             assert_eq!(connection.read().unwrap(), Reply::Simple("OK".into()));
@@ -370,9 +372,9 @@ fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
     assert_whole_and_equal(&cluster);
 }
 
-/// The end of the log of one partition's store is gone, as a power cut leaves it: that partition is before commands over
-/// both, and the other one past them. What was reported as durable isn't missing unnoticed; all else is executed again, and
-/// nothing by half. [V-RECORD] [T-REACHED]
+/// The end of the log of one partition's store is lost, as in a power cut: that partition is before commands over both,
+/// and the other one past them. Durable state isn't missing unnoticed, and all other commands are executed again, none
+/// of them by half. [V-RECORD] [T-REACHED]
 #[test]
 fn a_power_cut_in_one_partition_executes_nothing_by_half() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 4_096));
@@ -406,7 +408,8 @@ fn a_power_cut_in_one_partition_executes_nothing_by_half() {
     assert!(went_on > 0);
 }
 
-/// Its file system isn't mounted, say. The others have forgotten what it would have to ask them. [T-REACHED]
+/// The directory of one partition is missing, as if its file system weren't mounted. The other replicas have forgotten
+/// the answers that it would need. [T-REACHED]
 #[test]
 fn a_partition_does_not_begin_anew_beside_others() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 4_096));
@@ -414,7 +417,7 @@ fn a_partition_does_not_begin_anew_beside_others() {
     (0..20).for_each(|n| turn(&mut connection, &keys(), n));
     let data = cluster.local.directory().join("data/replica-1");
     cluster.processes.kill("replica-1");
-    // A checkpoint at the latest.
+    // A checkpoint is made here at the latest.
     cluster.start_node("replica-1");
     assert!(answers_or_ends(&mut cluster));
     cluster.processes.kill("replica-1");
@@ -433,7 +436,7 @@ fn assert_said(cluster: &TestCluster, what: &str) {
     assert!(said.contains(what), "{said}");
 }
 
-/// Takes the last bytes from the newest log of a partition's store.
+/// Cuts the last bytes off the newest log of a partition's store.
 fn cut_log(cluster: &TestCluster, partition: usize, bytes: u64) {
     let data = cluster.local.directory().join("data/replica-1");
     let files = files_in(&data.join(format!("partition-{partition}")));
@@ -445,7 +448,7 @@ fn cut_log(cluster: &TestCluster, partition: usize, bytes: u64) {
     file.set_len(len.saturating_sub(bytes)).unwrap();
 }
 
-/// Whether replica-1 answers, instead of ending by itself.
+/// Waits until replica-1 answers or ends by itself; returns whether it answers.
 fn answers_or_ends(cluster: &mut TestCluster) -> bool {
     eventually("an answer, or an end", || {
         let ended = cluster.processes.reap();
@@ -456,11 +459,11 @@ fn answers_or_ends(cluster: &mut TestCluster) -> bool {
     })
 }
 
-/// Tells the child process of the test below from the test.
+/// The variable that tells the child process of the test below from the test.
 const CHILD: &str = "WIREPAXOS_TEST_SMALL_DISK";
 
-/// There is room for what a replica has, but not for another one's state on its way, or beside it. It goes on, says
-/// so, and takes the state over once there is room. [X-INSTALL]
+/// There is room for a replica's own state, but not for another one's on its way or beside it. The replica goes on,
+/// reports this, and takes the state over once there is room. [X-INSTALL]
 #[test]
 fn a_full_disk_in_an_install_costs_nothing_but_time() {
     if process::Command::new("id")
@@ -513,7 +516,7 @@ fn full_disk_in_an_install(mib: u32) {
     others.iter().for_each(|name| cluster.start_node(name));
     cluster.call(0, &["SET", "ready", "1"]);
     let mut connection = cluster.connect(0);
-    // 9 MiB of incompressible-enough state.
+    // The state has 9 MiB that can hardly be compressed.
     let mut rng = Rng::new(u64::from(mib));
     for n in 0..9_000u32 {
         let mut value = vec![0; 900];
@@ -536,7 +539,7 @@ fn full_disk_in_an_install(mib: u32) {
         (ended || log.contains("No space left")).then_some(())
     });
     mount(&["-o", "remount,size=256m"]);
-    // Who ended in good order is started again, as its operator would.
+    // A node that ended in good order is started again, as its operator would do.
     sleep(Duration::from_millis(500));
     cluster.processes.reap();
     if cluster.processes.pid("replica-3").is_none() {

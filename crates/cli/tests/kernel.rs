@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters whose roles run in the kernel, in labs: what happens to processes, programs and machines,
-//! and that nothing is lost or doubled. INCR shows both.
+//! Tests of clusters whose roles run in the kernel, in labs: processes, programs and machines fail, and nothing is lost
+//! or doubled. INCR shows both.
 
 mod testlab;
 
@@ -24,7 +24,7 @@ fn log(lab: &TestLab, node: &str) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
 
-/// What remains of a node whose machine has died: nothing.
+/// Makes a node's machine die: nothing of the node remains.
 fn crash(lab: &TestLab, node: &str) {
     lab.kill(node);
     let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
@@ -33,7 +33,7 @@ fn crash(lab: &TestLab, node: &str) {
     pins.remove().unwrap();
 }
 
-/// The machine of who leads in this epoch dies, and another one takes over; its epoch.
+/// Makes the leader's machine die, and waits until another one leads; returns the new epoch.
 fn crash_leader(lab: &TestLab, (leads, epoch): (&str, u64)) -> u64 {
     crash(lab, leads);
     let (next, later) = eventually("another leader", || {
@@ -44,7 +44,7 @@ fn crash_leader(lab: &TestLab, (leads, epoch): (&str, u64)) -> u64 {
     later
 }
 
-/// Another cluster's node at the address of one whose program runs would hear nothing.
+/// Checks that another cluster's node can't start at an address whose program runs, where it would hear nothing.
 fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
     let directory = format!("/run/wirepaxos/{}", lab.name);
     let text = std::fs::read_to_string(format!("{directory}/cluster.toml")).unwrap();
@@ -64,7 +64,7 @@ fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
     }
 }
 
-/// A ring for each partition, and two threads that read them.
+/// There is a ring for each partition, and two threads read the rings.
 #[test]
 fn partitions_behind_the_front_end() {
     let Some(lab) = serving('p', &["--partitions", "4"]) else {
@@ -89,7 +89,7 @@ fn partitions_behind_the_front_end() {
     }
 }
 
-/// All that stands under this name anywhere in a document.
+/// Returns all values under this name anywhere in a document.
 fn everywhere<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
     let inside: Box<dyn Iterator<Item = &Value>> = match document {
         Value::Object(fields) => Box::new(fields.values()),
@@ -115,8 +115,8 @@ fn the_secret_is_replaced_under_load() {
     lab.down();
 }
 
-/// The same by the hash that switches can compute, in programs and behind sockets, and when machines die: then each vote of
-/// the others is needed.
+/// Programs and sockets sign by the hash that switches can compute, also when machines die: then each vote of the
+/// others is needed.
 #[test]
 fn kernel_and_sockets_sign_by_halfsiphash() {
     let Some(lab) = serving('h', &["--auth", "halfsiphash"]) else {
@@ -147,7 +147,7 @@ fn kernel_and_sockets_sign_by_halfsiphash() {
     lab.down();
 }
 
-/// Whose packets carry tags.
+/// The nodes whose packets carry tags.
 const SERVING: [&str; 8] = [
     "leader-1",
     "leader-2",
@@ -159,7 +159,7 @@ const SERVING: [&str; 8] = [
     "replica-3",
 ];
 
-/// Under a load of 800 increments: no packet is refused, and nobody is restarted.
+/// Replaces the secret under a load of 800 increments: no packet is refused, and no node is restarted.
 fn replace_the_secret(lab: &TestLab) {
     let before = leader(lab);
     for node in SERVING {
@@ -199,7 +199,7 @@ fn replace_the_secret(lab: &TestLab) {
     nothing_is_refused(lab, &SERVING);
 }
 
-/// For its tag, by any of these nodes.
+/// Checks that none of these nodes has refused a packet for its tag.
 fn nothing_is_refused(lab: &TestLab, nodes: &[&str]) {
     for node in nodes {
         let shown = status(lab, node);
@@ -229,7 +229,7 @@ fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
     let Some(lab) = serving('k', &[]) else {
         return;
     };
-    // A controller that gets no CPU for a while must not take that for the leader's death.
+    // A controller that gets no CPU for a while must not suspect the leader.
     let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text + "\n[controller]\nsuspect_after = 200\n").unwrap();
@@ -242,7 +242,7 @@ fn programs_outlive_processes_and_are_replaced_without_losing_a_vote() {
     let load = Increments::start(&lab, 800);
     let (nonce, end) = memory(&lab, "acceptor-1");
 
-    // No process: the programs decide on, and nobody thinks that the leader is gone.
+    // Without their processes the programs go on deciding, and nobody suspects the leader.
     for node in [leads, "acceptor-1", "acceptor-2", "acceptor-3"] {
         lab.kill(node);
     }
@@ -289,13 +289,13 @@ fn machines_die_and_come_back() {
     lab.down();
 }
 
-/// The leader calls acceptors of its switch in turn if a learner there is all that they send to. A run sends
-/// one frame, so else their votes would be lost.
+/// The leader calls the acceptors of its switch in turn if a learner there is all that they send to. A run of the
+/// program sends one frame, so otherwise their votes would be lost.
 #[test]
 fn votes_that_leave_a_switch_are_not_lost_in_it() {
     for learners in ["0", "1", "2"] {
-        // A signed answer to PROBE finds no room in a frame from a host's stack: it is counted, too, and sent by the
-        // node's process.
+        // A signed answer to PROBE finds no room in a frame from a host's stack: it is counted, too, and the node's
+        // process sends it.
         let up = [
             "--in-switch",
             "--learners",
@@ -313,8 +313,8 @@ fn votes_that_leave_a_switch_are_not_lost_in_it() {
             ["leader-1", "leader-2", "acceptor-1"]
                 .map(|node| status(&lab, node)["counters"]["unsent"].clone())
         };
-        // A role that isn't in place yet counts, too, as does a refusal while leaders change: so all acceptors are
-        // members, and only a load under one leader says anything.
+        // A role that isn't in place yet is counted, too, and so is a refusal while leaders change. So the load only
+        // begins when all acceptors are members, and only a load under one leader is judged.
         let mut count = 0;
         let (before, after) = eventually("a load under one leader", || {
             let (reign, before) = (leader(&lab), unsent());
@@ -328,7 +328,7 @@ fn votes_that_leave_a_switch_are_not_lost_in_it() {
     }
 }
 
-/// The papers' two switches, with the roles in them.
+/// The lab has the papers' two switches, with the roles in them.
 #[test]
 fn roles_in_switches_outlive_processes_and_are_replaced() {
     let up = [
@@ -347,7 +347,7 @@ fn roles_in_switches_outlive_processes_and_are_replaced() {
     let (nonce, end) = memory(&lab, "acceptor-1");
     assert_eq!(status(&lab, "acceptor-3")["plane"]["switch"], "switch-2");
 
-    // Their processes end, and others take over.
+    // The processes of these roles end, and other nodes take over.
     let unattended = ["acceptor-1", "acceptor-2", "learner-1", "learner-2"];
     for node in unattended {
         lab.kill(node);
@@ -363,14 +363,14 @@ fn roles_in_switches_outlive_processes_and_are_replaced() {
     assert_eq!(same_nonce, nonce);
     assert!(later > end, "{later} {end}");
 
-    // The leader's memory is lost, then an acceptor's.
+    // The leader's memory is lost, and then an acceptor's.
     crash_leader(&lab, (leads, epoch));
     lab.json(&["start", leads, "--json"]);
     crash(&lab, "acceptor-3");
     lab.json(&["start", "acceptor-3", "--json"]);
     member(&lab, "acceptor-3");
 
-    // One is taken off, and comes back with its votes.
+    // One acceptor is stopped, and comes back with its votes.
     let (nonce, _) = memory(&lab, "acceptor-2");
     let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
     assert!(stopped.status.success(), "{}", all(&stopped));
@@ -402,7 +402,7 @@ fn an_acceptor_that_is_stopped_is_taken_off_and_comes_back_with_its_votes() {
     let dump = format!("/run/wirepaxos/{}/data/acceptor-2/acceptor.state", lab.name);
     assert!(Path::new(&dump).exists());
 
-    // On the other plane, with the same votes; and back.
+    // The acceptor moves to the other plane with the same votes, and back.
     for plane in ["udp", "xdp"] {
         set_plane(&lab, "acceptor-2", plane);
         eventually("its process is gone", || {
@@ -416,7 +416,7 @@ fn an_acceptor_that_is_stopped_is_taken_off_and_comes_back_with_its_votes() {
             lab.wirepaxos("controller", &["stop", "--name", "acceptor-2"]);
         }
     }
-    // Two acceptors of one name, one of them in the kernel, would be one too many.
+    // There must not be two acceptors of one name, one of them in the kernel.
     lab.kill("acceptor-2");
     let refused = lab.wirepaxos(
         "acceptor-2",
@@ -439,12 +439,12 @@ fn planes_mix() {
     lab.json(&["start", "--json"]);
     ready(&lab);
     let load = Increments::start(&lab, 300);
-    // Leadership goes from one plane to the other and back.
+    // Leadership moves from one plane to the other and back.
     for to in ["leader-2", "leader-1", "leader-2"] {
         if leader(&lab).0 == to {
             continue;
         }
-        // Refused while the next leader hasn't answered yet.
+        // The order is refused while the next leader hasn't answered yet.
         eventually("another leader", || {
             let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
             changed.status.success().then_some(())
@@ -456,9 +456,9 @@ fn planes_mix() {
     lab.down();
 }
 
-/// Roles of one switch, some of them behind its sockets and others in its kernel. What those in the kernel get
-/// from the others comes by the switch's own stack, past the forwarder; and nobody is called who isn't in
-/// the kernel. One acceptor is gone, so each vote of the others is needed.
+/// Some roles of one switch are behind its sockets, and others in its kernel. Packets from the former reach the latter
+/// by the switch's own stack, past the forwarder, and only roles in the kernel are called. One acceptor is gone, so
+/// each vote of the others is needed.
 fn planes_mix_in_a_switch(letter: char, learners: &str, behind_sockets: &[&str], gone: &str) {
     let Some(lab) = serving(letter, &["--in-switch", "--learners", learners]) else {
         return;
@@ -466,7 +466,7 @@ fn planes_mix_in_a_switch(letter: char, learners: &str, behind_sockets: &[&str],
     for node in behind_sockets.iter().chain(&["replica-3"]) {
         set_plane(&lab, node, "udp");
     }
-    // Otherwise replicas would ask for votes that don't come, and one would see only that it takes longer.
+    // With a short timeout replicas would ask for missing votes, and the test would only take longer.
     set_gap_timeout(&lab, 5_000);
     lab.json(&["start", "--json"]);
     ready(&lab);
@@ -510,7 +510,7 @@ fn a_learner_behind_sockets_is_not_called() {
     planes_mix_in_a_switch('c', "1", &["learner-1"], "acceptor-1");
 }
 
-/// An acceptor on the machine of a replica whose learner is in the kernel: its votes come past the interface.
+/// An acceptor is on the machine of a replica whose learner is in the kernel, so its votes don't pass the interface.
 #[test]
 fn votes_of_the_own_machine_count_with_the_others() {
     let Some(lab) = serving('z', &[]) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner node in the kernel, between acceptors and replicas of both planes. A client's host serves
-//! as its machine.
+//! Tests of a learner node in the kernel, between acceptors and replicas of both planes. A client's host serves as its
+//! machine.
 
 mod testlab;
 
@@ -15,7 +15,7 @@ fn cluster_file(lab: &TestLab) -> String {
     format!("/run/wirepaxos/{}/cluster.toml", lab.name)
 }
 
-/// The lab's cluster with a learner in the kernel, and a replica behind sockets.
+/// Adds to the lab's cluster file a learner in the kernel, and moves a replica behind sockets.
 fn write_learner(lab: &TestLab) {
     let file = cluster_file(lab);
     let text = std::fs::read_to_string(&file).unwrap();
@@ -43,7 +43,7 @@ impl Process {
     }
 }
 
-/// Whatever becomes of the test.
+/// The process ends however the test does.
 impl Drop for Process {
     fn drop(&mut self) {
         self.end();
@@ -60,7 +60,7 @@ fn decided(lab: &TestLab) -> u64 {
         .unwrap()
 }
 
-/// So many increments, one after the other; the last answer.
+/// Makes this many increments, one after the other; returns the last answer.
 fn count(lab: &TestLab, increments: u32) -> String {
     let script = format!(
         "for i in $(seq {increments}); do echo INCR counter; done | \
@@ -91,7 +91,7 @@ fn a_learner_in_the_kernel_counts_on_without_its_process() {
     let before = decided(&lab);
     assert!(before >= 200, "{shown}");
 
-    // Without its process it is there for the epochs that it knows.
+    // Without its process the learner still counts for the epochs that it knows.
     process.end();
     assert_eq!(count(&lab, 200), "400");
     let mut process = Process::start(&lab);
@@ -99,7 +99,7 @@ fn a_learner_in_the_kernel_counts_on_without_its_process() {
         (decided(&lab) >= before + 200).then_some(())
     });
 
-    // Of a later one it is told, or asks when the program passes it a vote.
+    // The learner is told of a later epoch, or asks for it when the program passes it a vote.
     process.end();
     let epoch = active(&lab);
     eventually("another leader", || {
@@ -115,7 +115,7 @@ fn a_learner_in_the_kernel_counts_on_without_its_process() {
     });
     assert_eq!(later, active(&lab));
 
-    // Taken off in order, it leaves nothing, and replicas go on.
+    // A learner that is stopped in good order leaves nothing, and replicas go on.
     let stopped = lab.wirepaxos("controller", &["stop", "--name", "learner-1"]);
     assert!(stopped.status.success(), "{}", all(&stopped));
     process.0.wait().unwrap();

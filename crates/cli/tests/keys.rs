@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos keys`, as an operator runs it.
+//! Tests of `wirepaxos keys`, as an operator runs it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
 
-/// A directory with a cluster file, which goes with the test.
+/// A directory with a cluster file, which is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -91,7 +91,7 @@ fn a_client_gets_a_file_of_its_own_which_nothing_else_loses_its_place_to() {
         assert!(refused.contains("name another one by --out"), "{refused}");
         assert_eq!(fs::read(directory.0.join(taken)).unwrap(), before);
     }
-    // Nodes' commands don't take a client's file.
+    // Nodes' commands refuse a client's key file.
     fs::rename(&file, directory.0.join("nodes.key")).unwrap();
     let refused = directory.refuses(&["rotate"]);
     assert!(refused.contains("nodes need the cluster's"), "{refused}");

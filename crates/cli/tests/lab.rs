@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos lab`: networks that come and go without a trace, and a cluster that loses nothing on
-//! links that lose, double and reorder. All traffic stays in namespaces that a test made.
+//! Tests of `wirepaxos lab`: networks that come and go without a trace, and a cluster that loses nothing on links that
+//! lose, double and reorder. All traffic stays in namespaces that a test made.
 
 mod testlab;
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 use testlab::waiting::all_serve;
 use testlab::{PROGRAM, TestLab, all, digests, eventually};
 
-/// What `up` made: what the cluster file says is signed, and the mode of the key file.
+/// Makes a lab with these options; returns which messages its cluster file signs, and the mode of the key file.
 fn keys_of(lab: &TestLab, up: &[&str]) -> (Auth, Option<u32>) {
     lab.json(&[&["up", "--json"], up].concat());
     let directory = format!("/run/wirepaxos/{}", lab.name);
@@ -54,7 +54,7 @@ fn a_lab_leaves_nothing_behind() {
     assert_eq!(status["hosts"].as_array().unwrap().len(), 11);
     let links = status["links"].as_array().unwrap();
     assert_eq!(links.len(), 10);
-    // The kernel tells of a new link's state at its leisure.
+    // The kernel reports a new link's state with a delay.
     eventually("links that are up", || {
         let status = lab.json(&["status", "--json"]);
         let links = status["links"].as_array().unwrap();
@@ -71,7 +71,7 @@ fn a_lab_leaves_nothing_behind() {
         lab.refused(&["exec", "nobody", "--", "true"])
             .contains("client-1")
     );
-    // The host is where it says it is, and reaches the others on both kinds of addresses.
+    // The host is where it should be, and reaches the others on both kinds of addresses.
     let shown = lab.exec("client-1", &["ip", "-o", "address", "show", "eth0"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(
@@ -81,7 +81,7 @@ fn a_lab_leaves_nothing_behind() {
     let status = lab.exec("client-1", &["sh", "-c", "exit 7"]);
     assert_eq!(status.status.code(), Some(7), "the command's own status");
 
-    // A process that nobody told the lab about.
+    // The lab wasn't told of this process.
     let mut sleeper = lab
         .lab(&["exec", "client-1", "--", "sleep", "1000"])
         .spawn()
@@ -103,12 +103,12 @@ fn a_lab_leaves_nothing_behind() {
     lab.down();
 }
 
-/// A lock or a pipe of whoever called stays open otherwise for as long as the nodes run.
+/// Otherwise a lock or a pipe of the caller stays open for as long as the nodes run.
 #[test]
 fn nodes_inherit_no_descriptors() {
     let Some(lab) = TestLab::new('h') else { return };
     lab.json(&["up", "--json"]);
-    // The shell has it without close-on-exec, as `flock` and `exec 9>FILE` do.
+    // The shell holds it without close-on-exec, as `flock` and `exec 9>FILE` do.
     let file = std::env::temp_dir().join(format!("wirepaxos-inherited-{}", lab.name));
     let script = format!(
         "exec 9>{}; exec {PROGRAM} lab start leader-1 --name {} --json",
@@ -134,7 +134,7 @@ fn nodes_inherit_no_descriptors() {
 #[test]
 fn an_interrupted_up_is_cleaned_up() {
     let Some(lab) = TestLab::new('b') else { return };
-    // At a few places of its way; the last one may come too late, which is fine, too.
+    // `up` is killed at a few points of its way; the last kill may come too late, which is fine, too.
     for milliseconds in [3, 12, 40, 120] {
         let mut up = lab
             .lab(&["up", "--start"])
@@ -145,7 +145,7 @@ fn an_interrupted_up_is_cleaned_up() {
         sleep(Duration::from_millis(milliseconds));
         up.kill().unwrap();
         up.wait().unwrap();
-        // An `ip` that it had started may still be at work.
+        // An `ip` that `up` had started may still be at work.
         eventually("a clean machine", || {
             let down = lab.run(&["down"]);
             assert!(down.status.success(), "{}", all(&down));
@@ -183,7 +183,7 @@ fn nothing_is_lost_or_doubled_on_bad_links() {
     ];
     lab.json(&faults);
 
-    // INCR shows both: a lost one is missing from the sum, a doubled one is too much.
+    // INCR shows both: a lost increment is missing from the sum, and a doubled one is too much.
     let script = "for i in $(seq 300); do echo INCR counter; done | \
                   redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 1";
     let counted = lab.exec("client-1", &["timeout", "100", "sh", "-c", script]);
@@ -207,7 +207,7 @@ fn nothing_is_lost_or_doubled_on_bad_links() {
     lab.down();
 }
 
-/// What the nodes did meanwhile is as the protocol allows, in every packet.
+/// Every packet that the nodes recorded meanwhile is allowed by the protocol.
 #[test]
 fn recorded_nodes_keep_the_protocol_on_bad_links() {
     let Some(lab) = TestLab::with_faults('f') else {
@@ -273,7 +273,7 @@ fn recorded_nodes_keep_the_protocol_on_bad_links() {
     let file = |name: &str| std::fs::read_to_string(traces.0.join(name)).unwrap();
     assert_eq!(file("acceptor-1.0.trace").matches(" start ").count(), 2);
     assert!(file("controller.0.trace").matches(" epoch ").count() >= 3);
-    // Replicas had to repair what was lost: PHASE1A or PHASE2A of their own.
+    // Replicas had to repair losses by PHASE1A or PHASE2A of their own.
     let replicas = [
         "replica-1.0.0.trace",
         "replica-2.0.0.trace",
@@ -286,14 +286,14 @@ fn recorded_nodes_keep_the_protocol_on_bad_links() {
     let repairs: usize = replicas.iter().map(repairs).sum();
     assert!(repairs > 0, "no repair rounds");
 
-    // And what was falsified isn't.
+    // A falsified trace is refused.
     falsify(&traces.0.join("acceptor-2.0.trace"));
     let report = check(directory);
     let found = report["violation"]["file"].as_str().unwrap();
     assert!(found.ends_with("acceptor-2.0.trace"), "{report}");
 }
 
-/// Removed at the end.
+/// The directory of the traces, which is removed at the end.
 struct TraceDir(PathBuf);
 
 impl Drop for TraceDir {
@@ -313,7 +313,7 @@ fn falsify(file: &Path) {
     std::fs::write(file, lines.join("\n") + "\n").unwrap();
 }
 
-/// What comes out of a link with faults, datagram by datagram.
+/// Checks each datagram that arrives through a link with faults.
 #[test]
 fn the_injector_does_what_it_counts() {
     let Some(lab) = TestLab::with_faults('d') else {
@@ -325,7 +325,7 @@ fn the_injector_does_what_it_counts() {
     }
     const SENT: u64 = 4000;
     lab.json(&["up", "--json"]);
-    // On a link of a lab that is up already, so that it is led through a wire now.
+    // The lab is up already, so this puts a wire into its link now.
     let run = |rates: &[&str]| -> (Vec<u64>, Value) {
         lab.json(&[&["faults", "client-1", "--json"], rates].concat());
         let received = receive(&lab, SENT);
@@ -350,7 +350,7 @@ fn the_injector_does_what_it_counts() {
     let (received, counts) = run(&["--corrupt", "10%"]);
     let corrupted = counts["corrupted"].as_u64().unwrap();
     assert!((SENT / 20..SENT / 5).contains(&corrupted), "{counts}");
-    // The receiver's checksum finds every one of them.
+    // The receiver's checksum detects every corrupted datagram.
     assert_eq!(received.len() as u64, SENT - corrupted);
 
     let (received, counts) = run(&["--duplicate", "10%", "--hold", "2ms"]);
@@ -375,8 +375,8 @@ fn the_injector_does_what_it_counts() {
     lab.down();
 }
 
-/// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few
-/// at a time; returns the numbers in the order in which they came.
+/// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few at a time; returns
+/// the numbers in the order of their arrival.
 fn receive(lab: &TestLab, sent: u64) -> Vec<u64> {
     const RECEIVER: &str = "
 import socket
@@ -408,7 +408,7 @@ time.sleep(0.5)
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let sender = lab.exec("client-1", &["python3", "-c", SENDER, &sent.to_string()]);
     assert!(sender.status.success(), "{}", all(&sender));
-    // From a host whose link has no faults.
+    // This is sent from a host whose link has no faults.
     const END: &str = "
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'end', ('10.77.0.31', 7000))
@@ -437,7 +437,7 @@ fn two_switches_serve_over_ipv6() {
     assert_eq!(status["hosts"].as_array().unwrap().len(), 13);
     let links = status["links"].as_array().unwrap();
     assert!(links.iter().any(|link| link["name"] == "trunk"));
-    // Both clients, each on its switch, at replicas on both.
+    // Both clients, each on its own switch, ask replicas on both switches.
     assert_eq!(
         lab.redis("client-1", "fd77::33", &["SET", "fruit", "apple"]),
         "OK"

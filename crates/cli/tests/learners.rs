@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Learner nodes between acceptors and replicas: one is enough, without any it only
-//! takes longer, and what they deliver is what the votes they got had decided.
+//! Tests of learner nodes between acceptors and replicas: one is enough, without any it only takes longer, and they
+//! deliver what the votes decided.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn decided(cluster: &TestCluster, learner: &str) -> u64 {
     sent.as_u64().unwrap_or_default()
 }
 
-/// Counts on to `last`; no answer may be missed.
+/// Increments the counter up to `last`; every increment must be answered.
 fn count_to(connection: &mut Connection, counter: &mut i64, last: i64) {
     while *counter < last {
         *counter += 1;
@@ -53,7 +53,7 @@ fn learner_nodes_may_go_one_by_one_and_come_back() {
     cluster.processes.kill("learner-1");
     count_to(&mut connection, &mut counter, 300);
 
-    // Each command waits for a replica to ask acceptors, once a second.
+    // Each command waits until a replica asks acceptors, once a second.
     cluster.processes.kill("learner-2");
     count_to(&mut connection, &mut counter, 304);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Members of a NOPaxos group are changed by the steps of docs/operations.md, "Members": cluster files are rewritten and
-//! processes restarted, one after the other, while a client counts.
+//! Tests that change the members of a NOPaxos group by the steps of docs/operations.md, "Members": cluster files are
+//! rewritten and processes restarted, one after the other, while a client counts.
 
 mod common;
 
@@ -29,10 +29,10 @@ fn file_of(cluster: &TestCluster) -> ClusterFile {
     ClusterFile::load(&cluster.local.file).unwrap()
 }
 
-/// Writes another cluster file in the place of the one that is there, as an operator does.
+/// Replaces the cluster file by a changed one, as an operator does.
 fn rewrite(cluster: &TestCluster, change: impl FnOnce(&mut Draft)) {
     let mut draft = Draft::from(&file_of(cluster));
-    // With NOPaxos it follows from the number of members.
+    // With NOPaxos this follows from the number of members.
     draft.groups[0].g = None;
     change(&mut draft);
     draft.write(&cluster.local.file).unwrap();
@@ -67,7 +67,7 @@ fn restart(cluster: &mut TestCluster, name: &str) {
     cluster.start_node(name);
 }
 
-/// Of each member whether its memory is the one that answers, and which memory that is.
+/// Returns for each member its name, whether its memory is the one that answers, and which memory that is.
 fn members(cluster: &TestCluster) -> Option<Vec<(String, bool, String)>> {
     let shown = cluster.run("members", &["--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).ok()?;
@@ -109,7 +109,7 @@ fn names(cluster: &TestCluster, role: Role) -> Vec<String> {
     file.with_role(role).map(|node| node.name.clone()).collect()
 }
 
-/// The steps of the manual; `leave` go, and so many replicas come.
+/// Follows the manual's steps: the replicas in `leave` go, and `come` new ones join.
 fn members_change(replicas: usize, leave: &[&str], come: usize) {
     let mut cluster = volatile(replicas);
     let mut counted = 0;
@@ -183,25 +183,25 @@ fn members_change(replicas: usize, leave: &[&str], come: usize) {
     assert!(ended.is_empty(), "{ended:?} ended by themselves");
 }
 
-/// [F-NEED]
+/// The old member's memory is no longer needed when its record is removed. [F-NEED]
 #[test]
 fn one_of_three_volatile_members_is_replaced_under_load() {
     members_change(3, &["replica-3"], 1);
 }
 
-/// [F-NEED]
+/// A majority of memories is replaced, one after the other. [F-NEED]
 #[test]
 fn two_of_three_volatile_members_are_replaced_under_load() {
     members_change(3, &["replica-2", "replica-3"], 2);
 }
 
-/// [F-NEED]
+/// Two members leave, and nobody takes their places. [F-NEED]
 #[test]
 fn a_volatile_group_shrinks_from_five_to_three_under_load() {
     members_change(5, &["replica-1", "replica-4"], 0);
 }
 
-/// Without its record nobody would take anything from the member that goes, and its log may be needed. [F-NEED]
+/// Without the leaving member's record nobody would accept packets from it, and its log may be needed. [F-NEED]
 #[test]
 fn a_file_without_a_member_is_refused_by_name() {
     let mut cluster = volatile(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that name their commands, while replicas die: each command counts once, whichever replica it is sent to again.
-//! [S-NAMED]
+//! Tests of clients that name their commands, while replicas die: each command counts once, whichever replica it is
+//! sent to again. [S-NAMED]
 
 mod common;
 
@@ -13,7 +13,7 @@ use local_cluster::resp::{Connection, Reply};
 
 const TOKEN: &str = "c0ffee5eed5eed01";
 
-/// One attempt, over a connection of its own.
+/// Makes one attempt of a command, over a connection of its own.
 fn attempt(cluster: &TestCluster, replica: usize, number: u64, words: &str) -> io::Result<Reply> {
     let address = cluster.local.redis[replica];
     let mut connection = Connection::open(address, Duration::from_millis(1_500))?;
@@ -23,7 +23,7 @@ fn attempt(cluster: &TestCluster, replica: usize, number: u64, words: &str) -> i
     connection.call(&words)
 }
 
-/// Sent again, to one replica after the other, until there is an answer.
+/// Sends the command again, to one replica after the other, until there is an answer.
 fn call(cluster: &TestCluster, number: u64, words: &str) -> Reply {
     let mut replica = number as usize;
     eventually("an answer", || {
@@ -49,7 +49,7 @@ fn increments_while_replicas_die(application: &str) {
             110 => cluster.start_node("replica-3"),
             _ => {}
         }
-        // A client that hears nothing, and doesn't know whether it was executed.
+        // The client gets no answer, and doesn't know whether the command was executed.
         let lost = attempt(&cluster, number as usize % 3, number, "INCR n");
         let expected = Reply::Int(number as i64);
         if let Ok(Reply::Int(_)) = &lost {
@@ -78,7 +78,7 @@ fn the_same_where_redis_itself_is_replicated() {
     increments_while_replicas_die("redis");
 }
 
-/// What docs/redis.md tells users of redis-py to write, as it stands there.
+/// This runs the code that docs/redis.md tells users of redis-py to write, exactly as it is there.
 #[test]
 fn redis_py_as_it_is_documented() {
     let installed = Command::new("python3")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whole clusters that agree by NOPaxos, as their operator sees them: real processes, real databases, real kills.
+//! Tests of whole clusters that agree by NOPaxos, as their operator sees them: real processes, real databases, real
+//! kills.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn file_of(cluster: &TestCluster) -> ClusterFile {
     ClusterFile::load(&cluster.local.file).unwrap()
 }
 
-/// The session in force, and who stamps in it.
+/// Returns the session in force, and the node that stamps in it.
 fn session(cluster: &TestCluster) -> (Epoch, String) {
     let file = file_of(cluster);
     eventually("a session", || {
@@ -47,7 +48,7 @@ fn sequencer(cluster: &TestCluster) -> String {
     session(cluster).1
 }
 
-/// The replica that leads.
+/// Returns the replica that leads.
 fn leader(cluster: &TestCluster) -> String {
     let file = file_of(cluster);
     let group = file.groups[0].id;
@@ -63,7 +64,7 @@ fn follower(cluster: &TestCluster) -> String {
     others.next().unwrap().to_string()
 }
 
-/// Where a replica that isn't this node answers Redis clients.
+/// Returns the index of a replica that isn't this node.
 fn elsewhere(victim: &str) -> usize {
     usize::from(victim == "replica-1")
 }
@@ -89,8 +90,8 @@ fn client_increments(client: &mut Client, key: &[u8], expected: i64) {
     assert!(matches!(reply, Ok(kv::Reply::Int(n)) if n == expected));
 }
 
-/// One command after the other by a client of the library and by one of Redis, so that what is lost or executed twice
-/// shows at once. Who is killed is whoever plays that part then, in the middle of it.
+/// A client of the library and one of Redis send one command after the other, so that a command that is lost or
+/// executed twice shows at once. Meanwhile nodes are killed that have these parts at that moment.
 fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
     const STEPS: i64 = 100;
     let mut cluster = TestCluster::start(shape);
@@ -114,7 +115,7 @@ fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
             redis_increment(&mut connection, done);
         }
         cluster.start_node(&victim);
-        // Without the sequencer nobody is served, and who forgot is a member of the next session.
+        // Without the sequencer nobody is served, and a node that lost its memory is a member of the next session.
         eventually(&format!("a session after the kill of {victim}"), || {
             (session(&cluster).0 > before).then_some(())
         });
@@ -129,7 +130,7 @@ fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
     cluster.assert_replicas_agree(3);
 }
 
-/// [F-NEED] [K-QUORUM]
+/// The next sessions keep every command that was answered. [F-NEED] [K-QUORUM]
 #[test]
 fn nothing_is_lost_when_sequencer_leader_and_follower_are_killed() {
     increments_survive(
@@ -138,7 +139,7 @@ fn nothing_is_lost_when_sequencer_leader_and_follower_are_killed() {
     );
 }
 
-/// Both kinds of clients go on counting from there.
+/// Checks that both kinds of clients can go on counting.
 fn increments_go_on(cluster: &TestCluster, done: &mut i64) {
     cluster.call(0, &["SET", "ready", "1"]);
     let options = ClientOptions {
@@ -154,7 +155,7 @@ fn increments_go_on(cluster: &TestCluster, done: &mut i64) {
     }
 }
 
-/// Which memory each replica has.
+/// Returns the memory of each replica.
 fn memories(cluster: &TestCluster) -> Vec<String> {
     let file = file_of(cluster);
     let replicas = file.replicas(1);
@@ -181,7 +182,7 @@ fn takes_part(cluster: &TestCluster, name: &str) {
     });
 }
 
-/// Nobody accepts a loss: what was answered is on disk. [N-STORED] [N-RESTART]
+/// No loss is accepted by hand: everything that was answered is on disk. [N-STORED] [N-RESTART]
 #[test]
 fn a_cluster_with_logs_on_disk_starts_again_after_a_stop_and_after_kills() {
     let mut cluster = TestCluster::start(&Shape {
@@ -209,10 +210,10 @@ fn a_cluster_with_logs_on_disk_starts_again_after_a_stop_and_after_kills() {
     cluster.assert_replicas_agree(3);
 }
 
-/// It is a pause, which no session follows. [N-RESTART]
+/// The kill is only a pause, and no other session follows. [N-RESTART]
 #[test]
 fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
-    // On a busy machine a sequencer that waits for a CPU isn't to be suspected: its successor would begin a session.
+    // On a busy machine a sequencer that waits for a CPU must not be suspected: its successor would begin a session.
     let mut cluster = TestCluster::start_patiently(&Shape {
         durable: true,
         ..ordered("leveldb")
@@ -231,7 +232,7 @@ fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
     cluster.assert_replicas_agree(3);
 }
 
-/// An old copy of a log is noticed by the controller, and put aside; it is one memory fewer. [N-RESTART]
+/// The controller notices an old copy of a log, and it is put aside, which is one memory less. [N-RESTART]
 #[test]
 fn an_old_copy_of_a_log_is_not_believed() {
     let mut cluster = TestCluster::start(&Shape {
@@ -249,7 +250,7 @@ fn an_old_copy_of_a_log_is_not_believed() {
     cluster.processes.kill("replica-2");
     copied(&log, &copy);
     cluster.start_node("replica-2");
-    // A log whose later start nobody has stored isn't old.
+    // A log isn't old if nobody has stored the replica's later start.
     takes_part(&cluster, "replica-2");
     increments_go_on(&cluster, &mut done);
     let members = memories(&cluster);
@@ -275,7 +276,7 @@ fn an_old_copy_of_a_log_is_not_believed() {
     cluster.assert_replicas_agree(3);
 }
 
-/// A leader that is never done executes ahead of what is stable all the time. [X-READ]
+/// A leader that is never idle executes ahead of the stable slots all the time. [X-READ]
 #[test]
 fn keys_are_shown_by_a_busy_leader() {
     let cluster = TestCluster::start(&ordered("leveldb"));
@@ -309,8 +310,8 @@ fn keys_are_shown_by_a_busy_leader() {
     });
 }
 
-/// So many clients with one command in flight each that the leader answers what is stable, and followers acknowledge
-/// nothing. Each of them knows what its next answer must be; meanwhile a follower is killed, and then the leader.
+/// There are so many clients, with one command in flight each, that the leader answers stable slots, and followers
+/// acknowledge nothing. Each client knows its next answer; meanwhile a follower is killed, and then the leader.
 /// [N-CROWD]
 #[test]
 fn a_crowd_gets_its_answers_when_a_follower_and_the_leader_are_killed() {
@@ -368,7 +369,7 @@ fn a_crowd_gets_its_answers_when_a_follower_and_the_leader_are_killed() {
     cluster.assert_replicas_agree(3);
 }
 
-/// Keys in all of four partitions.
+/// The number of keys; they are spread over all four partitions.
 const KEYS: usize = 20;
 
 fn keys() -> Vec<String> {
@@ -380,7 +381,7 @@ fn call(connection: &mut Connection, words: &[&str]) -> Reply {
     connection.call(&words).unwrap()
 }
 
-/// A command, and each of the keys with what belongs to it.
+/// Returns a command with all keys, each with the value if there is one.
 fn over<'a>(command: &'a str, keys: &'a [String], value: Option<&'a str>) -> Vec<&'a str> {
     let of_key = |key: &'a String| [Some(key.as_str()), value].into_iter().flatten();
     [command]
@@ -399,7 +400,7 @@ fn takes_part_everywhere(cluster: &TestCluster, replica: &str) {
     });
 }
 
-/// Counts in a transaction over all keys: each once, or none.
+/// Increments all keys in a transaction, each once or none.
 fn transaction_increment(connection: &mut Connection, keys: &[String], expected: i64) {
     assert_eq!(call(connection, &["MULTI"]), Reply::Simple("OK".into()));
     for key in keys {
@@ -412,8 +413,8 @@ fn transaction_increment(connection: &mut Connection, keys: &[String], expected:
     assert_eq!(call(connection, &["EXEC"]), Reply::Array(all));
 }
 
-/// Each partition has a leader of its own. Whoever is killed, a command over all partitions takes effect once, or
-/// nowhere, and a read of all of them sees the same command in each. [V-STABLE] [V-SEALED] [V-DEAD]
+/// Each partition has a leader of its own. Whichever node is killed, a command over all partitions takes effect once or
+/// nowhere, and a read of all partitions sees the same command in each. [V-STABLE] [V-SEALED] [V-DEAD]
 fn transactions_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
     const STEPS: i64 = 60;
     let mut cluster = TestCluster::start(shape);
@@ -484,7 +485,7 @@ fn transactions_over_partitions_survive_kills_of_durable_replicas() {
     transactions_survive(&shape, &[leader, follower]);
 }
 
-/// What Redis clients send over several partitions works as in a group with Paxos. [V-STEPS]
+/// Redis clients' commands over several partitions work as in a group with Paxos. [V-STEPS]
 #[test]
 fn commands_over_several_partitions_are_answered() {
     let shape = Shape {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters with roles in P4 switches, in labs: BMv2 beside each node's process. Together with the other planes, through
-//! failovers between them, and with switches that lose their power. INCR shows what is lost and what is doubled.
+//! Tests of clusters with roles in P4 switches, in labs: BMv2 beside each node's process, together with the other
+//! planes, with failovers between planes, and with switches that lose their power. INCR shows what is lost and what is
+//! doubled.
 
 mod testlab;
 
@@ -17,13 +18,13 @@ use testlab::{
     Increments, TestLab, all, all_agree, eventually, leader, member, memory, ready, status,
 };
 
-/// Each test has a dozen processes: more than one at a time only slows all down.
+/// Tests run one at a time: each has a dozen processes, so more at a time would only be slower.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says why where there is no compiler or switch.
+/// Returns whether there are a compiler and a switch, and prints why not.
 fn has_tools() -> bool {
     let why = Tools::find().and_then(|tools| tools.versions()).err();
     if let Some(why) = &why {
@@ -46,7 +47,7 @@ fn failover(lab: &TestLab, to: &str) {
     });
 }
 
-/// The power of a node's switch goes, and comes back.
+/// Switches a node's switch off and on again.
 fn reboot(lab: &TestLab, node: &str) {
     let shown = lab.json(&["status", "--json"]);
     let processes = shown["processes"].as_array().unwrap();
@@ -70,7 +71,7 @@ fn plane(lab: &TestLab, node: &str) -> Value {
     status(lab, node)["plane"]["name"].clone()
 }
 
-/// A P4 leader with acceptors on all three planes, and a P4 learner between them and the replicas.
+/// The lab has a P4 leader with acceptors on all three planes, and a P4 learner between them and the replicas.
 #[test]
 fn planes_fail_over_to_one_another() {
     let _alone = alone();
@@ -109,7 +110,7 @@ fn planes_fail_over_to_one_another() {
         assert!(n > Some(0), "{node}: {counters}");
     }
 
-    // Into the kernel and to software, under load, and each time back into the switch.
+    // Leadership moves into the kernel and to software, under load, and each time back into the switch.
     let increments = Increments::start(&lab, 300);
     for to in ["leader-2", "leader-1", "leader-3", "leader-1"] {
         failover(&lab, to);
@@ -137,7 +138,7 @@ fn planes_fail_over_to_one_another() {
     lab.down();
 }
 
-/// Leaders, acceptors and a learner, each in a switch of its own, in both topologies.
+/// Leaders, acceptors and a learner have a switch each, in both topologies.
 #[test]
 fn whole_labs_are_in_switches() {
     let _alone = alone();
@@ -174,7 +175,7 @@ fn whole_labs_are_in_switches() {
     }
 }
 
-/// The demo proves that nothing is lost where all roles are in switches, which lose their power one after the other.
+/// The demo proves that nothing is lost if all roles are in switches, which lose their power one after the other.
 #[test]
 fn the_demo_survives_in_switches() {
     let _alone = alone();
@@ -236,7 +237,7 @@ fn switches_sign() {
         assert!(counters["changed"].as_u64() > Some(0), "{node}: {counters}");
     }
 
-    // What isn't signed is counted, and nothing comes of it: a REQUEST from the client's host.
+    // An unsigned packet, a REQUEST from the client's host, is counted and has no effect.
     let unsigned = |lab: &TestLab| {
         let shown = status(lab, "leader-1");
         shown["counters"]["dropped"]["unsigned"].as_u64()
@@ -261,7 +262,7 @@ fn switches_sign() {
         (unsigned(&lab) == Some(before + 1)).then_some(())
     });
 
-    // A step of the secret's replacement at a time; nothing but the key file tells the nodes.
+    // Each round takes one step of the secret's replacement; only the key file tells the nodes.
     for (step, generations) in [(1, vec![1, 2]), (2, vec![1, 2]), (3, vec![2])] {
         let increments = Increments::start(&lab, 100);
         let rotated = Command::new(testlab::PROGRAM)
@@ -295,7 +296,7 @@ fn leader_nonce(lab: &TestLab) -> String {
     group["nonce"].as_str().unwrap_or_default().to_string()
 }
 
-/// What becomes of an acceptor's memory when its process, or its switch, goes.
+/// The test stops an acceptor's process and then its switch, and looks at the acceptor's memory.
 #[test]
 fn a_switch_remembers_as_long_as_it_has_power() {
     let _alone = alone();
@@ -309,7 +310,7 @@ fn a_switch_remembers_as_long_as_it_has_power() {
     member(&lab, "acceptor-1");
     let (nonce, _) = memory(&lab, "acceptor-1");
 
-    // Without its process it votes on: of three acceptors one is down.
+    // Without its process the acceptor goes on voting, and of the three acceptors one is down.
     lab.kill("acceptor-1");
     lab.kill("acceptor-3");
     assert_eq!(Increments::start(&lab, 100).end(), "100");
@@ -321,7 +322,7 @@ fn a_switch_remembers_as_long_as_it_has_power() {
         testlab::waiting::all_serve(&shown.stdout)
     });
 
-    // Taken off in order it votes no more, and finds its memory when it is started again.
+    // An acceptor that is stopped in good order votes no more, and finds its memory when it is started again.
     let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-1"]);
     assert!(stopped.status.success(), "{}", all(&stopped));
     assert_eq!(Increments::start(&lab, 50).end(), "150");
@@ -329,7 +330,7 @@ fn a_switch_remembers_as_long_as_it_has_power() {
     assert_eq!(memory(&lab, "acceptor-1").0, nonce);
     member(&lab, "acceptor-1");
 
-    // Without power the memory is gone, and joins as a new one. Its process was there all the time.
+    // Without power the memory is lost, and the acceptor joins as a new member. Its process was running all the time.
     let increments = Increments::start(&lab, 300);
     reboot(&lab, "acceptor-1");
     assert_eq!(increments.end(), "450");
@@ -338,14 +339,14 @@ fn a_switch_remembers_as_long_as_it_has_power() {
         (now != nonce && now != "0000000000000000").then_some(())
     });
     member(&lab, "acceptor-1");
-    // So much so that it makes a quorum with the other one in a switch.
+    // The new member counts, since it makes a quorum with the other acceptor in a switch.
     lab.kill("acceptor-3");
     assert_eq!(Increments::start(&lab, 50).end(), "500");
     all_agree(&lab, "500");
     lab.down();
 }
 
-/// NOPaxos behind a sequencer in a switch; a later session is stamped elsewhere.
+/// NOPaxos runs behind a sequencer in a switch; a later session is stamped elsewhere.
 #[test]
 fn a_sequencer_in_a_switch_orders_requests() {
     let _alone = alone();
@@ -357,7 +358,7 @@ fn a_sequencer_in_a_switch_orders_requests() {
     lab.json(&["start", "--json"]);
     ready(&lab);
     assert_eq!(plane(&lab, "sequencer-1"), "p4");
-    // A switch in software takes its time to start, and the other one may have been asked first.
+    // A software switch takes time to start, and the other sequencer may have been asked first.
     failover(&lab, "sequencer-1");
     assert_eq!(Increments::start(&lab, 100).end(), "100");
     assert!(status(&lab, "sequencer-1")["counters"]["changed"].as_u64() > Some(0));
@@ -372,7 +373,7 @@ fn a_sequencer_in_a_switch_orders_requests() {
     lab.down();
 }
 
-/// Each says which and what to do.
+/// Each refusal names the misfit and the remedy.
 #[test]
 fn what_doesnt_fit_is_named() {
     let _alone = alone();
@@ -391,7 +392,7 @@ fn what_doesnt_fit_is_named() {
 
     up(&lab, &["acceptor-1=p4"], &[]);
     let node = ["node", "--name", "acceptor-1"];
-    // A process before may not have ended yet.
+    // An earlier process may not have ended yet.
     let refused = |why: &str| {
         eventually(why, || {
             let output = lab.wirepaxos("acceptor-1", &node);
@@ -407,7 +408,7 @@ fn what_doesnt_fit_is_named() {
         assert!(good.contains(from), "{from} in {good}");
         std::fs::write(&file, good.replacen(from, to, 1)).unwrap();
     };
-    // It starts the switch, too.
+    // This also starts the switch.
     change("plane = \"p4\"", "plane = \"p4\"\np4_port = 9");
     lab.json(&["start", "acceptor-1", "--json"]);
     refused("has no port 9 (`p4_port`); it has 1, 255");
@@ -425,7 +426,7 @@ fn what_doesnt_fit_is_named() {
     let leader = text.find("name = \"leader-1\"").unwrap();
     let (before, after) = text.split_at(leader);
     let after = after.replacen("plane = \"udp\"", "plane = \"p4\"", 1);
-    // The leader's process beside the acceptor's switch.
+    // The leader's process is now beside the acceptor's switch.
     let (own, others) = ("10.77.0.11:", "10.77.0.21:");
     let swapped = format!("{before}{after}")
         .replace(own, "10.77.0.99:")

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that keep their things in Redis, unchanged, on Redis itself, replicated. `bench/redis/compatibility.md` has the table.
+//! Tests of unchanged programs that store their data in Redis, on Redis itself, replicated.
+//! `bench/redis/compatibility.md` has the table.
 //!
-//! Nothing is downloaded here. What is missing is skipped, and this gets it: `python3 -m venv DIRECTORY`, then
-//! `DIRECTORY/bin/pip install` of the packages below, and `DIRECTORY/bin` first in `PATH`.
+//! Nothing is downloaded here, and tests whose packages are missing are skipped. Install the packages by `python3 -m
+//! venv DIRECTORY` and `DIRECTORY/bin/pip install` of those below, with `DIRECTORY/bin` first in `PATH`.
 //!
 //! | test | packages |
 //! |---|---|
@@ -13,7 +14,8 @@
 //! | `rq` | `rq` |
 //! | `huey` | `huey redis` |
 //!
-//! Those of Node.js come by `npm install bullmq bull bee-queue` in some directory, whose `node_modules` is in `NODE_PATH`.
+//! The programs of Node.js need `npm install bullmq bull bee-queue` in some directory, whose `node_modules` is in
+//! `NODE_PATH`.
 
 mod common;
 
@@ -30,13 +32,13 @@ fn runs(program: &str, modules: &str) {
     runs_by(PYTHON, program, modules, &probe);
 }
 
-/// Runs one of Node.js.
+/// Runs a program of Node.js.
 fn runs_in_node(program: &str, module: &str) {
     let probe = ["-e", &format!("require({module:?})")];
     runs_by("node", program, module, &probe);
 }
 
-/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of what it does.
+/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of its commands.
 fn runs_by(interpreter: &str, program: &str, modules: &str, probe: &[&str]) {
     if !apps::redis::is_installed() {
         println!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients of Redis Cluster find their way: each replica is to them the owner of all slots, and its siblings are where they go when
-//! it dies.
+//! Tests that clients of Redis Cluster find their way: each replica claims to own all slots, and names its siblings, to
+//! which clients go when it dies.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn start(application: &str, partitions: u16) -> Option<TestCluster> {
     Some(cluster)
 }
 
-/// What redis-py does with it; it says when a replica may die, and goes on when it is told.
+/// The program uses the cluster through redis-py. It says when a replica may die, and goes on when it is told.
 const PYTHON: &str = r#"
 import sys
 import redis
@@ -72,7 +72,7 @@ print("done", flush=True)
 
 #[test]
 fn redis_py_finds_its_way_when_a_replica_dies() {
-    // The system's own: another Python in the PATH doesn't see the system's modules.
+    // This is the system's Python, since another one in the PATH doesn't find the system's modules.
     let mut python = Command::new("/usr/bin/python3");
     match python.args(["-c", "import redis.cluster"]).output() {
         Ok(output) if output.status.success() => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redis itself, replicated: real clusters whose replicas have a server as a child.
+//! Tests of Redis itself, replicated: real clusters whose replicas have a server as a child.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Kills the servers of a replica, which goes on.
+/// Kills a replica's servers; the replica goes on.
 fn kill_servers(cluster: &TestCluster, replica: &str) {
     let parent = cluster.processes.pid(replica).unwrap().to_string();
     let killed = Command::new("pkill")
@@ -79,7 +79,7 @@ fn nothing_is_lost_or_done_twice_whatever_dies() {
     assert_eq!(ask(&mut connection, "LLEN list"), Reply::Int(600));
     assert_eq!(ask(&mut connection, "HGET hash field:49"), bulk("599"));
     cluster.assert_replicas_agree(3);
-    // All of it is on the disks, or in the log.
+    // Everything is on the disks or in the log.
     for replica in ["replica-1", "replica-2", "replica-3"] {
         cluster.processes.kill(replica);
         cluster.start_node(replica);
@@ -90,7 +90,7 @@ fn nothing_is_lost_or_done_twice_whatever_dies() {
     cluster.assert_replicas_agree(3);
 }
 
-/// Increments a number of its own, and one that all share, in pipelines; returns how often.
+/// Increments a number of its own, and one that all clients share, in pipelines; returns how often.
 fn increment(cluster: &TestCluster, client: usize, ends: &AtomicBool) -> i64 {
     const SCRIPT: &[u8] = b"return redis.call('INCR', KEYS[1])";
     let own = format!("own:{client}");
@@ -120,7 +120,7 @@ fn increment(cluster: &TestCluster, client: usize, ends: &AtomicBool) -> i64 {
     times
 }
 
-/// Ends the load, also of a test that fails.
+/// Ends the load when it is dropped, also if the test fails.
 struct Load<'a>(&'a AtomicBool);
 
 impl Drop for Load<'_> {
@@ -147,7 +147,7 @@ fn a_server_that_dies_in_the_middle_of_batches_does_nothing_twice() {
         let clients: Vec<_> = clients.collect();
         let load = Load(ends);
         for kill in 0..12 {
-            // It has something to do, whenever it dies.
+            // This makes sure that the server is busy when it dies.
             let before = number(cluster, "all");
             eventually("more increments", || {
                 (number(cluster, "all") > before + 1_000).then_some(())
@@ -314,7 +314,7 @@ fn what_is_about_all_partitions_is_done_in_all_or_refused() {
         panic!("no array");
     };
     assert_eq!(answers.len(), 2);
-    // Keys that a script names are its partition's, or nobody's: of these two one is in each.
+    // Keys that a script names belong to its own partition, or are refused; these two keys are in different partitions.
     let mut refused = 0;
     for key in ["a", "b"] {
         let script = format!("return redis.call('SET','{key}','v')");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that wait for something at keys, and channels, where Redis itself is replicated.
+//! Tests of clients that wait at keys, and of channels, where Redis itself is replicated.
 
 mod common;
 
@@ -63,7 +63,7 @@ fn await_waiting(cluster: &TestCluster, replica: usize, count: u64) {
     });
 }
 
-/// Until the connections of earlier calls are found closed, and so many are left beside the one that asks.
+/// Waits until the connections of earlier calls are closed, and so many are left, including the one that asks.
 fn await_connections(asking: &mut Connection, count: usize) {
     eventually("connections that are closed", || {
         let listed = ask(asking, "CLIENT LIST TYPE normal");
@@ -75,7 +75,7 @@ fn await_connections(asking: &mut Connection, count: usize) {
     });
 }
 
-/// What changes on one replica is seen on another one, by whoever waits longest there.
+/// A change at one replica is noticed at another one, by the client that waits there longest.
 #[test]
 fn who_waits_gets_what_appears_anywhere() {
     let Some(cluster) = start(2) else { return };
@@ -96,7 +96,7 @@ fn who_waits_gets_what_appears_anywhere() {
         );
     }
     await_waiting(&cluster, 0, 0);
-    // Several at once.
+    // Several clients are served at once.
     for connection in &mut waiting {
         send(connection, "BLPOP q{q} 0");
     }
@@ -143,7 +143,7 @@ fn all_commands_that_wait_do() {
             "XADD s 3-1 f v",
             entry("3-1"),
         ),
-        // What a script says of its keys, and what it doesn't.
+        // The next two changes are made by scripts: at a key that is given to the script, and at one that isn't.
         (
             "BLPOP l 0",
             "EVAL redis.call('LPUSH',KEYS[1],'v') 1 l",
@@ -157,7 +157,7 @@ fn all_commands_that_wait_do() {
         ("BLPOP l 0", "RENAME m l", array(&["l", "w"])),
     ] {
         if waits.starts_with("XREADGROUP") {
-            // What was added for XREAD is new to the group, too.
+            // The entry that was added for XREAD is new to the group, too.
             ask(&mut one, "XREADGROUP GROUP g c STREAMS s >");
         }
         send(&mut one, waits);
@@ -165,7 +165,7 @@ fn all_commands_that_wait_do() {
         ask(&mut other, changes);
         assert_eq!(one.read().unwrap(), answer, "{waits}");
     }
-    // Who has begun to wait isn't disturbed by a value of another type.
+    // A client that has begun to wait isn't disturbed by a value of another type.
     for (waits, changes, answer) in [
         ("BLPOP t 0", "RPUSH t v", array(&["t", "v"])),
         ("BZPOPMIN t 0", "ZADD t 2 m", array(&["t", "m", "2"])),
@@ -179,7 +179,7 @@ fn all_commands_that_wait_do() {
         }
         assert_eq!(one.read().unwrap(), answer, "{waits}");
     }
-    // What is there at once, and what isn't in time.
+    // One item is there at once, and another one doesn't come in time.
     ask(&mut other, "DEL l");
     ask(&mut other, "RPUSH l now");
     assert_eq!(ask(&mut one, "BLPOP l 0"), array(&["l", "now"]));
@@ -212,7 +212,7 @@ fn all_commands_that_wait_do() {
     cluster.assert_replicas_agree(3);
 }
 
-/// As long as nothing happens to their keys nobody tries anything.
+/// As long as nothing happens to their keys, waiting clients try nothing.
 #[test]
 fn who_waits_costs_nothing() {
     let Some(cluster) = start(1) else { return };
@@ -259,7 +259,7 @@ fn who_is_gone_takes_nothing_and_who_is_unblocked_goes_on() {
         let answer = format!("{:?}", waits.read().unwrap());
         assert!(answer.starts_with(begins), "{answer}");
     }
-    // What comes behind it is executed behind it.
+    // A command behind the waiting one is executed after it.
     send(&mut waits, "BLPOP q 0");
     send(&mut waits, "INCR n");
     await_waiting(&cluster, 0, 1);
@@ -269,7 +269,7 @@ fn who_is_gone_takes_nothing_and_who_is_unblocked_goes_on() {
     assert_eq!(waits.read().unwrap(), Reply::Int(1));
 }
 
-/// Each item is taken once, whatever dies.
+/// Each item is taken once, whichever server or replica dies.
 #[test]
 fn nothing_is_taken_twice_when_servers_and_replicas_die() {
     let Some(mut cluster) = start(1) else { return };
@@ -325,7 +325,7 @@ fn messages_reach_subscribers_at_all_replicas() {
     assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(6));
     assert_eq!(ask(&mut publisher, "SPUBLISH news 2"), Reply::Int(3));
     assert_eq!(ask(&mut publisher, "PUBLISH nothing 2"), Reply::Int(0));
-    // By a transaction, and by a script.
+    // Messages are sent by a transaction, and by a script.
     for words in ["MULTI", "PUBLISH news 3", "SPUBLISH news 4", "SET k v"] {
         ask(&mut publisher, words);
     }
@@ -350,7 +350,8 @@ fn messages_reach_subscribers_at_all_replicas() {
             });
             got.push(texts.collect());
         }
-        // Of the transaction's partition and of the channel's: each has its order.
+        // The messages of the transaction's partition and of the channel's partition are each in order, but not
+        // together.
         got.sort();
         let message = |text: &str| vec!["message".to_owned(), "news".into(), text.into()];
         let by_pattern = |text: &str| {
@@ -375,7 +376,7 @@ fn messages_reach_subscribers_at_all_replicas() {
         "SUBSCRIBE __keyspace@0__:k",
         "keyspace notifications",
     );
-    // Front ends' own channel is nobody else's.
+    // The front ends' own channel is refused to clients.
     for words in ["SSUBSCRIBE", "SPUBLISH"] {
         let words = format!(
             "{words} wirepaxos:audience {}",
@@ -432,7 +433,7 @@ fn subscribers_of_a_front_end_that_is_gone_are_not_counted() {
     assert_eq!(ask(&mut publisher, "PUBLISH news 1"), Reply::Int(0));
 }
 
-/// As Redis tells them, whose clients wait within it.
+/// The errors are those of Redis, whose clients wait within it.
 #[test]
 fn who_waits_for_a_group_is_told_that_it_is_gone() {
     let Some(cluster) = start(1) else { return };
@@ -470,7 +471,7 @@ fn who_waits_for_a_group_is_told_that_it_is_gone() {
     cluster.assert_replicas_agree(3);
 }
 
-/// Whatever each of them waits with, and whichever connection was there first.
+/// The order holds whichever commands the clients wait with, and whichever connection was opened first.
 #[test]
 fn who_waits_longest_for_a_key_is_served_first() {
     let Some(cluster) = start(1) else { return };
@@ -509,7 +510,7 @@ fn who_waits_longest_for_a_key_is_served_first() {
     ask(&mut other, "ZADD y 1 a 2 b");
     assert_eq!(waiting[3].read().unwrap(), all("y", &[("b", "2")]));
 
-    // Of several keys the one that was written first.
+    // Of several keys, the one that was written first counts.
     for (waits, changes, answer) in [
         (
             "BLPOP a b c 0",
@@ -573,10 +574,10 @@ fn clients_that_want_no_answers_get_their_messages() {
     }
     assert_eq!(one.read().unwrap(), Reply::Simple("OK".into()));
     assert_eq!(ask(&mut one, "LRANGE l 0 -1"), array(&["1"]));
-    // Who is ended while it waits takes nothing.
+    // A client that is ended while it waits takes nothing.
     send(&mut one, "BLPOP q 0");
     await_waiting(&cluster, 0, 1);
-    // By one connection, as another call's might not be found closed yet, and would be ended, too.
+    // One connection does both, since that of another call might not be noticed as closed yet, and be ended, too.
     let mut killer = cluster.connect(0);
     await_connections(&mut killer, 1);
     assert_eq!(ask(&mut killer, "CLIENT KILL TYPE normal"), Reply::Int(1));

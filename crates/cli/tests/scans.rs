@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SCAN and KEYS by redis-py, at the front ends of a real cluster.
+//! Tests of SCAN and KEYS by redis-py, at the front ends of a real cluster.
 
 mod common;
 
@@ -10,11 +10,11 @@ use std::time::Duration;
 use common::{TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 
-/// The system's own: another Python in the PATH doesn't see the system's modules.
+/// The system's Python: another one in the PATH doesn't find the system's modules.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Scans from front end to front end, while keys come and go. It says `next` in the middle of each scan and goes
-/// on when it is told to.
+/// Scans from front end to front end, while keys come and go. The program says `next` in the middle of each scan, and
+/// goes on when it is told to.
 const SCANS: &str = r#"
 import sys, redis
 from redis.exceptions import ConnectionError, TimeoutError
@@ -69,7 +69,7 @@ for garbage in (2 ** 64 - 1, 4 << 47, -1, "x"):
 print("done", flush=True)
 "#;
 
-/// A cursor says all that it takes to go on: another front end goes on with it, and so does one that was started
+/// A cursor contains everything that a scan needs, so it is valid at another front end, and at one that was started
 /// since, also on an empty disk, or with the whole cluster.
 #[test]
 fn a_scan_goes_on_at_every_front_end_whatever_happens_to_them() {

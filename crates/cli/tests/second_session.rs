@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller's store that was restored from an older copy gives a session's number to another one. A durable replica
-//! that has the first one on disk refuses the second, and goes on behind it.
+//! Tests a controller's store that was restored from an older copy, so that a session's number is given to another
+//! session. A durable replica that has the first session on disk refuses the second, and goes on in the next one.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn store(cluster: &TestCluster) -> PathBuf {
     file.node_dir(file.controller_node()).join("epochs.json")
 }
 
-/// The epochs in the controller's store.
+/// Returns the epochs in the controller's store.
 fn epochs(cluster: &TestCluster) -> Option<Vec<EpochRecord>> {
     let text = std::fs::read(store(cluster)).ok()?;
     let stored: Value = serde_json::from_slice(&text).ok()?;
@@ -36,7 +36,8 @@ fn session_in_force(cluster: &TestCluster) -> Option<EpochRecord> {
     (last.state == EpochState::Active).then_some(last)
 }
 
-/// Shows a replica a session 2 in the name of the controller, which is away, until it goes to its views.
+/// Shows a replica another session 2 in the name of the controller, which is away, until the replica changes to its
+/// views.
 fn tell_of_another_session(cluster: &TestCluster, replica: &str, view: &View) {
     let file = file_of(cluster);
     let controller = file.controller_node();
@@ -51,7 +52,7 @@ fn tell_of_another_session(cluster: &TestCluster, replica: &str, view: &View) {
     });
 }
 
-/// [E-ONE]
+/// The replica ends when it is told of the second session, and serves again in the next one. [E-ONE]
 #[test]
 fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     let mut cluster = TestCluster::start(&Shape {
@@ -64,7 +65,7 @@ fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     assert_eq!(first.epoch, 1);
     cluster.processes.kill("controller");
 
-    // Another controller issued it with the same sequencer and another leader; nobody else heard of it.
+    // Another controller issued this session with the same sequencer and another leader; nobody else heard of it.
     let mut configuration = first.configuration();
     configuration.epoch = 2;
     let lead = first.lead.map(|lead| (lead + 1) % 3);

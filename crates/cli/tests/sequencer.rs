@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sequencer as a process, on both planes. The test is the controller, a client and the replicas.
+//! Tests of a sequencer as a process, on both planes. The test plays the controller, a client and the replicas.
 
 mod testlab;
 
@@ -22,23 +22,23 @@ use paxos::{Configuration, Epoch, Header, Instance, Member, MsgType, Packet, Rea
 use testlab::{PROGRAM, REPLICAS, TestLab, digests, eventually, ready, serving, status};
 use wirepaxos::Application;
 
-/// Whoever asks again does so after that.
+/// The time after which a question is repeated.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// All but the sequencer.
+/// Everything around the sequencer.
 struct World {
     cluster: ClusterFile,
     sequencer: Node,
     controller: UdpSocket,
     client: UdpSocket,
     replicas: Vec<Replica>,
-    /// The last request's number.
+    /// The number of the last request.
     request: u64,
-    /// The last question's number, far above those of requests.
+    /// The number of the last question, far above those of requests.
     question: Cell<u64>,
 }
 
-/// What a replica's socket gets.
+/// A replica's socket, and what it has received.
 struct Replica {
     socket: UdpSocket,
     receiver: Receiver,
@@ -48,13 +48,13 @@ struct Replica {
 }
 
 impl World {
-    /// `bind` opens a socket on a node's machine.
+    /// Opens the sockets; `bind` opens a socket on a node's machine.
     fn new(cluster: ClusterFile, bind: impl Fn(&str, SocketAddr) -> UdpSocket) -> World {
         let replicas = cluster.replicas(0).len();
         World::beside(cluster, replicas, bind)
     }
 
-    /// The same, of which only so many replicas are played.
+    /// Opens the sockets, but plays only so many replicas.
     fn beside(
         cluster: ClusterFile,
         replicas: usize,
@@ -105,7 +105,7 @@ impl World {
     fn header(&self, msgtype: MsgType) -> Header {
         Header {
             cluster: self.cluster.cluster,
-            // All nodes are at one address here.
+            // All nodes have one address here.
             swid: self.cluster.controller_node().id,
             client: 5,
             request: self.request,
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// What the sequencer answers to a packet.
+    /// Sends a packet to the sequencer and returns its answer.
     fn ask(&self, header: &Header, value: &[u8]) -> Option<(Header, Vec<u8>)> {
         self.ask_at(self.sequencer.address, header, value)
     }
@@ -124,7 +124,7 @@ impl World {
         header: &Header,
         value: &[u8],
     ) -> Option<(Header, Vec<u8>)> {
-        // Late answers to earlier questions, perhaps of a memory that is gone, have other numbers.
+        // Late answers to earlier questions, perhaps of a memory that is lost, have other numbers.
         self.question.set(self.question.get() + 1);
         let numbered = Header {
             request: self.question.get(),
@@ -142,12 +142,12 @@ impl World {
         }
     }
 
-    /// The round that it stamps in, and its boot nonce.
+    /// Returns the round in which the sequencer stamps, and its boot nonce.
     fn probe(&self) -> (Round, u64) {
         self.probe_at(self.sequencer.address, Probe::Sequencer)
     }
 
-    /// Answers come by themselves, also where nothing else passes.
+    /// Checks that answers come promptly, also while nothing else passes.
     fn is_prompt(&self) {
         self.client
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -175,7 +175,7 @@ impl World {
         self.controller.send_to(&bytes, to).unwrap();
     }
 
-    /// Begins a session, of the memory that is there now.
+    /// Begins a session with the sequencer's present memory.
     fn program(&mut self, session: Epoch, next: Instance) {
         let (_, nonce) = self.probe();
         let order = Message::ProgramLeader {
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// A request is stamped, and all replicas get it at the same place.
+    /// Sends a request, and waits until all replicas have it at the same place.
     fn request(&mut self) {
         self.request += 1;
         let datagram = self.header(MsgType::Request).datagram(b"hello");
@@ -219,7 +219,7 @@ impl World {
         assert!(self.replicas.iter().all(|r| heard(r) == first));
     }
 
-    /// A request is refused, since nobody has programmed it.
+    /// Checks that a request is refused, since nobody has programmed the sequencer.
     fn is_mute(&mut self) {
         let request = self.header(MsgType::Request);
         let reason = eventually("a refusal", || {
@@ -242,7 +242,7 @@ impl World {
 }
 
 impl Replica {
-    /// Whether this request has been delivered, once something came.
+    /// Waits for a packet, and returns whether this request has been delivered.
     fn hears(&mut self, request: u64) -> bool {
         let mut buffer = [0; 2048];
         while let Ok(n) = self.socket.recv(&mut buffer) {
@@ -265,7 +265,7 @@ impl Replica {
     }
 }
 
-/// A cluster of NOPaxos on loopback, whose files go with it.
+/// A cluster of NOPaxos on loopback, whose files are removed with it.
 struct OnLoopback {
     directory: PathBuf,
     cluster: ClusterFile,
@@ -308,7 +308,7 @@ impl Drop for OnLoopback {
     }
 }
 
-/// [Q-PROGRAM]
+/// A sequencer that has lost its memory stamps nothing before it is programmed again. [Q-PROGRAM]
 #[test]
 fn a_sequencer_behind_sockets_stamps_once_it_is_programmed_and_is_mute_after_a_kill() {
     let bed = OnLoopback::new("kill");
@@ -338,8 +338,8 @@ fn a_sequencer_behind_sockets_stamps_once_it_is_programmed_and_is_mute_after_a_k
     child.wait().unwrap();
 }
 
-/// Its client learns of the sequencer from the view, as of a leader. A later session that is *writing* retires it.
-/// [Q-RETIRE]
+/// The client learns the sequencer from the view, as it would a leader. A later session that is *writing* retires the
+/// sequencer. [Q-RETIRE]
 #[test]
 fn requests_go_to_the_sequencer_that_the_view_names() {
     let bed = OnLoopback::new("view");
@@ -374,7 +374,7 @@ fn requests_go_to_the_sequencer_that_the_view_names() {
             open_timeout: Duration::from_secs(20),
             ..ClientOptions::default()
         };
-        // Nobody executes what it asks for.
+        // Nobody executes this client's request.
         Client::open(&cluster, options).map(drop)
     });
     let (peers, mut buffer) = (ControlPeers::new(&world.cluster, 1), [0; 65_536]);
@@ -400,8 +400,8 @@ fn requests_go_to_the_sequencer_that_the_view_names() {
     child.wait().unwrap();
 }
 
-/// The test is their controller, which shows them a session until one of them has begun a view with the others, and
-/// the sequencer where that view begins. [F-REPORT]
+/// The test plays the controller, which shows the replicas a session until one of them has begun a view with the
+/// others, and shows the sequencer where that view begins. [F-REPORT]
 #[test]
 fn replicas_execute_what_a_sequencer_has_ordered() {
     let bed = OnLoopback::new("replicas");
@@ -499,10 +499,10 @@ fn replicas_execute_what_a_sequencer_has_ordered() {
     child.wait().unwrap();
 }
 
-/// The program stamps on while its process is away, and is replaced in place; a machine that dies takes its memory
-/// along. [Q-PROGRAM]
+/// The program goes on stamping while its process is away, and is replaced in place; a machine that dies loses its
+/// memory. [Q-PROGRAM]
 fn outlives_its_process_and_is_mute_after_its_machine(letter: char, up: &[&str]) {
-    // The test has no keys.
+    // The test has no keys, so packets aren't signed.
     let unsigned = ["--protocol", "nopaxos", "--auth", "off"];
     let Some(lab) = serving(letter, &[&unsigned, up].concat()) else {
         return;
@@ -567,14 +567,14 @@ fn a_sequencer_in_the_kernel_outlives_its_process_and_is_mute_after_its_machine(
     outlives_its_process_and_is_mute_after_its_machine('q', &[]);
 }
 
-/// Requests are ordered where they pass: the switch's forwarder calls the sequencer, by whichever port they come in.
+/// Requests are ordered on their way: the switch's forwarder calls the sequencer, whichever port they come in by.
 #[test]
 fn a_sequencer_in_a_switch_outlives_its_process_and_is_mute_after_its_machine() {
     outlives_its_process_and_is_mute_after_its_machine('s', &["--in-switch"]);
 }
 
-/// A whole cluster: controller and replicas at sockets, the sequencers in the kernel. The program stamps on while its
-/// process is away; when the machine dies, the spare one follows in another session. [F-NEED]
+/// Runs a whole cluster: controller and replicas at sockets, the sequencers in the kernel. The program goes on stamping
+/// while its process is away; when the machine dies, the spare one follows in another session. [F-NEED]
 fn a_cluster_loses_nothing(letter: char, up: &[&str]) {
     let Some(lab) = serving(letter, &[&["--protocol", "nopaxos"], up].concat()) else {
         return;
@@ -613,7 +613,8 @@ fn a_cluster_loses_nothing(letter: char, up: &[&str]) {
     );
 }
 
-/// A command over all partitions takes effect in all of them, whoever stamps it. [L-MULTI] [V-STABLE] [V-SEALED]
+/// A command over all partitions takes effect in all of them, whichever sequencer stamps it. [L-MULTI] [V-STABLE]
+/// [V-SEALED]
 #[test]
 fn commands_over_several_partitions_survive_sequencers_in_the_kernel() {
     let Some(lab) = serving('v', &["--protocol", "nopaxos", "--partitions", "4"]) else {
@@ -640,7 +641,7 @@ fn commands_over_several_partitions_survive_sequencers_in_the_kernel() {
     over_all();
     let first = who_stamps(&lab, &cluster);
     assert_eq!(status(&lab, &first)["plane"]["name"], "xdp");
-    // The program stamps on.
+    // The program goes on stamping.
     lab.kill(&first);
     over_all();
     let pins = Pins::of_node(&cluster.bpffs, cluster.cluster, &first).unwrap();
@@ -668,7 +669,7 @@ fn a_cluster_whose_sequencers_are_in_the_kernel_loses_nothing() {
     a_cluster_loses_nothing('n', &[]);
 }
 
-/// Requests are ordered where they pass.
+/// Requests are ordered on their way.
 #[test]
 fn a_cluster_whose_sequencers_are_in_switches_loses_nothing() {
     a_cluster_loses_nothing('w', &["--topology", "two-switches", "--in-switch"]);

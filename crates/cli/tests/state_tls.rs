@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replicas that hand out their states over TLS alone: real processes, with certificates as an operator makes them.
-//! [X-SIGNED]
+//! Tests of replicas that send their states over TLS alone: real processes, with certificates as an operator makes
+//! them. [X-SIGNED]
 #![cfg(feature = "rustls")]
 
 mod common;
@@ -17,19 +17,19 @@ use node::ClusterFile;
 use node::cluster_file::Auth;
 use test_world::certificates::Certificates;
 
-/// Commands that fill the window several times: what a replica misses of them is trimmed.
+/// The number of commands. They fill the window several times, so those that a replica misses are trimmed.
 const COMMANDS: u32 = 60_000;
 
 /// A cluster whose file has `state_tls`, and the same file with a certificate that another authority has signed.
 struct Encrypted {
     cluster: TestCluster,
-    /// Goes with the test.
+    /// The certificates' files, which are removed with this.
     _certificates: Certificates,
     strangers: PathBuf,
 }
 
 impl Encrypted {
-    /// None if there is no `openssl`.
+    /// Creates the cluster, or returns `None` if there is no `openssl`.
     fn create(auth: Auth) -> Option<Encrypted> {
         let certificates = Certificates::new(&format!("states-{auth:?}"))?;
         let cluster = TestCluster::create(&Shape {
@@ -61,7 +61,7 @@ impl Encrypted {
         })
     }
 
-    /// A replica with the other certificate.
+    /// Starts a replica with the other certificate.
     fn start_stranger(&mut self, name: &str) {
         let mut command = Command::new(common::PROGRAM);
         command.arg("node").arg("-c").arg(&self.strangers);
@@ -77,7 +77,7 @@ impl Encrypted {
     }
 }
 
-/// Where its nodes are.
+/// Returns the address of the cluster's nodes.
 fn host(file: &Path) -> Ipv4Addr {
     match ClusterFile::load(file)
         .unwrap()
@@ -90,14 +90,14 @@ fn host(file: &Path) -> Ipv4Addr {
     }
 }
 
-/// `wirepaxos copy make` of the first replica, by a cluster file.
+/// Runs `wirepaxos copy make` of the first replica, with a cluster file.
 fn copy(file: &Path, to: &Path) -> Output {
     let mut command = Command::new(common::PROGRAM);
     command.args(["copy", "make", "--name", "replica-1", "--json", "-c"]);
     command.arg(file).arg(to).output().unwrap()
 }
 
-/// What is overwritten again and again.
+/// Sets keys that are overwritten again and again.
 fn fill(cluster: &TestCluster) {
     let mut connection = cluster.connect(0);
     for n in 0..COMMANDS {
@@ -113,7 +113,7 @@ fn fill(cluster: &TestCluster) {
 }
 
 /// A replica loses its disk. With the certificate of another authority it gets no state, and both sides say why; with
-/// that of the cluster's it has caught up. [X-SIGNED]
+/// the cluster's own certificate it catches up. [X-SIGNED]
 fn catches_up_over_tls(auth: Auth) {
     let Some(mut encrypted) = Encrypted::create(auth) else {
         return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos switch`: a machine with two interfaces between two hosts, all of them namespaces without a name.
+//! Tests of `wirepaxos switch`: a machine with two interfaces is between two hosts, all of them namespaces without a
+//! name.
 
 mod testlab;
 
@@ -21,7 +22,7 @@ struct Net {
     machine: Namespace,
     hosts: [Namespace; 2],
     directory: PathBuf,
-    /// For a directory of objects; no lab is built.
+    /// The lab is only used for its directory of objects; no network is built.
     lab: TestLab,
     v6: bool,
 }
@@ -67,7 +68,7 @@ impl Net {
         format!("{}/{}", self.ip(last), if self.v6 { 64 } else { 24 })
     }
 
-    /// Another interface, to whose other end nothing can be redirected.
+    /// Adds another interface, to whose other end nothing can be redirected.
     fn plain_port(&self) {
         veth((&self.machine, "port3"), (&self.hosts[0], "eth3")).unwrap();
     }
@@ -105,7 +106,7 @@ impl Net {
     }
 
     fn run(&self, inside: &Namespace, arguments: &[&str]) -> Output {
-        // A child stays where its thread was.
+        // A child process stays in the namespace of the thread that started it.
         inside.inside(|| self.wirepaxos(arguments).output().unwrap())
     }
 
@@ -121,7 +122,7 @@ impl Net {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// With both ports, and an address of its own.
+    /// Returns the arguments of `up` with both ports, and an address of the switch's own.
     fn up(&self) -> Vec<String> {
         let words = ["up", "--port", "port1", "--port", "port2", "--address"];
         let mut words: Vec<_> = words.map(str::to_owned).into();
@@ -139,7 +140,7 @@ impl Net {
         assert_eq!(self.links(), before, "{why}");
     }
 
-    /// Names, masters, programs.
+    /// Returns the interfaces' names, masters, and programs.
     fn links(&self) -> Vec<[Value; 3]> {
         let shown = self.machine.inside(|| {
             Command::new("ip")
@@ -182,7 +183,7 @@ impl Drop for Net {
     }
 }
 
-/// As [`Net::up`] with IPv4.
+/// The same arguments as [`Net::up`] gives for IPv4.
 const UP: [&str; 7] = [
     "up",
     "--port",
@@ -243,7 +244,7 @@ fn becomes_a_switch_and_a_machine_again(net: &Net) {
         "{calls}"
     );
 
-    // Again, in place: the roles are still called, and by the same numbers.
+    // A second `up` works in place: the roles are still called, and by the same numbers.
     let again = net.json(&up);
     assert_eq!(again["roles"], calls["roles"]);
     eventually("a cluster that serves still", serves);
@@ -253,7 +254,7 @@ fn becomes_a_switch_and_a_machine_again(net: &Net) {
     net.refused(&more, "takes no frames that others redirect");
     eventually("a cluster that serves as before", serves);
 
-    // What a node left is taken off by its own stop.
+    // Files and programs that a node left are removed by the node's own stop.
     drop(leader);
     net.refused(&["down"], "stop its node first");
     assert!(net.switch(&["down", "--force"]).status.success());
@@ -262,7 +263,7 @@ fn becomes_a_switch_and_a_machine_again(net: &Net) {
     assert_eq!(nothing["removed"], false);
 }
 
-/// Killed at any moment, it leaves what the next `up` makes whole, and `down` removes.
+/// The command is killed at any moment. The next `up` completes what it left, and `down` removes it.
 #[test]
 fn an_up_that_is_killed_is_made_whole_or_removed() {
     const MOMENTS: u32 = 12;
@@ -292,7 +293,7 @@ fn an_up_that_is_killed_is_made_whole_or_removed() {
             assert_eq!(net.json(&["status"]), made);
         }
         assert!(net.switch(&["down"]).status.success());
-        // What `ip` was told before it had no parent may still have come.
+        // An `ip` that was started before its parent's death may still have changed something.
         assert!(net.switch(&["down"]).status.success());
         assert_eq!(net.links(), before, "{moment}");
         assert!(!pins.exists(), "{moment}");
@@ -336,13 +337,13 @@ fn what_cannot_be_a_switch_is_refused_by_name_and_changes_nothing() {
     net.refused(&with("port1"), "xdp off");
     ip("link set port1 xdpdrv off");
 
-    // A driver without XDP.
+    // This interface's driver has no XDP.
     ip("link add br8 address 02:00:00:00:00:08 type bridge");
     net.refused(
         &with("br8"),
         "driver bridge) can't be a port: its driver has no XDP",
     );
-    // One whose driver takes no redirected frames shows that only when the program is there.
+    // A driver that takes no redirected frames is noticed only when the program is there.
     net.plain_port();
     net.refused(&with("port3"), "takes no frames that others redirect");
     net.refused(&["status"], "there is no switch sw");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos torture`: a short one of real processes, with everything that it makes gone at the end.
+//! Tests of `wirepaxos torture`: a short run with real processes, which removes everything that it made.
 
 mod testlab;
 
@@ -12,7 +12,7 @@ use testlab::{PROGRAM, TestLab, all, eventually};
 
 #[test]
 fn a_short_torture_finds_nothing_and_leaves_nothing() {
-    // For its fault injector, and to know whether there can be labs.
+    // The lab is used for its fault injector, and to know whether there can be labs.
     let Some(lab) = TestLab::with_programs('s') else {
         return;
     };
@@ -45,7 +45,7 @@ fn a_short_torture_finds_nothing_and_leaves_nothing() {
     assert!(report["directory"].is_null(), "{report}");
 }
 
-/// `--kills 100` is the same for longer.
+/// `--kills 100` does the same for longer.
 #[test]
 fn kills_in_a_row_lose_nothing() {
     let Some(lab) = TestLab::with_programs('k') else {
@@ -75,7 +75,7 @@ fn an_interrupted_torture_leaves_nothing() {
     let Some(lab) = TestLab::with_programs('i') else {
         return;
     };
-    // Early, as soon as there is something, and later.
+    // The command is killed early, as soon as it has made something, and later.
     for milliseconds in [0, 60, 300] {
         let out = std::env::temp_dir().join(format!("wirepaxos-out-{}", lab.name));
         let mut torture = Command::new(PROGRAM)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What real nodes record while they are killed is allowed by the protocol; what was falsified isn't.
+//! Tests that the protocol allows what real nodes record while they are killed, and that falsified records are found.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn report(output: &Output) -> Value {
     json["groups"][0].clone()
 }
 
-/// Reads and judges the traces.
+/// Reads and judges the traces, and expects no violation.
 #[track_caller]
 fn is_allowed(directory: &Path) -> Trace {
     let output = check(directory);
@@ -41,8 +41,7 @@ fn is_allowed(directory: &Path) -> Trace {
     groups.remove(0).trace
 }
 
-/// The victims are killed in the middle of commands and come back, one after the other; at last all
-/// nodes are killed.
+/// Kills the victims in the middle of commands, one after the other, and starts them again; at last kills all nodes.
 fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
     let (mut cluster, directory) = TestCluster::start_recording(shape);
     cluster.call(0, &["SET", "counter", "0"]);
@@ -64,7 +63,7 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
         eventually("an epoch with all acceptors", || {
             all_serve(&cluster.run("status", &["--json"]).stdout)
         });
-        // A memory was lost, so another session follows; on a busy machine it takes its time.
+        // A memory was lost, so another session follows; on a busy machine this takes a while.
         eventually("another session", || {
             let is_next = session.is_none_or(|before| self::session(&cluster) > Some(before));
             is_next.then_some(())
@@ -76,7 +75,7 @@ fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
     (cluster, directory)
 }
 
-/// What a group that orders by sessions shows of itself.
+/// Returns the status of a group that orders by sessions.
 fn shown(cluster: &TestCluster) -> Value {
     let output = cluster.run("status", &["--json"]);
     let status = serde_json::from_slice(&output.stdout).unwrap_or_default();
@@ -92,14 +91,14 @@ fn find_ordered(status: &Value) -> Option<&Value> {
     }
 }
 
-/// The number of the last session, in a group that has them.
+/// Returns the number of the last session, in a group that has sessions.
 fn session(cluster: &TestCluster) -> Option<u64> {
     let shown = shown(cluster);
     let is_active = shown["session"]["state"] == "active";
     is_active.then(|| shown["session"]["number"].as_u64())?
 }
 
-/// In place of a sequencer the one that stamps: which that is, a slow start decides.
+/// Returns the victim, but for a sequencer the one that stamps now: a slow start decides which one that is.
 fn active(cluster: &TestCluster, victim: &str) -> String {
     if !victim.starts_with("sequencer") {
         return victim.to_owned();
@@ -110,7 +109,7 @@ fn active(cluster: &TestCluster, victim: &str) -> String {
     })
 }
 
-/// The keys are in different partitions, if there are two.
+/// Returns whether commands are answered. The two keys are in different partitions, if there are two.
 fn is_served(connection: &mut Connection, over_both: bool) -> bool {
     let both: [&[u8]; 5] = [b"MSET", b"a", b"1", b"b", b"2"];
     let alone = matches!(connection.call(&[b"INCR", b"counter"]), Ok(Reply::Int(_)));
@@ -129,8 +128,8 @@ fn count(trace: &Trace, wanted: impl Fn(&Event) -> bool) -> usize {
     trace.events.iter().filter(|event| wanted(event)).count()
 }
 
-/// That there is something to judge: several epochs, a lost memory that is enabled again, and
-/// candidates that proposed what they had read.
+/// Checks that there is something to judge: several epochs, a lost memory that is enabled again, and candidates that
+/// proposed values that they had read.
 #[track_caller]
 fn is_eventful(trace: &Trace, acceptor_starts: usize) {
     let epochs = count(trace, |e| matches!(e, Event::Epoch(_)));
@@ -169,7 +168,7 @@ fn durable_acceptors_keep_the_protocol_while_they_are_killed() {
     is_eventful(&is_allowed(&directory), 6);
 }
 
-/// [L-MULTI]
+/// The leader stamps each of the commands in both partitions, also in the epoch after a kill. [L-MULTI]
 #[test]
 fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
     let shape = Shape {
@@ -191,8 +190,8 @@ fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
     }
 }
 
-/// Sessions are recorded before replicas hear of them. A killed sequencer and a killed replica are new memories, so a
-/// session follows each of them. [F-WRITING] [F-ACTIVE]
+/// Sessions are recorded before replicas hear of them. A killed sequencer and a killed replica come back with new
+/// memories, so a session follows each kill. [F-WRITING] [F-ACTIVE]
 #[test]
 fn nopaxos_keeps_the_protocol_while_nodes_are_killed() {
     let shape = Shape {
@@ -211,7 +210,7 @@ fn nopaxos_keeps_the_protocol_while_nodes_are_killed() {
     a_session_of_which_nothing_is_recorded_is_refused(&directory, &cluster);
 }
 
-/// What the controller stored isn't in its file: nobody may have gone to a view.
+/// Removes a stored session from the controller's trace: then no replica may have gone to its view.
 fn a_session_of_which_nothing_is_recorded_is_refused(directory: &Path, cluster: &TestCluster) {
     let copy = cluster.local.directory().join("falsified");
     std::fs::create_dir_all(&copy).unwrap();
@@ -228,7 +227,7 @@ fn a_session_of_which_nothing_is_recorded_is_refused(directory: &Path, cluster: 
     assert!(!report(&output)["violation"].is_null());
 }
 
-/// Falsifies one file of a copy, by a function that says which line is wrong then.
+/// Falsifies one file of a copy, by a function that returns the line where the violation must be found.
 fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
     let copy = cluster.local.directory().join("falsified");
     let refused = |file: &str, change: &dyn Fn(&mut Vec<String>) -> usize| {
@@ -252,7 +251,7 @@ fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
         let (found, line) = refused(file, change);
         assert_eq!(found["line"], line, "{found}");
     };
-    // A vote for another value.
+    // This is a vote for another value.
     is_found_at("acceptor-2.1.trace", &|lines| {
         let at = line_of(lines, "send", |h| {
             h.msgtype == MsgType::Phase2b && h.value_len > 8
@@ -260,7 +259,7 @@ fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
         flip_last_bit(&mut lines[at]);
         at + 1
     });
-    // A vote whose proposal never came.
+    // This is a vote whose proposal never came.
     is_found_at("acceptor-3.1.trace", &|lines| {
         let is_vote = |h: &Header| h.msgtype == MsgType::Phase2b && h.value_len > 8;
         let vote = line_of(lines, "send", is_vote);
@@ -272,14 +271,14 @@ fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
         lines.remove(cause);
         vote
     });
-    // An instance that is stamped twice.
+    // This instance is stamped twice.
     is_found_at("leader-1.1.trace", &|lines| {
         let at = line_of(lines, "send", |h| h.msgtype == MsgType::Phase2a);
         let again = lines[at].clone();
         lines.insert(at + 1, again);
         at + 2
     });
-    // The acceptor that lost its memory votes though nobody enabled the new one.
+    // The acceptor that lost its memory votes although nobody enabled the new memory.
     let (found, vote) = refused("acceptor-1.1.trace", &|lines| {
         let enabled = lines.iter().rposition(|l| l.contains(" enable ")).unwrap();
         let epoch = |line: &str| {
@@ -298,11 +297,11 @@ fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
             |line: &String| packet(line, "send").is_some_and(|h| h.msgtype == MsgType::Phase2b);
         restarted + 1 + lines[restarted..].iter().position(is_vote).unwrap()
     });
-    // Perhaps in a PROBE_ACK before the vote already.
+    // The violation may already be in a PROBE_ACK before the vote.
     assert!(found["line"].as_u64().unwrap() <= vote as u64, "{found}");
 }
 
-/// The header of the packet of a line of this kind.
+/// Returns the header of the packet in a line of this kind.
 fn packet(line: &str, kind: &str) -> Option<Header> {
     let (_, event) = line.split_once(' ')?;
     match (Event::parse(event)?, kind) {
@@ -318,7 +317,7 @@ fn line_of(lines: &[String], kind: &str, wanted: impl Fn(&Header) -> bool) -> us
     lines.iter().position(is_wanted).expect("such a packet")
 }
 
-/// Of a datagram in hexadecimal at the end of a line.
+/// Flips the last bit of the hexadecimal datagram at the end of a line.
 fn flip_last_bit(line: &mut String) {
     let digit = line.pop().and_then(|c| c.to_digit(16)).expect("a digit");
     line.push(char::from_digit(digit ^ 1, 16).expect("a digit"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos up` and `wirepaxos init`: from nothing to a cluster that serves.
+//! Tests of `wirepaxos up` and `wirepaxos init`: from nothing to a cluster that serves.
 
 #[path = "waiting/mod.rs"]
 mod waiting;
@@ -25,7 +25,7 @@ fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, attempt)
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -58,7 +58,7 @@ impl Drop for Directory {
     }
 }
 
-/// `wirepaxos up --json`, and what it prints.
+/// A process of `wirepaxos up --json`, and the lines that it prints.
 struct Up {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -88,7 +88,7 @@ impl Up {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// The process of a node that it has started.
+    /// Returns the process of a node that this one has started.
     fn process_of(&self, node: &str) -> Option<u32> {
         let parent = format!("PPid:\t{}\n", self.child.id());
         let arguments = format!("--name\0{node}\0");
@@ -119,7 +119,7 @@ fn signal(process: u32, signal: &str) {
     assert!(sent.success());
 }
 
-/// The first of three ports that are free now.
+/// Returns the first of three ports that are free now.
 fn free_ports() -> u16 {
     let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     eventually("three free ports", || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests of stores put around an application.
+//! Helpers for tests of applications that store keys.
 
 #![allow(dead_code)] // each test binary uses a part
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use apps::Application;
 use apps::kv::Command;
 
-/// A directory of the test's own, removed with it.
+/// A directory of the test's own, which is removed with this.
 pub struct TempDir(pub PathBuf);
 
 impl TempDir {
@@ -29,7 +29,7 @@ impl Drop for TempDir {
     }
 }
 
-/// Executes a command; its answer.
+/// Executes a command and returns its answer.
 pub fn run(app: &mut Box<dyn Application>, command: &Command<'_>) -> Vec<u8> {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
     command.encode(&mut bytes).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands for Redis servers that are replicas.
+//! Helpers for tests of Redis servers that are replicas.
 #![allow(dead_code)] // not every test uses all of it
 
 use std::process::Command as Process;
@@ -68,7 +68,7 @@ pub fn commit(app: &mut Redis, position: u64) {
     app.commit(&[record]).unwrap();
 }
 
-/// What was committed last, of what is stored.
+/// Returns the last committed position, by the stored records.
 pub fn position(app: &mut Redis) -> u64 {
     let mut position = 0;
     app.records(&mut |_, value| position = u64::from_be_bytes(value.try_into().unwrap()))
@@ -76,7 +76,7 @@ pub fn position(app: &mut Redis) -> u64 {
     position
 }
 
-/// Everything is committed, as a replica has it before it asks for one.
+/// Makes a checkpoint. Everything must be committed, as a replica has it before it asks for one.
 pub fn checkpoint(app: &mut Redis) {
     app.checkpoint().unwrap()().unwrap();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster of real processes on loopback.
+//! A cluster of real processes on loopback, for tests.
 #![allow(dead_code)] // no test uses all of it
 
 #[path = "../waiting/mod.rs"]
@@ -56,7 +56,7 @@ impl TestCluster {
         cluster
     }
 
-    /// One with another line in its group.
+    /// Starts a cluster with another line in its group.
     pub fn start_with(shape: &Shape, line: &str) -> TestCluster {
         let mut cluster = TestCluster::create(shape);
         cluster.local.set_in_group(line).unwrap();
@@ -80,7 +80,7 @@ impl TestCluster {
         }
     }
 
-    /// A cluster in which a node is suspected only after it was silent for eight seconds.
+    /// Starts a cluster in which a node is suspected only after eight seconds of silence.
     pub fn start_patiently(shape: &Shape) -> TestCluster {
         let mut cluster = TestCluster::create(shape);
         cluster.local.set_probing(40, 200).unwrap();
@@ -88,12 +88,12 @@ impl TestCluster {
         cluster
     }
 
-    /// A cluster whose nodes record what they do, with the directory of the traces.
+    /// Starts a cluster whose nodes record what they do; returns it with the directory of the traces.
     pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
         TestCluster::start_recording_with(shape, 0)
     }
 
-    /// The same with learner nodes.
+    /// Starts such a recording cluster with learner nodes.
     pub fn start_recording_with(shape: &Shape, learners: u16) -> (TestCluster, PathBuf) {
         let mut cluster = TestCluster::create(shape);
         cluster.add_learners(learners);
@@ -105,7 +105,7 @@ impl TestCluster {
         (cluster, directory)
     }
 
-    /// A cluster whose first replica serves metrics, with their address.
+    /// Starts a cluster whose first replica serves metrics; returns it with the metrics' address.
     pub fn start_with_metrics(shape: &Shape) -> (TestCluster, SocketAddr) {
         let mut cluster = TestCluster::create(shape);
         let file = &cluster.local.file;
@@ -136,7 +136,7 @@ impl TestCluster {
         std::fs::write(file, text).unwrap();
     }
 
-    /// Without a node that runs.
+    /// Creates a cluster's files, and starts no node.
     pub fn create(shape: &Shape) -> TestCluster {
         TestCluster {
             local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
@@ -165,7 +165,7 @@ impl TestCluster {
             .unwrap()
     }
 
-    /// `status` of a node; null while it doesn't answer.
+    /// Returns the `status` of a node, or null while it doesn't answer.
     pub fn status(&self, name: &str) -> Value {
         let status = json(&self.run("status", &["--json"]));
         let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
@@ -173,13 +173,13 @@ impl TestCluster {
         of_node.map_or(Value::Null, |node| node["status"].clone())
     }
 
-    /// Waits until so many replicas stand at the same instance of each partition, with the same contents.
+    /// Waits until so many replicas are at the same instance of each partition, with the same contents.
     pub fn assert_replicas_agree(&self, replicas: usize) {
         let file = ClusterFile::load(&self.local.file).unwrap();
         let partitions = usize::from(file.groups[0].partitions);
         eventually("equal replicas", || {
             let status = json(&self.run("status", &["--digest", "--json"]));
-            // Of each replica, in the order of its partitions.
+            // For each replica, the lists are in the order of its partitions.
             let mut shown = BTreeMap::<String, [Vec<Value>; 2]>::new();
             for digest in status["digests"].as_array()? {
                 let [places, contents] = shown.entry(digest["name"].to_string()).or_default();
@@ -202,7 +202,7 @@ impl TestCluster {
         eventually("a connection", || Connection::open(address, TIMEOUT).ok())
     }
 
-    /// A command that succeeds sooner or later; for commands that may take effect twice.
+    /// Sends a command until it succeeds, so it may take effect twice; returns the answer.
     pub fn call(&self, replica: usize, command: &[&str]) -> Reply {
         let address = self.local.redis[replica];
         let arguments: Vec<&[u8]> = command.iter().map(|a| a.as_bytes()).collect();
@@ -218,7 +218,7 @@ impl TestCluster {
         )
     }
 
-    /// What the nodes logged; for a failing test's message.
+    /// Returns the nodes' logs, for a failing test's message.
     pub fn logs(&self) -> String {
         let mut logs = String::new();
         for name in &self.local.nodes {
@@ -245,7 +245,7 @@ pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     waiting::within(TIMEOUT, what, attempt)
 }
 
-/// Lowers a flag when it goes, so that a test that fails doesn't wait for a load that nobody ends.
+/// Sets a flag to false when it is dropped, so that a failing test doesn't wait for a load that nobody ends.
 pub struct Lowers<'a>(pub &'a AtomicBool);
 
 impl Drop for Lowers<'_> {
@@ -254,7 +254,7 @@ impl Drop for Lowers<'_> {
     }
 }
 
-/// What a command printed with `--json`.
+/// Returns what a command printed with `--json`.
 pub fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
         panic!(

@@ -14,17 +14,17 @@ use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-/// Where replicas answer in a lab of one switch.
+/// The addresses at which replicas answer in a lab of one switch.
 pub const REPLICAS: [&str; 3] = ["10.77.0.31", "10.77.0.32", "10.77.0.33"];
 
-/// A lab of its own for each test; removed at the end in any case.
+/// A lab of its own for each test, which is removed at the end in any case.
 pub struct TestLab {
     pub name: String,
     pub bpf: PathBuf,
 }
 
 impl TestLab {
-    /// `None`, and says why, where this machine can't have one.
+    /// Returns a lab, or prints why this machine can't have one and returns `None`.
     pub fn new(letter: char) -> Option<TestLab> {
         let lab = TestLab {
             name: format!("t{letter}{}", std::process::id()),
@@ -37,14 +37,14 @@ impl TestLab {
         Some(lab)
     }
 
-    /// The same with the fault injector compiled.
+    /// Returns a lab with the fault injector compiled.
     pub fn with_faults(letter: char) -> Option<TestLab> {
         let bpf = compiled().join("fault");
         let injector = bpf.join("fault.bpf.o").display().to_string();
         TestLab::new(letter)?.compile(bpf, &injector)
     }
 
-    /// The same with all XDP programs compiled.
+    /// Returns a lab with all XDP programs compiled.
     pub fn with_programs(letter: char) -> Option<TestLab> {
         TestLab::new(letter)?.compile(compiled().join("all"), "all")
     }
@@ -79,7 +79,7 @@ impl TestLab {
         self.run(&arguments)
     }
 
-    /// `wirepaxos COMMAND` on a host, with the lab's cluster file.
+    /// Runs `wirepaxos COMMAND` on a host, with the lab's cluster file.
     pub fn wirepaxos(&self, host: &str, command: &[&str]) -> Output {
         let file = format!("/run/wirepaxos/{}/cluster.toml", self.name);
         let (verb, rest) = command.split_first().unwrap();
@@ -99,7 +99,7 @@ impl TestLab {
         }
     }
 
-    /// Everything on this machine that has the lab's name.
+    /// Returns everything on this machine that has the lab's name.
     pub fn traces(&self) -> Vec<String> {
         let mut found = Vec::new();
         for directory in ["/run/netns", "/run/wirepaxos", "/var/tmp"] {
@@ -123,7 +123,7 @@ impl TestLab {
         found
     }
 
-    /// Sends a node a signal; returns its process.
+    /// Sends a node a signal, and returns the node's process.
     pub fn signal(&self, node: &str, signal: &str) -> String {
         let status = self.json(&["status", "--json"]);
         let hosts = status["hosts"].as_array().unwrap();
@@ -134,11 +134,11 @@ impl TestLab {
         pid
     }
 
-    /// SIGKILL to a node.
+    /// Sends a node SIGKILL, and waits until it is gone.
     pub fn kill(&self, node: &str) {
         let pid = self.signal(node, "KILL");
-        // Its addresses are in use until its last thread has ended, some 30 ms after the first, by
-        // which /proc tells it a zombie already. Nobody may have asked yet how it ended.
+        // The node's addresses are in use until its last thread has ended, some 30 ms after the first, when /proc
+        // already calls it a zombie. Its parent may not have reaped it yet.
         eventually("it is gone", || {
             let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -153,7 +153,7 @@ impl TestLab {
         assert_eq!(self.traces(), Vec::<String>::new());
     }
 
-    /// Waits until a replica answers.
+    /// Sends a replica a command until it answers, and returns the answer.
     pub fn redis(&self, host: &str, replica: &str, command: &[&str]) -> String {
         let line = ["redis-cli", "-h", replica, "-a", "lab", "--no-auth-warning"];
         eventually(&format!("{replica}: {command:?}"), || {
@@ -180,12 +180,14 @@ impl Drop for TestLab {
     }
 }
 
-/// Compiled once for all labs of all tests: it takes longer than most of them.
+/// The directory of compiled programs. They are compiled once for all labs of all tests, since that takes longer than
+/// most tests.
 fn compiled() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("bpf")
 }
 
-/// Says why where it can't. One at a time: another one's lab reads what is there.
+/// Compiles the programs, or returns why it can't. One process compiles at a time, since another one's lab reads the
+/// files.
 fn make(bpf: &Path, target: &str) -> Result<(), String> {
     for tool in ["clang", "make", "flock"] {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -207,7 +209,7 @@ fn make(bpf: &Path, target: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this machine lets us make a namespace with a veth pair in it.
+/// Returns an error unless this machine lets us make a namespace with a veth pair in it.
 pub fn can_have_labs() -> Result<(), String> {
     let name = format!(
         "wirepaxosprobe-{}-{:?}",
@@ -247,7 +249,7 @@ pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     waiting::within(TIMEOUT, what, attempt)
 }
 
-/// A lab in the kernel plane, or nothing where this machine can't have one.
+/// Returns a lab in the kernel plane, or nothing if this machine can't have one.
 pub fn serving(letter: char, up: &[&str]) -> Option<TestLab> {
     let lab = TestLab::with_programs(letter)?;
     let up = [&["up", "--plane", "xdp", "--app", "leveldb", "--json"], up].concat();
@@ -263,7 +265,7 @@ pub fn ready(lab: &TestLab) {
     }
 }
 
-/// A node's status document, as soon as it gives one.
+/// Returns a node's status document, as soon as the node gives one.
 pub fn status(lab: &TestLab, node: &str) -> Value {
     eventually(&format!("{node}'s status"), || {
         let output = lab.wirepaxos("controller", &["status", "--json"]);
@@ -274,7 +276,7 @@ pub fn status(lab: &TestLab, node: &str) -> Value {
     })
 }
 
-/// (next instance, digest) of all replicas, of each partition, once they stand at the same instances.
+/// Returns (next instance, digest) of all replicas, for each partition, once they are at the same instances.
 pub fn digests(lab: &TestLab) -> Vec<(String, String)> {
     eventually("replicas at the same instance", || {
         let output = lab.wirepaxos("controller", &["status", "--digest", "--json"]);
@@ -306,14 +308,14 @@ impl Increments {
         Increments(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
-    /// The last answer.
+    /// Waits for the end, and returns the last answer.
     pub fn end(self) -> String {
         let output = self.0.wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().to_string()
     }
 }
 
-/// Who leads, of two, and in which epoch.
+/// Returns which of two leaders leads, and in which epoch.
 pub fn leader(lab: &TestLab) -> (&'static str, u64) {
     eventually("a leader", || {
         let group = &status(lab, "controller")["groups"][0];
@@ -325,21 +327,21 @@ pub fn leader(lab: &TestLab) -> (&'static str, u64) {
     })
 }
 
-/// What tells an acceptor's memory from a new one.
+/// Returns an acceptor's nonce, which differs for a new memory, and its end.
 pub fn memory(lab: &TestLab, acceptor: &str) -> (String, u64) {
     let group = &status(lab, acceptor)["groups"][0];
     let nonce = group["nonce"].as_str().unwrap().to_string();
     (nonce, group["partitions"][0]["end"].as_u64().unwrap())
 }
 
-/// Waits until an acceptor is one.
+/// Waits until an acceptor is a member.
 pub fn member(lab: &TestLab, acceptor: &str) {
     eventually(&format!("{acceptor} is a member"), || {
         (status(lab, acceptor)["groups"][0]["member"] == true).then_some(())
     });
 }
 
-/// All replicas have that count, and the same contents.
+/// Checks that all replicas have this count, and the same contents.
 pub fn all_agree(lab: &TestLab, count: &str) {
     for replica in REPLICAS {
         assert_eq!(lab.redis("client-1", replica, &["GET", "counter"]), count);

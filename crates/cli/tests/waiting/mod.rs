@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waiting for what real processes do sooner or later.
+//! Waits for results that real processes show sooner or later.
 #![allow(dead_code)] // no test uses all of it
 
 use std::thread::sleep;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Attempts until there is a result; panics where there is none within `limit`.
+/// Attempts something until there is a result, and panics if there is none within `limit`.
 #[track_caller]
 pub fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
@@ -20,7 +20,7 @@ pub fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Optio
     }
 }
 
-/// Whether all acceptors are members of the active epoch, by what `wirepaxos status --json` printed.
+/// Returns `Some` if all acceptors are members of the active epoch, by the output of `wirepaxos status --json`.
 pub fn all_serve(status: &[u8]) -> Option<()> {
     let status: Value = serde_json::from_slice(status).ok()?;
     let groups = |role: &str| -> Vec<Value> {
