@@ -137,7 +137,7 @@ mod tests {
         ] {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
             assert_eq!(matches(pattern, text), expected, "{pattern:?} {text:?}");
-            // The same comparison is made a step at a time.
+            // The comparison is repeated, a step at a time.
             let mut search = Search::default();
             let found = std::iter::from_fn(|| Some(search.go_on(pattern, text, &mut 1)));
             assert_eq!(found.take(1_000).flatten().next(), Some(expected));

@@ -68,7 +68,7 @@ pub(crate) const STATE: &str = "state.rdb";
 /// How long to wait before checking again whether a snapshot is written.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// What a replica's front end sees of the replica's servers, by partition.
+/// A replica's servers as its front end sees them, by partition.
 #[derive(Clone)]
 pub struct Seen {
     servers: Arc<[SeenServer]>,

@@ -80,12 +80,12 @@ pub(crate) struct Engine {
     pub link: Option<fn(db: Raw, to: &CStr, error: ErrorText)>,
 }
 
-/// What to do if a database doesn't exist.
+/// The treatment of a database that doesn't exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// It is created. Where one had existed, this would mean to forget it.
+    /// The database is created. Where one had existed, this would mean to forget it.
     Create,
-    /// It is an error.
+    /// The database's absence is an error.
     Refuse,
 }
 

@@ -183,7 +183,7 @@ impl Drop for Net {
     }
 }
 
-/// The same arguments as [`Net::up`] gives for IPv4.
+/// The arguments that [`Net::up`] gives for IPv4.
 const UP: [&str; 7] = [
     "up",
     "--port",

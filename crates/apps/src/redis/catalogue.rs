@@ -69,11 +69,11 @@ pub struct Spec {
     pub(super) tips: Vec<String>,
     keys: Vec<KeySpec>,
     has_subcommands: bool,
-    /// Whether the command is executed: by itself, and within a transaction.
+    /// The decisions whether the command is executed: by itself, and within a transaction.
     verdicts: [Verdict; 2],
 }
 
-/// Where a command without keys goes, and how the answers are combined.
+/// How a command without keys is sent to partitions, and how the answers are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Spread {
     /// The command goes to any one partition.

@@ -21,7 +21,7 @@ pub(super) struct Given {
     pub count: usize,
     /// The number of scripts among them that may take long.
     pub scripts: u32,
-    /// They may publish messages.
+    /// The requests may publish messages.
     pub speaks: bool,
 }
 

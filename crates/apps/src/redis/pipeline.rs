@@ -42,17 +42,17 @@ pub(super) enum Flying {
     Waits(Pop),
 }
 
-/// What is done with the server's answer.
+/// The use of the server's answer.
 pub(super) enum Then {
-    /// It is the answer to a command that only reads.
+    /// The answer belongs to a command that only reads.
     Read,
-    /// It is the answer to a command that must be kept, since a server that takes this one's place has to be given it,
-    /// too.
+    /// The answer belongs to a command that must be kept, since a server that takes this one's place has to be given
+    /// it, too.
     Keep,
-    /// It holds the members from which an SPOP takes.
+    /// The answer holds the members from which an SPOP takes.
     Choose(Pop),
-    /// It must say that exactly `many` members were removed for an SPOP. `answer` is the SPOP's answer, unless that was
-    /// given before.
+    /// The answer must say that exactly `many` members were removed for an SPOP. `answer` is the SPOP's own, unless
+    /// that was given before.
     Removed {
         many: usize,
         answer: Option<Vec<u8>>,

@@ -18,7 +18,7 @@ pub struct Malformed;
 /// Looks for the end of an answer that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct End {
-    /// Where the present value begins.
+    /// The place at which the present value begins.
     at: usize,
     /// The first line of the present value doesn't end before this byte.
     seen: usize,

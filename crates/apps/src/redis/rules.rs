@@ -11,14 +11,14 @@ use super::state::{scripts_of, user_of};
 const ONE_DATABASE: &str = "there is one database";
 const WOULD_WAIT: &str = "it would wait within the log; ask again after a while, or use MULTI";
 
-/// What is decided about a command before its arguments are known.
+/// The decision about a command before its arguments are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Verdict {
     #[default]
     Executed,
-    /// It is refused, for this reason.
+    /// The command is refused, for this reason.
     Refused(&'static str),
-    /// It depends on the arguments, by [`excess`] and [`refusal`].
+    /// The decision depends on the arguments, by [`excess`] and [`refusal`].
     ByArguments,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
 pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
     match spec.name.as_str() {
         "flushall" => put_request(out, &[&[&b"FLUSHDB"[..]], &args[1..]].concat()),
-        // It isn't done in the background, since the scripts' memory is measured next.
+        // The flush isn't done in the background, since the scripts' memory is measured next.
         "script|flush" | "function|flush" if flushes(args) => {
             put_request(out, &[args[0], args[1], b"SYNC"]);
         }

@@ -9,11 +9,11 @@ use super::server::nonce;
 /// The purpose of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// A start of the process begins with it.
+    /// The next start of the process begins with the snapshot.
     Checkpoint,
-    /// It is sent to another replica.
+    /// The snapshot is sent to another replica.
     Copy,
-    /// The server's next start begins with it, as long as this process lives.
+    /// The server's next start begins with the snapshot, as long as this process lives.
     Base,
 }
 
