@@ -235,7 +235,7 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
 /// Appends the error that a client gets in the place of an answer of more than [`MOST_ANSWER`] bytes. All replicas
 /// compute the same answer, so they agree on this.
 pub(super) fn put_too_large(out: &mut Vec<u8>) {
-    let text = "LIMIT the answer has more than 64 MiB, which is fixed: ask for less at once; what the command changes is changed";
+    let text = "LIMIT the answer has more than 64 MiB, which is the fixed limit: ask for less at once (a command that writes was executed)";
     put_error(out, text);
 }
 
