@@ -658,20 +658,12 @@ REDIS_SERVERS = {
 }
 
 
-def redis_16():
-    return redis(16)
-
-
-def redis_1():
-    return redis(1)
-
-
-def redis(pipeline):
-    """What each test comes to with each server, and the time within which 99% of its pipelines are answered."""
+def redis(pipeline, tests=None):
+    """What each test (or each of `tests`) comes to with each server, and the time within which 99% of its pipelines are answered."""
     results = Results("redis")
     rows = [[f"`-P {pipeline}`, commands/s (p99)", *REDIS_SERVERS.values(), "of alone"]]
     names = [f"{server}-{pipeline}" for server in REDIS_SERVERS]
-    for test in [line["test"] for line in results.document["runs"][names[0]][0]]:
+    for test in tests or [line["test"] for line in results.document["runs"][names[0]][0]]:
         rates = [results.median(ops, name, test=test) for name in names]
         late = [results.median(lambda line: line["p99_ms"], name, test=test) for name in names]
         cells = [f"{number(rate)} ({ms:.1f} ms)" for rate, ms in zip(rates, late)]
