@@ -52,7 +52,7 @@ use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapsh
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
 pub use command::{Command, Stamp, Watched, put_call, put_query};
 pub use news::{AUDIENCE, Event, Message, News};
-pub use resp::{Malformed, Value};
+pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
 pub use server::is_installed;
 

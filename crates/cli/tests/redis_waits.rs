@@ -326,13 +326,21 @@ fn messages_reach_subscribers_at_all_replicas() {
     assert_eq!(ask(&mut publisher, "SPUBLISH news 2"), Reply::Int(3));
     assert_eq!(ask(&mut publisher, "PUBLISH nothing 2"), Reply::Int(0));
     // Messages are sent by a transaction, and by a script.
-    for words in ["MULTI", "PUBLISH news 3", "SPUBLISH news 4", "SET k v"] {
+    let transaction = [
+        "MULTI",
+        "PUBLISH news 3",
+        "SPUBLISH news 4",
+        "SET k v",
+        "PUBSUB NUMSUB news",
+    ];
+    for words in transaction {
         ask(&mut publisher, words);
     }
     let answers = Reply::Array(vec![
-        Reply::Int(1),
-        Reply::Int(1),
+        Reply::Int(6),
+        Reply::Int(3),
         Reply::Simple("OK".into()),
+        counted(3),
     ]);
     assert_eq!(ask(&mut publisher, "EXEC"), answers);
     let script = "return redis.call('PUBLISH',KEYS[1],'5')";
@@ -371,11 +379,18 @@ fn messages_reach_subscribers_at_all_replicas() {
     assert_eq!(ask(&mut publisher, "PUBSUB SHARDNUMSUB news"), counted(3));
     assert_eq!(ask(&mut publisher, "PUBSUB NUMPAT"), Reply::Int(1));
     assert_eq!(ask(&mut publisher, "PUBSUB CHANNELS"), array(&["news"]));
-    expect_error(
-        &mut publisher,
+    for words in [
         "SUBSCRIBE __keyspace@0__:k",
-        "keyspace notifications",
-    );
+        "PSUBSCRIBE __key*@0__:*",
+        "CONFIG SET notify-keyspace-events Ex",
+    ] {
+        expect_error(&mut publisher, words, "keyspace notifications");
+    }
+    // A PUBSUB that is refused breaks the transaction.
+    for words in ["MULTI", "PUBSUB NOSUCH"] {
+        ask(&mut publisher, words);
+    }
+    expect_error(&mut publisher, "EXEC", "EXECABORT");
     // The front ends' own channel is refused to clients.
     for words in ["SSUBSCRIBE", "SPUBLISH"] {
         let words = format!(

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use apps::glob;
 use apps::kv::parse_integer;
 
+use crate::channels;
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::resp::Writer;
 use crate::tasks::Task;
@@ -18,6 +19,9 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already \
      authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to \
      authenticate the client and select the RESP protocol version at the same time";
+
+const NO_SETTINGS: &str = "ERR CONFIG SET isn't available here: limits are keys of the cluster file, and the rest is as the \
+     replicas need it";
 
 pub(crate) fn ok(call: &mut Call<'_>) -> Outcome {
     call.writer().status(OK);
@@ -252,6 +256,16 @@ pub(crate) fn unknown_subcommand(call: &mut Call<'_>, name: &str) -> Outcome {
 
 pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
+    if args[1].eq_ignore_ascii_case(b"SET") {
+        let notifies = |name: &&[u8]| name.eq_ignore_ascii_case(b"notify-keyspace-events");
+        let is_about_keys = args[2..].iter().step_by(2).any(notifies);
+        let why = if is_about_keys {
+            channels::NO_NOTIFICATIONS
+        } else {
+            NO_SETTINGS
+        };
+        return fail(call, why);
+    }
     if !args[1].eq_ignore_ascii_case(b"GET") {
         return unknown_subcommand(call, "CONFIG");
     }
@@ -273,6 +287,7 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         ("maxclients", call.shared.max_clients.to_string()),
         ("maxmemory", "0".to_owned()),
         ("maxmemory-policy", "noeviction".to_owned()),
+        ("notify-keyspace-events", String::new()),
         ("port", call.shared.this.address.port().to_string()),
         ("proto-max-bulk-len", call.shared.max_value.to_string()),
         ("timeout", "0".to_owned()),

@@ -45,8 +45,9 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
 const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
 const OWN_NAME: &str =
     "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
-const NO_NOTIFICATIONS: &str =
-    "ERR keyspace notifications aren't available here: no server tells what it does with its keys";
+/// The answer to whoever wants Redis's notifications about keys.
+pub(crate) const NO_NOTIFICATIONS: &str = "ERR keyspace notifications aren't available here: no server tells what it does with its keys; PUBLISH what others must know, \
+     in the same MULTI or script";
 
 /// The clients that have subscribed to each name.
 pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
@@ -324,8 +325,7 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
     let Some((name, kind, subscribes)) = found.copied() else {
         return Outcome::Answered;
     };
-    let of_the_server = |name: &&[u8]| OF_THE_SERVER.iter().any(|of| name.starts_with(of));
-    if subscribes && names.iter().any(of_the_server) {
+    if subscribes && names.iter().any(|name| is_of_the_server(kind, name)) {
         call.fail(NO_NOTIFICATIONS);
         return Outcome::Answered;
     }
@@ -346,6 +346,13 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
             names: NameList::of(names),
         },
     })
+}
+
+/// Returns true for a channel of Redis's own server, and for a pattern that is meant for such channels.
+fn is_of_the_server(kind: Kind, name: &[u8]) -> bool {
+    let is_wild = |rest: &[u8]| rest.first().is_some_and(|byte| b"*?[".contains(byte));
+    let is_pattern = kind == Kind::Pattern && name.strip_prefix(b"__key").is_some_and(is_wild);
+    is_pattern || OF_THE_SERVER.iter().any(|of| name.starts_with(of))
 }
 
 /// Returns why a client may not send a message, if it may not: the front ends' own channel is theirs alone.

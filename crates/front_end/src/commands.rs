@@ -252,12 +252,16 @@ pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
 
 /// Refuses a command that has too many arguments.
 pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
-    call.fail(format!(
-        "ERR '{name}' with {} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, which no setting changes; send several \
-         commands",
-        call.args.len()
-    ));
+    call.fail(too_many(call.args.len(), name));
     Outcome::Answered
+}
+
+/// Returns the error for a command that has too many arguments.
+pub(crate) fn too_many(args: usize, name: &str) -> String {
+    format!(
+        "ERR '{name}' with {args} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, which no setting changes; send several \
+         commands"
+    )
 }
 
 /// Returns true if a command that the front end itself executes has too many arguments.

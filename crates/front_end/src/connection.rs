@@ -19,6 +19,7 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
+use crate::blanks::Filling;
 use crate::client::{Client, Details};
 use crate::clients::{self, Ask};
 use crate::commands::{self, Call, Outcome};
@@ -144,6 +145,8 @@ pub(crate) struct Connection {
     task: Option<(Task, bool)>,
     /// The PUBSUB that isn't answered yet. Commands behind it wait.
     survey: Option<PubSub>,
+    /// The bytes of the answers to EXEC in which counts are being filled in.
+    filling_bytes: usize,
     /// A question about all clients that the front end is to answer, with its command's number.
     asks: Option<(u64, Ask)>,
     /// True if the next command waits for the end of a pause.
@@ -179,6 +182,7 @@ impl Connection {
             waits: None,
             task: None,
             survey: None,
+            filling_bytes: 0,
             asks: None,
             is_postponed: false,
             output: Vec::new(),
@@ -223,7 +227,7 @@ impl Connection {
 
     /// Returns the bytes of answers that the client hasn't got yet.
     pub fn answer_bytes(&self) -> usize {
-        self.slot_bytes + self.pending_output().len()
+        self.slot_bytes + self.filling_bytes + self.pending_output().len()
     }
 
     /// Returns the bytes that the connection keeps in memory.
@@ -233,7 +237,9 @@ impl Connection {
         let survey = self.survey.as_ref().map_or(0, |survey| survey.bytes);
         let input = self.input.len() + self.parser.memory() + waits + task + survey;
         let input = input + self.client.memory();
-        input + self.logged_bytes + self.slot_bytes + self.output.len()
+        // Beside such an answer a copy with the counts is made.
+        let answers = self.slot_bytes + 2 * self.filling_bytes + self.output.len();
+        input + self.logged_bytes + answers
     }
 
     /// Executes the commands that have arrived, as long as there is room for their answers and until the turn is over.
@@ -917,6 +923,11 @@ impl Connection {
         if is_ok && served.gather(bytes) && pid + 1 < shared.partitions {
             return self.ask_next_partition(pid + 1, logged);
         }
+        if let (true, Served::Exec(blanks)) = (is_ok, &mut *served)
+            && let Some(filling) = Filling::of(bytes, std::mem::take(blanks))
+        {
+            return self.begin_filling(number, filling, shared);
+        }
         let served = served.clone();
         if served == Served::Tried {
             let answer = if is_ok { Ok(bytes) } else { Err(status) };
@@ -929,11 +940,8 @@ impl Connection {
                 .for_each(|of| self.client.watched.note(of));
         }
         let served = match served {
-            Served::Published {
-                channel,
-                is_sharded,
-            } if is_ok && !bytes.starts_with(b"-") => {
-                return self.count_receivers(number, channel, is_sharded, shared);
+            Served::Published(question) if is_ok && !bytes.starts_with(b"-") => {
+                return self.count_receivers(number, question, shared);
             }
             Served::Survey if is_ok && !bytes.starts_with(b"-") => {
                 return self.begin_survey(shared);
@@ -947,11 +955,7 @@ impl Connection {
     }
 
     /// Begins to count the clients that get a message; PUBLISH is answered then.
-    fn count_receivers(&self, number: u64, channel: Vec<u8>, is_sharded: bool, shared: &Shared) {
-        let question = Question::Receivers {
-            channel,
-            is_sharded,
-        };
+    fn count_receivers(&self, number: u64, question: Question, shared: &Shared) {
         let count = Job::Count {
             asker: self.client.waiter(),
             number,
@@ -959,6 +963,25 @@ impl Connection {
         };
         // This job is no message, so it always has room.
         let _ = shared.jobs.borrow_mut().push(count);
+    }
+
+    /// Begins to fill in the counts within an answer to EXEC. Like PUBLISH's, they are made once the messages are delivered.
+    fn begin_filling(&mut self, number: u64, filling: Filling, shared: &Shared) {
+        shared.turn.copy(filling.len());
+        self.filling_bytes += filling.len();
+        let fill = Job::Fill {
+            asker: self.client.waiter(),
+            number,
+            filling: Box::new(filling),
+        };
+        // This job is no message, so it always has room.
+        let _ = shared.jobs.borrow_mut().push(fill);
+    }
+
+    /// Answers EXEC with all counts filled in.
+    pub fn on_filled(&mut self, number: u64, filling: &Filling, shared: &Shared) {
+        self.filling_bytes -= filling.len();
+        self.answer(number, shared, |writer| filling.show(writer, &shared.turn));
     }
 
     /// Begins the count that PUBSUB asks for. It may take long if there are very many names, so no message waits for it.

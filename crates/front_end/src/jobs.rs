@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use apps::redis::Message;
 
+use crate::blanks::Filling;
 use crate::channels::Round;
 use crate::names::Waiter;
 use crate::subscriptions::Subscriptions;
@@ -29,6 +30,13 @@ pub(crate) enum Job {
         /// The command's number.
         number: u64,
         survey: Box<Survey>,
+    },
+    /// Fills in the counts within the answer to an EXEC.
+    Fill {
+        asker: Waiter,
+        /// The command's number.
+        number: u64,
+        filling: Box<Filling>,
     },
     /// Removes the subscriptions of a client that is gone.
     Leave {
@@ -108,7 +116,7 @@ impl Job {
         match self {
             Job::Deliver { message, .. } => EACH + message.channel.len() + message.text.len(),
             Job::Hear { text, .. } => EACH + text.len(),
-            Job::Count { .. } | Job::Leave { .. } => 0,
+            Job::Count { .. } | Job::Fill { .. } | Job::Leave { .. } => 0,
         }
     }
 }

@@ -11,6 +11,7 @@ mod answer;
 mod audience;
 #[cfg(test)]
 mod audience_tests;
+mod blanks;
 mod census;
 mod channels;
 mod client;

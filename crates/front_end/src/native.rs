@@ -16,11 +16,13 @@ use apps::redis::{
 use paxos::{NodeId, PartitionId};
 
 use crate::answer::Shape;
+use crate::blanks::Blank;
 use crate::channels;
 use crate::commands::{self, Call, Outcome};
 use crate::cursor::Cursor;
 use crate::keys::{max_len, partition_of, too_large};
 use crate::partitions::{MAX_PARTITIONS, Partitions};
+use crate::survey::{self, Question};
 use crate::transaction;
 use crate::waiting::Waiting;
 use crate::watched;
@@ -206,10 +208,12 @@ pub(crate) enum Served {
     Watch(Vec<Vec<u8>>),
     /// The answers of all partitions, asked one after the other, as gathered so far.
     All(Spread, Gathered),
-    /// The answer to PUBLISH or SPUBLISH to this channel; the front end counts the clients that get the message.
-    Published { channel: Vec<u8>, is_sharded: bool },
+    /// The answer to PUBLISH or SPUBLISH; the front end counts the clients that get the message.
+    Published(Question),
     /// The answer to PUBSUB, which the front end counts once the log has come that far.
     Survey,
+    /// The answer to EXEC, in which the front end fills in these counts.
+    Exec(Vec<Blank>),
     /// The answer to a try of a command that may wait.
     Tried,
 }
@@ -243,8 +247,9 @@ impl Served {
     pub fn show(&self, out: &mut Vec<u8>, answer: &[u8], (pid, partitions): (u16, u16)) {
         let other = match self {
             _ if answer.starts_with(b"-") => None,
-            // `Plain` is passed on as it is; the connection itself answers the other three.
-            Served::Plain | Served::Published { .. } | Served::Survey | Served::Tried => None,
+            // `Plain` is passed on as it is; the connection itself answers the others.
+            Served::Plain | Served::Published(_) | Served::Survey | Served::Tried => None,
+            Served::Exec(_) => None,
             Served::Watch(_) => Some(b"+OK\r\n".to_vec()),
             Served::Scan => scanned(answer, pid, partitions),
             Served::All(spread, so_far) => so_far.show(*spread),
@@ -437,11 +442,16 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
 fn publish(call: &mut Call<'_>, native: &Native, spec: &Spec) -> Outcome {
     let channel = call.args[1];
     let partitions = [partition_of(call, channel)].into_iter().collect();
-    let shape = Served::Published {
+    let shape = Served::Published(receivers(spec, channel));
+    logged(call, native, partitions, call.args, false, shape)
+}
+
+/// Returns the question how many clients get a message.
+fn receivers(spec: &Spec, channel: &[u8]) -> Question {
+    Question::Receivers {
         channel: channel.to_vec(),
         is_sharded: spec.name == "spublish",
-    };
-    logged(call, native, partitions, call.args, false, shape)
+    }
 }
 
 /// Returns the outcome of a command that may wait, or nothing if this one doesn't.
@@ -645,6 +655,9 @@ fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
 fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
     let found = native.catalogue.find_of(named, call.args);
     let judged = found.and_then(|spec| {
+        if is_pubsub(call.args) {
+            return survey::question(call.args).map(|_| spec);
+        }
         spec.judge(call.args, true)?;
         let refused = refused_over_partitions(call, spec, call.args, true);
         refused.map_or(Ok(spec), Err)
@@ -693,14 +706,30 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
     };
     let watched = std::mem::take(&mut call.client.watched);
     let mut commands: Vec<Vec<&[u8]>> = Vec::new();
+    let mut blanks = Vec::new();
     let mut all: Partitions = watched
         .iter()
         .map(|of| partition_of(call, &of.key))
         .collect();
     for args in &queued {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        if let (true, Ok(question)) = (is_pubsub(&args), survey::question(&args)) {
+            blanks.push(Blank {
+                place: commands.len(),
+                question,
+            });
+            // The server's answer to this keeps the place of the front end's.
+            commands.push(vec![b"PING"]);
+            continue;
+        }
         if let Ok(spec) = native.catalogue.judge(&args, true) {
             all.add(partitions_of_keys(call, spec, &args));
+            if spec.is_message() {
+                blanks.push(Blank {
+                    place: commands.len(),
+                    question: receivers(spec, args[1]),
+                });
+            }
         }
         commands.push(args);
     }
@@ -716,7 +745,15 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
         commands,
     };
     command.encode(&mut bytes);
-    submit(call, or_any(all), false, bytes, Served::Plain)
+    let shape = match blanks.is_empty() {
+        true => Served::Plain,
+        false => Served::Exec(blanks),
+    };
+    submit(call, or_any(all), false, bytes, shape)
+}
+
+fn is_pubsub(args: &[&[u8]]) -> bool {
+    args[0].eq_ignore_ascii_case(b"pubsub")
 }
 
 fn as_watched(of: &watched::Watched) -> Watched<'_> {

@@ -1093,6 +1093,20 @@ impl<P: Plane> Server<P> {
                 }
                 is_done
             }
+            Job::Fill {
+                asker,
+                number,
+                filling,
+            } => {
+                let peer = peer_of(&mut self.peers, *asker)?;
+                let is_gone = peer.stream.is_none();
+                let is_done = is_gone || filling.go_on(&self.shared.channels.borrow(), turn);
+                if is_done {
+                    peer.connection.on_filled(*number, filling, &self.shared);
+                    self.again.push(asker.index);
+                }
+                is_done
+            }
             Job::Leave {
                 client,
                 subscriptions,

@@ -15,6 +15,7 @@ use crate::tasks::NameList;
 use crate::turns::{LOOK_UP, Turn};
 
 /// A question about subscribers that is answered by counting.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Question {
     /// The number of clients that get a message.
     Receivers { channel: Vec<u8>, is_sharded: bool },
@@ -223,16 +224,32 @@ impl Walk<'_> {
 /// Begins PUBSUB: sends an empty message of the front ends, and counts once it is in the log. Then this front end has seen
 /// everything that the others said before. [S-AUDIENCE]
 pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
-    let args = call.args;
+    let question = match question(call.args) {
+        Ok(question) => question,
+        Err(why) => {
+            call.fail(why);
+            return Outcome::Answered;
+        }
+    };
+    call.shared.turn.copy(question.memory());
+    let mut bytes = Vec::new();
+    if let Some(native) = &call.shared.native {
+        put_call(&mut bytes, native.stamp(), false, &message(b""));
+    }
+    Outcome::Surveys(question, bytes)
+}
+
+/// Returns what a PUBSUB with these arguments asks, or why it is refused.
+pub(crate) fn question(args: &[&[u8]]) -> Result<Question, String> {
     if commands::are_too_many(args.len()) {
-        return commands::refuse_many(call, "pubsub");
+        return Err(commands::too_many(args.len(), "pubsub"));
     }
     let shown = args
         .get(1)
         .map_or(&b""[..], |sub| &sub[..sub.len().min(128)]);
     let sub = shown.to_ascii_lowercase();
     let kind = kind_of(sub.starts_with(b"shard"));
-    let question = match (sub.as_slice(), args.len()) {
+    Ok(match (sub.as_slice(), args.len()) {
         (b"channels" | b"shardchannels", 2 | 3) => Question::Names {
             kind,
             pattern: args.get(2).map(|pattern| pattern.to_vec()),
@@ -244,25 +261,17 @@ pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
         (b"numpat", 2) => Question::Patterns,
         (b"channels" | b"shardchannels" | b"numpat", _) => {
             let sub = String::from_utf8_lossy(&sub);
-            call.fail(format!(
+            return Err(format!(
                 "ERR wrong number of arguments for 'pubsub|{sub}' command"
             ));
-            return Outcome::Answered;
         }
         _ => {
             let shown = String::from_utf8_lossy(shown);
-            call.fail(format!(
+            return Err(format!(
                 "ERR unknown subcommand '{shown}'. Try PUBSUB HELP."
             ));
-            return Outcome::Answered;
         }
-    };
-    call.shared.turn.copy(question.memory());
-    let mut bytes = Vec::new();
-    if let Some(native) = &call.shared.native {
-        put_call(&mut bytes, native.stamp(), false, &message(b""));
-    }
-    Outcome::Surveys(question, bytes)
+    })
 }
 
 fn kind_of(is_sharded: bool) -> Kind {

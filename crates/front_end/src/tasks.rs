@@ -9,7 +9,7 @@ use crate::settings::Shared;
 use crate::turns::LOOK_UP;
 
 /// The names of a command, in one piece of memory.
-#[derive(Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NameList {
     bytes: Vec<u8>,
     ends: Vec<usize>,

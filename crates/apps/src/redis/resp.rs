@@ -17,7 +17,7 @@ pub struct Malformed;
 
 /// Looks for the end of an answer that arrives in pieces.
 #[derive(Debug)]
-pub(super) struct End {
+pub struct End {
     /// The place at which the present value begins.
     at: usize,
     /// The first line of the present value doesn't end before this byte.
