@@ -11,7 +11,7 @@ use node::cluster_file::{Auth, Plane, Protocol};
 /// The cluster that a command is about.
 #[derive(Args)]
 pub struct Cluster {
-    /// The cluster file
+    /// Read this cluster file
     #[arg(short = 'c', long = "cluster", default_value = "cluster.toml")]
     pub file: PathBuf,
 }

@@ -13,7 +13,7 @@ use local_cluster::Error;
 /// Options of `wirepaxos check-trace`.
 #[derive(Args)]
 pub struct Options {
-    /// The directory that `trace` in the cluster file names
+    /// Read the recordings in the directory that `trace` in the cluster file names
     directory: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -16,9 +16,9 @@ use crate::arguments::Cluster;
 /// Commands of `wirepaxos copy`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Copy the state of a replica that runs into a new directory
+    /// Copy the state of a running replica into a new directory
     Make(Options),
-    /// Have a replica begin with a copy when it is started next: one that is new or has lost its disk
+    /// Let a replica that is new, or has lost its disk, begin with a copy at its next start
     Put(Options),
 }
 
@@ -27,10 +27,10 @@ pub enum Command {
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The replica
+    /// Copy from, or to, this replica
     #[arg(long)]
     name: String,
-    /// The directory of the copy
+    /// Use this directory for the copy
     directory: PathBuf,
     /// Print one JSON object
     #[arg(long)]

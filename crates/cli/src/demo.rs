@@ -15,39 +15,41 @@ use crate::arguments::{auth, plane, protocol, rate};
 /// Options of `wirepaxos demo`.
 #[derive(Args)]
 pub struct Options {
-    /// How the cluster agrees. paxos: leaders and acceptors. nopaxos: sequencers, and replicas among themselves; on
-    /// loopback
+    /// Agree by this protocol. paxos: leaders and acceptors. nopaxos: sequencers, and replicas
+    /// among themselves; on loopback
     #[arg(long, default_value = "paxos", value_parser = protocol)]
     protocol: Protocol,
-    /// The replicated application: rocksdb or leveldb
+    /// Replicate this application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; wants
-    /// root. auto: xdp where that is possible. p4: in switches in software (BMv2), which must be installed; wants root
+    /// Handle packets on this plane. udp: by sockets on loopback. xdp: in the kernel, in a network
+    /// of namespaces; needs root. auto: by xdp where that is possible. p4: in software switches
+    /// (BMv2), which must be installed; needs root
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    /// Run this many learners, which tell replicas what is decided; without any, replicas get the
+    /// votes
     #[arg(long, default_value_t = 0, conflicts_with = "embedded")]
     learners: usize,
-    /// Leaders, acceptors and learners are in a switch, as in the papers, and not on hosts of their own; with
-    /// xdp or faults
+    /// Put leaders, acceptors and learners into a switch, as in the papers, and not on hosts of
+    /// their own; with xdp or --faults
     #[arg(long, conflicts_with = "embedded")]
     in_switch: bool,
-    /// This share of packets is lost, duplicated and reordered on every link, as in 1%; wants root
+    /// Lose, duplicate and reorder this share of packets on every link, such as 1%; needs root
     #[arg(long, value_parser = rate)]
     faults: Option<f64>,
-    /// All roles in this one process; then only the leader is changed, by hand-over
+    /// Run all roles in this one process; then only the leader is changed, by hand-over
     #[arg(long, conflicts_with = "faults")]
     embedded: bool,
-    /// What is signed with keys of its own. siphash: packets and control messages. halfsiphash: the same, by the
-    /// hash that P4 switches compute. control: control messages alone. off: nothing. By default siphash, and control where a role is in a
-    /// P4 switch
+    /// Sign by the keys of this cluster. siphash: packets and control messages. halfsiphash: the
+    /// same, by the hash that P4 switches compute. control: control messages alone. off: nothing.
+    /// By default siphash, and control where a role is in a P4 switch
     #[arg(long, value_parser = auth)]
     auth: Option<Auth>,
-    /// Seconds of load between two faults
+    /// Run the load for this many seconds between two faults
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Keep the cluster's directory (logs and data) and say where it is
+    /// Keep the cluster's directory (logs and data) and print its name
     #[arg(long)]
     keep: bool,
     /// Print one JSON object instead of a table

@@ -14,14 +14,15 @@ use wirepaxos::admin::change_leader;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The group (default: the first one)
+    /// Change the leader of this group; by default of the first one
     #[arg(long)]
     group: Option<GroupId>,
-    /// Name of the node that is to lead (default: the next one alive)
+    /// Make this node the leader; by default the next one alive
     #[arg(long)]
     to: Option<String>,
-    /// OVERRIDE for a cluster in which more than f acceptors (with NOPaxos replicas) lost their memory: goes on
-    /// from what the replicas have executed. What only the lost memories knew is LOST, acknowledged or not
+    /// OVERRIDE: go on from what the replicas have executed, although more than f acceptors (with
+    /// NOPaxos replicas) lost their memory. What only the lost memories knew is LOST, acknowledged
+    /// or not
     #[arg(long)]
     accept_data_loss: bool,
     /// Print one JSON object

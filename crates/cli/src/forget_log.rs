@@ -12,7 +12,7 @@ use local_cluster::Error;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The node, whose process must not run. Run this on its machine
+    /// Give up the log of this node, on its machine and while its process doesn't run
     #[arg(long)]
     name: String,
     /// Print one JSON object

@@ -27,19 +27,19 @@ const USER: &str = "wirepaxos";
 #[derive(Args)]
 #[command(after_help = "Example: wirepaxos init --machines 10.0.0.1,10.0.0.2,10.0.0.3 --app redis")]
 pub struct Options {
-    /// Three, five or seven machines: addresses, or names that are looked up now
+    /// Use these three, five or seven machines: addresses, or names that are looked up now
     #[arg(long, required = true, value_delimiter = ',')]
     machines: Vec<String>,
-    /// What is replicated: redis, rocksdb or leveldb
+    /// Replicate this application: redis, rocksdb or leveldb
     #[arg(long, default_value = "redis", value_parser = new_cluster::application)]
     app: ApplicationKind,
-    /// The port for Redis clients on each machine
+    /// Serve Redis clients at this port of each machine
     #[arg(long, default_value_t = 6379)]
     port: u16,
-    /// Where each machine keeps its data
+    /// Keep each machine's data in this directory
     #[arg(long, default_value = DATA)]
     data: String,
-    /// The directory that is made for the files
+    /// Make this directory for the files
     #[arg(long, default_value = "wirepaxos-cluster")]
     out: PathBuf,
     /// Print one JSON object

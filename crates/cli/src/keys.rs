@@ -16,7 +16,8 @@ use crate::arguments::Cluster;
 pub enum Command {
     /// Draw the secret of a new cluster, and write it where the cluster file says (`keys`)
     New(Options),
-    /// Take the next of three steps to replace the secret: accept a new one, sign with it, forget the old one
+    /// Take the next of three steps to replace the secret: accept a new one, sign with it, forget
+    /// the old one
     Rotate(Options),
     /// Write the key file of a client; again after each step of `rotate`
     Client(ClientOptions),
@@ -37,9 +38,9 @@ pub struct Options {
 pub struct ClientOptions {
     #[command(flatten)]
     options: Options,
-    /// The client's name: letters, digits, `-` and `_`
+    /// Write the key of this client: letters, digits, `-` and `_`
     name: String,
-    /// Where its key file goes; NAME.key in this directory if nothing is said
+    /// Write the key to this file; by default to NAME.key in this directory
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -25,7 +25,7 @@ pub struct Options {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// The command, for instance: SET fruit apple
+    /// Send this command, for instance: SET fruit apple
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }

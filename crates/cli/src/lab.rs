@@ -30,15 +30,15 @@ pub enum Command {
     Faults(Faults),
     /// Remove the network and everything in it, also what an interrupted `up` left
     Down(Show),
-    /// The process that frames go past to be duplicated and held back; `faults` starts it
+    /// Run the process that frames pass to be duplicated and held back; `faults` starts it
     #[command(hide = true)]
     Detour(Which),
 }
 
-/// Which lab.
+/// Names the lab.
 #[derive(Args)]
 pub struct Which {
-    /// The lab's name: lower-case letters and digits
+    /// Use the lab of this name: lower-case letters and digits
     #[arg(long = "name", default_value = "lab", value_name = "LAB")]
     lab: String,
 }
@@ -64,50 +64,54 @@ pub struct Show {
 pub struct Up {
     #[command(flatten)]
     which: Which,
-    /// one-switch: all hosts on one switch. two-switches: the leader and an acceptor on one, the
-    /// other acceptors on another
+    /// Connect the hosts in this way. one-switch: all to one switch. two-switches: the leader and
+    /// an acceptor to one, the other acceptors to another
     #[arg(long, default_value = "one-switch", value_parser = topology)]
     topology: Topology,
-    /// paxos, with leaders and acceptors; or nopaxos, with sequencers in their place
+    /// Agree by this protocol: paxos, with leaders and acceptors, or nopaxos, with sequencers in
+    /// their place
     #[arg(long, default_value = "paxos", value_parser = protocol)]
     protocol: Protocol,
-    /// Leaders, or sequencers: the first one leads, the others are its backups
+    /// Run this many leaders or sequencers, of which the first one leads
     #[arg(long, default_value_t = 2)]
     leaders: u8,
-    /// Acceptors, odd
+    /// Run this many acceptors, an odd number
     #[arg(long, default_value_t = 3)]
     acceptors: u8,
-    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    /// Run this many learners, which tell replicas what is decided; without any, replicas get the
+    /// votes
     #[arg(long, default_value_t = 0)]
     learners: u8,
-    /// Replicas, odd
+    /// Run this many replicas, an odd number
     #[arg(long, default_value_t = 3)]
     replicas: u8,
-    /// Hosts for clients; by default one for each switch
+    /// Make this many hosts for clients; by default one for each switch
     #[arg(long)]
     clients: Option<u8>,
-    /// rocksdb, leveldb or echo
+    /// Replicate this application: rocksdb, leveldb or echo
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Partitions of the application
+    /// Divide the state into this many partitions
     #[arg(long, default_value_t = 1)]
     partitions: u16,
-    /// Nodes talk IPv6
+    /// Give the nodes IPv6 addresses
     #[arg(long)]
     ipv6: bool,
-    /// Where leaders, sequencers, acceptors and replicas handle their packets: udp, xdp, auto, or p4, in switches in software
-    /// (BMv2), which must be installed. Replicas of NOPaxos, and with p4, do so behind sockets
+    /// Handle packets of leaders, sequencers, acceptors and replicas on this plane: udp, xdp, auto,
+    /// or p4, in software switches (BMv2), which must be installed. Replicas of NOPaxos, and with
+    /// p4, are behind sockets
     #[arg(long, default_value = "udp", value_parser = plane)]
     plane: Plane,
-    /// One node is on another plane; any number of times
+    /// Put one node on another plane; may be repeated
     #[arg(long, value_name = "NODE=PLANE", value_parser = plane_of)]
     plane_of: Vec<(String, Plane)>,
-    /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on hosts of their own
+    /// Put leaders, acceptors, learners and sequencers into the switches, as in the papers, and not
+    /// on hosts of their own
     #[arg(long)]
     in_switch: bool,
-    /// What is signed with keys of the lab's. siphash: packets and control messages. halfsiphash: the same, by the
-    /// hash that P4 switches compute. control: control messages alone. off: nothing. By default siphash, and control where a role is in a
-    /// P4 switch
+    /// Sign by the keys of this lab. siphash: packets and control messages. halfsiphash: the same,
+    /// by the hash that P4 switches compute. control: control messages alone. off: nothing. By
+    /// default siphash, and control where a role is in a P4 switch
     #[arg(long, value_parser = auth)]
     auth: Option<Auth>,
     /// Keep the nodes' data in a new directory in this one instead of in memory
@@ -117,8 +121,8 @@ pub struct Up {
     /// the switches' ports
     #[arg(long)]
     wires: bool,
-    /// Have all nodes record what they receive and send in this directory, which must be empty;
-    /// `check-trace` reads it
+    /// Record what all nodes receive and send in this directory, which must be empty; `check-trace`
+    /// reads it
     #[arg(long, value_name = "DIRECTORY")]
     trace: Option<PathBuf>,
     /// Start all nodes, too
@@ -144,7 +148,7 @@ fn topology(name: &str) -> Result<Topology, String> {
 pub struct Start {
     #[command(flatten)]
     which: Which,
-    /// Names of nodes
+    /// Start these nodes; by default all that don't run
     nodes: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -156,9 +160,9 @@ pub struct Start {
 pub struct Exec {
     #[command(flatten)]
     which: Which,
-    /// The host or switch
+    /// Run the command in this host or switch
     host: String,
-    /// The command and its arguments, after --
+    /// Run this command with its arguments, after --
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
@@ -168,31 +172,32 @@ pub struct Exec {
 pub struct Faults {
     #[command(flatten)]
     which: Which,
-    /// Links, by the names of their hosts; `trunk` between two switches; `all`
+    /// Change these links, named by their hosts; `trunk` is the one between two switches, `all`
+    /// means each
     #[arg(required = true)]
     links: Vec<String>,
-    /// How many datagrams never arrive, in each direction: 1% or 0.01
+    /// Lose this share of datagrams in each direction, such as 1% or 0.01
     #[arg(long, default_value = "0", value_parser = rate)]
     loss: f64,
-    /// How many arrive twice
+    /// Deliver this share of datagrams twice
     #[arg(long, default_value = "0", value_parser = rate)]
     duplicate: f64,
-    /// How many are held back while others overtake them
+    /// Hold back this share of datagrams while others overtake them
     #[arg(long, default_value = "0", value_parser = rate)]
     reorder: f64,
-    /// How many arrive with a bit flipped
+    /// Flip a bit in this share of datagrams
     #[arg(long, default_value = "0", value_parser = rate)]
     corrupt: f64,
-    /// How long they are held back at most: 1ms, 500us, 2s
+    /// Hold datagrams back for at most this long, such as 1ms, 500us or 2s
     #[arg(long, default_value = "1ms", value_parser = duration)]
     hold: Duration,
-    /// A delay of all datagrams
+    /// Delay all datagrams by this long
     #[arg(long, default_value = "0us", value_parser = duration)]
     delay: Duration,
-    /// The same packets in the same order meet the same faults
+    /// Choose the faults by this number; the same packets in the same order meet the same ones
     #[arg(long, default_value_t = 1)]
     seed: u32,
-    /// No faults any more
+    /// Remove all faults
     #[arg(long, conflicts_with_all = ["loss", "duplicate", "reorder", "corrupt", "delay"])]
     clear: bool,
     /// Print one JSON object

@@ -9,7 +9,7 @@ use crate::{bench, check_trace, exit, simulate, torture};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Measure
+    /// Measure roles, clusters and what fails in them
     #[command(subcommand)]
     Bench(bench::Command),
     /// Break a cluster of real processes in every way, and check that nothing was lost

@@ -69,7 +69,7 @@ enum Command {
     Status(status::Options),
     /// Show whose memories a group counts on, and what of the cluster file isn't in force yet
     Members(members::Options),
-    /// A replica's state as files, for backup
+    /// Make or use a replica's state as files
     #[command(subcommand)]
     Copy(copy::Command),
     /// Change the leader by hand
@@ -80,17 +80,17 @@ enum Command {
     Recover(recover::Options),
     /// Pass a command of which replicas' programs die, while one of the replicas is gone
     Skip(skip::Options),
-    /// The cluster's secret, and keys of clients
+    /// Make and replace the cluster's secret, and keys of clients
     #[command(subcommand)]
     Keys(keys::Command),
     /// Send one Redis command to the replicated store
     Kv(kv::Options),
     /// Stop a cluster, or one node, in good order
     Stop(stop::Options),
-    /// A machine with several interfaces becomes a switch that calls roles
+    /// Make a machine with several interfaces a switch that calls roles
     #[command(subcommand)]
     Switch(switch::Command),
-    /// A whole network on this machine, with faults on its links
+    /// Run a whole network on this machine, with faults on its links
     #[command(subcommand)]
     Lab(lab::Command),
     /// Write the man pages and the completions for bash, zsh and fish

@@ -21,7 +21,7 @@ const COMPLETIONS: [(Shell, &str, &str); 3] = [
 /// Options of `wirepaxos manual`.
 #[derive(Args)]
 pub struct Options {
-    /// The directory for them, which is made: man1, bash, zsh and fish
+    /// Write to this directory, which is made, with man1, bash, zsh and fish below
     directory: PathBuf,
 }
 

@@ -22,10 +22,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The group (default: all of them)
+    /// Show this group; by default all of them
     #[arg(long)]
     group: Option<GroupId>,
-    /// Wait so many seconds at most until the members are those of the cluster file, each in the memory that answers
+    /// Wait at most this many seconds until the members are those of the cluster file, each in the
+    /// memory that answers
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
     /// Print one JSON object

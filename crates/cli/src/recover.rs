@@ -17,16 +17,16 @@ use local_cluster::Error;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The group (default: the first one)
+    /// Look at this group; by default at the first one
     #[arg(long)]
     group: Option<GroupId>,
-    /// The partition
+    /// Look at this partition
     #[arg(long, default_value_t = 0)]
     pid: PartitionId,
-    /// The instance
+    /// Find out what this instance decided
     #[arg(long)]
     instance: Instance,
-    /// Seconds to wait for a quorum of acceptors
+    /// Wait at most this many seconds for a quorum of acceptors
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Print one JSON object

@@ -15,11 +15,12 @@ use wirepaxos::Program;
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// Name of the node in the cluster file. Several nodes on plane dpdk can share a process, and a port: repeat it
+    /// Run this node of the cluster file; nodes on plane dpdk can share a process, and a port:
+    /// repeat it
     #[arg(short, long, required = true)]
     name: Vec<String>,
-    /// Where it handles its packets, whatever the cluster file says: udp, xdp, dpdk, or auto: xdp where
-    /// that is possible
+    /// Handle packets on this plane, whatever the cluster file says: udp, xdp, dpdk, or auto (xdp
+    /// where that is possible)
     #[arg(long, value_parser = plane_of_node)]
     plane: Option<Plane>,
     /// Print one JSON object a node when all have ended in good order

@@ -9,7 +9,7 @@ use clap::Args;
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub struct Options {
-    /// Options of the simulator; --help lists them
+    /// Pass these options to the simulator; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -25,13 +25,13 @@ that it begins with another replica's state.";
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The group
+    /// Pass the command in this group
     #[arg(long)]
     group: GroupId,
-    /// The instance in front of which replicas wait, as `status` shows it
+    /// Pass the command of this instance, in front of which replicas wait, as `status` shows
     #[arg(long)]
     instance: Instance,
-    /// The partition
+    /// Pass the command in this partition
     #[arg(long, default_value_t = 0)]
     partition: PartitionId,
     /// Print one JSON object

@@ -19,7 +19,7 @@ use wirepaxos::admin::{self, Digests};
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// Ask the replicas for digests of their contents, too (reads all of them)
+    /// Ask the replicas for digests of their contents, too, which reads all of them
     #[arg(long)]
     digest: bool,
     /// Print one JSON object instead of a table

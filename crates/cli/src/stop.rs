@@ -34,7 +34,7 @@ const RESEND_AFTER: Duration = Duration::from_millis(500);
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// Only this node
+    /// Stop only this node
     #[arg(long)]
     name: Option<String>,
     /// Print one JSON object

@@ -25,17 +25,17 @@ pub enum Command {
     Up(Up),
     /// Show ports, roles and hosts
     Status(Show),
-    /// Make it a plain machine again, also after an interrupted `up`
+    /// Make this a plain machine again, also after an interrupted `up`
     Down(Down),
 }
 
-/// Which switch.
+/// Names the switch.
 #[derive(Args)]
 pub struct Which {
     #[command(flatten)]
     cluster: Cluster,
-    /// The switch's name, as the key `switch` of its nodes has it; its bridge has the same: 1 to 8 letters, digits, `-`
-    /// and `_`
+    /// Use this name, the key `switch` of its nodes and the name of its bridge: 1 to 8 letters,
+    /// digits, `-` and `_`
     #[arg(long, value_name = "SWITCH")]
     name: String,
     /// Print one JSON object
@@ -48,17 +48,18 @@ pub struct Which {
 pub struct Up {
     #[command(flatten)]
     which: Which,
-    /// An interface that becomes a port; once for each. It has no addresses
+    /// Make this interface, which has no addresses, a port; repeat it for each
     #[arg(long = "port", required = true, value_name = "INTERFACE")]
     ports: Vec<String>,
-    /// The switch's own address, with its network; any number of times. Those of its roles come from the cluster file
+    /// Give the switch this address, with its network; may be repeated. Addresses of its roles come
+    /// from the cluster file
     #[arg(long = "address", required = true, value_name = "ADDRESS/BITS", value_parser = network)]
     addresses: Vec<(IpAddr, u8)>,
-    /// Somebody at a port whom the cluster file doesn't name, such as a client: what is sent there passes in the kernel's
-    /// fast path, too. Any number of times
+    /// Pass frames in the kernel's fast path to this address at a port, too, which the cluster file
+    /// doesn't name, such as a client's; may be repeated
     #[arg(long = "host", value_name = "ADDRESS")]
     hosts: Vec<IpAddr>,
-    /// Stay, and look each second where hosts are. The switch goes on when this ends
+    /// Stay, and look each second where hosts are; the switch goes on when this ends
     #[arg(long)]
     follow: bool,
 }
@@ -75,7 +76,7 @@ pub struct Show {
 pub struct Down {
     #[command(flatten)]
     which: Which,
-    /// Also while it calls roles, which then hear nothing more
+    /// Remove the switch also while it calls roles, which then hear nothing more
     #[arg(long)]
     force: bool,
 }

@@ -14,42 +14,42 @@ use crate::arguments::protocol;
 /// Options of `wirepaxos torture`.
 #[derive(Args)]
 pub struct Options {
-    /// How long there are faults
+    /// Cause faults for this many minutes
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Decides the cluster and all faults
+    /// Choose the cluster and all faults by this number
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How the cluster agrees: paxos, or nopaxos. Volatile replicas of NOPaxos are killed one at a time, as their logs
-    /// are in memory
+    /// Agree by this protocol: paxos or nopaxos. Volatile replicas of NOPaxos are killed one at a
+    /// time, as their logs are in memory
     #[arg(long, value_parser = protocol, default_value = "paxos")]
     protocol: Protocol,
-    /// Where the nodes handle their packets: udp, xdp, or mixed: some here, some there
+    /// Handle packets on this plane: udp, xdp, or mixed, where nodes differ
     #[arg(long, value_parser = planes, default_value = "udp")]
     plane: Planes,
-    /// Leaders, sequencers, acceptors and learners are in the switches
+    /// Put leaders, sequencers, acceptors and learners into the switches
     #[arg(long)]
     in_switch: bool,
-    /// rocksdb or leveldb
+    /// Replicate this application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Whether acceptors, with NOPaxos replicas, are durable: true or false; without it, drawn
+    /// Make acceptors, with NOPaxos replicas, durable: true or false; by default the seed decides
     #[arg(long)]
     durable: Option<bool>,
-    /// Partitions, 1 to 16; without it, drawn
+    /// Divide the state into this many partitions, 1 to 16; by default the seed decides
     #[arg(long)]
     partitions: Option<u16>,
-    /// In place of all other faults, and whatever --minutes says: so many kills of acceptors, replicas, leaders and
-    /// sequencers, one after the other
+    /// Kill this many acceptors, replicas, leaders and sequencers, one after the other, instead of
+    /// all other faults and whatever --minutes says
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
     /// Print the plan and do nothing
     #[arg(long)]
     plan: bool,
-    /// What a failing run leaves goes into this new directory
+    /// Keep what a failing run leaves in this new directory
     #[arg(long, value_name = "DIRECTORY")]
     out: Option<PathBuf>,
-    /// The `wirepaxos` that the nodes run; without it, this one
+    /// Run the nodes with this `wirepaxos`; by default with this program
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// Print one JSON object

@@ -37,16 +37,17 @@ const LOG_SHOWN: usize = 500;
 #[command(after_help = "Example: wirepaxos up &  redis-cli SET fruit apple\n\
     Started again with the same --data it goes on with what it has; its number of replicas and its ports stay.")]
 pub struct Options {
-    /// What is replicated: redis, rocksdb or leveldb [default: redis]
+    /// Replicate this application: redis, rocksdb or leveldb [default: redis]
     #[arg(long, value_parser = new_cluster::application)]
     app: Option<ApplicationKind>,
-    /// How many replicas, each with a port of its own: 1, 3, 5 or 7 [default: 3]
+    /// Run this many replicas, each with its own port: 1, 3, 5 or 7 [default: 3]
     #[arg(long, value_parser = new_cluster::odd)]
     replicas: Option<usize>,
-    /// The first replica's port for Redis clients on 127.0.0.1; the others have the next ones [default: 6379]
+    /// Serve Redis clients of the first replica at this port of 127.0.0.1, and those of the others
+    /// at the next ones [default: 6379]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=65528))]
     port: Option<u16>,
-    /// The directory of everything: cluster file, key, data and logs
+    /// Keep everything in this directory: cluster file, key, data and logs
     #[arg(long, default_value = "wirepaxos.data")]
     data: PathBuf,
     /// Print a JSON object once it serves, and another one at its end

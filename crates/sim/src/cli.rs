@@ -17,14 +17,14 @@ Runs the whole cluster in a deterministic simulation, and checks its invariants 
   sim [options]         runs seeds until one of the limits is reached
 
   --seeds N             so many seeds
-  --seconds N           for so long (default 10)
-  --start N             the first seed (default: from the clock)
-  --threads N           default: all cores
-  --protocol NAME       paxos (default) or nopaxos
+  --seconds N           runs fresh seeds for this many seconds (default 10)
+  --start N             begins with this seed (default: taken from the clock)
+  --threads N           runs on this many threads (default: as many as there are CPUs)
+  --protocol NAME       agrees by this protocol: paxos (default) or nopaxos
   --trace, --no-trace   with SEED: prints each event (default), or only what came of it
   --plan                with SEED: prints the plan: cluster, load and faults
   --script FILE         runs a plan from a file instead of a seed
-  --shrink, --no-shrink what fails is cut down to what still fails (default)
+  --shrink, --no-shrink cuts a failing plan down to what still fails (default), or doesn't
   --json                prints one JSON object: seeds, violations, unknown (verdicts on
                         linearizability), seeds_per_s, commands, ...
 ";

@@ -14,22 +14,23 @@ use super::seconds::seconds;
 /// Options of `wirepaxos bench catch-up`.
 #[derive(Args)]
 pub struct Options {
-    /// The replicated application: rocksdb or leveldb
+    /// Replicate this application: rocksdb or leveldb
     #[arg(long, default_value = "rocksdb")]
     app: String,
-    /// Size of the state
+    /// Let the state have this size, in MiB
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     mib: u64,
-    /// `catch_up_mib_per_s` of the cluster file
+    /// Send the state at this rate, in MiB/s (`catch_up_mib_per_s` of the cluster file)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     rate: u64,
-    /// Connections of the load, each with one command in flight
+    /// Use this many connections for the load, each with one command in flight
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     outstanding: u16,
-    /// Seconds that the load runs alone, before
+    /// Run the load alone for this many seconds before the measurement
     #[arg(long, default_value = "10", value_parser = seconds)]
     seconds: Duration,
-    /// Where the data lies; it needs room for ten times the state
+    /// Keep the data in this directory, which needs room for ten times the state; by default where
+    /// temporary files go
     #[arg(long)]
     data: Option<PathBuf>,
     /// Print one JSON object

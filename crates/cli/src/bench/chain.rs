@@ -16,16 +16,16 @@ use super::seconds::seconds;
 /// Options of `wirepaxos bench chain`.
 #[derive(Args)]
 pub struct Options {
-    /// Learners, each with a ring and a callback
+    /// Use this many learners, each with a ring and a callback
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
-    /// Seconds for each run
+    /// Measure for this many seconds in each run
     #[arg(long, default_value = "2", value_parser = seconds)]
     seconds: Duration,
-    /// Runs
+    /// Make this many runs
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// CPUs that frames come in on: all, if none is given
+    /// Receive frames on these CPUs; by default on all
     #[arg(long, value_delimiter = ',')]
     cpus: Vec<usize>,
     /// Measure once more with signed packets

@@ -18,121 +18,126 @@ use crate::arguments::plane_of_node;
 /// Options of `wirepaxos bench e2e`.
 #[derive(Args)]
 pub struct Options {
-    /// Protocols, in turn, each on a cluster of its own for each load: paxos, nopaxos, unreplicated, vr, vr-batch, fast,
-    /// spec, or all. Where unreplicated is among them, it is what the others' lines are compared with
+    /// Measure these protocols in turn, each on a cluster of its own for each load: paxos, nopaxos,
+    /// unreplicated, vr, vr-batch, fast, spec, or all. The lines of unreplicated, if it is among
+    /// them, are what the others are compared with
     #[arg(long, value_delimiter = ',', default_value = "paxos", value_parser = contenders)]
     protocol: Vec<Contenders>,
-    /// NOPaxos with its sequencer at a socket of a host, in the kernel of a host (xdp), or in that of a switch; a list
-    /// gives a cluster each. All protocols are in networks of namespaces then, whose switch forwards in the kernel if any
-    /// sequencer is there; needs root
+    /// Run NOPaxos's sequencer at a socket of a host, in the kernel of a host (xdp), or in that of
+    /// a switch; a list gives a cluster each. All protocols then run in networks of namespaces,
+    /// whose switch forwards in the kernel if any sequencer is there; needs root
     #[arg(long, value_delimiter = ',', value_parser = sequencer)]
     sequencer: Vec<Sequencer>,
-    /// Of NOPaxos: replicas that don't lead are stubs, which acknowledge and execute nothing
+    /// Replace NOPaxos's replicas that don't lead by stubs, which acknowledge and execute nothing
     #[arg(long, value_enum, default_value_t = Followers::Replicas)]
     followers: Followers,
-    /// Data plane. udp: sockets on loopback. xdp: in the kernel, in a network of namespaces; needs
-    /// root. dpdk: there, too, leader, acceptors, learners and replicas in one process, whose one loop looks at an interface.
-    /// p4: leader, acceptors and learners in switches in software (BMv2), which must be installed
+    /// Handle packets on this plane. udp: by sockets on loopback. xdp: in the kernel, in a network
+    /// of namespaces; needs root. dpdk: in such a network, with leader, acceptors, learners and
+    /// replicas in one process that polls an interface. p4: with leader, acceptors and learners in
+    /// software switches (BMv2), which must be installed
     #[arg(long, default_value = "udp", value_parser = plane_of_node)]
     plane: Plane,
     /// Run sockets, too, in the network of namespaces that xdp uses
     #[arg(long)]
     lab: bool,
-    /// In that network: leader, acceptors and learners are in the switch, as in the papers, and
+    /// Put leader, acceptors and learners of that network into the switch, as in the papers, and
     /// not on hosts of their own
     #[arg(long)]
     in_switch: bool,
-    /// The replicated application: echo, rocksdb or leveldb
+    /// Replicate this application: echo, rocksdb or leveldb
     #[arg(long, default_value = "echo")]
     app: String,
-    /// Requests in flight; a list gives a line each
+    /// Keep this many requests in flight; a list gives a line each
     #[arg(long, value_delimiter = ',', default_value = "1,8,64,256",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: Vec<u16>,
-    /// Clients, each a thread with a session of its own, that share the requests in flight
+    /// Use this many clients, each a thread with its own session, which share the requests in
+    /// flight
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// Measure the same load by this many independent clients, too, beside the one that packs what
-    /// is in flight; where each has at least one request in flight. 0: don't
+    /// Measure the same load by this many independent clients, too, if each has at least one
+    /// request in flight; 0 leaves this out
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(0..=1024))]
     independent: u16,
-    /// Seconds to measure each load, after half a second of warming up; with a store at least until
-    /// every replica has filled a memtable
+    /// Measure each load for this many seconds, after half a second of warming up; with a store at
+    /// least until every replica has filled a memtable
     #[arg(long, default_value = "5", value_parser = seconds)]
     seconds: Duration,
-    /// Don't wait for full memtables: the figures are then of memory, faster than a store stays
+    /// Don't wait for full memtables; figures are then of memory, and faster than a store stays
     #[arg(long)]
     short: bool,
-    /// Replicas, odd
+    /// Run this many replicas, an odd number
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// Learners that tell replicas what is decided; without any, replicas get the votes
+    /// Run this many learners, which tell replicas what is decided; without any, replicas get the
+    /// votes
     #[arg(long, default_value_t = 0)]
     learners: usize,
-    /// Acceptors, odd
+    /// Run this many acceptors, an odd number
     #[arg(long, default_value_t = 3)]
     acceptors: usize,
-    /// Partitions; a list gives a cluster each, one after the other
+    /// Divide the state into this many partitions; a list gives a cluster each
     #[arg(long, value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: Vec<u16>,
-    /// Threads of a replica that execute; by default the replicas share the CPUs, each with one at least
-    /// and at most one a partition (udp, without --lab)
+    /// Execute with this many threads in each replica; by default the replicas share the CPUs, each
+    /// with at least one thread and at most one a partition (udp, without --lab)
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
-    /// So many of a hundred commands are over two partitions
+    /// Send this many of a hundred commands over two partitions
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=100))]
     multi: u16,
-    /// So many of a hundred commands read what was put before; for stores
+    /// Let this many of a hundred commands read what was put before (stores only)
     #[arg(long, value_name = "PERCENT", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=99))]
     gets: u16,
-    /// How these are answered. log: through the log, like puts. quorum: without it, by what a quorum of acceptors shows.
-    /// stale: by one replica alone, which may be behind
+    /// Answer these reads in this way. log: through the log, like puts. quorum: without it, by what
+    /// a quorum of acceptors shows. stale: by one replica alone, which may be behind
     #[arg(long, default_value = "log", value_parser = reads)]
     reads: Reads,
-    /// Bytes of a command
+    /// Let a command have this many bytes
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
-    /// Bytes of a value, which packs several commands, at most
+    /// Pack commands into values of at most this many bytes
     #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1400))]
     max_value: u16,
-    /// Values in flight at most; further commands are packed into the next ones
+    /// Keep at most this many values in flight; further commands are packed into the next ones
     #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
     open_values: usize,
-    /// Give each command a value of its own: then operations are values
+    /// Give each command a value of its own
     #[arg(long)]
     unpacked: bool,
-    /// All replicas answer each client, and the first answer counts; otherwise one does
+    /// Let all replicas answer each client; otherwise one does
     #[arg(long)]
     all_answer: bool,
-    /// Acceptors store their votes on disk, replicas of NOPaxos their logs
+    /// Store acceptors' votes, and logs of NOPaxos's replicas, on disk
     #[arg(long)]
     durable: bool,
-    /// Where to make the directory with the nodes' data; by default where temporary files go
+    /// Make the directory with the nodes' data in this one; by default where temporary files go
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// Measure --durable on a RAM disk, too
     #[arg(long)]
     allow_ram_disk: bool,
-    /// Where processes run. none: as the scheduler likes. one: everything on CPU 0. two: the client on CPU 1,
-    /// everything else on CPU 0. spread: the clients on all CPUs in turn
+    /// Pin processes to CPUs. none: as the scheduler likes. one: everything on CPU 0. two: the
+    /// client on CPU 1, everything else on CPU 0. spread: the clients on all CPUs in turn
     #[arg(long, default_value = "none", value_parser = pinned)]
     pinned: Pinned,
-    /// So long nodes, and a client that is alone, look for packets before they sleep (udp, without --lab)
+    /// Let nodes, and a client that is alone, look for packets for this long before they sleep
+    /// (udp, without --lab)
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin: u64,
-    /// Packets are signed
+    /// Sign packets
     #[arg(long)]
     auth: bool,
-    /// With --auth: somebody without a key sends the leader so many requests a second, or as many as he can if that is less,
-    /// with tags that are wrong
+    /// With --auth, send the leader this many requests a second with wrong tags, from somebody
+    /// without a key
     #[arg(long, value_name = "PACKETS", requires = "auth",
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     flood: Option<u32>,
-    /// These go to a socket that nobody reads: what their sender itself takes from the others
+    /// Send these to a socket that nobody reads, to see what their sender itself costs
     #[arg(long, requires = "flood")]
     flood_nobody: bool,
     /// Measure this beside it, in the same run, under the same load
@@ -146,19 +151,19 @@ pub struct Options {
 /// The replicas of NOPaxos that don't lead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Followers {
-    /// Whole replicas.
+    /// Run whole replicas
     Replicas,
-    /// One process for all of them.
+    /// Run one process for all of them
     Stub,
 }
 
 /// The baseline to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Baseline {
-    /// One process that answers by itself, on the same plane, with the same client and packing
+    /// Run one process that answers by itself, on the same plane, with the same client and packing
     Unreplicated,
-    /// The stores alone: as many as there are replicas, with a write for each command, and again with
-    /// writes as large as the replicas'
+    /// Run the stores alone, one a replica, with a write for each command, and again with writes as
+    /// large as the replicas'
     Local,
 }
 

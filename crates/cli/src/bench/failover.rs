@@ -18,26 +18,26 @@ use super::seconds::seconds_within;
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
 pub struct Options {
-    /// What happens: nothing, sequencer-killed, sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins,
-    /// hand-over, or all of them
+    /// Cause these events: nothing, sequencer-killed, sequencer-slow, replica-leader-killed,
+    /// replica-follower-killed, replica-rejoins, hand-over, or all of them
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = event)]
     event: Vec<Events>,
-    /// Runs of each, each with a cluster of its own
+    /// Make this many runs of each, each with its own cluster
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// Milliseconds between two PROBEs of a node by the controller
+    /// Let the controller probe a node every so many milliseconds
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(2..=60_000))]
     probe_ms: u64,
-    /// PROBEs that a node may leave unanswered before it is suspected
+    /// Suspect a node after this many unanswered PROBEs
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=1000))]
     suspect_after: u32,
-    /// Requests that the one client has in flight
+    /// Keep this many requests of the one client in flight
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// The replicated application: echo, rocksdb or leveldb
+    /// Replicate this application: echo, rocksdb or leveldb
     #[arg(long, default_value = "echo")]
     app: String,
-    /// Seconds that the load goes on after the event
+    /// Continue the load for this many seconds after the event
     #[arg(long, default_value = "2", value_parser = |text: &str| seconds_within(1.0..=60.0, text))]
     seconds: Duration,
     /// Print one JSON object a line

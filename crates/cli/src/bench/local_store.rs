@@ -11,31 +11,31 @@ use measure::e2e::local::{self, LocalSettings};
 /// Options of the process.
 #[derive(Args)]
 pub struct Options {
-    /// The application
+    /// Use this application
     #[arg(long)]
     app: String,
-    /// Where its stores are
+    /// Keep its stores in this directory
     #[arg(long)]
     directory: PathBuf,
-    /// How many there are
+    /// Open this many stores
     #[arg(long)]
     partitions: u16,
-    /// Bytes of a value
+    /// Let a value have this many bytes
     #[arg(long)]
     value_bytes: u16,
-    /// Commands in one write
+    /// Put this many commands into one write
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
-    /// How long it runs
+    /// Run for this many milliseconds
     #[arg(long)]
     milliseconds: u64,
-    /// Also until each store has written a file
+    /// Run at least until each store has written a file
     #[arg(long)]
     until_full: bool,
-    /// Makes its keys new
+    /// Make the keys of this run new
     #[arg(long)]
     run: u64,
-    /// The CPU that it stays on
+    /// Stay on this CPU
     #[arg(long)]
     cpu: Option<usize>,
 }

@@ -17,29 +17,31 @@ use super::seconds::seconds;
 /// Options of `wirepaxos bench loss`.
 #[derive(Args)]
 pub struct Options {
-    /// Protocols, each on a cluster of its own in a network of namespaces: paxos, nopaxos, unreplicated, vr, vr-batch,
-    /// fast, spec, or all
+    /// Measure these protocols, each on its own cluster in a network of namespaces: paxos, nopaxos,
+    /// unreplicated, vr, vr-batch, fast, spec, or all
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = contenders)]
     protocol: Vec<Contenders>,
-    /// How many of a hundred packets each link loses, in each direction; each cluster is measured without any loss first
+    /// Lose this many of a hundred packets on each link, in each direction; each cluster is
+    /// measured without loss first
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "0.001,0.01,0.1,1", value_parser = percent)]
     rates: Vec<f64>,
-    /// Which packets these are
+    /// Choose the lost packets by this number
     #[arg(long, default_value_t = 1)]
     seed: u32,
-    /// Requests in flight
+    /// Keep this many requests in flight
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Clients, each a thread with a session of its own, that share the requests in flight
+    /// Use this many clients, each a thread with its own session, which share the requests in
+    /// flight
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// Give each command a value of its own
     #[arg(long)]
     unpacked: bool,
-    /// Replicas, odd
+    /// Run this many replicas, an odd number
     #[arg(long, default_value_t = 3)]
     replicas: usize,
-    /// Seconds to measure each rate, after half a second of warming up
+    /// Measure each rate for this many seconds, after half a second of warming up
     #[arg(long, default_value = "2", value_parser = seconds)]
     seconds: Duration,
     /// Print one JSON object a line

@@ -9,7 +9,7 @@ use serde_json::json;
 /// Options of `wirepaxos bench memory`.
 #[derive(Args)]
 pub struct Options {
-    /// Replicas of the group
+    /// Compute with this many replicas in the group
     #[arg(long, default_value_t = 3)]
     replicas: usize,
     /// Print one JSON object a line

@@ -19,35 +19,35 @@ mod unreplicated;
 use clap::Subcommand;
 use local_cluster::Error;
 
-/// What to measure.
+/// Commands of `wirepaxos bench`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Clients, leader, acceptors and replicas as processes, end to end
+    /// Measure clients, leader, acceptors and replicas as processes, end to end
     E2e(e2e::Options),
-    /// A copy of a replica's state, and a replica that catches up, under load
+    /// Measure a copy of a replica's state, and a replica that catches up, under load
     CatchUp(catch_up::Options),
-    /// Clients and whole clusters when every link loses packets; needs root
+    /// Measure clients and whole clusters when every link loses packets; needs root
     Loss(loss::Options),
-    /// Clients and clusters of more and more replicas
+    /// Measure clients and clusters of more and more replicas
     Scale(scale::Options),
-    /// What clients of NOPaxos see when a part fails or changes
+    /// Measure what clients of NOPaxos see when a part fails or changes
     Failover(failover::Options),
-    /// What each role of NOPaxos keeps in memory for a slot and for a partition
+    /// Show what each role of NOPaxos keeps in memory for a slot and for a partition
     Memory(memory::Options),
-    /// One role at a time, in a loop
+    /// Measure one role at a time, in a loop
     Roles(roles::Options),
-    /// Leader, acceptors and learners in the kernel, at links, driven by the kernel
+    /// Measure leader, acceptors and learners in the kernel, at links, driven by the kernel
     Chain(chain::Options),
-    /// The server of `e2e --baseline unreplicated`
+    /// Run the server of `e2e --baseline unreplicated`
     #[command(hide = true)]
     UnreplicatedServer(unreplicated::Options),
-    /// A process of `e2e --protocol vr` and the like
+    /// Run a process of `e2e --protocol vr` and the like
     #[command(hide = true)]
     Peer(peer::Options),
-    /// The process of `--followers stub`
+    /// Run the process of `--followers stub`
     #[command(hide = true)]
     StubFollowers(stub_followers::Options),
-    /// A process of `e2e --baseline local`
+    /// Run a process of `e2e --baseline local`
     #[command(hide = true)]
     LocalStore(local_store::Options),
 }

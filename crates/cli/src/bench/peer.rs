@@ -11,13 +11,13 @@ use node::ClusterFile;
 /// Options of the process.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
+    /// Read this cluster file
     #[arg(short, long)]
     cluster: PathBuf,
-    /// Which of its nodes this is: a replica, or the leader, in whose place is a switch
+    /// Be this node: a replica, or the leader, in whose place is a switch
     #[arg(long)]
     name: String,
-    /// vr, vr-batch, fast or spec
+    /// Speak this protocol: vr, vr-batch, fast or spec
     #[arg(long)]
     protocol: String,
 }

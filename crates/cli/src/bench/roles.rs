@@ -46,19 +46,20 @@ enum Plane {
 /// Options of `wirepaxos bench roles`.
 #[derive(Args)]
 pub struct Options {
-    /// udp (or rust): the roles as libraries, as socket nodes call them. xdp: the programs in the
-    /// kernel, alone and at links, and those of udp beside them; needs root. dpdk: leader, acceptor and learner
-    /// behind a ring in memory, without a wire, and those of udp beside them; needs DPDK. p4: the programs in a switch in
-    /// software (BMv2), and those of udp beside them; needs root, a P4 compiler and BMv2
+    /// Measure on this plane. udp (or rust): the roles as libraries, as socket nodes call them. The
+    /// others measure those of udp, too. xdp: the programs in the kernel, alone and at links; needs
+    /// root. dpdk: leader, acceptor and learner behind a ring in memory, without a wire; needs
+    /// DPDK. p4: the programs in a software switch (BMv2); needs root, a P4 compiler and BMv2
     #[arg(long, default_value = "udp", value_enum, hide_possible_values = true)]
     plane: Plane,
-    /// Seconds for each role, spread over the runs
+    /// Measure each role for this many seconds, spread over the runs
     #[arg(long, default_value = "2.5", value_parser = seconds)]
     seconds: Duration,
-    /// Runs; what is reported is their median
+    /// Make this many runs, and report their median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// Measure what making and checking a packet's tag adds, too; in the kernel and in a switch, all roles with and without tags
+    /// Measure what making and checking a packet's tag adds, too; in the kernel and in a switch,
+    /// all roles with and without tags
     #[arg(long)]
     auth: bool,
     /// Print one JSON object a line

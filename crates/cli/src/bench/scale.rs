@@ -15,26 +15,27 @@ use super::seconds::seconds;
 /// Options of `wirepaxos bench scale`.
 #[derive(Args)]
 pub struct Options {
-    /// Protocols: paxos, nopaxos, unreplicated, vr, vr-batch, fast, spec, or all
+    /// Measure these protocols: paxos, nopaxos, unreplicated, vr, vr-batch, fast, spec, or all
     #[arg(long, value_delimiter = ',', default_value = "nopaxos", value_parser = contenders)]
     protocol: Vec<Contenders>,
-    /// How many replicas, odd; a list gives a cluster each
+    /// Run this many replicas, an odd number; a list gives a cluster each
     #[arg(long, value_delimiter = ',', default_value = "3,5,7,9", value_parser = odd)]
     replicas: Vec<usize>,
-    /// NOPaxos with so many replicas at most has whole ones; where there are more, all but the leader are stubs, which
-    /// acknowledge and execute nothing. By default as many as there are CPUs
+    /// Run whole replicas of NOPaxos up to this many; with more, all but the leader are stubs,
+    /// which acknowledge and execute nothing; by default as many as there are CPUs
     #[arg(long, value_name = "REPLICAS")]
     whole: Option<usize>,
-    /// Requests in flight
+    /// Keep this many requests in flight
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     outstanding: u16,
-    /// Clients, each a thread with a session of its own, that share the requests in flight
+    /// Use this many clients, each a thread with its own session, which share the requests in
+    /// flight
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// Give each command a value of its own
     #[arg(long)]
     unpacked: bool,
-    /// Seconds to measure, after half a second of warming up
+    /// Measure for this many seconds, after half a second of warming up
     #[arg(long, default_value = "2", value_parser = seconds)]
     seconds: Duration,
     /// Print one JSON object a line

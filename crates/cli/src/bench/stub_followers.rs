@@ -10,10 +10,10 @@ use node::ClusterFile;
 /// Options of the process.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file
+    /// Read this cluster file
     #[arg(short, long)]
     cluster: PathBuf,
-    /// For which replicas it stands; again for each
+    /// Stand for this replica; repeat it for each
     #[arg(long, required = true)]
     name: Vec<String>,
 }

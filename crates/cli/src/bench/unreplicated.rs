@@ -10,7 +10,7 @@ use node::ClusterFile;
 /// Options of the server process.
 #[derive(Args)]
 pub struct Options {
-    /// The cluster file; its first leader's addresses are served
+    /// Serve the addresses of the first leader of this cluster file
     #[arg(short, long)]
     cluster: PathBuf,
 }
