@@ -495,7 +495,9 @@ impl Connection {
         let (Some(waiting), Some(native)) = (&mut self.waits, &shared.native) else {
             return false;
         };
+        shared.turn.spend(LOOK_UP * waiting.keys.len());
         let bytes = waiting.encode(native.stamp(), first);
+        shared.turn.copy(bytes.len());
         let reads = waiting.is_read && !waiting.is_unknown() && shared.without_log;
         waiting.tries = true;
         if !reads {

@@ -28,6 +28,7 @@ mod info;
 mod jobs;
 mod keys;
 mod lane;
+mod lines;
 mod log;
 mod mailbox;
 mod metrics;

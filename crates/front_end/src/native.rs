@@ -25,6 +25,7 @@ use crate::partitions::{MAX_PARTITIONS, Partitions};
 use crate::survey::{self, Question};
 use crate::transaction;
 use crate::waiting::Waiting;
+use crate::waits::MAX_KEYS_EACH;
 use crate::watched;
 
 /// A read without the log sees the time of the last executed command. If that time is older than this, the read goes through
@@ -464,6 +465,14 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
             return Some(Outcome::Answered);
         }
     };
+    if waiting.keys.len() > MAX_KEYS_EACH {
+        call.fail(format!(
+            "LIMIT not executed: a command that waits names {MAX_KEYS_EACH} keys at most, which no setting changes, and this one \
+             {}: wait for the others on another connection",
+            waiting.keys.len()
+        ));
+        return Some(Outcome::Answered);
+    }
     let Some(partitions) = partitions(call, spec, call.args).map(or_any) else {
         call.fail(CROSSSLOT);
         return Some(Outcome::Answered);

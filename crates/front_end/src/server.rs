@@ -332,8 +332,7 @@ impl<P: Plane> Server<P> {
             self.do_jobs();
             let now = Instant::now();
             self.write_held(now);
-            self.shared.waits.borrow_mut().tick(now);
-            self.act_on_waits();
+            self.act_on_waits(now);
             self.go_on_after_pause();
             self.end_late_handshakes();
             self.end_late_strangers();
@@ -348,7 +347,8 @@ impl<P: Plane> Server<P> {
 
     fn timeout(&self) -> Option<Duration> {
         let is_untidy = self.shared.channels.borrow_mut().audience().is_untidy();
-        if !self.again.is_empty() || !self.shared.jobs.borrow().is_empty() || is_untidy {
+        let has_jobs = !self.shared.jobs.borrow().is_empty();
+        if !self.again.is_empty() || has_jobs || is_untidy || self.shared.waits.borrow().is_busy() {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
@@ -1167,9 +1167,16 @@ impl<P: Plane> Server<P> {
     }
 
     /// Lets waiting clients try again, or ends their wait.
-    fn act_on_waits(&mut self) {
-        let acts = self.shared.waits.borrow_mut().take_acts();
-        for (waiter, act) in acts {
+    fn act_on_waits(&mut self, now: Instant) {
+        self.shared.turn.begin();
+        let mut waits = self.shared.waits.borrow_mut();
+        waits.go_on(now, &self.shared.turn);
+        drop(waits);
+        self.shared.turn.begin();
+        while !self.shared.turn.is_over() {
+            let act = self.shared.waits.borrow_mut().next_act();
+            let Some((waiter, act)) = act else { return };
+            self.shared.turn.spend(LOOK_UP);
             let peer = peer_of(&mut self.peers, waiter);
             let goes_on = match (peer, act) {
                 (None, _) => false,

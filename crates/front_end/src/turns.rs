@@ -57,6 +57,12 @@ impl Turn {
         self.left() == 0
     }
 
+    /// Returns the steps that were spent in this turn.
+    #[cfg(test)]
+    pub fn spent(&self) -> usize {
+        self.spent.get()
+    }
+
     /// Returns the steps of the longest turn so far.
     #[cfg(test)]
     pub fn longest(&self) -> usize {

@@ -2,6 +2,7 @@
 //! A command that may wait, in the form in which it is tried: how long it waits, and its bytes for the log, where nothing
 //! waits.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use apps::kv::parse_integer;
@@ -198,7 +199,11 @@ impl Waiting {
         let mut args = borrowed(&self.args);
         // Streams keep their order, as each has an id further behind.
         if !self.is_of_group {
-            let others = self.keys.iter().filter(|key| !first.contains(key));
+            let known: HashSet<&[u8]> = first.iter().map(Vec::as_slice).collect();
+            let others = self
+                .keys
+                .iter()
+                .filter(|key| !known.contains(key.as_slice()));
             let keys = first.iter().chain(others);
             self.places
                 .iter()

@@ -9,20 +9,26 @@
 //! tries as it serves clients, and one more for each question.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use apps::redis::News;
 use paxos::PartitionId;
 
+use crate::lines::Lines;
 use crate::names::Waiter;
+use crate::turns::{LOOK_UP, Turn};
 
-/// The most keys for which all clients together may wait.
+/// The most keys for which all clients together may wait, and the most for which one command may.
 const MAX_KEYS: usize = 1 << 20;
+pub(crate) const MAX_KEYS_EACH: usize = 4_096;
 /// The least time between two tries of a command if it is only a guess that one of its keys has changed.
 const BETWEEN_GUESSES: Duration = Duration::from_millis(20);
+/// That time grows by this for each question, because each guess is a command in the log, which all others share.
+const BETWEEN_GUESSES_EACH: Duration = Duration::from_micros(500);
 
-const TOO_MANY: &str =
-    "LIMIT not executed: clients of this front end wait for a million keys already";
+const TOO_MANY: &str = "LIMIT not executed: clients of this front end wait for 1,048,576 keys together at most, which no setting \
+     changes: wait at another replica, or for fewer keys";
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 /// The command for which a client waits; clients with the same question share it.
@@ -49,8 +55,6 @@ pub(crate) enum Act {
 /// A client that waits.
 struct Waiting {
     waiter: Waiter,
-    /// The position of the client among all that ever began to wait.
-    since: u64,
     deadline: Option<Instant>,
     /// Set if the wait is over: the answer, unless a current try gets something. With no answer inside, the client is answered
     /// as if its time were up.
@@ -58,7 +62,7 @@ struct Waiting {
 }
 
 /// How soon to try again after a try.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Again {
     No,
     /// One of the keys may have changed.
@@ -68,18 +72,58 @@ enum Again {
 
 struct Asked {
     question: Question,
+    /// The keys, each once.
     keys: Vec<Vec<u8>>,
-    /// The clients with this question; the first one tries.
-    waiting: VecDeque<Waiting>,
+    /// The clients with this question, by their positions among all that ever began to wait; the first one tries.
+    waiting: BTreeMap<u64, Waiting>,
+    /// The positions of the clients whose wait is over, once nothing is found.
+    ended: BTreeSet<u64>,
     tries: bool,
     again: Again,
-    /// The keys that have changed since there was nothing, in this order, and how many of them the last try knew.
-    changed: Vec<Vec<u8>>,
-    known_changes: usize,
+    /// The keys that have changed since there was nothing.
+    changed: Changed,
     /// The time of the last try.
     tried: Instant,
     /// The answer if there is nothing; unknown before the first try.
     nothing: Option<Vec<u8>>,
+}
+
+/// Keys in the order of their first change, and how many of them the last try knew.
+#[derive(Default)]
+struct Changed {
+    keys: Vec<Vec<u8>>,
+    known: HashSet<Vec<u8>>,
+    tried: usize,
+}
+
+impl Changed {
+    fn note(&mut self, key: &[u8]) {
+        if self.known.insert(key.to_vec()) {
+            self.keys.push(key.to_vec());
+        }
+    }
+
+    fn forget_tried(&mut self) {
+        let known = &mut self.known;
+        self.keys
+            .drain(..std::mem::take(&mut self.tried))
+            .for_each(|key| {
+                known.remove(&key);
+            });
+    }
+}
+
+/// Something that may have changed, until all questions about it are noted. `after` is the last question that was noted.
+struct Change {
+    what: What,
+    after: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum What {
+    Key(Vec<u8>),
+    /// Any key of this partition; with `Again::Later` it is only a guess.
+    Any(PartitionId, Again),
 }
 
 /// The questions of all clients that wait, and the tries that are due.
@@ -91,16 +135,22 @@ pub(crate) struct Waits {
     asked: BTreeMap<u64, Asked>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
-    /// The keys from which a current try may take something, each with the question that is tried.
-    tried: HashMap<Vec<u8>, u64>,
+    /// The changes that aren't noted yet, and those of them that aren't begun.
+    changes: VecDeque<Change>,
+    new_changes: HashSet<What>,
+    lines: Lines,
     keys: usize,
     begun: u64,
-    /// The question for which each client waits.
-    clients: HashMap<u64, u64>,
+    /// For each client the question for which it waits, and its position.
+    clients: HashMap<u64, (u64, u64)>,
+    /// The number of clients whose question is known to have found nothing.
+    in_vain: usize,
     deadlines: BTreeSet<(Instant, u64)>,
     /// The questions that are tried again later.
     later: BTreeSet<(Instant, u64)>,
-    acts: Vec<(Waiter, Act)>,
+    acts: VecDeque<(Waiter, Act)>,
+    /// The steps that were done outside of [`go_on`](Self::go_on) and count for its next turn.
+    steps: usize,
 }
 
 impl Waits {
@@ -114,9 +164,7 @@ impl Waits {
 
     /// Returns how many clients wait now, because a try of their command has found nothing.
     pub fn count(&self) -> usize {
-        let asked = self.asked.values();
-        let waited = asked.filter(|asked| asked.nothing.is_some());
-        waited.map(|asked| asked.waiting.len()).sum()
+        self.in_vain
     }
 
     /// Lets a client wait for one of these keys, for ever if there is no deadline; returns why if it can't.
@@ -132,43 +180,51 @@ impl Waits {
             None => self.ask(question, keys)?,
         };
         self.begun += 1;
+        let position = self.begun;
         let asked = self.asked.get_mut(&id).expect("known");
         let is_first = asked.waiting.is_empty();
-        asked.waiting.push_back(Waiting {
+        let waiting = Waiting {
             waiter,
-            since: self.begun,
             deadline,
             ends: None,
-        });
-        self.clients.insert(waiter.client, id);
+        };
+        asked.waiting.insert(position, waiting);
+        self.in_vain += usize::from(asked.nothing.is_some());
+        self.clients.insert(waiter.client, (id, position));
         self.deadlines
             .extend(deadline.map(|at| (at, waiter.client)));
+        self.steps += LOOK_UP;
         if is_first {
-            self.look_at(vec![id], Again::Now);
+            self.look_at(id, Again::Now);
+            self.try_ready();
         }
         Ok(())
     }
 
     fn ask(&mut self, question: Question, keys: &[Vec<u8>]) -> Result<u64, &'static str> {
+        let mut once = HashSet::new();
+        let all = keys.iter().filter(|key| once.insert(key.as_slice()));
+        let keys: Vec<Vec<u8>> = all.cloned().collect();
         if self.keys + keys.len() > MAX_KEYS {
             return Err(TOO_MANY);
         }
+        self.steps += LOOK_UP * keys.len();
         self.keys += keys.len();
         self.last += 1;
         let id = self.last;
-        for key in keys {
+        for key in &keys {
             self.news.wait_for(key);
             self.by_key.entry(key.clone()).or_default().insert(id);
         }
         self.known.insert(question.clone(), id);
         let asked = Asked {
             question,
-            keys: keys.to_vec(),
-            waiting: VecDeque::new(),
+            keys,
+            waiting: BTreeMap::new(),
+            ended: BTreeSet::new(),
             tries: false,
             again: Again::No,
-            changed: Vec::new(),
-            known_changes: 0,
+            changed: Changed::default(),
             tried: Instant::now(),
             nothing: None,
         };
@@ -176,108 +232,152 @@ impl Waits {
         Ok(id)
     }
 
-    /// Returns what connections must do, in this order.
-    pub fn take_acts(&mut self) -> Vec<(Waiter, Act)> {
-        let mut acts = std::mem::take(&mut self.acts);
+    /// Returns the next thing that a connection must do.
+    pub fn next_act(&mut self) -> Option<(Waiter, Act)> {
+        let (waiter, mut act) = self.acts.pop_front()?;
+        let of = self.clients.get(&waiter.client);
+        let asked = of.and_then(|(id, _)| self.asked.get_mut(id));
         // A try takes all keys with it that have changed up to now.
-        for (waiter, act) in &mut acts {
-            let id = self.clients.get(&waiter.client);
-            let asked = id.and_then(|id| self.asked.get_mut(id));
-            if let (Act::Try(first), Some(asked)) = (act, asked) {
-                *first = asked.changed.clone();
-                asked.known_changes = first.len();
-            }
+        if let (Act::Try(first), Some(asked)) = (&mut act, asked) {
+            first.clone_from(&asked.changed.keys);
+            asked.changed.tried = first.len();
         }
-        acts
+        Some((waiter, act))
+    }
+
+    /// Returns true if there is something to do at once.
+    pub fn is_busy(&self) -> bool {
+        !self.acts.is_empty() || !self.changes.is_empty()
     }
 
     // ---- What has changed
 
     /// Notes that this key may have changed.
     pub fn changed(&mut self, key: &[u8]) {
-        let of = self.by_key.get(key);
-        let of: Vec<u64> = of.iter().flat_map(|ids| ids.iter().copied()).collect();
-        for id in &of {
-            let asked = self.asked.get_mut(id).expect("known");
-            if asked.keys.len() > 1 && !asked.changed.iter().any(|known| known == key) {
-                asked.changed.push(key.to_vec());
-            }
+        if self.by_key.contains_key(key) {
+            self.push_change(What::Key(key.to_vec()));
         }
-        self.look_at(of, Again::Now);
     }
 
     /// Notes that any key of this partition may have changed. If `is_certain`, changes were missed and all questions are tried
     /// at once; otherwise they are tried after a while, as this is only a guess.
     pub fn any_changed(&mut self, pid: PartitionId, is_certain: bool) {
-        let all = self.asked.iter();
-        let of = all.filter(|(_, asked)| asked.question.pid == pid);
-        let of: Vec<u64> = of.map(|(id, _)| *id).collect();
         let again = match is_certain {
             true => Again::Now,
             false => Again::Later,
         };
-        self.look_at(of, again);
+        self.push_change(What::Any(pid, again));
     }
 
-    /// Tries all these questions again, as soon as it is their turn.
-    fn look_at(&mut self, of: Vec<u64>, again: Again) {
-        for id in &of {
-            let asked = self.asked.get_mut(id).expect("known");
-            if again == Again::Later && !asked.tries {
-                self.later.insert((asked.tried + BETWEEN_GUESSES, *id));
-                continue;
-            }
-            asked.again = asked.again.max(again);
+    fn push_change(&mut self, what: What) {
+        if self.new_changes.insert(what.clone()) {
+            self.changes.push_back(Change { what, after: 0 });
         }
-        self.try_in_turn(of);
     }
 
-    /// Tries those questions that are due, and whose keys aren't being tried for a client that has waited longer.
-    fn try_in_turn(&mut self, of: Vec<u64>) {
-        let since = |id: &u64| {
-            let asked = self.asked.get(id)?;
-            let is_due = asked.again == Again::Now && !asked.tries;
-            Some((asked.waiting.front().filter(|_| is_due)?.since, *id))
-        };
-        let mut due: Vec<(u64, u64)> = of.iter().filter_map(since).collect();
-        due.sort_unstable();
-        let mut claimed: HashSet<Vec<u8>> = HashSet::new();
-        for (_, id) in due {
-            let asked = &self.asked[&id];
-            let is_busy = |key: &Vec<u8>| self.tried.contains_key(key) || claimed.contains(key);
-            match asked.question.takes && asked.keys.iter().any(is_busy) {
-                true => claimed.extend(asked.keys.iter().cloned()),
-                false => self.try_now(id),
+    /// Ends the waits whose time is up, and notes which questions may now find something, until the turn is over.
+    pub fn go_on(&mut self, now: Instant, turn: &Turn) {
+        self.spend(turn);
+        while !turn.is_over() && self.end_late(now) {
+            self.spend(turn);
+        }
+        while !turn.is_over() && self.try_late(now) {
+            self.spend(turn);
+        }
+        while !turn.is_over() {
+            let Some(change) = self.changes.pop_front() else {
+                return;
+            };
+            self.note(change, turn);
+        }
+    }
+
+    fn spend(&mut self, turn: &Turn) {
+        let in_lines = LOOK_UP * self.lines.take_steps();
+        turn.spend(std::mem::take(&mut self.steps) + in_lines);
+    }
+
+    /// Notes a change in the questions about it. If the turn is over first, the rest waits for the next one.
+    fn note(&mut self, mut change: Change, turn: &Turn) {
+        self.new_changes.remove(&change.what);
+        while let Some(id) = self.next_question(&change) {
+            if turn.is_over() {
+                return self.changes.push_front(change);
             }
+            change.after = id;
+            self.steps += LOOK_UP;
+            let asked = self.asked.get_mut(&id).expect("known");
+            match &change.what {
+                What::Key(key) => {
+                    if asked.keys.len() > 1 {
+                        asked.changed.note(key);
+                    }
+                    self.look_at(id, Again::Now);
+                }
+                What::Any(pid, again) if asked.question.pid == *pid => self.look_at(id, *again),
+                What::Any(..) => {}
+            }
+            self.spend(turn);
+        }
+        // The questions about a key are tried in their order, so none is tried before all are noted.
+        self.try_ready();
+        self.spend(turn);
+    }
+
+    fn next_question(&self, change: &Change) -> Option<u64> {
+        let behind = (Bound::Excluded(change.after), Bound::Unbounded);
+        match &change.what {
+            What::Key(key) => self.by_key.get(key)?.range(behind).next().copied(),
+            What::Any(..) => self.asked.range(behind).next().map(|(id, _)| *id),
+        }
+    }
+
+    /// Lets a question be tried again: at once when its turn comes, or later.
+    fn look_at(&mut self, id: u64, again: Again) {
+        let each = BETWEEN_GUESSES_EACH.saturating_mul(self.asked.len() as u32);
+        let asked = self.asked.get_mut(&id).expect("known");
+        if again == Again::Later && !asked.tries {
+            let at = asked.tried + BETWEEN_GUESSES.max(each);
+            self.later.insert((at, id));
+            return;
+        }
+        asked.again = asked.again.max(again);
+        if asked.again == Again::Now && !asked.tries {
+            self.stand_in_line(id);
+        }
+    }
+
+    /// Puts a question that is due into the lines of its keys. One that takes nothing is tried at once.
+    fn stand_in_line(&mut self, id: u64) {
+        let asked = &self.asked[&id];
+        let Some((position, _)) = asked.waiting.first_key_value() else {
+            return;
+        };
+        match asked.question.takes {
+            true if self.lines.is_in(id) => {}
+            true => self.lines.enter(id, *position, &asked.keys),
+            false => self.try_now(id),
+        }
+    }
+
+    /// Tries the questions whose turn has come.
+    fn try_ready(&mut self) {
+        while let Some(id) = self.lines.take_ready() {
+            self.lines.hold(id, &self.asked[&id].keys);
+            self.try_now(id);
         }
     }
 
     fn try_now(&mut self, id: u64) {
         let asked = self.asked.get_mut(&id).expect("known");
-        let Some(first) = asked.waiting.front() else {
+        let Some((_, first)) = asked.waiting.first_key_value() else {
             return;
         };
         asked.tries = true;
         asked.again = Again::No;
         asked.tried = Instant::now();
-        asked.known_changes = 0;
-        self.acts.push((first.waiter, Act::Try(Vec::new())));
-        if asked.question.takes {
-            let keys = asked.keys.iter().map(|key| (key.clone(), id));
-            self.tried.extend(keys);
-        }
-    }
-
-    /// Frees the keys of a try that has ended, for the questions that wait for them.
-    fn release(&mut self, keys: &[Vec<u8>], id: u64) {
-        let mut of = BTreeSet::from([id]);
-        for key in keys {
-            if self.tried.get(key) == Some(&id) {
-                self.tried.remove(key);
-            }
-            of.extend(self.by_key.get(key).into_iter().flatten());
-        }
-        self.try_in_turn(of.into_iter().collect());
+        asked.changed.tried = 0;
+        self.acts.push_back((first.waiter, Act::Try(Vec::new())));
     }
 
     // ---- Results of tries
@@ -286,56 +386,62 @@ impl Waits {
     pub fn served(&mut self, client: u64) {
         if let Some(id) = self.remove(client) {
             // The client behind it may get something, too.
-            self.go_on(id, Again::Now);
+            self.after_try(id, Again::Now);
         }
     }
 
     /// Notes that a client's try has found nothing, and which answer says so.
     pub fn found_nothing(&mut self, client: u64, nothing: &[u8]) {
-        let Some(id) = self.clients.get(&client).copied() else {
+        let Some((id, _)) = self.clients.get(&client).copied() else {
             return;
         };
         let asked = self.asked.get_mut(&id).expect("known");
-        asked.nothing.get_or_insert_with(|| nothing.to_vec());
-        asked.changed.drain(..asked.known_changes);
+        if asked.nothing.is_none() {
+            asked.nothing = Some(nothing.to_vec());
+            self.in_vain += asked.waiting.len();
+        }
+        asked.changed.forget_tried();
         let again = asked.again;
-        self.go_on(id, again);
+        self.after_try(id, again);
     }
 
-    /// Continues with a question after its try has ended, or after its first client has changed.
-    fn go_on(&mut self, id: u64, again: Again) {
+    /// Continues with a question after its try has ended.
+    fn after_try(&mut self, id: u64, again: Again) {
         let Some(asked) = self.asked.get_mut(&id) else {
-            return;
+            // The question has left its lines, in which others may be first now.
+            return self.try_ready();
         };
         asked.tries = false;
-        let ended = |waiting: &&Waiting| waiting.ends.is_some();
-        let ended = asked.waiting.iter().filter(ended);
-        let ended: Vec<u64> = ended.map(|waiting| waiting.waiter.client).collect();
+        self.lines.leave(id, &asked.keys);
         // Before the first such answer nobody knows that there is nothing.
         if again < Again::Now && asked.nothing.is_some() {
+            let ended = std::mem::take(&mut asked.ended);
+            let ended = ended.iter().filter_map(|at| asked.waiting.get(at));
+            let ended: Vec<u64> = ended.map(|waiting| waiting.waiter.client).collect();
             ended.into_iter().for_each(|client| self.end(client));
         }
-        if let Some(asked) = self.asked.get(&id) {
-            let keys = asked.keys.clone();
-            self.look_at(vec![id], again);
-            self.release(&keys, id);
+        if self.asked.contains_key(&id) {
+            self.look_at(id, again);
         }
+        self.try_ready();
     }
 
     // ---- The end of waits
 
     /// Forgets a client that is gone.
     pub fn leave(&mut self, client: u64) {
-        let Some(id) = self.clients.get(&client).copied() else {
+        let Some((id, position)) = self.clients.get(&client).copied() else {
             return;
         };
-        let first = self.asked[&id].waiting.front();
-        let is_first = first.is_some_and(|first| first.waiter.client == client);
+        let asked = &self.asked[&id];
+        let is_first = asked.waiting.first_key_value().map(|(at, _)| *at) == Some(position);
+        let tries = is_first && asked.tries;
         self.remove(client);
-        if is_first {
+        if tries {
             // The result of that client's try reaches nobody any more, so the next client tries.
-            self.go_on(id, Again::Now);
+            self.after_try(id, Again::Now);
         }
+        self.try_ready();
     }
 
     /// Ends a client's wait, as if its time were up or with an error. Returns false if it doesn't wait.
@@ -344,24 +450,28 @@ impl Waits {
         self.let_go(client, answer)
     }
 
-    /// Ends the waits whose time is up, and tries the questions that are due.
-    pub fn tick(&mut self, now: Instant) {
-        while let Some((at, client)) = self.deadlines.first().copied() {
-            if at > now {
-                break;
-            }
+    /// Ends the next wait whose time is up; returns false if there is none.
+    fn end_late(&mut self, now: Instant) -> bool {
+        let late = self.deadlines.first().filter(|(at, _)| *at <= now).copied();
+        if let Some((_, client)) = late {
             self.deadlines.pop_first();
             self.let_go(client, None);
         }
-        while let Some((at, id)) = self.later.first().copied() {
-            if at > now {
-                break;
-            }
+        late.is_some()
+    }
+
+    /// Tries the next question that was to be tried later; returns false if none is due.
+    fn try_late(&mut self, now: Instant) -> bool {
+        let late = self.later.first().filter(|(at, _)| *at <= now).copied();
+        if let Some((_, id)) = late {
             self.later.pop_first();
+            self.steps += LOOK_UP;
             if self.asked.contains_key(&id) {
-                self.look_at(vec![id], Again::Now);
+                self.look_at(id, Again::Now);
+                self.try_ready();
             }
         }
+        late.is_some()
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -371,43 +481,45 @@ impl Waits {
 
     /// Ends a client's wait with this answer. If its command is being tried, the try's result wins.
     fn let_go(&mut self, client: u64, answer: Option<Vec<u8>>) -> bool {
-        let Some(id) = self.clients.get(&client).copied() else {
+        let Some((id, position)) = self.clients.get(&client).copied() else {
             return false;
         };
+        self.steps += LOOK_UP;
         let asked = self.asked.get_mut(&id).expect("known");
-        let at = asked
-            .waiting
-            .iter()
-            .position(|waiting| waiting.waiter.client == client);
-        let at = at.expect("a client's question knows it");
-        asked.waiting[at].ends = Some(answer);
-        let is_trying = asked.tries && at == 0;
+        let is_first = asked.waiting.first_key_value().map(|(at, _)| *at) == Some(position);
+        let waiting = asked.waiting.get_mut(&position);
+        waiting.expect("a client's question knows it").ends = Some(answer);
+        asked.ended.insert(position);
+        let is_trying = asked.tries && is_first;
         if !is_trying && asked.nothing.is_some() {
             self.end(client);
+            self.try_ready();
         }
         true
     }
 
     fn end(&mut self, client: u64) {
-        let Some(id) = self.clients.get(&client).copied() else {
+        let Some((id, position)) = self.clients.get(&client).copied() else {
             return;
         };
         let asked = &self.asked[&id];
-        let waiting = asked.waiting.iter().find(|w| w.waiter.client == client);
-        let Some(waiting) = waiting else { return };
+        let Some(waiting) = asked.waiting.get(&position) else {
+            return;
+        };
         let answer = waiting.ends.clone().flatten();
         let answer = answer.or_else(|| asked.nothing.clone()).unwrap_or_default();
-        self.acts.push((waiting.waiter, Act::Answer(answer)));
+        self.acts.push_back((waiting.waiter, Act::Answer(answer)));
         self.remove(client);
     }
 
     /// Forgets a client; returns the question for which it waited.
     fn remove(&mut self, client: u64) -> Option<u64> {
-        let id = self.clients.remove(&client)?;
+        let (id, position) = self.clients.remove(&client)?;
+        self.steps += LOOK_UP;
         let asked = self.asked.get_mut(&id).expect("known");
-        let is_it = |waiting: &Waiting| waiting.waiter.client == client;
-        let at = asked.waiting.iter().position(is_it);
-        let gone = at.and_then(|at| asked.waiting.remove(at));
+        let gone = asked.waiting.remove(&position);
+        asked.ended.remove(&position);
+        self.in_vain -= usize::from(asked.nothing.is_some());
         if let Some(at) = gone.and_then(|waiting| waiting.deadline) {
             self.deadlines.remove(&(at, client));
         }
@@ -422,6 +534,7 @@ impl Waits {
             return;
         };
         self.known.remove(&asked.question);
+        self.steps += LOOK_UP * asked.keys.len();
         self.keys -= asked.keys.len();
         for key in &asked.keys {
             self.news.forget(key);
@@ -432,250 +545,10 @@ impl Waits {
                 }
             }
         }
-        self.release(&asked.keys, id);
+        self.lines.leave(id, &asked.keys);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOTHING: &[u8] = b"*-1\r\n";
-
-    fn waiter(client: u64) -> Waiter {
-        Waiter {
-            index: client as usize,
-            client,
-        }
-    }
-
-    fn pop(key: &str) -> Question {
-        Question {
-            pid: 0,
-            resp3: false,
-            takes: true,
-            args: vec![b"BLPOP".to_vec(), key.into(), b"0".to_vec()],
-        }
-    }
-
-    fn begin(waits: &mut Waits, client: u64, key: &str, deadline: Option<Instant>) {
-        let keys = [key.as_bytes().to_vec()];
-        waits
-            .begin(waiter(client), pop(key), &keys, deadline)
-            .unwrap();
-    }
-
-    #[track_caller]
-    fn expect(waits: &mut Waits, acts: &[(u64, Act)]) {
-        let taken = waits.take_acts();
-        let taken: Vec<_> = taken
-            .into_iter()
-            .map(|(waiter, act)| (waiter.client, act))
-            .collect();
-        assert_eq!(taken, acts);
-    }
-
-    fn tries() -> Act {
-        Act::Try(Vec::new())
-    }
-
-    fn over() -> Act {
-        Act::Answer(NOTHING.to_vec())
-    }
-
-    #[test]
-    fn who_waits_longest_is_served_first_and_only_one_tries() {
-        let mut waits = Waits::default();
-        for client in 1..=3 {
-            begin(&mut waits, client, "k", None);
-        }
-        expect(&mut waits, &[(1, tries())]);
-        assert_eq!(waits.count(), 0, "there may be something");
-        waits.found_nothing(1, NOTHING);
-        assert_eq!(waits.count(), 3);
-        waits.changed(b"other");
-        expect(&mut waits, &[]);
-        waits.changed(b"k");
-        waits.changed(b"k");
-        expect(&mut waits, &[(1, tries())]);
-        waits.served(1);
-        expect(&mut waits, &[(2, tries())]);
-        waits.found_nothing(2, NOTHING);
-        expect(&mut waits, &[]);
-        assert_eq!(waits.count(), 2);
-    }
-
-    #[test]
-    fn what_changes_during_a_try_causes_another_one() {
-        let mut waits = Waits::default();
-        begin(&mut waits, 1, "k", None);
-        waits.changed(b"k");
-        expect(&mut waits, &[(1, tries())]);
-        waits.found_nothing(1, NOTHING);
-        expect(&mut waits, &[(1, tries())]);
-        waits.found_nothing(1, NOTHING);
-        expect(&mut waits, &[]);
-    }
-
-    fn moves(key: &str, takes: bool) -> Question {
-        Question {
-            takes,
-            args: vec![b"BLMOVE".to_vec()],
-            ..pop(key)
-        }
-    }
-
-    #[test]
-    fn different_questions_about_a_key_are_tried_in_the_order_of_those_who_ask() {
-        let mut waits = Waits::default();
-        let keys = [b"k".to_vec()];
-        begin(&mut waits, 2, "k", None);
-        waits
-            .begin(waiter(1), moves("k", true), &keys, None)
-            .unwrap();
-        begin(&mut waits, 3, "k", None);
-        expect(&mut waits, &[(2, tries())]);
-        waits.found_nothing(2, NOTHING);
-        expect(&mut waits, &[(1, tries())]);
-        waits.found_nothing(1, NOTHING);
-        expect(&mut waits, &[]);
-        // There are two items. The third client has the first one's question, but began last.
-        waits.changed(b"k");
-        expect(&mut waits, &[(2, tries())]);
-        waits.served(2);
-        expect(&mut waits, &[(1, tries())]);
-        waits.served(1);
-        expect(&mut waits, &[(3, tries())]);
-        waits.found_nothing(3, NOTHING);
-        expect(&mut waits, &[]);
-        // A client that goes away while it tries holds up nobody.
-        waits
-            .begin(waiter(4), moves("k", true), &keys, None)
-            .unwrap();
-        waits.changed(b"k");
-        waits.leave(4);
-        expect(&mut waits, &[(4, tries()), (3, tries())]);
-        waits.leave(3);
-        assert!(waits.asked.is_empty() && waits.tried.is_empty() && waits.by_key.is_empty());
-    }
-
-    #[test]
-    fn who_takes_nothing_waits_for_nobody() {
-        let mut waits = Waits::default();
-        let keys = [b"k".to_vec()];
-        begin(&mut waits, 1, "k", None);
-        waits
-            .begin(waiter(2), moves("k", false), &keys, None)
-            .unwrap();
-        expect(&mut waits, &[(1, tries()), (2, tries())]);
-    }
-
-    #[test]
-    fn the_key_that_changed_first_is_tried_first() {
-        let mut waits = Waits::default();
-        let keys = ["a", "b", "c"].map(|key| key.as_bytes().to_vec());
-        waits.begin(waiter(1), pop("a"), &keys, None).unwrap();
-        waits.begin(waiter(2), pop("a"), &keys, None).unwrap();
-        waits.found_nothing(1, NOTHING);
-        waits.take_acts();
-        let first = |keys: &[&str]| {
-            let keys = keys.iter().map(|key| key.as_bytes().to_vec());
-            Act::Try(keys.collect())
-        };
-        waits.changed(b"c");
-        waits.changed(b"a");
-        waits.changed(b"c");
-        expect(&mut waits, &[(1, first(&["c", "a"]))]);
-        waits.served(1);
-        expect(&mut waits, &[(2, first(&["c", "a"]))]);
-        waits.changed(b"b");
-        waits.found_nothing(2, NOTHING);
-        expect(&mut waits, &[(2, first(&["b"]))]);
-    }
-
-    #[test]
-    fn a_wait_ends_when_its_time_is_up() {
-        let mut waits = Waits::default();
-        let now = Instant::now();
-        let second = Duration::from_secs(1);
-        begin(&mut waits, 1, "k", Some(now + second));
-        begin(&mut waits, 2, "k", Some(now + 2 * second));
-        waits.tick(now + second);
-        // The first client's command is being tried, so it may still get something.
-        expect(&mut waits, &[(1, tries())]);
-        waits.found_nothing(1, NOTHING);
-        expect(&mut waits, &[(1, over())]);
-        assert_eq!(waits.next_deadline(), Some(now + 2 * second));
-        waits.tick(now + 2 * second);
-        expect(&mut waits, &[(2, over())]);
-        assert!(waits.count() == 0 && waits.next_deadline().is_none());
-        assert!(waits.asked.is_empty() && waits.by_key.is_empty() && waits.keys == 0);
-    }
-
-    #[test]
-    fn a_wait_whose_time_is_up_before_it_was_tried_is_tried() {
-        let mut waits = Waits::default();
-        let now = Instant::now();
-        begin(&mut waits, 1, "k", None);
-        begin(&mut waits, 2, "k", Some(now));
-        waits.tick(now);
-        expect(&mut waits, &[(1, tries())]);
-        waits.served(1);
-        expect(&mut waits, &[(2, tries())]);
-        waits.found_nothing(2, NOTHING);
-        expect(&mut waits, &[(2, over())]);
-    }
-
-    #[test]
-    fn the_next_one_tries_when_the_first_one_leaves() {
-        let mut waits = Waits::default();
-        begin(&mut waits, 1, "k", None);
-        begin(&mut waits, 2, "k", None);
-        waits.leave(1);
-        expect(&mut waits, &[(1, tries()), (2, tries())]);
-        waits.found_nothing(1, NOTHING);
-        waits.served(1);
-        waits.leave(2);
-        expect(&mut waits, &[]);
-        assert!(waits.asked.is_empty() && waits.known.is_empty());
-    }
-
-    #[test]
-    fn a_client_is_unblocked_by_another_one() {
-        let mut waits = Waits::default();
-        begin(&mut waits, 1, "k", None);
-        begin(&mut waits, 2, "k", None);
-        waits.found_nothing(1, NOTHING);
-        waits.take_acts();
-        assert!(waits.unblock(1, true) && waits.unblock(2, false) && !waits.unblock(3, false));
-        let error = Act::Answer(UNBLOCKED.to_vec());
-        expect(&mut waits, &[(1, error), (2, over())]);
-    }
-
-    #[test]
-    fn guesses_are_rare() {
-        let mut waits = Waits::default();
-        begin(&mut waits, 1, "k", None);
-        waits.found_nothing(1, NOTHING);
-        waits.take_acts();
-        (0..5).for_each(|_| waits.any_changed(0, false));
-        waits.any_changed(1, true);
-        expect(&mut waits, &[]);
-        let at = waits.next_deadline().unwrap();
-        waits.tick(at);
-        expect(&mut waits, &[(1, tries())]);
-        assert_eq!(waits.next_deadline(), None);
-        waits.found_nothing(1, NOTHING);
-        waits.any_changed(0, true);
-        expect(&mut waits, &[(1, tries())]);
-    }
-
-    #[test]
-    fn there_is_a_limit() {
-        let mut waits = Waits::default();
-        let keys: Vec<Vec<u8>> = (0..=MAX_KEYS).map(|n| n.to_be_bytes().to_vec()).collect();
-        let refused = waits.begin(waiter(1), pop("k"), &keys, None);
-        assert_eq!(refused, Err(TOO_MANY));
-        assert_eq!(waits.count(), 0);
-    }
-}
+#[path = "waits_tests.rs"]
+mod tests;
