@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Redis's glob patterns.
 
+/// The most bytes of a pattern with which keys are compared.
+pub const MAX_PATTERN: usize = 1_024;
+
+/// Returns the error for a pattern that is too long: a comparison with a key may take a step for each of its bytes and
+/// each byte of the key.
+pub fn long_pattern(pattern: &[u8]) -> Option<String> {
+    (pattern.len() > MAX_PATTERN).then(|| {
+        format!(
+            "LIMIT not executed: a pattern has {MAX_PATTERN} bytes at most, which is fixed, and this one {}; take a shorter one",
+            pattern.len()
+        )
+    })
+}
+
 /// Returns whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them. This takes at most
 /// pattern times text steps, since only the last `*` is ever tried again.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {

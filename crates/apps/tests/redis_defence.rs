@@ -89,6 +89,30 @@ fn a_count_that_only_multiplies_the_answer_is_bounded() {
     }
 }
 
+#[test]
+fn a_pattern_with_which_all_keys_are_compared_is_bounded() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-patterns");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET k 1", "+OK\r\n");
+    let catalogue = app.catalogue();
+    let [fits, long] = [1_024, 1_025].map(|len| "*".repeat(len));
+    for head in ["KEYS", "SCAN 0 MATCH", "HSCAN h 0 MATCH", "COMMAND LIST FILTERBY PATTERN"] {
+        for (pattern, is_taken) in [(&fits, true), (&long, false)] {
+            let words = format!("{head} {pattern}");
+            let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            for in_transaction in [false, true] {
+                let judged = catalogue.judge(&args, in_transaction);
+                assert_eq!(judged.is_ok(), is_taken, "{head}");
+            }
+        }
+    }
+    let answer = execute(&mut app, &call(&format!("KEYS {long}")));
+    assert!(answer.starts_with(b"-LIMIT not executed: a pattern has 1024 bytes"));
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn servers_compute_alike_on_processors_that_multiply_and_add_in_one_step() {

@@ -3,10 +3,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use apps::glob;
+use apps::glob::Search;
 use apps::kv::parse_integer;
 
-use crate::channels;
+use crate::channels::{self, COMPARED};
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::resp::Writer;
 use crate::tasks::Task;
@@ -14,6 +14,8 @@ use crate::tasks::Task;
 /// The version of Redis whose behaviour the front end follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 const OK: &str = "OK";
+/// The patterns of CONFIG GET may have this many bytes together, because each is compared with all names.
+const MAX_PATTERNS: usize = 4_096;
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_NEEDS_AUTH: &str = "NOAUTH HELLO must be called with the client already \
@@ -272,6 +274,15 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
     if args.len() < 3 {
         return wrong_subcommand_arity(call, "config");
     }
+    let bytes: usize = args[2..].iter().map(|pattern| pattern.len()).sum();
+    if bytes > MAX_PATTERNS {
+        return fail(
+            call,
+            format!(
+                "ERR patterns of {bytes} bytes: CONFIG GET takes {MAX_PATTERNS} at most, which no setting changes; ask several times"
+            ),
+        );
+    }
     let parameters = [
         (
             "client-output-buffer-limit",
@@ -293,8 +304,13 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         ("timeout", "0".to_owned()),
     ];
     let wanted = |name: &str| {
-        let matches =
-            |pattern: &&[u8]| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes());
+        let matches = |pattern: &&[u8]| {
+            let mut steps = usize::MAX;
+            let pattern = pattern.to_ascii_lowercase();
+            let found = Search::default().go_on(&pattern, name.as_bytes(), &mut steps);
+            call.shared.turn.spend(1 + (usize::MAX - steps) / COMPARED);
+            found == Some(true)
+        };
         args[2..].iter().any(matches)
     };
     let found: Vec<_> = parameters.iter().filter(|(name, _)| wanted(name)).collect();

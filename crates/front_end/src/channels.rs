@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use apps::glob::Search;
-use apps::redis::{AUDIENCE, Message, News};
+use apps::redis::{AUDIENCE, Message, News, Spec};
 
 use crate::audience::Audience;
 use crate::client::Client;
@@ -43,6 +43,8 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
 
 /// The beginnings of Redis's own channels, in which its server would tell about keys.
 const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
+/// A channel's name and a pattern may have this many bytes, because each message's channel is compared with all patterns.
+const MAX_NAME: usize = 1_024;
 const OWN_NAME: &str =
     "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
 /// The answer to whoever wants Redis's notifications about keys.
@@ -211,7 +213,10 @@ impl Channels {
             round.is_of_patterns = true;
             round.told = 0;
         }
-        is_sharded || self.go_on_with_patterns(round, channel, turn, tell)
+        // A script may choose a longer name, to which nobody can have subscribed by a pattern either.
+        is_sharded
+            || channel.len() > MAX_NAME
+            || self.go_on_with_patterns(round, channel, turn, tell)
     }
 
     fn go_on_with_patterns(
@@ -325,6 +330,10 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
     let Some((name, kind, subscribes)) = found.copied() else {
         return Outcome::Answered;
     };
+    if let Some(why) = names.iter().find_map(|name| too_long(name)) {
+        call.fail(why);
+        return Outcome::Answered;
+    }
     if subscribes && names.iter().any(|name| is_of_the_server(kind, name)) {
         call.fail(NO_NOTIFICATIONS);
         return Outcome::Answered;
@@ -355,10 +364,21 @@ fn is_of_the_server(kind: Kind, name: &[u8]) -> bool {
     is_pattern || OF_THE_SERVER.iter().any(|of| name.starts_with(of))
 }
 
-/// Returns why a client may not send a message, if it may not: the front ends' own channel is theirs alone.
-pub(crate) fn refusal(name: &str, args: &[&[u8]]) -> Option<&'static str> {
-    let is_own = name == "spublish" && args.get(1) == Some(&AUDIENCE);
-    is_own.then_some(OWN_NAME)
+/// Returns the error for a channel's name or a pattern that is too long.
+pub(crate) fn too_long(name: &[u8]) -> Option<String> {
+    (name.len() > MAX_NAME).then(|| {
+        format!(
+            "ERR a channel's name or pattern of {} bytes: they have {MAX_NAME} at most, which no setting changes; take a shorter one",
+            name.len()
+        )
+    })
+}
+
+/// Returns why a client may not send a message, if it may not: its channel's name is too long, or the front ends' own.
+pub(crate) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<String> {
+    let channel = args.get(1).filter(|_| spec.is_message())?;
+    let is_own = spec.name == "spublish" && *channel == AUDIENCE;
+    too_long(channel).or(is_own.then(|| OWN_NAME.to_owned()))
 }
 
 /// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
@@ -472,11 +492,13 @@ mod tests {
         }
         channels.add(Kind::Pattern, b"[", &mut two);
         channels.add(Kind::Pattern, b"aa*", &mut two);
-        let name = b"a".repeat(10_000);
-        let (told, turns) = tell(&channels, (&name, false));
+        let name = b"a".repeat(MAX_NAME + 1);
+        let (told, turns) = tell(&channels, (&name[1..], false));
         let told: Vec<u64> = told.into_iter().map(|(client, _)| client).collect();
         assert_eq!(told, [2]);
-        assert!(turns > 100, "{turns}");
+        assert!(turns > 50, "{turns}");
+        let longer = tell(&channels, (&name, false));
+        assert_eq!(longer, (Vec::new(), 1), "no pattern is compared with it");
     }
 
     #[test]

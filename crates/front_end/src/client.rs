@@ -12,6 +12,8 @@ use crate::transaction::Transaction;
 use crate::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
+/// A client's name, and each of its library's, may have this many bytes, because CLIENT LIST shows those of all clients.
+const MAX_NAME: usize = 1_024;
 
 /// The client's state, which commands such as HELLO and CLIENT change.
 pub(crate) struct Client {
@@ -97,6 +99,17 @@ pub(crate) struct Details {
     pub memory: usize,
 }
 
+/// Returns an error if a client may not call itself or its library so, because the text is too long.
+pub(crate) fn may_be_called(name: &[u8]) -> Result<(), String> {
+    match name.len() <= MAX_NAME {
+        true => Ok(()),
+        false => Err(format!(
+            "ERR a name of {} bytes: the front end takes {MAX_NAME} at most, which no setting changes; take a shorter one",
+            name.len()
+        )),
+    }
+}
+
 impl Client {
     /// Creates a client that has just connected.
     pub fn new(id: u64, index: usize, address: SocketAddr, local_address: SocketAddr) -> Client {
@@ -125,9 +138,10 @@ impl Client {
     }
 
     /// Takes a name, which may give the next command a number; returns why if the name is wrong.
-    pub fn take_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
+    pub fn take_name(&mut self, name: &[u8]) -> Result<(), String> {
+        may_be_called(name)?;
         if !name.iter().all(|b| (b'!'..=b'~').contains(b)) {
-            return Err(BAD_NAME);
+            return Err(BAD_NAME.to_owned());
         }
         self.once = Once::parse(name)?;
         self.name = name.to_vec();

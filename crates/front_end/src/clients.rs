@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Executes CLIENT: a client's statements about itself, and its questions and wishes about all clients of this front end.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use apps::kv::parse_integer;
 use apps::redis::Spec;
 
 use crate::admin::{SYNTAX, fail, ok, unknown_subcommand, wrong_subcommand_arity};
-use crate::client::Client;
+use crate::client::{Client, may_be_called};
 use crate::commands::{self, Call, Outcome};
 use crate::transaction::Transaction;
 
@@ -190,8 +191,9 @@ pub(crate) struct Pause {
     of_all: bool,
     /// Commands for the servers are postponed until then, because it isn't known yet what time it is.
     time_until: Option<Instant>,
-    /// The indexes of the clients whose next command is postponed.
+    /// The indexes of the clients whose next command is postponed, in their order, and the same without an order.
     postponed: Vec<usize>,
+    known: HashSet<usize>,
 }
 
 impl Pause {
@@ -218,7 +220,7 @@ impl Pause {
 
     /// Notes that a client's next command is postponed.
     pub fn postpone(&mut self, index: usize) {
-        if !self.postponed.contains(&index) {
+        if self.known.insert(index) {
             self.postponed.push(index);
         }
     }
@@ -240,7 +242,10 @@ impl Pause {
         }
         match self.is_on() {
             true => Vec::new(),
-            false => std::mem::take(&mut self.postponed),
+            false => {
+                self.known.clear();
+                std::mem::take(&mut self.postponed)
+            }
         }
     }
 }
@@ -258,6 +263,7 @@ pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
         return false;
     };
     let of_queued = |queued: &Transaction| {
+        call.shared.turn.arguments(queued.args());
         let mut all = queued.commands();
         all.any(|args| may_write(call, args) == Some(true))
     };
@@ -433,6 +439,9 @@ fn unblock(call: &mut Call<'_>) -> Outcome {
 
 fn setinfo(call: &mut Call<'_>) -> Outcome {
     let (attribute, value) = (call.args[2], call.args[3]);
+    if let Err(why) = may_be_called(value) {
+        return fail(call, why);
+    }
     if !value.iter().all(|b| (b'!'..=b'~').contains(b)) {
         return fail(
             call,

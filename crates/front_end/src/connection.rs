@@ -362,6 +362,7 @@ impl Connection {
         call.client.once = None;
         call.client.silence.next();
         let outcome = commands::run(call);
+        shared.turn.copy(out.len() - start);
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);
         }
@@ -765,9 +766,10 @@ impl Connection {
         sink.send_once(once, logged);
     }
 
-    /// Returns true if a command of this connection is in a name's session.
-    pub fn has_named(&self) -> bool {
-        self.named.is_some()
+    /// Returns the partition and number of this connection's command in a name's session, if there is one.
+    pub fn named(&self) -> Option<(PartitionId, Once)> {
+        let (logged, _) = self.named.as_ref()?;
+        logged.once.map(|once| (logged.partitions.lowest(), once))
     }
 
     /// Takes the answer to the command in a name's session; with no status its outcome is unknown.

@@ -14,6 +14,9 @@ use crate::native::Native;
 /// The kernel counts CPU time in these ticks (`USER_HZ`), whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// The steps that it takes to read what the kernel knows of the processes, roughly.
+const STEPS: usize = 1_000;
+
 /// Writes the lines of one section.
 type Section = fn(&Call<'_>, &mut String);
 
@@ -40,6 +43,7 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome {
                     || everything.iter().any(|all| all.as_bytes() == section)
             })
     };
+    call.shared.turn.spend(STEPS);
     let mut text = String::new();
     for (name, write) in SECTIONS {
         if wanted(name) {

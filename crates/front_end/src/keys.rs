@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands on keys, and the bytes that go into the log for each.
 
+use apps::glob::long_pattern;
 use apps::kv::{self, Command, SetFlags};
 
 use paxos::PartitionId;
@@ -262,9 +263,8 @@ pub(crate) fn dbsize(call: &mut Call<'_>) -> Outcome {
 
 pub(crate) fn keys(call: &mut Call<'_>) -> Outcome {
     let pattern = call.args[1];
-    if pattern.len() > call.shared.max_value {
-        let text = format!("ERR pattern of more than {} bytes", call.shared.max_value);
-        return refuse(call, &text);
+    if let Some(why) = long_pattern(pattern) {
+        return refuse(call, &why);
     }
     let pattern = useful_pattern(pattern).map(<[u8]>::to_vec);
     of_all(call, &Command::Dbsize, Shape::Keys(pattern))
@@ -292,6 +292,9 @@ pub(crate) fn scan(call: &mut Call<'_>) -> Outcome {
                 Some(n) => count = n.min(MAX_SCAN_COUNT),
             }
         } else if name.eq_ignore_ascii_case(b"MATCH") {
+            if let Some(why) = long_pattern(value) {
+                return refuse(call, &why);
+            }
             pattern = useful_pattern(value);
         } else if name.eq_ignore_ascii_case(b"TYPE") {
             only_others = !value.eq_ignore_ascii_case(b"string");

@@ -6,7 +6,8 @@
 //! in each partition that it uses, which belongs to no connection: its nonce follows from the token, so every front end that
 //! asks for it gets the same session, and every replica answers there. [S-NAMED]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use paxos::{PartitionId, mix};
@@ -79,7 +80,7 @@ fn nonce_of(token: &[u8]) -> u64 {
 }
 
 /// A connection that waits for an answer: its place and its client's id, as another client may get the same place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Waiter {
     pub index: usize,
     pub client: u64,
@@ -106,7 +107,7 @@ struct Open {
     parts: Option<Sending>,
     /// True if the command was executed before, or can't be executed any more; its last part was sent to ask which.
     asks_record: bool,
-    waiters: Vec<Waiter>,
+    waiters: BTreeSet<Waiter>,
 }
 
 /// The result of taking an answer.
@@ -139,7 +140,8 @@ impl Names {
         });
         named.last_used = Instant::now();
         if let Some(open) = named.open.get_mut(&once.number) {
-            return open.waiters.push(waiter);
+            open.waiters.insert(waiter);
+            return;
         }
         let len = logged.bytes.len();
         let in_parts = len > max_value;
@@ -147,7 +149,7 @@ impl Names {
             parts: in_parts.then(|| Sending::new(once.number, len, max_value)),
             logged,
             asks_record: false,
-            waiters: vec![waiter],
+            waiters: BTreeSet::from([waiter]),
         };
         if let Some(session) = named.session {
             open.send(log, pid, session, once.number);
@@ -202,7 +204,7 @@ impl Names {
         }
         let asked_record = open.asks_record;
         let told = named.open.remove(&request);
-        let waiters = told.map_or_else(Vec::new, |open| open.waiters);
+        let waiters = told.into_iter().flat_map(|open| open.waiters).collect();
         // The outcome of a command from so long ago isn't known any more.
         let says = |s: &Status| match asked_record {
             true => matches!(s, Status::Ok | Status::ReplyTooLarge),
@@ -246,18 +248,25 @@ impl Names {
         open.flat_map(|open| open.waiters).collect()
     }
 
-    /// Notes that a connection waits no longer. Commands for which only it has waited aren't sent again.
-    pub fn leave<P: Plane>(&mut self, log: &mut Log<P>, waiter: Waiter) {
-        for ((pid, _), named) in &mut self.known {
-            let session = named.session;
-            named.open.retain(|number, open| {
-                open.waiters.retain(|of| *of != waiter);
-                let stays = !open.waiters.is_empty();
-                if let (false, Some(session)) = (stays, session) {
-                    open.forget(log, *pid, session, *number);
-                }
-                stays
-            });
+    /// Notes that a connection waits no longer for its command. If no other connection waits for it, it isn't sent again.
+    pub fn leave<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        waiter: Waiter,
+        (pid, once): (PartitionId, Once),
+    ) {
+        let Some(named) = self.known.get_mut(&(pid, once.nonce)) else {
+            return;
+        };
+        let Entry::Occupied(mut open) = named.open.entry(once.number) else {
+            return;
+        };
+        open.get_mut().waiters.remove(&waiter);
+        if open.get().waiters.is_empty() {
+            let open = open.remove();
+            if let Some(session) = named.session {
+                open.forget(log, pid, session, once.number);
+            }
         }
     }
 

@@ -412,7 +412,7 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
     if let Way::Scan = way {
         return scan(call, native);
     }
-    if let Some(why) = channels::refusal(&spec.name, call.args) {
+    if let Some(why) = channels::refusal(spec, call.args) {
         call.fail(why);
         return Outcome::Answered;
     }
@@ -669,6 +669,7 @@ fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
         }
         spec.judge(call.args, true)?;
         let refused = refused_over_partitions(call, spec, call.args, true);
+        let refused = refused.or(channels::refusal(spec, call.args));
         refused.map_or(Ok(spec), Err)
     });
     match judged {

@@ -2,7 +2,7 @@
 //! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers and the data plane.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -666,7 +666,11 @@ impl<P: Plane> Server<P> {
         let peer = self.peers[index].as_ref().expect("a connection");
         let answer = match ask {
             Ask::Info => Told::Text(format!("{}\n", peer.connection.describe())),
-            Ask::List(listed) => Told::Text(self.list(&listed)),
+            Ask::List(listed) => {
+                let list = self.list(&listed);
+                self.shared.turn.copy(list.len());
+                Told::Text(list)
+            }
             Ask::Kill(kill) => {
                 let killed = self.kill(itself, |client| kill.fits(client));
                 match (kill.is_old, killed) {
@@ -764,34 +768,36 @@ impl<P: Plane> Server<P> {
         let memory = peer.memory_now();
         self.memory = self.memory - peer.memory + memory;
         peer.memory = memory;
-        while self.memory > self.shared.max_memory_bytes && self.evict_largest() {}
+        if self.memory > self.shared.max_memory_bytes {
+            self.evict();
+        }
         let now = self.memory as u64;
         self.shared.metrics.memory_bytes.store(now, Relaxed);
     }
 
-    /// Gives up the client whose connection keeps most memory; returns false if there is none left. Clients that haven't
-    /// authenticated go first, clients that are to be kept go last.
-    fn evict_largest(&mut self) -> bool {
-        let connected = |peer: &&mut Box<Peer>| peer.stream.is_some();
-        let peers = self.peers.iter_mut().enumerate();
-        let peers = peers.filter_map(|(index, peer)| Some((index, peer.as_mut()?)));
-        let Some((index, peer)) =
-            peers
-                .filter(|(_, peer)| connected(peer))
-                .max_by_key(|(_, peer)| {
-                    let client = &peer.connection.client;
-                    (!client.authenticated, !client.is_kept, peer.memory)
-                })
-        else {
-            return false;
-        };
-        Metrics::add(&self.shared.metrics.evicted);
-        peer.abandon();
-        self.memory -= peer.memory;
-        peer.memory = peer.memory_now();
-        self.memory += peer.memory;
-        self.again.push(index);
-        true
+    /// Gives up those clients whose connections keep most memory, until there is room. Clients that haven't authenticated go
+    /// first, clients that are to be kept go last.
+    fn evict(&mut self) {
+        self.shared.turn.spend(self.peers.len() * LOOK_UP);
+        let peers = self.peers.iter().enumerate();
+        let connected = peers.filter_map(|(index, peer)| {
+            let peer = peer.as_ref().filter(|peer| peer.stream.is_some())?;
+            let client = &peer.connection.client;
+            Some((!client.authenticated, !client.is_kept, peer.memory, index))
+        });
+        let mut all: BinaryHeap<_> = connected.collect();
+        while self.memory > self.shared.max_memory_bytes {
+            let Some((.., index)) = all.pop() else { return };
+            let Some(peer) = &mut self.peers[index] else {
+                continue;
+            };
+            Metrics::add(&self.shared.metrics.evicted);
+            peer.abandon();
+            self.memory -= peer.memory;
+            peer.memory = peer.memory_now();
+            self.memory += peer.memory;
+            self.again.push(index);
+        }
     }
 
     // ---- Sessions
@@ -1258,8 +1264,9 @@ impl<P: Plane> Server<P> {
             // This job is no message, so it always has room.
             let _ = self.shared.jobs.borrow_mut().push(leave);
         }
-        if connection.has_named() {
-            self.names.leave(&mut self.log, Waiter { index, client });
+        if let Some(named) = connection.named() {
+            let waiter = Waiter { index, client };
+            self.names.leave(&mut self.log, waiter, named);
         }
         for lane in connection.lanes() {
             match lane.session {

@@ -8,7 +8,7 @@ use apps::glob::Search;
 use apps::kv::MAX_REPLY_LEN;
 use apps::redis::{AUDIENCE, put_call};
 
-use crate::channels::{COMPARED, Channels, Kind};
+use crate::channels::{COMPARED, Channels, Kind, too_long};
 use crate::commands::{self, Call, Outcome};
 use crate::resp::Writer;
 use crate::tasks::NameList;
@@ -249,6 +249,10 @@ pub(crate) fn question(args: &[&[u8]]) -> Result<Question, String> {
         .map_or(&b""[..], |sub| &sub[..sub.len().min(128)]);
     let sub = shown.to_ascii_lowercase();
     let kind = kind_of(sub.starts_with(b"shard"));
+    let pattern = args.get(2).filter(|_| sub.ends_with(b"channels"));
+    if let Some(why) = pattern.and_then(|pattern| too_long(pattern)) {
+        return Err(why);
+    }
     Ok(match (sub.as_slice(), args.len()) {
         (b"channels" | b"shardchannels", 2 | 3) => Question::Names {
             kind,

@@ -20,6 +20,9 @@ const ARGUMENT: usize = 48;
 /// A client may watch this many keys: a quarter of those that a partition watches before it drops the oldest.
 pub(crate) const MAX_WATCHED: usize = 4_096;
 
+/// A transaction may have this many commands that the front end itself answers, all in one turn.
+pub(crate) const MAX_OWN: usize = 256;
+
 /// The commands that a client has sent since MULTI.
 #[derive(Default)]
 pub(crate) struct Transaction {
@@ -28,6 +31,8 @@ pub(crate) struct Transaction {
     bytes: usize,
     /// The number of arguments of all queued commands.
     args: usize,
+    /// The number of queued commands that the front end itself answers.
+    own: usize,
     /// True if a command was refused, so that EXEC executes nothing.
     is_broken: bool,
 }
@@ -44,6 +49,11 @@ impl Transaction {
     /// Returns how many commands are queued.
     pub fn len(&self) -> usize {
         self.queued.len()
+    }
+
+    /// Returns the number of arguments of all queued commands.
+    pub fn args(&self) -> usize {
+        self.args
     }
 
     /// Returns the bytes of the queued commands.
@@ -81,9 +91,19 @@ pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
             "ERR {} is not supported in transactions",
             spec.name
         ));
-    } else {
-        queue(call);
+        return true;
     }
+    transaction.own += usize::from(spec.is_of_the_connection());
+    if transaction.own > MAX_OWN {
+        transaction.refuse();
+        call.fail(format!(
+            "ERR a transaction has {MAX_OWN} commands about the connection or the server at most, which no setting changes: send \
+             '{}' by itself",
+            spec.name
+        ));
+        return true;
+    }
+    queue(call);
     true
 }
 

@@ -20,7 +20,7 @@ use crate::native::Native;
 use crate::resp::Writer;
 use crate::settings::{Order, Shared};
 use crate::survey::{Question, Survey};
-use crate::transaction::MAX_WATCHED;
+use crate::transaction::{MAX_OWN, MAX_WATCHED};
 use crate::turns::{MOST_STEPS, Turn};
 
 /// The bytes that are read from a socket at once.
@@ -147,6 +147,7 @@ fn largest() -> Vec<(usize, Vec<u8>)> {
     let few = short.len() / 4;
     let (all, some) = (short.len() - 2, few.to_string());
     let long = vec![b'*'; (1 << 20) - 64];
+    let class = [b"*[", &[b'x'; (1 << 20) - 64][..]].concat();
     let of = |words: &[&[u8]]| {
         let request = request(words.iter().copied());
         let head = request.iter().position(|byte| *byte == b'\n').unwrap();
@@ -159,6 +160,10 @@ fn largest() -> Vec<(usize, Vec<u8>)> {
         of(&[&[some.as_bytes()], &short[..few]].concat()),
         of(&[&[&b"0"[..], some.as_bytes()], &short[..few]].concat()),
         of(&[b"k", &long, &long]),
+        // Here a pattern is compared with every name, each of its bytes with each byte of the name.
+        of(&[&class]),
+        of(&[b"0", b"MATCH", &class]),
+        of(&[&class[..]; 3]),
     ]
 }
 
@@ -201,9 +206,64 @@ fn no_command_of_a_server_keeps_others_waiting() {
 
 #[test]
 fn no_command_of_the_front_end_keeps_others_waiting() {
-    let names = crate::commands::COMMANDS.iter();
-    let names: Vec<String> = names.map(|spec| spec.name.to_owned()).collect();
+    let names = crate::commands::COMMANDS.iter().map(|spec| spec.name);
+    let subcommands = [
+        "client|info",
+        "client|list",
+        "client|list|id",
+        "client|kill|addr",
+        "client|no-evict",
+        "client|setinfo|lib-name",
+        "client|setname",
+        "client|unblock",
+        "cluster|keyslot",
+        "command|docs",
+        "command|info",
+        "config|get",
+        "hello|3|setname",
+    ];
+    let names: Vec<String> = names.chain(subcommands).map(str::to_owned).collect();
     measure(&shared(None), &names);
+}
+
+#[test]
+fn no_transaction_of_the_front_ends_own_commands_keeps_others_waiting() {
+    let shared = shared(None);
+    for own in ["INFO", "COMMAND", "CONFIG GET *", "CLUSTER SLOTS"] {
+        let mut connection = connection();
+        let queued = format!("{own}\r\n").repeat(10_000);
+        send(&mut connection, &shared, b"MULTI\r\n");
+        send(&mut connection, &shared, queued.as_bytes());
+        send(&mut connection, &shared, b"EXEC\r\n");
+        let queued = format!("{own}\r\n").repeat(MAX_OWN);
+        let all = format!("MULTI\r\n{queued}EXEC\r\n");
+        send(&mut connection, &shared, all.as_bytes());
+    }
+    let longest = shared.turn.longest();
+    assert!((100_000..=MOST_STEPS).contains(&longest), "{longest} steps");
+}
+
+#[test]
+fn what_clients_call_themselves_is_short_so_that_a_list_of_all_is() {
+    let shared = shared(None);
+    for (head, is_taken) in [
+        ("CLIENT SETNAME", 1_024),
+        ("CLIENT SETINFO lib-name", 1_024),
+    ]
+    .iter()
+    .flat_map(|(head, most)| {
+        [
+            (format!("{head} {}", "x".repeat(*most)), true),
+            (format!("{head} {}", "x".repeat(most + 1)), false),
+        ]
+    }) {
+        let mut connection = connection();
+        shared.turn.begin();
+        connection.feed(format!("{head}\r\n").as_bytes());
+        connection.run(&shared);
+        let answer = connection.pending_output();
+        assert_eq!(answer == b"+OK\r\n", is_taken, "{}", answer.escape_ascii());
+    }
 }
 
 #[test]

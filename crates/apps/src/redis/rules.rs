@@ -2,6 +2,8 @@
 //! Says which commands aren't executed although the server could: those that would make replicas differ, those that
 //! would wait within the log, and those that belong to an operator. `docs/redis.md` has the table.
 
+use crate::glob;
+
 use super::catalogue::Spec;
 use super::news;
 use super::resp::put_request;
@@ -28,6 +30,9 @@ pub(super) fn verdict(spec: &Spec, in_transaction: bool) -> Verdict {
     match spec.name.as_str() {
         "copy" | "sort" | "publish" => return Verdict::ByArguments,
         "hrandfield" | "srandmember" | "zrandmember" => return Verdict::ByArguments,
+        "keys" | "scan" | "hscan" | "sscan" | "zscan" | "command|list" | "function|list" => {
+            return Verdict::ByArguments;
+        }
         "xread" | "xreadgroup" if may_wait => return Verdict::ByArguments,
         _ => {}
     }
@@ -99,6 +104,17 @@ pub(super) const MOST_REPEATED: i64 = 65_536;
 /// Returns the whole error for a command whose arguments ask for too much. It is refused before it is ordered; if it is
 /// in the log nevertheless, every replica refuses it alike.
 pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
+    let begin = match spec.name.as_str() {
+        "keys" => 1,
+        "scan" | "command|list" | "function|list" => 2,
+        "hscan" | "sscan" | "zscan" => 3,
+        _ => args.len(),
+    };
+    // No word of theirs is as long as a pattern may be.
+    let mut patterns = args.iter().skip(begin);
+    if let Some(why) = patterns.find_map(|pattern| glob::long_pattern(pattern)) {
+        return Some(why);
+    }
     let multiplies = ["hrandfield", "srandmember", "zrandmember"];
     if !multiplies.contains(&spec.name.as_str()) {
         return None;

@@ -347,9 +347,10 @@ impl Replicated {
             }
             _ => {
                 let watched: Vec<Vec<u8>> = self.watches.all().map(|(key, _)| key.into()).collect();
-                for key in watched {
-                    if self.exists(&key)? {
-                        self.watches.touched(&key);
+                let keys: Vec<&[u8]> = watched.iter().map(Vec::as_slice).collect();
+                for (key, exists) in keys.iter().zip(self.exist(&keys)?) {
+                    if exists {
+                        self.watches.touched(key);
                     }
                 }
                 self.voice.any_changed();

@@ -162,7 +162,7 @@ impl Replicated {
 
     /// Returns which of these keys exist. The server is asked once for all, as a round trip for each of a hundred
     /// thousand keys takes seconds.
-    fn exist(&mut self, keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
+    pub(super) fn exist(&mut self, keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -178,10 +178,6 @@ impl Replicated {
         let answers = answers.as_ref().map_or(&[][..], Value::items);
         let exists = |at: usize| answers.get(at).and_then(Value::int) == Some(1);
         Ok((0..keys.len()).map(exists).collect())
-    }
-
-    pub(super) fn exists(&mut self, key: &[u8]) -> Result<bool, Error> {
-        self.is_one(&[b"EXISTS", key])
     }
 
     /// Returns whether the server answers 1 to a command that only reads.
