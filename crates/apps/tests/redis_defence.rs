@@ -99,7 +99,12 @@ fn a_pattern_with_which_all_keys_are_compared_is_bounded() {
     expect(&mut app, "SET k 1", "+OK\r\n");
     let catalogue = app.catalogue();
     let [fits, long] = [1_024, 1_025].map(|len| "*".repeat(len));
-    for head in ["KEYS", "SCAN 0 MATCH", "HSCAN h 0 MATCH", "COMMAND LIST FILTERBY PATTERN"] {
+    for head in [
+        "KEYS",
+        "SCAN 0 MATCH",
+        "HSCAN h 0 MATCH",
+        "COMMAND LIST FILTERBY PATTERN",
+    ] {
         for (pattern, is_taken) in [(&fits, true), (&long, false)] {
             let words = format!("{head} {pattern}");
             let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
