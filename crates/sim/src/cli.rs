@@ -16,7 +16,7 @@ Runs the whole cluster in a deterministic simulation, and checks its invariants 
   sim SEED              runs one seed with its trace
   sim [options]         runs seeds until one of the limits is reached
 
-  --seeds N             so many seeds
+  --seeds N             runs this many seeds
   --seconds N           runs fresh seeds for this many seconds (default 10)
   --start N             begins with this seed (default: taken from the clock)
   --threads N           runs on this many threads (default: as many as there are CPUs)
