@@ -52,7 +52,7 @@ const KEEP_INDEX: usize = 256 << 10;
 
 /// The effect of the batch on a key: where its new value is among those in the batch.
 #[derive(Clone, Copy)]
-struct Place {
+struct BatchedValue {
     start: u32,
     /// The value's length; [`GONE`] if there is no value.
     len: u32,
@@ -60,16 +60,16 @@ struct Place {
 
 const GONE: u32 = u32::MAX;
 
-impl Default for Place {
+impl Default for BatchedValue {
     fn default() -> Self {
-        Place {
+        BatchedValue {
             start: 0,
             len: GONE,
         }
     }
 }
 
-impl Place {
+impl BatchedValue {
     fn held(self, values: &[u8]) -> Option<Held<'_>> {
         let start = self.start as usize;
         (self.len != GONE).then(|| Held::Whole(&values[start..start + self.len as usize]))
@@ -148,7 +148,7 @@ impl Held<'_> {
 pub(crate) struct Contents {
     store: Store,
     /// Keys in the batch, with their place in `values`.
-    written: Keys<Place>,
+    written: Keys<BatchedValue>,
     values: Vec<u8>,
     /// Changes that wait for the commit. They come after the batch's changes of the same keys.
     late: BTreeMap<Vec<u8>, Change>,
@@ -372,7 +372,7 @@ impl Contents {
 
     /// Adds a short value to the batch and to the index.
     fn write_short(&mut self, key: &[u8], value: &[u8]) {
-        let place = Place {
+        let place = BatchedValue {
             start: self.values.len() as u32,
             len: value.len() as u32,
         };
@@ -415,7 +415,7 @@ impl Contents {
         if stored.long() > 0 {
             self.change(key, stored, Now::Gone);
         } else {
-            self.written.insert(key, Place::default());
+            self.written.insert(key, BatchedValue::default());
             self.store_gone(key);
         }
         Ok(true)

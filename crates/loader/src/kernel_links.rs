@@ -57,13 +57,13 @@ fn link_of(shown: &Value) -> Option<KernelLink> {
 
 /// Where an address is, beyond a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HostLocation {
     pub port: String,
     pub mac: [u8; 6],
 }
 
 /// Where addresses are, as far as the kernel knows, and whether what it knows is fresh.
-pub(crate) fn places(bridge: &str, of: &[IpAddr]) -> Result<Vec<(Option<Place>, bool)>> {
+pub(crate) fn places(bridge: &str, of: &[IpAddr]) -> Result<Vec<(Option<HostLocation>, bool)>> {
     let shown = ip::batch(&["-json"], &[format!("neigh show dev {bridge}")])?;
     let neighbours = json("ip -json neigh", &shown)?;
     let forwarded = json("bridge -json fdb", &forwarding(bridge)?)?;
@@ -73,7 +73,7 @@ pub(crate) fn places(bridge: &str, of: &[IpAddr]) -> Result<Vec<(Option<Place>, 
         .collect())
 }
 
-fn place(neighbours: &Value, forwarded: &Value, of: IpAddr) -> (Option<Place>, bool) {
+fn place(neighbours: &Value, forwarded: &Value, of: IpAddr) -> (Option<HostLocation>, bool) {
     let entries = |value| Value::as_array(value).into_iter().flatten();
     let mut neighbours = entries(neighbours);
     let is_it = |n: &&Value| n["dst"].as_str().and_then(|dst| dst.parse().ok()) == Some(of);
@@ -96,7 +96,7 @@ fn place(neighbours: &Value, forwarded: &Value, of: IpAddr) -> (Option<Place>, b
     match port {
         Some(port) => {
             let port = port.to_owned();
-            (Some(Place { port, mac }), is_fresh)
+            (Some(HostLocation { port, mac }), is_fresh)
         }
         None => (None, false),
     }
@@ -143,7 +143,7 @@ mod tests {
         ]);
         let of = |address: &str| place(&neighbours, &forwarded, address.parse().unwrap());
         let at = |port: &str, last| {
-            Some(Place {
+            Some(HostLocation {
                 port: port.to_owned(),
                 mac: [2, 0, 0, 0, 0, last],
             })

@@ -138,13 +138,13 @@ struct Command {
     /// The time at which the command was first sent to this leader, or at which this leader was
     /// named again; none before that.
     since: Option<Time>,
-    place: Place,
+    state: CommandState,
     bytes: Vec<u8>,
 }
 
-/// The place of a command.
+/// The state of a command: queued, in flight, held, or done.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Place {
+enum CommandState {
     #[default]
     Free,
     Queued,
@@ -362,7 +362,7 @@ impl Proposer {
         (command.pid, command.client, command.request) = key;
         (command.multi, command.dead) = (false, (0, 0));
         (command.was_sent, command.overtaken, command.since) = (false, 0, None);
-        command.place = Place::Queued;
+        command.state = CommandState::Queued;
         self.queues[usize::from(pid)].commands.push_back(slot);
         Ok(slot as usize)
     }
@@ -432,7 +432,7 @@ impl Proposer {
         self.scratch.clear();
         for &command in &value.commands {
             let command = &mut self.commands[command as usize];
-            command.place = Place::Sent(slot);
+            command.state = CommandState::Sent(slot);
             command.since.get_or_insert(now);
             command.is_copy = std::mem::replace(&mut command.was_sent, true);
             value.overtaken = value.overtaken.max(command.overtaken);
@@ -502,15 +502,15 @@ impl Proposer {
         let mut packed_len = 0;
         while let Some(next) = queue.first() {
             let command = &mut self.commands[next as usize];
-            if command.place == Place::Answered {
-                command.place = Place::Free;
+            if command.state == CommandState::Answered {
+                command.state = CommandState::Free;
                 self.free_commands.push(next);
                 queue.pop();
                 continue;
             }
             let key = (command.pid, command.client, command.request);
             if oldest_held(&self.held, key).is_some_and(|held| held < key) {
-                (command.place, command.since) = (Place::Held, None);
+                (command.state, command.since) = (CommandState::Held, None);
                 self.held.insert(key);
                 queue.take(command);
                 queue.pop();
@@ -535,7 +535,7 @@ impl Proposer {
     pub fn answered(&mut self, now: Time, pid: PartitionId, client: u64, request: u64) -> bool {
         if let Some(command) = self.index.get(&(pid, client, request)) {
             let command = &self.commands[*command as usize];
-            if let Place::Sent(slot) = command.place {
+            if let CommandState::Sent(slot) = command.state {
                 self.learn_from_answer(now, slot, command.is_copy);
             }
         }
@@ -553,7 +553,7 @@ impl Proposer {
         };
         let before = (pid, client, request.wrapping_sub(1));
         let command = &self.commands[index as usize];
-        let Place::Sent(slot) = command.place else {
+        let CommandState::Sent(slot) = command.state else {
             return false;
         };
         if !self.index.contains_key(&before) {
@@ -563,7 +563,7 @@ impl Proposer {
         self.held.insert(key);
         let command = &mut self.commands[index as usize];
         // The leader lives, and has passed the command on.
-        (command.place, command.since, command.overtaken) = (Place::Held, None, 0);
+        (command.state, command.since, command.overtaken) = (CommandState::Held, None, 0);
         self.leave_value(slot);
         true
     }
@@ -578,7 +578,7 @@ impl Proposer {
             self.held.remove(&next);
             let index = self.index[&next];
             let command = &mut self.commands[index as usize];
-            command.place = Place::Queued;
+            command.state = CommandState::Queued;
             let queue = &mut self.queues[usize::from(next.0)];
             queue.again.insert(command.age, index);
             queue.add(command);
@@ -626,23 +626,25 @@ impl Proposer {
         };
         let command = &mut self.commands[slot as usize];
         let queue = &mut self.queues[usize::from(pid)];
-        match command.place {
-            Place::Queued => {
-                command.place = Place::Answered;
+        match command.state {
+            CommandState::Queued => {
+                command.state = CommandState::Answered;
                 queue.take(command);
             }
-            Place::Sent(value) => {
-                command.place = Place::Free;
+            CommandState::Sent(value) => {
+                command.state = CommandState::Free;
                 self.free_commands.push(slot);
                 self.leave_value(value);
             }
-            Place::Held => {
-                command.place = Place::Free;
+            CommandState::Held => {
+                command.state = CommandState::Free;
                 self.free_commands.push(slot);
                 self.held.remove(&(pid, client, request));
                 return true;
             }
-            Place::Free | Place::Answered => unreachable!("the index holds what is outstanding"),
+            CommandState::Free | CommandState::Answered => {
+                unreachable!("the index holds what is outstanding")
+            }
         }
         if !self.held.is_empty() {
             self.release_followers((pid, client, request));
@@ -768,7 +770,7 @@ impl Proposer {
             return false;
         };
         let command = &mut self.commands[index as usize];
-        let Place::Sent(slot) = command.place else {
+        let CommandState::Sent(slot) = command.state else {
             return false;
         };
         if !command.multi || place <= command.dead {
@@ -818,8 +820,8 @@ impl Proposer {
         let command = *self
             .index
             .get(&(header.pid, header.client, header.request))?;
-        match self.commands[command as usize].place {
-            Place::Sent(slot) => Some(slot),
+        match self.commands[command as usize].state {
+            CommandState::Sent(slot) => Some(slot),
             _ => None,
         }
     }
@@ -907,8 +909,8 @@ impl Proposer {
             let queue = &mut self.queues[usize::from(self.values[slot as usize].pid)];
             for &index in &commands {
                 let command = &mut self.commands[index as usize];
-                if command.place == Place::Sent(slot) {
-                    command.place = Place::Queued;
+                if command.state == CommandState::Sent(slot) {
+                    command.state = CommandState::Queued;
                     let is_lost = is_overtaken && !no_failure;
                     command.overtaken = command.overtaken.saturating_add(is_lost.into());
                     command.since = command.since.filter(|_| !no_failure);

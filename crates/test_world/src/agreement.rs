@@ -42,14 +42,14 @@ impl Value {
     }
 }
 
-type Place = (PartitionId, Instance, Round);
+type ProposalKey = (PartitionId, Instance, Round);
 
 /// Knows the epochs and what was sent, and no node's state.
 #[derive(Default)]
 pub struct Agreement {
     epochs: BTreeMap<Epoch, Configuration>,
-    proposed: BTreeMap<Place, Value>,
-    voters: BTreeMap<Place, BTreeSet<NodeId>>,
+    proposed: BTreeMap<ProposalKey, Value>,
+    voters: BTreeMap<ProposalKey, BTreeSet<NodeId>>,
     chosen: BTreeMap<(PartitionId, Instance), Value>,
 }
 

@@ -25,13 +25,13 @@ struct Directory {
     learners: Vec<Vec<SocketAddr>>,
     /// The addresses of the replicas in each partition.
     replicas: Vec<Vec<SocketAddr>>,
-    nodes: Vec<Place>,
+    nodes: Vec<NodeAddresses>,
     /// The leader's address, which only replicas know, from the view.
     leader: Option<SocketAddr>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct NodeAddresses {
     node: NodeId,
     /// The node's address in each partition.
     addresses: Vec<SocketAddr>,
@@ -45,7 +45,7 @@ impl Directory {
             let replicas = cluster.replicas(group.id);
             replicas.iter().map(|n| n.address_for(pid)).collect()
         };
-        let place = |n: &Node| Place {
+        let place = |n: &Node| NodeAddresses {
             node: n.id,
             addresses: (0..group.partitions)
                 .map(|pid| n.address_for(pid))
