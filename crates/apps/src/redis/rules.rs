@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Says which commands aren't executed although the server could: those that would make replicas differ, those that
-//! would wait within the log, and those that belong to an operator. `docs/redis.md` has the table.
+//! would wait within the log, and those that belong to an operator. `docs/redis.md` has the list.
 
 use crate::glob;
 
