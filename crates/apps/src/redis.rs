@@ -37,6 +37,7 @@ mod snapshots;
 mod spop;
 mod state;
 mod transactions;
+mod usage;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -81,6 +82,7 @@ struct SeenServer {
     /// When `ms` was shown first, in milliseconds since [`Seen::began`].
     moved: AtomicU64,
     process: AtomicU32,
+    memory: AtomicU64,
 }
 
 impl Seen {
@@ -121,12 +123,21 @@ impl Seen {
         all.filter(|number| *number > 0)
     }
 
+    /// Returns how many bytes of memory the servers had when they were asked last, which is less than a second ago while
+    /// commands come.
+    pub fn memory(&self) -> u64 {
+        let all = self.servers.iter();
+        all.map(|server| server.memory.load(Ordering::Relaxed))
+            .sum()
+    }
+
     fn show(&self, pid: u16, state: &Replicated) {
         let server = &self.servers[usize::from(pid)];
         if server.ms.swap(state.ms(), Ordering::Relaxed) != state.ms() {
             server.moved.store(self.now_ms(), Ordering::Relaxed);
         }
         server.process.store(state.process(), Ordering::Relaxed);
+        server.memory.store(state.memory(), Ordering::Relaxed);
     }
 }
 
@@ -202,6 +213,7 @@ impl Application for Redis {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
+        state.measure();
         self.seen.show(self.voice.home.pid, &state);
         Ok(())
     }
@@ -217,6 +229,7 @@ impl Application for Redis {
     fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         state.answers(take)?;
+        state.measure();
         self.seen.show(self.voice.home.pid, &state);
         Ok(())
     }

@@ -8,6 +8,7 @@ use apps::kv::parse_integer;
 
 use crate::channels::{self, COMPARED};
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
+use crate::info;
 use crate::resp::Writer;
 use crate::tasks::Task;
 
@@ -296,7 +297,7 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         ("appendonly", "yes".to_owned()),
         ("databases", "1".to_owned()),
         ("maxclients", call.shared.max_clients.to_string()),
-        ("maxmemory", "0".to_owned()),
+        ("maxmemory", info::max_memory(call).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("notify-keyspace-events", String::new()),
         ("port", call.shared.this.address.port().to_string()),

@@ -19,6 +19,8 @@ pub(crate) struct Call<'a> {
     pub args: &'a [&'a [u8]],
     pub client: &'a mut Client,
     pub shared: &'a Shared,
+    /// True if the client's name gives the command a number, by which it takes effect once.
+    pub is_numbered: bool,
     /// The output that takes the answer of a command which needs no log.
     pub out: &'a mut Vec<u8>,
 }

@@ -349,6 +349,7 @@ impl Connection {
             args,
             client: &mut self.client,
             shared,
+            is_numbered: once.is_some(),
             out,
         };
         if clients::is_postponed(call) {

@@ -106,12 +106,17 @@ fn memory(call: &Call<'_>, text: &mut String) {
     let sum = |name: &str| of_all.iter().map(|status| kib(status, name)).sum::<u64>();
     let (used, peak) = (sum("VmRSS:"), sum("VmHWM:"));
     let metrics = &call.shared.metrics;
+    // What the servers say is what the limit is for. A store has no such number.
+    let native = call.shared.native.as_ref();
+    let of_servers = native.map(|native| native.seen().memory());
+    let rss = used;
+    let used = of_servers.filter(|bytes| *bytes > 0).unwrap_or(rss);
     let all = [
         ("used_memory", used),
-        ("used_memory_rss", used),
+        ("used_memory_rss", rss),
         ("used_memory_peak", peak),
         ("total_system_memory", kib(&host, "MemTotal:")),
-        ("maxmemory", 0),
+        ("maxmemory", max_memory(call)),
         ("mem_clients_normal", Metrics::get(&metrics.memory_bytes)),
     ];
     lines(text, &all);
@@ -121,6 +126,12 @@ fn memory(call: &Call<'_>, text: &mut String) {
         human(used),
         human(peak),
     );
+}
+
+/// Returns the bytes that the Redis servers may have, or 0 if there is no limit.
+pub(crate) fn max_memory(call: &Call<'_>) -> u64 {
+    let native = call.shared.native.as_ref();
+    native.and_then(Native::max_memory).unwrap_or(0)
 }
 
 /// Returns the bytes of a line such as `VmRSS:  123 kB`.
@@ -165,6 +176,7 @@ fn stats(call: &Call<'_>, text: &mut String) {
         ("total_commands_logged", &metrics.logged),
         ("total_commands_read", &metrics.reads),
         ("total_error_replies", &metrics.errors),
+        ("refused_for_memory", &metrics.refused_for_memory),
         ("sessions_lost", &metrics.sessions_lost),
     ];
     lines(

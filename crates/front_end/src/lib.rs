@@ -37,6 +37,7 @@ mod native;
 mod partitions;
 mod reading;
 pub mod resp;
+mod room;
 mod server;
 mod settings;
 mod strangers;

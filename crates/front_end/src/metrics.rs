@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Counters; all but `connected`, `memory_bytes`, `commands_per_second` and `tls_trouble` only grow.
+/// Counters; all but `connected`, those of bytes, `commands_per_second` and `tls_trouble` only grow.
 #[derive(Default, Debug)]
 #[allow(missing_docs)] // the names say it
 pub struct Metrics {
@@ -26,6 +26,11 @@ pub struct Metrics {
     pub reads: AtomicU64,
     /// Reads that went through the log after all, because they got no answer without it.
     pub reads_given_up: AtomicU64,
+    /// Commands that were refused because the Redis servers have too much memory.
+    pub refused_for_memory: AtomicU64,
+    /// The bytes of memory that the Redis servers have, and those that they may have; 0 without a limit.
+    pub servers_bytes: AtomicU64,
+    pub servers_max_bytes: AtomicU64,
     /// Answers that were errors.
     pub errors: AtomicU64,
     pub protocol_errors: AtomicU64,
@@ -61,6 +66,9 @@ impl Metrics {
             logged,
             reads,
             reads_given_up,
+            refused_for_memory,
+            servers_bytes,
+            servers_max_bytes,
             errors,
             protocol_errors,
             sessions_lost,
@@ -83,6 +91,9 @@ impl Metrics {
             ("logged", logged),
             ("reads", reads),
             ("reads_given_up", reads_given_up),
+            ("refused_for_memory", refused_for_memory),
+            ("servers_bytes", servers_bytes),
+            ("servers_max_bytes", servers_max_bytes),
             ("errors", errors),
             ("protocol_errors", protocol_errors),
             ("sessions_lost", sessions_lost),
@@ -96,8 +107,24 @@ impl Metrics {
         .to_vec()
     }
 
-    /// Returns the warnings for an operator about the group's time.
+    /// Returns the warnings for an operator about the servers' memory and the group's time.
     pub fn warnings(&self) -> Vec<String> {
+        let (used, max) = (
+            Metrics::get(&self.servers_bytes),
+            Metrics::get(&self.servers_max_bytes),
+        );
+        let is_full = max > 0 && used > max;
+        let warning = format!(
+            "the Redis servers have {} MiB, and max_memory_mib allows {}: commands that need more memory are refused until keys \
+             are deleted or it is raised",
+            used >> 20,
+            max >> 20
+        );
+        let full = is_full.then_some(warning).into_iter();
+        full.chain(self.warning_of_time()).collect()
+    }
+
+    fn warning_of_time(&self) -> Option<String> {
         let off = self.clock_off_ms.load(Relaxed);
         let way = if off > 0 { "behind" } else { "ahead of" };
         let warning = format!(
@@ -105,7 +132,7 @@ impl Metrics {
              goes on at half speed, or the front ends reach different nodes",
             off.unsigned_abs() / 1_000
         );
-        (off != 0).then_some(warning).into_iter().collect()
+        (off != 0).then_some(warning)
     }
 
     pub(crate) fn add(counter: &AtomicU64) {

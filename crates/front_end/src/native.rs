@@ -22,6 +22,7 @@ use crate::commands::{self, Call, Outcome};
 use crate::cursor::Cursor;
 use crate::keys::{max_len, partition_of, too_large};
 use crate::partitions::{MAX_PARTITIONS, Partitions};
+use crate::room;
 use crate::survey::{self, Question};
 use crate::transaction;
 use crate::waiting::Waiting;
@@ -55,6 +56,8 @@ pub struct Native {
     news: News,
     node: NodeId,
     clock: Box<ClusterTime>,
+    /// The most bytes of memory that the servers may have together before commands that need more are refused.
+    max_memory: Option<u64>,
     /// The time that most nodes had when it was last looked at, once that is known.
     now_ms: Cell<Option<u64>>,
 }
@@ -78,8 +81,18 @@ impl Native {
             news,
             node,
             clock,
+            max_memory: None,
             now_ms: Cell::new(None),
         }
+    }
+
+    /// Lets the servers have this many bytes of memory together.
+    pub fn with_max_memory(self, max_memory: Option<u64>) -> Native {
+        Native { max_memory, ..self }
+    }
+
+    pub(crate) fn max_memory(&self) -> Option<u64> {
+        self.max_memory
     }
 
     pub(crate) fn news(&self) -> &News {
@@ -394,6 +407,10 @@ fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outco
 
 /// Prepares a command that a server executes.
 fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Outcome {
+    if let Some(why) = room::refusal(call, native, spec, call.args) {
+        call.fail(why);
+        return Outcome::Answered;
+    }
     if spec.may_wait {
         call.client.last_command.be(&spec.name, &[]);
         if let Some(outcome) = wait(call, spec) {
@@ -670,6 +687,7 @@ fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
         spec.judge(call.args, true)?;
         let refused = refused_over_partitions(call, spec, call.args, true);
         let refused = refused.or(channels::refusal(spec, call.args));
+        let refused = refused.or(room::refusal(call, native, spec, call.args));
         refused.map_or(Ok(spec), Err)
     });
     match judged {
@@ -716,7 +734,7 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
     };
     let watched = std::mem::take(&mut call.client.watched);
     let mut commands: Vec<Vec<&[u8]>> = Vec::new();
-    let mut blanks = Vec::new();
+    let (mut blanks, mut no_room) = (Vec::new(), None);
     let mut all: Partitions = watched
         .iter()
         .map(|of| partition_of(call, &of.key))
@@ -734,6 +752,7 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
         }
         if let Ok(spec) = native.catalogue.judge(&args, true) {
             all.add(partitions_of_keys(call, spec, &args));
+            no_room = no_room.or_else(|| room::refusal(call, native, spec, &args));
             if spec.is_message() {
                 blanks.push(Blank {
                     place: commands.len(),
@@ -742,6 +761,10 @@ fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
             }
         }
         commands.push(args);
+    }
+    if let Some(why) = no_room {
+        call.fail(format!("EXECABORT Transaction discarded because of: {why}"));
+        return Outcome::Answered;
     }
     if all.len() > 1 {
         call.fail("EXECABORT Transaction discarded because of: CROSSSLOT its keys don't hash to the same slot");

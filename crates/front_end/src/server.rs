@@ -741,6 +741,10 @@ impl<P: Plane> Server<P> {
         let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
             return;
         };
+        let metrics = &self.shared.metrics;
+        metrics.servers_bytes.store(native.seen().memory(), Relaxed);
+        let max = native.max_memory().unwrap_or(0);
+        metrics.servers_max_bytes.store(max, Relaxed);
         if self.stop_at.is_none() {
             let nonces = &mut self.routes.nonces;
             reports.report(&mut self.log, native, || names::unnamed(nonces.draw()));

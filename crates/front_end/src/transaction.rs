@@ -261,6 +261,7 @@ fn run_all(
             args: &args,
             client: &mut *call.client,
             shared: call.shared,
+            is_numbered: call.is_numbered,
             out: &mut out,
         };
         match commands::run_queued(&mut inner) {

@@ -8,10 +8,10 @@ use ::front_end::Native;
 use apps::redis::{News, Seen};
 use apps::{Redis, Share};
 use client::known_group;
-use node::cluster_file::{ApplicationKind, Node};
+use node::cluster_file::{ApplicationKind, Group, Node};
 use node::{ClusterClock, ClusterFile, Services};
 
-use crate::{Error, front_end};
+use crate::{Error, front_end, machine_memory};
 
 /// Returns the services of `node`. Its front end, if it has one, is running afterwards.
 pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
@@ -28,7 +28,7 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     }
     let partitions = group.partitions;
     if kind == ApplicationKind::Redis {
-        return redis_servers(cluster, node, partitions);
+        return redis_servers(cluster, node, group);
     }
     let mut services = Services::new(Arc::new(move |pid, directory| {
         apps::open_share(kind.name(), directory, Share { pid, partitions })
@@ -41,8 +41,8 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
 
 /// Returns the services of a replica of Redis itself. The front end gets the servers' list of commands, and sees their
 /// clocks and processes.
-fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<Services, Error> {
-    let seen = Seen::new(partitions);
+fn redis_servers(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Services, Error> {
+    let seen = Seen::new(group.partitions);
     let (shown, told) = (seen.clone(), News::default());
     let news = told.clone();
     let mut services = Services::new(Arc::new(move |pid, directory| {
@@ -59,7 +59,18 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, partitions: u16) -> Result<
         services.clock = Some(clock.clone());
         let time = Box::new(move || clock.ms());
         let native = Native::new(catalogue, seen, news, node.id, time);
+        let native = native.with_max_memory(max_memory(group));
         front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
     Ok(services)
+}
+
+/// Returns how many bytes of memory the Redis servers may have. The default leaves half of the memory to snapshots, which copy
+/// what changes meanwhile, to scripts, and to the rest of the machine.
+fn max_memory(group: &Group) -> Option<u64> {
+    match group.max_memory_mib {
+        Some(0) => None,
+        Some(mib) => Some(mib << 20),
+        None => machine_memory::bytes().map(|all| all / 2),
+    }
 }

@@ -286,6 +286,16 @@ impl Spec {
         self.has("write") || self.is_message() || self.keys.iter().any(|key| key.writes)
     }
 
+    /// Returns whether the command, with these arguments, may need more memory, as Redis judges it. Of a script only its
+    /// first line is known.
+    pub fn may_take_memory(&self, args: &[&[u8]]) -> bool {
+        match self.is_script {
+            true if self.name == "eval" => !rules::needs_no_memory(args[1]),
+            true => !self.has("readonly"),
+            false => self.has("denyoom"),
+        }
+    }
+
     /// Returns the command's keys. A command that the server will refuse may seem to have none.
     pub fn keys(&self, args: &[&[u8]]) -> Keys {
         let mut known = Vec::new();

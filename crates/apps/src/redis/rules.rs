@@ -175,6 +175,21 @@ pub(super) fn flushes(args: &[&[u8]]) -> bool {
     args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
 }
 
+/// Returns whether a script's first line says that it needs no memory, as `#!lua flags=allow-oom` does.
+pub(super) fn needs_no_memory(script: &[u8]) -> bool {
+    let first = script
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    if !first.starts_with(b"#!") {
+        return false;
+    }
+    let mut words = first.split(|byte| byte.is_ascii_whitespace());
+    let flags = words.find_map(|word| word.strip_prefix(b"flags="));
+    let mut flags = flags.unwrap_or_default().split(|byte| *byte == b',');
+    flags.any(|flag| [&b"allow-oom"[..], b"no-writes"].contains(&flag))
+}
+
 /// Returns whether the command may remove scripts or functions.
 pub(super) fn forgets_code(spec: &Spec) -> bool {
     let those = [

@@ -28,6 +28,7 @@ use super::rules;
 use super::saves::Saving;
 use super::server::{Dead, Server, Standing, User};
 use super::sets::KnownSets;
+use super::usage::Usage;
 use crate::watches::Watches;
 
 pub(super) const ABOUT: &[u8] = b"about";
@@ -73,6 +74,7 @@ pub(super) struct Replicated {
     /// taken.
     pub(super) died_of: Option<usize>,
     pub(super) saving: Saving,
+    pub(super) usage: Usage,
     /// The bytes that Lua had in memory when the server was started.
     pub(super) held_at_start: u64,
     /// Everything executed is committed, so the records describe what the server holds.
@@ -105,6 +107,7 @@ impl Replicated {
             pipeline: Pipeline::default(),
             died_of: None,
             saving: Saving::default(),
+            usage: Usage::default(),
             held_at_start: 0,
             is_committed: true,
             is_changed: contents.is_none(),

@@ -654,6 +654,7 @@ fn with_every_key() -> String {
     });
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     let text = text
+        .replacen("application = \"rocksdb\"", "application = \"redis\"", 1)
         .replacen("probe_ms = 40", "probe_ms = 70", 1)
         .replacen(
             "redis_password = \"...\"",
@@ -668,6 +669,19 @@ fn with_every_key() -> String {
         );
     let switch = "role = \"leader\"\nswitch = \"sw\"\nplane = \"auto\"\nmetrics = \"[::1]:9000\"";
     text.replacen("role = \"leader\"", switch, 1)
+}
+
+#[test]
+fn only_redis_servers_have_a_limit_of_memory() {
+    let text = SAMPLE.replacen("slots = 65536", "max_memory_mib = 64", 1);
+    let errors = parse(&text, "/x.toml").unwrap_err().to_string();
+    assert!(
+        errors.contains("`max_memory_mib` limits Redis servers"),
+        "{errors}"
+    );
+    let text = text.replacen("\"rocksdb\"", "\"redis\"", 1);
+    let file = parse(&text, "/x.toml").unwrap();
+    assert_eq!(file.groups[0].max_memory_mib, Some(64));
 }
 
 #[test]

@@ -302,6 +302,7 @@ impl Check {
                 1..=31_536_000,
                 3_600,
             ) as u64,
+            max_memory_mib: self.max_memory(raw),
             answer: match &raw.answer {
                 None => Answer::Executed,
                 Some(answer) => self.choice("answer", answer, &Answer::ALL, Answer::name),
@@ -319,6 +320,18 @@ impl Check {
                 4_096,
             ) as u64,
         }
+    }
+
+    fn max_memory(&mut self, raw: &RawGroup) -> Option<u64> {
+        let given = raw.max_memory_mib.as_ref()?;
+        if raw.application.get_ref() != ApplicationKind::Redis.name() {
+            self.error(
+                at(given),
+                "`max_memory_mib` limits Redis servers, and this group has none".to_owned(),
+                "leave it out, or choose `application = \"redis\"`".to_owned(),
+            );
+        }
+        Some(self.required("max_memory_mib", given, 0..=1 << 24) as u64)
     }
 
     fn protocol(&mut self, raw: &RawGroup) -> Protocol {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The limit of the memory that a replica's Redis servers have. A server doesn't refuse commands by it, because servers of other
+//! replicas have more or less memory and would execute them. The front end refuses them before they are ordered.
+
+use apps::redis::Spec;
+
+use crate::commands::Call;
+use crate::metrics::Metrics;
+use crate::native::Native;
+
+/// Redis's own words, by which clients know the error.
+const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// Returns the error for a command that may need memory, if there is no room for more.
+pub(crate) fn refusal(
+    call: &Call<'_>,
+    native: &Native,
+    spec: &Spec,
+    args: &[&[u8]],
+) -> Option<String> {
+    let seen = native.seen().memory();
+    let max = native.max_memory().filter(|max| seen > *max)?;
+    if !spec.may_take_memory(args) {
+        return None;
+    }
+    Metrics::add(&call.shared.metrics.refused_for_memory);
+    // A command with a number may be sent again after its answer was lost.
+    let numbered = match call.is_numbered {
+        true => "; if this command was sent before, it may have been executed: send it again later",
+        false => "",
+    };
+    Some(format!(
+        "{OOM} The Redis servers of this replica have {} MiB, and max_memory_mib in the cluster file allows {}: delete keys, or \
+         raise it{numbered}",
+        seen >> 20,
+        max >> 20
+    ))
+}
