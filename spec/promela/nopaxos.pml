@@ -16,8 +16,6 @@
  *   INV-12 stable            below a sync point that a replica knows, its log never changes (NOP-4, with
  *                            STABLE)
  *   NOP-5                    what a leader answers was computed on the log that it answers for (with APP)
- *   NOP-6                    a read shows everything that was committed before it began, and nothing that isn't
- *                            (with READ)
  */
 #include "common.pml"
 
@@ -112,13 +110,6 @@ byte app[MEM];                /* the leader's speculative application state, as 
 #endif
 #ifdef CRASHES
 byte crashes = CRASHES;
-#endif
-#ifdef READ
-/* One read without the log: a client asks all replicas. */
-bit asked;
-byte before_;                 /* how much was committed when it asked */
-byte answered_[VIEWS + 1];    /* the leader's answer in a view: 1 + how much it was computed on */
-byte echoed[(VIEWS + 1) * MEM]; /* a follower's: 1 + how much it has in that view */
 #endif
 #if defined(MUT_RESEQ)
 bit reseq;
@@ -509,47 +500,6 @@ inline sync_take(m, n)
 #define POINTS(m)
 #endif
 
-#ifdef READ
-/* The leader answers on all that it has, once no gap is open; a follower says how much it has. */
-#define READS(m) \
-    :: d_step { asked && status[m] == NORMAL && m == LEADER(view[m]) && !HAS(gapwait, m) && !answered_[view[m]] -> \
-        SAY("leader %d answers the read, view %d\n", m, view[m]); answered_[view[m]] = 1 + LEN(logs[m]); look_at_read(view[m]) } \
-    :: d_step { MAY_ECHO && status[m] == NORMAL && m != LEADER(view[m]) \
-        && echoed[AT(view[m], m)] < 1 + LEN(logs[m]) -> \
-        SAY("%d echoes the read, view %d\n", m, view[m]); echoed[AT(view[m], m)] = 1 + LEN(logs[m]); look_at_read(view[m]) }
-#ifdef MUT_OLD_ECHO
-#define MAY_ECHO (1)
-#else
-#define MAY_ECHO (asked)
-#endif
-#ifdef MUT_NO_ECHO
-#define ECHOES 0
-#else
-#define ECHOES F
-#endif
-/* NOP-6: the answer of a view counts with f echoes of that view that reach as far. */
-inline look_at_read(v)
-{
-    c_ = 0;
-    i_ = 0;
-    do
-    :: i_ < MEM ->
-        if :: i_ != LEADER(v) && HAS(MEMBERS(v), i_) && echoed[AT(v, i_)] >= answered_[v] -> c_++ :: else fi;
-        i_++
-    :: else -> break
-    od;
-    if
-    :: answered_[v] && c_ >= ECHOES ->
-        assert(answered_[v] > before_);
-        q_ = answered_[v] - 1;
-        committed(v, lead[v], q_)
-    :: else
-    fi
-}
-#else
-#define READS(m)
-#endif
-
 #ifdef MUT_ACTIVE_EARLY
 #define MAY_ACT(w) (!in_force && start_[w])
 #else
@@ -651,7 +601,7 @@ inline look_at_read(v)
     :: d_step { HAS(gapwait, m) && status[m] == NORMAL && REPS(m) >= F -> \
         SAY("leader %d: the no-op is agreed, view %d\n", m, view[m]); \
         gapwait = gapwait & ~(1 << m); acknowledge(m) } \
-    GAPS(m) VIEWSOF(CHANGE, m) VIEWSOF(ADOPT, m) SYNCS(m) POINTS(m) STARTS(m) MORE(m) READS(m)
+    GAPS(m) VIEWSOF(CHANGE, m) VIEWSOF(ADOPT, m) SYNCS(m) POINTS(m) STARTS(m) MORE(m)
 
 active proctype steps()
 {
@@ -674,9 +624,5 @@ end:    do
     STEPS(4)
 #endif
     ACTS
-#ifdef READ
-    :: d_step { !asked -> SAY("a client reads: %d slots are committed, %d\n", LEN(comm), 0); \
-        asked = 1; before_ = LEN(comm) }
-#endif
     od
 }

@@ -69,7 +69,7 @@ fn store_dirs(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A command is a read only if it changes nothing in any store. [N-READ]
+/// A command is a read only if it changes nothing in any store. [B-CLIENT]
 #[test]
 fn a_command_is_called_a_read_if_it_changes_nothing() {
     let dir = TempDir::new("reads");

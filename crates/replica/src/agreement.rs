@@ -20,7 +20,7 @@ pub use self::paxos::Paxos;
 use crate::settings::{Settings, Wanted};
 use ::paxos::nopaxos::Ack;
 use ::paxos::{
-    Bound, Epoch, Flags, Header, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
+    Bound, Epoch, Flags, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
 };
 use std::ops::Range;
 
@@ -86,15 +86,6 @@ pub struct ShownMemory {
     pub start: u64,
     /// For a mute replica, the instance up to which it knows the log to be stable, executed or not.
     pub stable: Option<Instance>,
-}
-
-/// How a replica handles a READ.
-#[derive(Clone, Copy, Debug)]
-pub enum Reading {
-    /// The replica leads this view, executes the command and answers.
-    Answer(Round),
-    /// The replica follows, and shows with this ACK how far its log is filled.
-    Echo(Header),
 }
 
 /// The change that a packet has brought to the log.
@@ -239,11 +230,6 @@ pub trait Agreement: Log + Sized {
     /// Takes the acknowledgement that tells clients how far the log is filled here, if one is due.
     fn take_ack(&mut self) -> Option<Ack> {
         None
-    }
-
-    /// Returns how to handle a READ.
-    fn read(&self) -> Result<Reading, Reason> {
-        Err(Reason::NotForRole)
     }
 
     /// Notes that a read without a place in the log has come, and returns the number of the question whose answer it

@@ -11,7 +11,6 @@ mod beginning;
 pub(crate) mod catch_up;
 mod given_up;
 mod local_reads;
-mod reads;
 mod spanning;
 mod stopped;
 mod timed;
@@ -22,7 +21,6 @@ pub use self::voids::Deadly;
 
 use self::given_up::GivenUp;
 use self::local_reads::LocalReads;
-use self::reads::Reads;
 use self::spanning::Spanning;
 use self::voids::Voids;
 use crate::agreement::{Answers, Decided, Log};
@@ -110,7 +108,6 @@ pub(crate) struct Execution<A> {
     replies: Replies,
     /// Until this time many clients at once are expected.
     crowded_until: Time,
-    reads: Reads,
     local_reads: LocalReads,
     records: Records,
     journal: Journal,
@@ -182,7 +179,6 @@ impl<A: Application> Execution<A> {
             spanning: Spanning::new(outcomes),
             replies: Replies::default(),
             crowded_until: 0,
-            reads: Reads::default(),
             local_reads: LocalReads::default(),
             records: Records::default(),
             journal,
@@ -545,7 +541,6 @@ impl<A: Application> Execution<A> {
         self.goes_on()?;
         let gathered = self.gather();
         self.final_error(gathered)?;
-        self.execute_reads(answers);
         self.execute_local_reads(out);
         self.goes_on()?;
         if self.settings.answers_wait || self.is_full() {

@@ -36,9 +36,7 @@ pub mod slot;
 pub mod storage;
 mod worker;
 
-pub use agreement::{
-    Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, Reading, ShownMemory, Stepped,
-};
+pub use agreement::{Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, ShownMemory, Stepped};
 pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };

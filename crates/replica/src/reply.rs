@@ -24,10 +24,8 @@ pub enum ReplyTo {
 pub struct Basis {
     /// The view.
     pub view: Round,
-    /// The command's own slot. For a READ, which has none, it is the last slot that was executed.
+    /// The command's own slot.
     pub slot: Instance,
-    /// The answer is a READ's. Its client counts acknowledgements of that very READ, so the answer shares no packet.
-    pub is_read: bool,
 }
 
 /// Receives the packets and replies that a worker sends. An implementation copies them.
@@ -35,7 +33,7 @@ pub trait Output: Outbox {
     /// Answers (`client`, `request`) with `status` and `bytes`, after the command was executed and, where answers wait
     /// for it, committed; `basis` is `None` if the answer is final. Several replies to one address may share a packed
     /// REPLY: final ones, and those to commands of one view, which then all name the last one's slot. The front end of
-    /// this process gets only final replies, except for READs. [N-ANSWER]
+    /// this process gets only final replies. [N-ANSWER]
     fn reply(
         &mut self,
         to: &ReplyTo,
@@ -75,8 +73,6 @@ struct Entry {
 pub(crate) enum Place {
     /// The log up to this slot, which is the command's own.
     Slot(Instance),
-    /// The log of a view up to this slot, for a READ, which has no slot of its own.
-    Read(Round, Instance),
     /// Nothing that can still change.
     Final,
 }
@@ -116,7 +112,7 @@ impl Place {
     fn may_change(self, stable: Instance, answers: Answers) -> bool {
         let slot = match self {
             Place::Slot(slot) => slot,
-            Place::Read(..) | Place::Final => return false,
+            Place::Final => return false,
         };
         answers != Answers::AtHome && slot >= stable
     }
@@ -124,20 +120,12 @@ impl Place {
     /// Returns the basis that an answer shows if it may be sent now by a replica that gives these `answers`; a final
     /// answer shows none. [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
-        let (view, slot, is_read) = match (self, answers) {
-            (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => return Some(None),
-            (Place::Slot(slot), _) if slot < stable => return Some(None),
-            (Place::Slot(slot), Answers::Here(view)) => (view, slot, false),
-            // A read shows its basis even if all of it is stable, since it is the latest state only while its view goes
-            // on.
-            (Place::Read(view, slot), Answers::Here(now)) if view == now => (view, slot, true),
-            _ => return None,
-        };
-        Some(Some(Basis {
-            view,
-            slot,
-            is_read,
-        }))
+        match (self, answers) {
+            (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => Some(None),
+            (Place::Slot(slot), _) if slot < stable => Some(None),
+            (Place::Slot(slot), Answers::Here(view)) => Some(Some(Basis { view, slot })),
+            _ => None,
+        }
     }
 }
 

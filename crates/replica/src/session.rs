@@ -799,27 +799,6 @@ impl Sessions {
         }
     }
 
-    /// Answers a command that changes nothing and has no place in the log; nothing is recorded. [N-READ]
-    pub fn read(
-        &mut self,
-        client: u64,
-        request: u64,
-        replies: &mut Replies,
-        run: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let Some(session) = self.open.get(&client) else {
-            self.answer_unknown(client, request, replies);
-            return Ok(());
-        };
-        self.scratch.clear();
-        run(&mut self.scratch)?;
-        let to = reach(&session.head.reply_to, self.node);
-        self.book
-            .answer(session, to, (client, request), &self.scratch, replies);
-        self.scratch.shrink_to(KEEP_SCRATCH);
-        Ok(())
-    }
-
     /// Records a command over several partitions that a sibling has passed, and answers it, whatever this partition's
     /// log held before, since that was given up. It counts as executed, so that a repetition isn't executed.
     /// [G-COMPLETE]

@@ -23,7 +23,7 @@ mod voids;
 
 pub use self::replay::Replayed;
 
-use crate::agreement::{Agreement, Decided, News, Paxos, Reading, Stepped};
+use crate::agreement::{Agreement, Decided, News, Paxos, Stepped};
 use crate::application::{Application, Checkpoint, Error};
 use crate::client_reads::ClientRead;
 use crate::execution::{Execution, Statistics};
@@ -236,8 +236,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         match packet.header.msgtype {
             MsgType::Probe => return self.on_probe(packet, out).unwrap_or_else(Verdict::Dropped),
             MsgType::Read => {
-                let taken = self.on_read(now, packet, out);
-                return taken.unwrap_or_else(Verdict::Dropped);
+                return self.on_read(now, packet).unwrap_or_else(Verdict::Dropped);
             }
             _ => {}
         }
@@ -343,39 +342,15 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     }
 
     /// Takes a client's READ. With Paxos any replica answers, once it has executed everything that may have been
-    /// decided by now [B-CLIENT]; with NOPaxos the leader answers once it has executed all that its log has now, and a
-    /// follower shows how far its log is filled. [N-READ]
-    fn on_read(
-        &mut self,
-        now: Time,
-        packet: &Packet<'_>,
-        out: &mut impl Outbox,
-    ) -> Result<Verdict, Reason> {
-        let h = &packet.header;
-        if G::BOUNDS_READS {
-            let read = ClientRead::parse(h).ok_or(Reason::NotForRole)?;
-            if self.execution.takes_read(&read, packet.value)? {
-                let asks = !read.needs_no_bound();
-                let question = asks.then(|| self.agreement.want_bound());
-                self.execution
-                    .read_for_client(now, question, read, packet.value);
-            }
-            return Ok(Verdict::Answered);
-        }
-        match self.agreement.read()? {
-            Reading::Answer(view) => {
-                let ready = self.agreement.ready();
-                self.execution
-                    .read((view, ready), (h.client, h.request), packet.value)?;
-            }
-            Reading::Echo(header) => {
-                let header = Header {
-                    client: h.client,
-                    request: h.request,
-                    ..header
-                };
-                out.send(To::Sender, &header, &[]);
-            }
+    /// decided by now; with NOPaxos nobody does. [B-CLIENT]
+    fn on_read(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
+        let read = ClientRead::parse(&packet.header).filter(|_| G::BOUNDS_READS);
+        let read = read.ok_or(Reason::NotForRole)?;
+        if self.execution.takes_read(&read, packet.value)? {
+            let asks = !read.needs_no_bound();
+            let question = asks.then(|| self.agreement.want_bound());
+            self.execution
+                .read_for_client(now, question, read, packet.value);
         }
         Ok(Verdict::Answered)
     }

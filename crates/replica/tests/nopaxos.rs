@@ -27,7 +27,6 @@ use test_world::{Arrival, World};
 const SEQUENCER: NodeId = LEADERS[0];
 const WINDOW: u64 = 16;
 /// Requests from here on only read.
-const READS: u64 = 1 << 32;
 /// The slots of a log, and of the sequencer's window.
 const SLOTS: u64 = 64;
 
@@ -475,7 +474,7 @@ impl<K: Kept> Cluster<K> {
     /// Checks that a final answer is stable. [K-STABLE]
     fn check_final(&self, reply: &Reply) {
         let of = (reply.client, reply.request);
-        let is_final = reply.basis.is_none() && reply.request < READS;
+        let is_final = reply.basis.is_none();
         // In the model a replica answers only its own front end.
         let is_stable = || self.history.iter().any(|value| (value.1, value.2) == of);
         assert!(
@@ -484,12 +483,12 @@ impl<K: Kept> Cluster<K> {
         );
     }
 
-    /// Returns whether an answer is to the value of its slot, and neither to a part of one nor to a read.
+    /// Returns whether an answer is to the value of its slot, and not to a part of one.
     fn names_its_slot(&self, index: usize, reply: &Reply) -> bool {
         let worker = self.hosts[index].worker.as_ref();
         let slot = worker.zip(reply.basis);
         let value = slot.and_then(|(worker, basis)| worker.agreement().entry(basis.slot));
-        reply.request < READS && value.is_some_and(|v| !v.flags.has(Flags::PACKED))
+        value.is_some_and(|v| !v.flags.has(Flags::PACKED))
     }
 
     /// Looks at a replica's log after anything that may have changed it, and at the instances that have become stable
@@ -1195,50 +1194,6 @@ fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     assert!(c.restored > 0);
 }
 
-/// The leader answers with its view and the end of its log, and followers show that they are in that view. A read takes
-/// no slot. [N-READ]
-#[test]
-fn a_read_is_answered_on_all_that_was_answered_before() {
-    let mut c = Cluster::<Disk>::begun(7);
-    let session = c.open_session();
-    c.command(0);
-    c.wait("an answer", |c| c.clients[0].open.is_empty());
-    let (slots, view) = (c.sequencer.next(0), c.hosts[0].role().view());
-    c.acks.clear();
-    for (request, bytes) in [(READS, command(READ)), (READS + 1, command(5))] {
-        let header = Header {
-            cluster: CLUSTER,
-            group: GROUP,
-            client: session,
-            request,
-            ..Header::new(MsgType::Read)
-        };
-        let datagram = header.datagram(&bytes);
-        for replica in REPLICAS {
-            c.world.carry(CLIENT, replica, &datagram);
-        }
-    }
-    c.go_on(2 * MS);
-    let answered = c.answers.iter().filter(|(h, _)| h.client == session);
-    let answers: Vec<_> = answered.filter(|(h, _)| h.request >= READS).collect();
-    let [(h, answer)] = &answers[..] else {
-        panic!("{answers:?}");
-    };
-    assert_eq!((h.request, h.rnd, h.inst), (READS, view, slots - 1));
-    assert_eq!(
-        (answer.2, &answer.3[..]),
-        (Status::Ok, &1u64.to_be_bytes()[..])
-    );
-    let echoes = c.acks.iter().filter(|h| h.request == READS);
-    let echoes: Vec<_> = echoes.map(|h| (h.swid, h.client, h.rnd, h.inst)).collect();
-    assert_eq!(echoes.len(), 2);
-    for (node, client, rnd, inst) in echoes {
-        assert!(FOLLOWERS.contains(&node));
-        assert_eq!((client, rnd, inst), (session, view, slots));
-    }
-    assert_eq!(c.sequencer.next(0), slots);
-}
-
 /// [N-COMMIT] [K-STABLE]
 #[test]
 fn who_can_take_nothing_back_answers_only_what_is_stable() {
@@ -1779,43 +1734,4 @@ fn what_was_kept_behind_a_state_is_executed_as_stable() {
     assert_eq!(fresh.application().tally, c.model.behind[end]);
     assert_eq!(fresh.agreement().stable(), end as Instance);
     assert_eq!(out.replies, [], "it is nobody's leader");
-}
-
-/// A READ that comes while the leader's log has more than it has executed waits. A READ that another view's leader took
-/// isn't answered any more. [N-READ]
-#[test]
-fn a_read_waits_for_all_that_the_log_had() {
-    let mut c = Cluster::<Disk>::with(12, true, 7, || {
-        let disk = Disk::default();
-        disk.with(|d| d.cannot_discard = true);
-        disk
-    });
-    c.wait_for_session(1);
-    let session = c.open_session();
-    c.go_on(5 * MS);
-    let slot = c.sequencer.next(0);
-    let header = Header {
-        cluster: CLUSTER,
-        group: GROUP,
-        client: session,
-        request: READS,
-        ..Header::new(MsgType::Read)
-    };
-    let read = header.datagram(&command(READ));
-    let ordered = stamped(&mut c, Flags::NONE, session, 1, &command(1));
-    let now = c.world.now();
-    for datagram in [&ordered, &read] {
-        let packet = Packet::parse(datagram).unwrap();
-        let dropped = c.step(0, CLIENT, &packet).unwrap();
-        assert!(!matches!(dropped, Verdict::Dropped(_)));
-    }
-    let worker = c.hosts[0].worker.as_mut().unwrap();
-    let mut out = Out::default();
-    worker.finish_batch(now, &mut out).unwrap();
-    assert_eq!((worker.next(), &out.replies[..]), (slot, &[][..]));
-    c.forward(0, CLIENT, out);
-    c.go_on(3 * MS);
-    let answers = c.answers.iter().filter(|(h, _)| h.request == READS);
-    let answers: Vec<_> = answers.map(|(h, a)| (h.inst, a.3.clone())).collect();
-    assert_eq!(answers, [(slot, 1u64.to_be_bytes().to_vec())]);
 }

@@ -45,13 +45,12 @@ fn seeds_with_a_sequencer_are_sound() {
     are_sound(100, limits);
 }
 
-/// The same, where somebody who knows something goes away before it is stable, and clients read without a slot. [N-READ]
+/// The same, where somebody who knows something goes away before it is stable.
 #[test]
 fn seeds_with_courses_of_events_are_sound() {
     let limits = Limits {
         ordered: true,
         courses: true,
-        reads: true,
         ..Limits::default()
     };
     are_sound(100, limits);
@@ -77,7 +76,6 @@ fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
             spanning: true,
             durable: Some(durable),
             courses,
-            reads: courses,
             ..Limits::default()
         };
         are_sound(seeds, limits);

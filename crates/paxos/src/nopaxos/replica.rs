@@ -475,15 +475,6 @@ impl Replica {
         Some(Ack { header, slots })
     }
 
-    /// Returns the ACK with which a follower answers a READ. The caller puts in the reader's name.
-    /// [N-READ]
-    pub fn echo(&self) -> Result<Header, Reason> {
-        match self.is_normal() && !self.leads() {
-            true => Ok(self.ack()),
-            false => Err(Reason::NotNormal),
-        }
-    }
-
     fn ack(&self) -> Header {
         Header {
             inst: self.log.next(),

@@ -11,7 +11,7 @@
 //! on disk before its packets leave.
 
 use super::poll::Poll;
-use super::{Agreement, Answers, Decided, Log, News, Reading, ShownMemory, Stepped};
+use super::{Agreement, Answers, Decided, Log, News, ShownMemory, Stepped};
 use crate::application::Error;
 use crate::settings::{Settings, Wanted};
 use paxos::acceptor::Start;
@@ -362,13 +362,6 @@ impl Agreement for NoPaxos {
 
     fn take_ack(&mut self) -> Option<Ack> {
         self.replica.take_ack()
-    }
-
-    fn read(&self) -> Result<Reading, Reason> {
-        match self.answers() {
-            Answers::Here(view) => Ok(Reading::Answer(view)),
-            _ => self.replica.echo().map(Reading::Echo),
-        }
     }
 
     /// Returns the replica's view or, if the replica isn't in normal operation, the session to which it goes, since the

@@ -8,7 +8,7 @@
 mod reads;
 mod shown;
 
-pub use reads::{READS, Read};
+pub use reads::Read;
 pub use shown::Known;
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ use std::fmt;
 use paxos::Time;
 
 pub use beginnings::Beginnings;
-pub use execution::{Executions, Known, OpInfo, READS, Read};
+pub use execution::{Executions, Known, OpInfo, Read};
 pub use order::has_no_circle;
 pub use ordered::Ordered;
 pub use promises::Promises;

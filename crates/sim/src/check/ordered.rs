@@ -9,7 +9,7 @@ use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, PartitionId, Round}
 use test_world::committed::{Committed, Content};
 
 use super::stamps::Stamps;
-use super::{Findings, Invariant, READS};
+use super::{Findings, Invariant};
 
 /// The checker of a NOPaxos group.
 #[derive(Debug)]
@@ -83,8 +83,6 @@ impl Ordered {
                     }
                 };
             }
-            // An answer to a read has no slot of its own, and says nothing of who has the slot before it.
-            MsgType::Reply if header.request >= READS => return,
             // The answer names commands, not the message.
             MsgType::Reply if !self.stamps.is_named(header.rnd.epoch(), &header) => {
                 header.flags = Flags::PACKED;

@@ -157,16 +157,7 @@ impl<G: Protocol> Cluster<G> {
         if self.world.mutated(Mutation::WritesBesideRead) {
             self.send_behind(number);
         }
-        match self.world.is_ordered() {
-            true => self.read_of_all(client, number, (pid, key)),
-            false => self.replicas[n].read_locally(&mut self.world, number),
-        }
-    }
-
-    fn read_of_all(&mut self, client: u8, number: usize, of: (u8, u8)) {
-        if let Some(client) = self.clients.get_mut(usize::from(client).wrapping_sub(1)) {
-            client.read(&mut self.world, number, of);
-        }
+        self.replicas[n].read_locally(&mut self.world, number);
     }
 
     /// Sends the commands that clients send after reads that are answered.

@@ -4,8 +4,6 @@
 //! A command without an answer stays open in the history, since its session may have expired before it was executed, or
 //! after.
 
-mod reads;
-
 use std::collections::{BTreeMap, VecDeque};
 
 use control::Message;
@@ -21,7 +19,7 @@ use super::mutation::Mutation;
 use super::replica::client_address;
 use super::world::{GROUP, MAX_VALUE, Outgoing, Sender, World};
 use crate::application::{Command, Span, Spanning, last_part};
-use crate::check::{OpInfo, READS};
+use crate::check::OpInfo;
 use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
@@ -156,10 +154,6 @@ pub struct ClientHost {
     answers: Vec<(u64, u64, Vec<u8>)>,
     /// For each partition the REPLYs that wait until they are final, if the group uses NOPaxos.
     quorums: Vec<Quorum<Vec<u8>>>,
-    /// The sessions that it was told, by partition.
-    told: Vec<Vec<nopaxos::Session>>,
-    /// The unanswered reads, by request.
-    reads: BTreeMap<u64, reads::Asked>,
 }
 
 impl ClientHost {
@@ -180,8 +174,6 @@ impl ClientHost {
             out: Outgoing::default(),
             answers: Vec::new(),
             quorums: Vec::new(),
-            told: Vec::new(),
-            reads: BTreeMap::new(),
         }
     }
 
@@ -230,7 +222,6 @@ impl ClientHost {
     pub fn crash(&mut self) {
         self.role = None;
         self.operations = None;
-        self.reads.clear();
         for session in &mut self.sessions {
             *session = Session::default();
         }
@@ -351,9 +342,6 @@ impl ClientHost {
             return Some(Verdict::Dropped(reason));
         }
         self.role.as_ref()?;
-        if h.request >= READS {
-            return Some(self.count_read(world, packet));
-        }
         let quorum = &mut self.quorums[usize::from(h.pid)];
         let counted = match h.msgtype {
             MsgType::Ack => quorum.ack(h),
@@ -374,7 +362,6 @@ impl ClientHost {
         told: &[Vec<nopaxos::Session>],
         sequencer: Option<NodeIndex>,
     ) {
-        self.told = told.to_vec();
         for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
             for session in sessions {
                 quorum.learn(session).expect("there is one controller");

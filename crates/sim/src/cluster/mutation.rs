@@ -161,8 +161,6 @@ pub enum Mutation {
     FirstSlotNamed,
     /// A client accepts the leader's answer alone.
     LeaderSuffices,
-    /// A NOPaxos client that reads accepts the leader's answer alone.
-    ReadsUnechoed,
     /// NOPaxos replicas aren't told where a session has begun.
     SealNotTold,
     /// NOPaxos replicas are told that a session has begun before everything.
@@ -182,7 +180,7 @@ pub enum Mutation {
 impl Mutation {
     /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// the roles that must notice them.
-    pub const ALL: [Mutation; 74] = [
+    pub const ALL: [Mutation; 73] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -249,7 +247,6 @@ impl Mutation {
         Mutation::AcksTooMuch,
         Mutation::FirstSlotNamed,
         Mutation::LeaderSuffices,
-        Mutation::ReadsUnechoed,
         Mutation::SealNotTold,
         Mutation::SealedTooLow,
         Mutation::StandsUnstable,

@@ -5,7 +5,7 @@ mod courses;
 
 use paxos::Time;
 
-use super::{BEGIN, Limits, load, operation, rates, reads};
+use super::{BEGIN, Limits, load, operation, rates};
 use crate::plan::{Action, Direction, Name, Plan, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
@@ -54,7 +54,6 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         }
     }
     super::spanning(&scenario, duration, 1, &mut actions);
-    reads(&scenario, duration, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }

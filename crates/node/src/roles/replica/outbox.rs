@@ -163,19 +163,6 @@ impl WorkerOutbox {
         pending.items.clear();
     }
 
-    /// Sends the answer to a READ, which is in `scratch`, in its own packet.
-    fn send_read(&mut self, to: &ReplyTo, basis: Basis, (client, request): (u64, u64)) {
-        let header = Header {
-            rnd: basis.view,
-            inst: basis.slot,
-            client,
-            request,
-            value_len: self.scratch.len() as u16,
-            ..self.reply_header
-        };
-        send_to(&mut self.links, to, &header, &self.scratch);
-    }
-
     fn queue_reply(&mut self, to: ReplyTo, basis: Option<Basis>, (client, request): (u64, u64)) {
         let (view, slot) = basis.map_or((Round::NONE, 0), |basis| (basis.view, basis.slot));
         let shares = |r: &PendingReply| r.to == to && r.view == view;
@@ -220,8 +207,6 @@ impl WorkerOutbox {
         (status, bytes): (u8, &[u8]),
     ) {
         match to {
-            // This is for a READ, whose acknowledgements front ends don't count.
-            ReplyTo::Local if basis.is_some() => {}
             ReplyTo::Local if self.holds => self.held.push(HeldReply {
                 client: of.0,
                 request: of.1,
@@ -242,10 +227,7 @@ impl WorkerOutbox {
                 self.scratch.clear();
                 self.scratch.push(status);
                 self.scratch.extend_from_slice(bytes);
-                match basis {
-                    Some(basis) if basis.is_read => self.send_read(to, basis, of),
-                    _ => self.queue_reply(*to, basis, of),
-                }
+                self.queue_reply(*to, basis, of);
             }
         }
     }

@@ -8,9 +8,6 @@ use super::{Done, Executions, Findings, Invariant, redo};
 use crate::application::Look;
 use crate::linearizability::Op;
 
-/// Requests from this number on are reads that a NOPaxos client sends to all replicas.
-pub const READS: u64 = 1 << 48;
-
 /// A read as its client saw it.
 #[derive(Clone, Debug)]
 pub struct Read {

@@ -9,7 +9,6 @@ use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
 use replica::{AnsweredReads, Basis, ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
-use crate::check::READS;
 use crate::cluster::layout::{Endpoint, NodeIndex, node_id};
 use crate::cluster::mutation::{self, Mutation};
 use crate::cluster::protocol::Protocol;
@@ -160,9 +159,7 @@ impl<G: Protocol> ReplicaHost<G> {
             }
         }
         let view = |reply: &Reply| reply.basis.map(|basis| basis.view);
-        // A read is answered in its own packet.
-        let is_read = |reply: &Reply| reply.request >= READS;
-        let one = |reply: &Reply| (reply.to, view(reply), is_read(reply));
+        let one = |reply: &Reply| (reply.to, view(reply));
         // A command that came too early is answered again when it takes effect. [P-EARLY]
         let counts = |r: &&Reply| r.basis.is_some() && r.bytes[0] != Status::OutOfOrder as u8;
         for reply in replies.iter().filter(counts) {
@@ -171,7 +168,7 @@ impl<G: Protocol> ReplicaHost<G> {
                 world.promises.answers(*command, world.queue.now());
             }
         }
-        for same in replies.chunk_by(|a, b| one(a) == one(b) && !is_read(a)) {
+        for same in replies.chunk_by(|a, b| one(a) == one(b)) {
             let Some(client) = client_at(&same[0].to) else {
                 continue;
             };
