@@ -524,6 +524,7 @@ fn message(input: &mut Input<'_>) -> Message {
                 nonce: nonce(input),
                 epoch: epoch(input),
                 next: instances(input),
+                start: input.number(),
             },
             4 => Message::StopExecution {
                 group,

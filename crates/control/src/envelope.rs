@@ -285,6 +285,7 @@ mod tests {
             group: 0,
             node,
             nonce: 2,
+            start: 0,
             epoch: 3,
             next: vec![4],
         };

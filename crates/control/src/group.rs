@@ -314,10 +314,11 @@ impl Group {
             Message::ExecutionStopped {
                 node,
                 nonce,
+                start,
                 epoch,
                 next,
                 ..
-            } => self.take_stopped(*node, *nonce, *epoch, next),
+            } => self.take_stopped(*node, (*nonce, *start), *epoch, next),
             Message::ViewStarted { .. } => {
                 if let Some((pid, leader, started)) = message.started() {
                     self.note_started(now, pid, leader, &started, store, out);

@@ -438,6 +438,9 @@ pub enum Message {
         node: NodeId,
         /// The boot nonce of this process, as in its PROBE_ACK.
         nonce: u64,
+        /// The start of this process's memory; 0 if the memory isn't stored.
+        #[serde(default)]
+        start: u64,
         /// The epoch of the order.
         epoch: Epoch,
         /// The next instance of each partition.

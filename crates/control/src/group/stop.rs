@@ -10,6 +10,7 @@
 use super::Group;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, Message, Peer, Store};
+use paxos::acceptor::Start;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, NodeId, Time};
 use std::collections::BTreeMap;
@@ -19,8 +20,12 @@ pub(super) struct Stopping {
     pub since: Time,
     epoch: Epoch,
     /// For each replica the process that answered, and the positions of its partitions.
-    stopped: BTreeMap<NodeId, (u64, Vec<Instance>)>,
+    stopped: BTreeMap<NodeId, (Process, Vec<Instance>)>,
 }
+
+/// The boot nonce of a process and the start of its memory, since a stored memory keeps its nonce when its process restarts.
+/// The start is 0 if the memory isn't stored.
+type Process = (u64, u64);
 
 impl Group {
     /// Takes the number of an epoch that only stops execution.
@@ -61,7 +66,7 @@ impl Group {
     pub(super) fn take_stopped(
         &mut self,
         node: NodeId,
-        nonce: u64,
+        process: Process,
         epoch: Epoch,
         next: &[Instance],
     ) {
@@ -69,7 +74,7 @@ impl Group {
         let whole = next.len() == usize::from(self.settings.partitions);
         let counts = |s: &&mut Stopping| known && whole && s.epoch == epoch;
         if let Some(stopping) = self.stopping.as_mut().filter(counts) {
-            stopping.stopped.insert(node, (nonce, next.to_vec()));
+            stopping.stopped.insert(node, (process, next.to_vec()));
         }
     }
 
@@ -131,8 +136,10 @@ impl Group {
 impl Stopping {
     /// Returns where a replica stands, if the process that answers now has stopped.
     fn of(&self, replica: &Watched) -> Option<&Vec<Instance>> {
-        let (nonce, positions) = self.stopped.get(&replica.node)?;
-        (replica.memory == Some(*nonce)).then_some(positions)
+        let (process, positions) = self.stopped.get(&replica.node)?;
+        let start = replica.start.map_or(0, Start::number);
+        let answers = replica.memory.map(|nonce| (nonce, start));
+        (answers == Some(*process)).then_some(positions)
     }
 }
 

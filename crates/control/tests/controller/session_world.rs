@@ -37,6 +37,8 @@ pub struct Host {
     pub on_disk: Vec<Instance>,
     /// Execution stands still until the session of this number, or a later one, is active; 0 if it goes on.
     pub stopped: Epoch,
+    /// Orders to stop don't reach it.
+    pub never_stops: bool,
     /// What clients were told as the leader of a view.
     answered: Vec<(Round, Instance)>,
     views: Views,
@@ -216,6 +218,7 @@ impl World {
             partitions: (0..).zip(&on_disk).map(replica).collect(),
             on_disk,
             stopped: 0,
+            never_stops: false,
             answered: vec![(Round::NONE, 0); PARTITIONS.into()],
             views: Views::default(),
             told: ToldStarts::default(),
@@ -270,6 +273,7 @@ impl World {
         };
         let host = self.replicas.get_mut(&node).unwrap();
         host.nonce = logs.nonce;
+        host.stopped = 0;
         host.told = logs.told.clone();
         host.partitions = (0..).zip(&logs.partitions).map(replica).collect();
         host.views = Views::default();
@@ -673,7 +677,7 @@ impl World {
 
     /// All that is stable is on disk before it is answered where that is. [G-STOP]
     fn stop_execution(&mut self, node: NodeId, epoch: Epoch) {
-        if !self.replicas.contains_key(&node) {
+        if self.replicas.get(&node).is_none_or(|host| host.never_stops) {
             return;
         }
         if self.replicas[&node].stopped == 0 {
@@ -685,6 +689,7 @@ impl World {
             group: GROUP,
             node,
             nonce: host.nonce,
+            start: host.partitions[0].start().map_or(0, Start::number),
             epoch,
             next: host.on_disk.clone(),
         };

@@ -465,6 +465,29 @@ fn no_loss_is_accepted_while_a_replica_is_silent() {
     goes_on_in(&mut world, 3);
 }
 
+/// Its log keeps its nonce, and its next process executes what comes, so its answer counts no more. [G-STOP]
+#[test]
+fn a_replica_that_restarts_after_it_has_stopped_is_stopped_again() {
+    let mut world = World::durable(48);
+    commands(&mut world, 10);
+    world.boot_replica(REPLICAS[0]);
+    world.boot_replica(REPLICAS[1]);
+    world.run(500);
+    world.replicas.get_mut(&REPLICAS[1]).unwrap().never_stops = true;
+    world.failover(None, true);
+    let has_stopped = |w: &World| w.replicas[&REPLICAS[2]].stopped == 2;
+    assert!(world.run_until(2_000, has_stopped), "{}", world.report());
+    world.run(100);
+    world.restart_replica(REPLICAS[2]);
+    let goes_on = |w: &World| !w.replicas[&REPLICAS[2]].partitions[0].is_mute();
+    assert!(world.run_until(2_000, goes_on), "{}", world.report());
+    world.replicas.get_mut(&REPLICAS[1]).unwrap().never_stops = false;
+    let is_issued = |w: &World| w.state().last_epoch() == 3;
+    assert!(world.run_until(5_000, is_issued), "{}", world.report());
+    assert!(has_stopped(&world), "the loss is of another process");
+    goes_on_in(&mut world, 3);
+}
+
 /// Replica 13 has executed most, and isn't in the cluster file any more: nobody could take its state. [G-ONE] [F-ANEW]
 #[test]
 fn a_loss_goes_on_from_a_replica_of_the_cluster_file() {

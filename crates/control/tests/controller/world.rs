@@ -597,6 +597,7 @@ impl Replica {
             group: GROUP,
             node,
             nonce: self.nonce,
+            start: 0,
             epoch,
             next: self
                 .stops_at

@@ -340,6 +340,7 @@ impl ReplicaControl<'_> {
                 group: self.group.id,
                 node: self.node.id,
                 nonce: self.nonce,
+                start: self.memory.as_ref().map_or(0, |m| m.start().number()),
                 epoch,
                 next,
             });

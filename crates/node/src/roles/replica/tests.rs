@@ -175,11 +175,7 @@ fn answers_of_a_view_share_a_packet() {
         })
         .collect();
     told.sort();
-    let expected = [
-        (0, 0, vec![3, 6]),
-        (7, 5, vec![1, 2, 4]),
-        (8, 1, vec![5]),
-    ];
+    let expected = [(0, 0, vec![3, 6]), (7, 5, vec![1, 2, 4]), (8, 1, vec![5])];
     assert_eq!(told, expected);
 }
 

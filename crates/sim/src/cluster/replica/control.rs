@@ -2,8 +2,9 @@
 //! The questions of a replica to the controller, and the controller's messages.
 
 use control::{Message, View};
+use paxos::acceptor::Start;
 use paxos::{Epoch, Instance};
-use replica::Worker;
+use replica::{Agreement, Worker};
 
 use super::ReplicaHost;
 use crate::cluster::layout::{NodeIndex, node_id};
@@ -165,11 +166,20 @@ impl<G: Protocol> ReplicaHost<G> {
                 group: GROUP,
                 node: node_id(self.host.name),
                 nonce: self.nonce,
+                start: self.shown_start(),
                 epoch,
                 next: stopped.into_iter().map(|(_, next)| next).collect(),
             };
             self.ask(world, answer);
         }
+    }
+
+    /// Returns the number of the memory's start, or 0 if the memory isn't stored.
+    fn shown_start(&self) -> u64 {
+        let worker = self.shards[0].worker.as_ref();
+        let memory = worker.and_then(|worker| worker.agreement().memory());
+        let start = memory.and_then(|memory| Start::from_shown(memory.start));
+        start.map_or(0, |(start, _)| start.number())
     }
 
     pub(super) fn take_incarnation(&mut self, world: &mut World, incarnation: u64) {
