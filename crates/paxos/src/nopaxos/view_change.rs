@@ -628,8 +628,9 @@ impl Replica {
             return Err(Reason::Unexpected);
         }
         let Some(entry) = entry else {
-            // The slot is trimmed at its source.
-            if is_below {
+            // The slot is trimmed at its source. The leader of a view that has begun has it in its checkpoint, if not in
+            // its log.
+            if is_below || !i_lead {
                 self.short_of = Some(h.inst + 1);
             }
             self.change.plan = Some(plan);

@@ -1555,6 +1555,37 @@ fn a_replica_below_everybodys_floor_wants_a_checkpoint() {
     assert_eq!((group.of(3).stable(), group.log(3)), (3, vec![3]));
 }
 
+/// The leader alone knew that two slots were stable, and has forgotten its log. It leads the next session, whose logs count
+/// from slot 0 on, with nothing but a checkpoint of these slots. [W-CHECKPOINT]
+#[test]
+fn who_lacks_what_a_new_leader_has_only_in_its_checkpoint_wants_one() {
+    let mut group = Group::new(3);
+    group.ordered(1, 0, 1, &[1, 2]);
+    group.ordered(1, 1, 2, &[1, 2]);
+    let mut out = Sent::default();
+    group.of(1).synchronise(&mut out);
+    group.send(1, None, out);
+    let _ = group.pass(MsgType::SyncPrepare, 1, 2);
+    let _ = group.pass(MsgType::SyncRep, 2, 1);
+    group.lose_all();
+    assert_eq!((group.of(1).stable(), group.of(2).stable()), (2, 0));
+    let reborn = Member {
+        node: 1,
+        nonce: 333,
+    };
+    group.replicas.insert(1, Replica::new(settings(reborn), 2));
+    group.open_session(&[reborn, member(2), member(3)], 0);
+    group.tick_all();
+    group.settle(&[1, 2, 3]);
+    let status = [1, 2, 3].map(|node| group.of(node).status());
+    assert_eq!(status, [Status::Normal, Status::Normal, Status::ViewChange]);
+    assert_eq!(group.of(3).wants_checkpoint(), Some(2));
+    group.restored(3, 2);
+    group.settle(&[1, 2, 3]);
+    let third = group.of(3);
+    assert_eq!((third.status(), third.stable()), (Status::Normal, 2));
+}
+
 /// A packet is dropped only if it changes nothing, whatever earlier packet has made the change
 /// possible. [Y-APPLY]
 #[test]

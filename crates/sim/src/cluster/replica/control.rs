@@ -4,7 +4,7 @@
 use control::{Message, View};
 use paxos::acceptor::Start;
 use paxos::{Epoch, Instance};
-use replica::{Agreement, Worker};
+use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::{NodeIndex, node_id};
