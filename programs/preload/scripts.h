@@ -11,6 +11,7 @@
  *   c   COPY: not into another database; the rest is as 'w'
  *   i   XINFO: STREAM tells how a stream is stored; the rest is as 'r'
  *   x   is refused
+ *   u   isn't known to all servers of the group, so this one doesn't know it either
  *
  * A name that isn't among them is unknown to the server, too, which says so. A key of another partition is refused, as by a
  * node of a Redis Cluster.
@@ -85,6 +86,7 @@ static const struct {
 #define NAME_LEN 32
 #define PREFIX "wirepaxos."
 #define REFUSE PREFIX "refuse"
+#define UNKNOWN PREFIX "unknown"
 #define NOT_LOCAL "ERR Script attempted to access a non local key in a cluster node"
 #define SLOTS 16384
 
@@ -227,6 +229,10 @@ static void filter_command(FilterCtx *filter)
 	rule = rule_of(get_argument(filter, 0));
 	if (!rule)
 		return;
+	if (rule->kind == 'u') {
+		put_command(filter, UNKNOWN);
+		return;
+	}
 	why = why_refused(filter, rule);
 	for (size_t i = 0; i < NAME_LEN; i++)
 		name[i] = (char)(rule->name[i] >= 'a' && rule->name[i] <= 'z' ? rule->name[i] & ~0x20 :

@@ -16,11 +16,15 @@
 //! `docs/redis.md` says what makes replicas agree, and what is refused for that reason.
 
 mod about;
+mod agreed;
 mod catalogue;
 mod clock;
 mod command;
 mod connection;
 mod digest;
+mod fingerprint;
+mod fit;
+mod identity;
 mod kept;
 mod news;
 mod passing;
@@ -42,7 +46,7 @@ mod usage;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,6 +56,8 @@ use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapsh
 
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
 pub use command::{Command, Stamp, Watched, put_call, put_query};
+pub use fingerprint::Fingerprint;
+pub use fit::accept;
 pub use news::{AUDIENCE, Event, Message, News};
 pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
@@ -83,6 +89,10 @@ struct SeenServer {
     moved: AtomicU64,
     process: AtomicU32,
     memory: AtomicU64,
+    /// The group has agreed on a server.
+    has_agreed: AtomicBool,
+    /// How this server differs from the agreed one.
+    remarks: Mutex<Vec<String>>,
 }
 
 impl Seen {
@@ -131,13 +141,38 @@ impl Seen {
             .sum()
     }
 
-    fn show(&self, pid: u16, state: &Replicated) {
+    /// Returns whether the group has agreed on a server in all partitions, as far as this replica has executed the log.
+    pub fn has_agreed(&self) -> bool {
+        let mut servers = self.servers.iter();
+        servers.all(|server| server.has_agreed.load(Ordering::Relaxed))
+    }
+
+    /// Returns for an operator how the servers differ from those on which the group has agreed.
+    pub fn remarks(&self) -> Vec<String> {
+        let all = (0..).zip(self.servers.iter());
+        let shown = all.map(|(pid, server): (u16, _)| {
+            let remarks = lock(&server.remarks);
+            remarks
+                .iter()
+                .map(|remark| format!("partition {pid}: {remark}"))
+                .collect()
+        });
+        shown.collect::<Vec<Vec<String>>>().concat()
+    }
+
+    fn show(&self, pid: u16, state: &mut Replicated) {
         let server = &self.servers[usize::from(pid)];
         if server.ms.swap(state.ms(), Ordering::Relaxed) != state.ms() {
             server.moved.store(self.now_ms(), Ordering::Relaxed);
         }
         server.process.store(state.process(), Ordering::Relaxed);
         server.memory.store(state.memory(), Ordering::Relaxed);
+        server
+            .has_agreed
+            .store(state.agreed.server.is_some(), Ordering::Relaxed);
+        if let Some(remarks) = state.remarks.take() {
+            *lock(&server.remarks) = remarks;
+        }
     }
 }
 
@@ -178,8 +213,8 @@ impl Redis {
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         remove_others(dir)?;
         let contents = dir.join(STATE).exists().then_some(STATE);
-        let state = Replicated::open(dir, contents, voice.clone())?;
-        seen.show(pid, &state);
+        let mut state = Replicated::open(dir, contents, voice.clone())?;
+        seen.show(pid, &mut state);
         Ok(Redis {
             dir: dir.to_owned(),
             seen,
@@ -200,13 +235,14 @@ impl Redis {
     }
 }
 
-/// Starts a server to ask for its commands, and ends it.
-pub fn catalogue() -> Result<Catalogue, Error> {
+/// Starts a server to ask for its commands and what it is, and ends it.
+pub fn catalogue() -> Result<(Catalogue, Fingerprint), Error> {
     let dir = std::env::temp_dir().join(format!("wirepaxos-{:016x}", server::nonce()));
     private_directory(&dir).map_err(|e| failed("create", &dir, &e))?;
-    let started = Server::start(&dir, None, Home::default()).map(|(_, catalogue)| catalogue);
+    let started = Server::start(&dir, None, Home::default(), None);
+    let found = started.map(|(server, catalogue)| (catalogue, server.fingerprint.clone()));
     let _ = fs::remove_dir_all(&dir);
-    started
+    found
 }
 
 impl Application for Redis {
@@ -214,7 +250,7 @@ impl Application for Redis {
         let mut state = lock(&self.state);
         state.execute(command, reply)?;
         state.measure();
-        self.seen.show(self.voice.home.pid, &state);
+        self.seen.show(self.voice.home.pid, &mut state);
         Ok(())
     }
 
@@ -230,7 +266,7 @@ impl Application for Redis {
         let mut state = lock(&self.state);
         state.answers(take)?;
         state.measure();
-        self.seen.show(self.voice.home.pid, &state);
+        self.seen.show(self.voice.home.pid, &mut state);
         Ok(())
     }
 
@@ -253,7 +289,7 @@ impl Application for Redis {
     fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
         let mut state = lock(&self.state);
         let is_passed = state.pass(command)?;
-        self.seen.show(self.voice.home.pid, &state);
+        self.seen.show(self.voice.home.pid, &mut state);
         Ok(is_passed)
     }
 
@@ -317,7 +353,7 @@ impl Application for Redis {
         taken.state.is_in_place();
         let mut state = lock(&self.state);
         std::mem::swap(&mut *state, &mut taken.state);
-        self.seen.show(self.voice.home.pid, &state);
+        self.seen.show(self.voice.home.pid, &mut state);
         self.voice.leapt();
         Ok(())
     }
@@ -353,6 +389,7 @@ fn about_command(command: &[u8]) -> String {
         }
         Ok(Command::Watch { .. }) => "WATCH".into(),
         Ok(Command::Report { .. }) => "a report of a clock".into(),
+        Ok(Command::Server { .. }) => "a report of a server".into(),
         Err(_) => format!("a command of {} bytes", command.len()),
     }
 }

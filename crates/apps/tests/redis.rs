@@ -549,7 +549,7 @@ fn what_may_change_something_is_known_where_no_flag_says_it() {
     if !is_installed() {
         return;
     }
-    let catalogue = apps::redis::catalogue().unwrap();
+    let (catalogue, _) = apps::redis::catalogue().unwrap();
     let may_write = |words: &str| {
         let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         catalogue.find(&args).unwrap().may_write()

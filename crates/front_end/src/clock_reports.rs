@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports to each partition, through the log and once a second, what time most nodes have; the group's time is the median of
-//! its front ends' reports. Notes by how much the group's time differs from the nodes' time. As long as it isn't known what
+//! its front ends' reports. The first report tells which server this replica has, and clients wait until the group has agreed
+//! on one. Notes by how much the group's time differs from the nodes' time. As long as it isn't known what
 //! time most nodes have, nothing is reported and clients wait.
 //!
 //! ```text
-//!  no session ──OPEN──> open ──REPORT──> in flight ──answer──> open, until the next report is due
+//!  no session ──OPEN──> open ──SERVER once, REPORT──> in flight ──answer──> open, until the next report is due
 //! ```
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,11 +14,13 @@ use std::time::{Duration, Instant};
 use apps::redis::{Command, Stamp};
 use paxos::PartitionId;
 use replica::Status;
+use replica::parts::Progress;
 
 use crate::lane::Session;
 use crate::log::{Log, Plane};
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::server_report::ServerReport;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A session for reports has at most one command in flight.
@@ -31,17 +34,26 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The sessions in which this front end reports the time to the partitions.
 pub(crate) struct ClockReports {
-    voices: u8,
+    content: Content,
     due: Instant,
     /// Clients wait for the group's first time until then; set once this front end can report.
     first_time_until: Option<Instant>,
-    /// True once every partition has a time, or clients have waited long enough for it.
+    /// True once every partition has agreed on a server and has a time, or clients have waited long enough for the time.
     has_time: bool,
     lanes: Vec<ReportLane>,
 }
 
+/// What the reports say, beside the time.
+struct Content {
+    voices: u8,
+    /// The command that tells which server this replica has.
+    server: Vec<u8>,
+    max_value: usize,
+}
+
 struct ReportLane {
     session: Session,
+    server: ServerReport,
     last_request: u64,
     /// The time that the report in flight tells.
     in_flight: Option<u64>,
@@ -50,17 +62,22 @@ struct ReportLane {
 }
 
 impl ClockReports {
-    /// Creates the reports for a group with this many front ends.
-    pub fn new(native: &Native, front_ends: usize) -> ClockReports {
+    /// Creates the reports for a group with this many front ends, and values of this many bytes.
+    pub fn new(native: &Native, front_ends: usize, max_value: u16) -> ClockReports {
         let now = Instant::now();
         let lane = |_| ReportLane {
             session: Session::None,
+            server: ServerReport::default(),
             last_request: 0,
             in_flight: None,
             off_ms: 0,
         };
         ClockReports {
-            voices: u8::try_from(front_ends).unwrap_or(u8::MAX),
+            content: Content {
+                voices: u8::try_from(front_ends).unwrap_or(u8::MAX),
+                server: native.server_report(),
+                max_value: max_value.into(),
+            },
             due: now,
             first_time_until: None,
             has_time: false,
@@ -89,7 +106,7 @@ impl ClockReports {
             return;
         }
         self.due = now + INTERVAL;
-        let voices = self.voices;
+        let content = &self.content;
         for (pid, lane) in (0..).zip(&mut self.lanes) {
             match lane.session {
                 Session::None => {
@@ -97,7 +114,7 @@ impl ClockReports {
                     lane.session = Session::Opening(nonce);
                     log.open_session(pid, nonce, WINDOW);
                 }
-                Session::Open(_) if lane.in_flight.is_none() => lane.send(log, pid, native, voices),
+                Session::Open(_) if lane.is_idle() => lane.send(log, pid, native, content),
                 Session::Opening(_) | Session::Open(_) => {}
             }
         }
@@ -113,24 +130,32 @@ impl ClockReports {
     }
 
     /// Takes the first answer to a command of a session that these reports [own](Self::owns); `opened` is the new session's id
-    /// if the answer is to OPEN.
+    /// if the answer is to OPEN, and `number` the number of the command otherwise.
     pub fn take<P: Plane>(
         &mut self,
         log: &mut Log<P>,
         native: &Native,
         pid: PartitionId,
-        (status, opened): (Option<Status>, Option<u64>),
+        (number, status, opened): (u64, Option<Status>, Option<u64>),
     ) {
-        let voices = self.voices;
+        let content = &self.content;
         let lane = &mut self.lanes[usize::from(pid)];
         match (lane.session, opened) {
             (Session::Opening(_), Some(id)) => {
                 lane.session = Session::Open(id);
                 lane.last_request = 0;
-                lane.send(log, pid, native, voices);
+                lane.server.begin_anew();
+                lane.send(log, pid, native, content);
             }
             // The partition has no room for a session now; the next report asks for one again.
             (Session::Opening(_), None) => lane.session = Session::None,
+            (Session::Open(_), _) if !lane.server.is_done() => {
+                let is_ok = status == Some(Status::Ok);
+                match lane.server.answered(number, is_ok) {
+                    Progress::Answered if !is_ok => lane.session = Session::None,
+                    _ => lane.send(log, pid, native, content),
+                }
+            }
             (..) if status == Some(Status::Ok) => lane.compare(pid, native),
             (..) => {
                 lane.session = Session::None;
@@ -146,7 +171,8 @@ impl ClockReports {
         metrics.clock_off_ms.store(most, Relaxed);
     }
 
-    /// Returns until when clients must wait because the group has no time yet, or nothing if they needn't.
+    /// Returns until when clients must wait because the group has no time yet, or hasn't agreed on a server, or nothing if they
+    /// needn't. Before they know that their servers execute the same, replicas execute nothing for clients.
     pub fn waits_for_time(&mut self, native: &Native) -> Option<Instant> {
         if self.has_time {
             return None;
@@ -158,16 +184,37 @@ impl ClockReports {
         let until = *self.first_time_until.get_or_insert(now + FIRST_TIME);
         let seen = native.seen();
         let all = (0..seen.partitions()).all(|pid| seen.ms(pid) > 0);
-        self.has_time = all || until <= now;
-        (!self.has_time).then_some(until)
+        let has_agreed = seen.has_agreed();
+        self.has_time = has_agreed && (all || until <= now);
+        let look_again = if has_agreed { until } else { now + LOOK_AGAIN };
+        (!self.has_time).then_some(look_again)
     }
 }
 
 impl ReportLane {
-    fn send<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, native: &Native, voices: u8) {
+    /// Returns true if nothing is in flight in the session. The server's report is sent as soon as the session is open.
+    fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && self.server.is_done()
+    }
+
+    fn send<P: Plane>(
+        &mut self,
+        log: &mut Log<P>,
+        pid: PartitionId,
+        native: &Native,
+        content: &Content,
+    ) {
         let Session::Open(session) = self.session else {
             return;
         };
+        if !self.server.is_done() {
+            self.last_request = 1;
+            let place = (pid, session, self.last_request);
+            return self
+                .server
+                .send(log, place, &content.server, content.max_value);
+        }
+        let voices = content.voices;
         let stamp: Stamp = native.stamp();
         let mut bytes = Vec::new();
         Command::Report { stamp, voices }.encode(&mut bytes);

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use apps::kv::parse_integer;
 use apps::redis::{
-    Catalogue, Command, News, Seen, Spec, Spread, Stamp, Value, Watched, put_call, put_query,
-    sorts_by_others,
+    Catalogue, Command, Fingerprint, News, Seen, Spec, Spread, Stamp, Value, Watched, put_call,
+    put_query, sorts_by_others,
 };
 use paxos::{NodeId, PartitionId};
 
@@ -46,15 +46,26 @@ const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 /// Returns what time most nodes have, in milliseconds since 1970, or nothing while that isn't known yet.
 pub type ClusterTime = dyn Fn() -> Option<u64> + Send;
 
+/// A replica of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// The replica's node.
+    pub node: NodeId,
+    /// All replicas of the group, ascending.
+    pub all: Vec<NodeId>,
+}
+
 /// The front end's knowledge of the Redis servers.
 pub struct Native {
     catalogue: Catalogue,
+    /// What this replica's servers are.
+    fingerprint: Fingerprint,
     /// The way of each command, by its number in the catalogue.
     ways: Vec<Way>,
     seen: Seen,
     renewals: Renewals,
     news: News,
-    node: NodeId,
+    member: Member,
     clock: Box<ClusterTime>,
     /// The most bytes of memory that the servers may have together before commands that need more are refused.
     max_memory: Option<u64>,
@@ -63,23 +74,24 @@ pub struct Native {
 }
 
 impl Native {
-    /// Creates the knowledge of servers with these commands. `seen` and `news` are what the servers show, and `clock` tells
+    /// Creates the knowledge of servers that have these commands and are what the fingerprint says. `seen` and `news` are what the servers show, and `clock` tells
     /// what time most nodes have.
     pub fn new(
-        catalogue: Catalogue,
+        (catalogue, fingerprint): (Catalogue, Fingerprint),
         seen: Seen,
         news: News,
-        node: NodeId,
+        member: Member,
         clock: Box<ClusterTime>,
     ) -> Native {
         let ways = catalogue.specs().map(|spec| Way::of(spec.name.as_bytes()));
         Native {
             ways: ways.collect(),
             catalogue,
+            fingerprint,
             seen,
             renewals: Renewals::default(),
             news,
-            node,
+            member,
             clock,
             max_memory: None,
             now_ms: Cell::new(None),
@@ -132,9 +144,22 @@ impl Native {
 
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp {
-            node: self.node,
+            node: self.member.node,
             ms: self.now_ms.get().unwrap_or(0),
         }
+    }
+
+    /// Returns the command that tells the group which server this replica has.
+    pub(crate) fn server_report(&self) -> Vec<u8> {
+        let fingerprint = self.fingerprint.to_bytes();
+        let mut bytes = Vec::new();
+        Command::Server {
+            node: self.member.node,
+            members: self.member.all.clone(),
+            fingerprint: &fingerprint,
+        }
+        .encode(&mut bytes);
+        bytes
     }
 
     /// Returns whether it is known what time most nodes have. Until then nothing should be stamped.

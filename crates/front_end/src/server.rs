@@ -233,7 +233,8 @@ impl<P: Plane> Server<P> {
         let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
         let front_ends = settings.others.len() + 1;
         let clock_reports = settings.native.as_ref();
-        let clock_reports = clock_reports.map(|native| ClockReports::new(native, front_ends));
+        let clock_reports = clock_reports
+            .map(|native| ClockReports::new(native, front_ends, settings.deployment.max_value));
         let news = settings.native.as_ref().map(Native::news);
         let start = news.map_or(0, |_| settings.seed);
         let own = (settings.deployment.node, start);
@@ -863,7 +864,7 @@ impl<P: Plane> Server<P> {
         &mut self,
         pid: PartitionId,
         client: u64,
-        answer: (Option<Status>, Option<u64>),
+        answer: (u64, Option<Status>, Option<u64>),
     ) -> bool {
         let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
             return false;
@@ -888,7 +889,8 @@ impl<P: Plane> Server<P> {
         if let Taken::Told(waiters, status) = taken {
             return self.tell(&waiters, status, answer.bytes);
         }
-        if awaited && self.take_clock_report(pid, client, (status, opened_id)) {
+        let report = (answer.request, status, opened_id);
+        if awaited && self.take_clock_report(pid, client, report) {
             return;
         }
         let route = self.routes.connections.get(&(pid, client));

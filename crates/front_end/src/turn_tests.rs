@@ -16,7 +16,7 @@ use crate::cluster::Neighbour;
 use crate::connection::{Connection, Sink};
 use crate::lane::Logged;
 use crate::names::Once;
-use crate::native::Native;
+use crate::native::{Member, Native};
 use crate::resp::Writer;
 use crate::settings::{Order, Shared};
 use crate::survey::{Question, Survey};
@@ -91,12 +91,14 @@ fn native() -> Option<Shared> {
         println!("SKIPPED: redis-server is not installed (./dev setup installs it)");
         return None;
     }
-    let catalogue = apps::redis::catalogue().unwrap();
     let native = Native::new(
-        catalogue,
+        apps::redis::catalogue().unwrap(),
         Seen::new(1),
         News::default(),
-        1,
+        Member {
+            node: 1,
+            all: vec![1],
+        },
         Box::new(|| Some(1_795_467_197_000)),
     );
     Some(shared(Some(native)))

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ::front_end::Native;
+use ::front_end::{Member, Native};
 use apps::redis::{News, Seen};
 use apps::{Redis, Share};
 use client::known_group;
@@ -54,14 +54,24 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Se
         )?))
     }));
     if let Some(address) = node.redis {
-        let catalogue = apps::redis::catalogue().map_err(|e| Error::System(e.0))?;
+        let found = apps::redis::catalogue().map_err(|e| Error::System(e.0))?;
+        let replicas = cluster.replicas(group.id);
+        let mut all: Vec<_> = replicas.iter().map(|replica| replica.id).collect();
+        all.sort_unstable();
+        let member = Member { node: node.id, all };
         let clock = Arc::new(ClusterClock::default());
         services.clock = Some(clock.clone());
         let time = Box::new(move || clock.ms());
-        let native = Native::new(catalogue, seen, news, node.id, time);
+        let native = Native::new(found, seen.clone(), news, member, time);
         let native = native.with_max_memory(max_memory(group));
         front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
+    let others = services.front_end_warnings.clone();
+    services.front_end_warnings = Arc::new(move || {
+        let mut warnings = others();
+        warnings.extend(seen.remarks());
+        warnings
+    });
     Ok(services)
 }
 

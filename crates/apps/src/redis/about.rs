@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of a snapshot that describes a replica's state beside its keys: `about` in database 1.
 
+use super::agreed::Agreed;
 use super::clock::Clock;
 use crate::watches::Watches;
 
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
+/// The format before it, which says nothing of the group's server.
+const WITHOUT_SERVER: u8 = 3;
 
-/// Encodes the clock, how often random numbers were seeded, and the watched keys.
-pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
+/// What a snapshot says of a replica's state beside its keys.
+#[derive(Default)]
+pub(super) struct About {
+    pub clock: Clock,
+    /// How often random numbers were seeded.
+    pub drawn: u64,
+    pub agreed: Agreed,
+    pub watches: Watches,
+}
+
+/// Encodes the clock, how often random numbers were seeded, the group's server, and the watched keys.
+pub(super) fn emit(clock: &Clock, drawn: u64, agreed: &Agreed, watches: &Watches) -> Vec<u8> {
     let mut about = vec![FORMAT];
     clock.emit(&mut about);
     about.extend_from_slice(&drawn.to_be_bytes());
+    agreed.emit(&mut about);
     about.extend_from_slice(&watches.last().to_be_bytes());
     for (key, version) in watches.all() {
         about.extend_from_slice(&(key.len() as u32).to_be_bytes());
@@ -21,15 +35,19 @@ pub(super) fn emit(clock: &Clock, drawn: u64, watches: &Watches) -> Vec<u8> {
 }
 
 /// Decodes what [`emit`] has encoded.
-pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
+pub(super) fn parse(about: &[u8]) -> Result<About, String> {
     let (format, rest) = about.split_first().ok_or("they name no format")?;
-    if *format != FORMAT {
+    if ![WITHOUT_SERVER, FORMAT].contains(format) {
         return Err(format!(
             "they are of format {format}, and this program reads format {FORMAT}: start the version that wrote them"
         ));
     }
     let parsed = Clock::parse(rest).and_then(|(clock, rest)| {
         let (drawn, rest) = rest.split_first_chunk()?;
+        let (agreed, rest) = match *format {
+            FORMAT => Agreed::parse(rest)?,
+            _ => (Agreed::default(), rest),
+        };
         let (last, mut rest) = rest.split_first_chunk()?;
         let mut watched = Vec::new();
         while !rest.is_empty() {
@@ -41,7 +59,43 @@ pub(super) fn parse(about: &[u8]) -> Result<(Clock, u64, Watches), String> {
         }
         let last = u64::from_be_bytes(*last);
         let watches = Watches::load(last, watched.into_iter());
-        Some((clock, u64::from_be_bytes(*drawn), watches))
+        Some(About {
+            clock,
+            drawn: u64::from_be_bytes(*drawn),
+            agreed,
+            watches,
+        })
     });
     parsed.ok_or_else(|| "what they say of themselves is damaged".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fingerprint::tests::server;
+    use super::*;
+
+    #[test]
+    fn a_snapshot_of_before_knows_no_server() {
+        let mut agreed = Agreed::default();
+        agreed.report(1, &[1], server("7.0.15", &[("get", 2)]));
+        let clock = Clock::default();
+        let mut watches = Watches::default();
+        let version = watches.watch(b"key");
+        let new = emit(&clock, 7, &agreed, &watches);
+        let read = parse(&new).unwrap();
+        assert_eq!((read.drawn, &read.agreed), (7, &agreed));
+
+        let mut behind = Vec::new();
+        agreed.emit(&mut behind);
+        let mut clock_bytes = Vec::new();
+        clock.emit(&mut clock_bytes);
+        let at = 1 + clock_bytes.len() + 8;
+        let mut old = [&new[..at], &new[at + behind.len()..]].concat();
+        old[0] = WITHOUT_SERVER;
+        let read = parse(&old).unwrap();
+        assert_eq!((read.drawn, &read.agreed), (7, &Agreed::default()));
+        assert!(read.watches.has(b"key", version));
+        old[0] = FORMAT + 1;
+        assert!(parse(&old).map(|_| ()).unwrap_err().contains("format 5"));
+    }
 }

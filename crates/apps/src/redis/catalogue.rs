@@ -10,7 +10,11 @@ use super::rules::{self, Verdict};
 /// The length of the longest command name.
 const LONGEST_NAME: usize = 64;
 
+const UNAGREED: &str =
+    "not every replica of the group is known to have a server with it; upgrade the others";
+
 /// All commands of a server.
+#[derive(Clone)]
 pub struct Catalogue {
     /// COMMAND's answer, as clients get it.
     shown: Vec<u8>,
@@ -69,6 +73,8 @@ pub struct Spec {
     pub(super) tips: Vec<String>,
     keys: Vec<KeySpec>,
     has_subcommands: bool,
+    /// Not all servers of the group are known to have the command, so none of them executes it.
+    pub(super) is_unagreed: bool,
     /// The decisions whether the command is executed: by itself, and within a transaction.
     verdicts: [Verdict; 2],
 }
@@ -208,6 +214,14 @@ impl Catalogue {
         spec.judge(args, in_transaction).map(|()| spec)
     }
 
+    /// Refuses all commands but those of which the group has agreed that its servers know them.
+    pub(super) fn limit_to(&mut self, knows: impl Fn(&str) -> bool) {
+        for spec in self.specs.iter_mut().filter(|spec| !knows(&spec.name)) {
+            spec.is_unagreed = true;
+            spec.verdicts = [Verdict::Refused(UNAGREED); 2];
+        }
+    }
+
     fn add(&mut self, command: &Value<'_>) -> Result<(), Malformed> {
         let (mut spec, subcommands) = parse(command)?;
         spec.number = self.specs.len();
@@ -261,6 +275,24 @@ impl Spec {
                 self.name.replace('|', " ").to_uppercase()
             )),
         }
+    }
+
+    /// Returns a digest of what makes servers execute the command differently: its flags and where its keys are.
+    pub(super) fn nature(&self) -> u32 {
+        let mut hash = NameHasher::default();
+        for flag in ["readonly", "write", "blocking", "noscript", "admin"] {
+            hash.write(&[u8::from(self.has(flag))]);
+        }
+        hash.write(&[
+            u8::from(self.is_script),
+            u8::from(self.has_subcommands),
+            u8::from(self.may_write()),
+        ]);
+        for key in &self.keys {
+            key.hash_into(&mut hash);
+        }
+        let hash = hash.finish();
+        (hash ^ hash >> 32) as u32
     }
 
     pub(super) fn has(&self, flag: &str) -> bool {
@@ -318,6 +350,24 @@ impl Spec {
 }
 
 impl KeySpec {
+    fn hash_into(&self, hash: &mut NameHasher) {
+        let mut number = |number: i64| hash.write(&number.to_be_bytes());
+        number(i64::from(self.writes));
+        match &self.begin {
+            Begin::Index(at) => [0, *at].map(&mut number),
+            Begin::Keyword(_, from) => [1, *from].map(&mut number),
+            Begin::Unknown => [2, 0].map(&mut number),
+        };
+        match self.find {
+            Find::Range { last, step, limit } => [0, last, step, limit].map(&mut number),
+            Find::Count { at, first, step } => [1, at, first, step].map(&mut number),
+            Find::Unknown => [2, 0, 0, 0].map(&mut number),
+        };
+        if let Begin::Keyword(word, _) = &self.begin {
+            hash.write(word);
+        }
+    }
+
     /// Finds keys as Redis's own `getKeysUsingKeySpecs` does. Returns `None` if they can't be known.
     fn positions(&self, args: &[&[u8]]) -> Option<impl Iterator<Item = usize> + use<>> {
         let count = args.len() as i64;

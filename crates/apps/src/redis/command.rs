@@ -8,6 +8,7 @@
 //! | 3 WATCH | stamp, arguments: keys, whose versions are asked for |
 //! | 4 QUERY | flags, arguments: one command that only reads. It moves no clock |
 //! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are |
+//! | 6 SERVER | node u16, count u8 of members u16, ascending, then a [fingerprint](super::fingerprint): which server a replica has, and which replicas its group has |
 //!
 //! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the client speaks RESP3. Arguments
 //! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
@@ -20,6 +21,10 @@ const EXEC: u8 = 2;
 const WATCH: u8 = 3;
 const QUERY: u8 = 4;
 const REPORT: u8 = 5;
+const SERVER: u8 = 6;
+
+/// The most replicas of a group.
+pub(super) const MAX_MEMBERS: usize = 64;
 
 const RESP3: u8 = 1;
 /// The number of arguments for which memory is allocated at once: this many, or as many as there are if each takes
@@ -80,6 +85,11 @@ pub enum Command<'a> {
         stamp: Stamp,
         voices: u8,
     },
+    Server {
+        node: u16,
+        members: Vec<u16>,
+        fingerprint: &'a [u8],
+    },
 }
 
 /// Appends the encoding of a CALL.
@@ -135,6 +145,18 @@ impl<'a> Command<'a> {
                 put_head(out, REPORT, *stamp);
                 out.push(*voices);
             }
+            Command::Server {
+                node,
+                members,
+                fingerprint,
+            } => {
+                out.push(SERVER);
+                out.extend_from_slice(&node.to_be_bytes());
+                out.push(members.len() as u8);
+                let numbers = members.iter().flat_map(|member| member.to_be_bytes());
+                out.extend(numbers);
+                out.extend_from_slice(fingerprint);
+            }
         }
     }
 
@@ -173,6 +195,11 @@ impl<'a> Command<'a> {
                     false => Err(Malformed),
                 }
             }
+            SERVER => Ok(Command::Server {
+                node: u16::from_be_bytes(input.array()?),
+                members: input.members()?,
+                fingerprint: input.0,
+            }),
             _ => Err(Malformed),
         }
     }
@@ -258,6 +285,14 @@ impl<'a> Input<'a> {
         Ok(arguments)
     }
 
+    fn members(&mut self) -> Result<Vec<u16>, Malformed> {
+        let count = usize::from(self.u8()?);
+        let members = (0..count).map(|_| self.array().map(u16::from_be_bytes));
+        let members: Vec<u16> = members.collect::<Result<_, _>>()?;
+        let is_sound = count <= MAX_MEMBERS && members.is_sorted_by(|a, b| a < b);
+        is_sound.then_some(members).ok_or(Malformed)
+    }
+
     fn watched(&mut self) -> Result<Watched<'a>, Malformed> {
         Ok(Watched {
             key: self.bytes()?,
@@ -317,6 +352,11 @@ mod tests {
                 args: vec![b"GET", b"k"],
             },
             Command::Report { stamp, voices: 3 },
+            Command::Server {
+                node: 2,
+                members: vec![1, 2, 300],
+                fingerprint: b"any",
+            },
         ];
         let encoded = commands.iter().map(|command| {
             let mut bytes = Vec::new();

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::server::nonce;
 
 /// The library as `build.rs` has built it.
@@ -119,6 +121,11 @@ impl ShownClock {
         self.file.read_exact_at(&mut word, at)?;
         Ok(u64::from_ne_bytes(word))
     }
+}
+
+/// Returns a digest of the library.
+pub(super) fn digest() -> [u8; 32] {
+    Sha256::digest(PRELOAD).into()
 }
 
 /// Writes the library into `dir` and returns its path. The file is already there if another server of this directory

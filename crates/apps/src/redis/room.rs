@@ -164,7 +164,12 @@ impl Replicated {
             .save_without_functions(&file)
             .map_err(|e| self.lost(&e))?;
         self.server.end();
-        let started = Server::start(&self.dir, Some(&file), self.voice.home);
+        let started = Server::start(
+            &self.dir,
+            Some(&file),
+            self.voice.home,
+            self.agreed.server.as_ref(),
+        );
         // The file isn't needed any more, whether or not the server has started: its next start uses another one.
         let _ = std::fs::remove_file(self.dir.join(&file));
         (self.server, _) = started?;

@@ -29,9 +29,13 @@ const LISTS: [&str; 1] = [
 
 /// Returns the library's rule for each command of a server.
 pub(super) fn rules(catalogue: &Catalogue) -> Vec<String> {
-    let is_whole = |name: &&str| !name.contains('|');
-    let names = catalogue.specs().map(|spec| spec.name.as_str());
-    names.filter(is_whole).map(rule).collect()
+    let is_whole = |name: &str| !name.contains('|');
+    let whole = catalogue.specs().filter(|spec| is_whole(&spec.name));
+    let rules = whole.map(|spec| match spec.is_unagreed {
+        true => format!("{}=u", spec.name),
+        false => rule(&spec.name),
+    });
+    rules.collect()
 }
 
 fn rule(name: &str) -> String {

@@ -16,6 +16,8 @@ use replica::{Error, MOVE_AWAY};
 
 use super::catalogue::Catalogue;
 use super::connection::Connection;
+use super::fingerprint::Fingerprint;
+use super::fit;
 use super::kept::Given;
 use super::preload::{self, START_MS, ShownClock};
 use super::resp::{MOST_ANSWER, Value, put_request, put_too_large};
@@ -106,6 +108,7 @@ pub(super) struct Server {
     clock: ShownClock,
     /// The files of this start: its socket and its clock.
     files: [PathBuf; 2],
+    pub(super) fingerprint: Fingerprint,
 }
 
 /// The reason why a server can't go on; it may be started anew.
@@ -114,10 +117,13 @@ pub(super) type Dead = io::Error;
 impl Server {
     /// Starts a server on the contents of a file of this directory, or on none, and waits until it serves. Until
     /// [`set_clock`](Self::set_clock) its clock shows 1970, so nothing has expired.
+    ///
+    /// A server that doesn't fit the group's is an error. Commands that the group's lacks are refused.
     pub fn start(
         dir: &Path,
         contents: Option<&str>,
         home: Home,
+        agreed: Option<&Fingerprint>,
     ) -> Result<(Server, Catalogue), Error> {
         let number = nonce();
         let [socket, clock] =
@@ -227,15 +233,24 @@ impl Server {
             listens: false,
             clock: clock_file,
             files: [socket, clock],
+            fingerprint: Fingerprint::default(),
         };
-        let catalogue = server
-            .prepare(&preload, home)
-            .map_err(|e| failed("prepare everything", e))?;
+        let not_prepared = |e| failed("prepare everything", e);
+        let mut catalogue = server.examine().map_err(not_prepared)?;
+        let fingerprint = server.identify(&catalogue).map_err(not_prepared)?;
+        if let Some(agreed) = agreed {
+            fit::check(dir, &fingerprint, agreed)?;
+            catalogue.limit_to(|name| agreed.knows(name));
+        }
+        server.fingerprint = fingerprint;
+        server
+            .prepare(&catalogue, &preload, home)
+            .map_err(not_prepared)?;
         Ok((server, catalogue))
     }
 
     /// Checks that the library is loaded, and returns the server's commands.
-    fn prepare(&mut self, preload: &Path, home: Home) -> io::Result<Catalogue> {
+    fn examine(&mut self) -> io::Result<Catalogue> {
         const TRIAL_MS: u64 = 1_234_567_890_123;
         self.clock.show(TRIAL_MS)?;
         let time = self.ask(&[b"TIME"])?;
@@ -251,7 +266,11 @@ impl Server {
         self.find_counted_clock()?;
         let answer = self.ask(&[b"COMMAND"])?;
         let catalogue = Catalogue::parse(&answer);
-        let catalogue = catalogue.map_err(|_| io::Error::other("its COMMAND isn't understood"))?;
+        catalogue.map_err(|_| io::Error::other("its COMMAND isn't understood"))
+    }
+
+    /// Makes the server ready for commands, with these for scripts.
+    fn prepare(&mut self, catalogue: &Catalogue, preload: &Path, home: Home) -> io::Result<()> {
         for user in [User::Client, User::Script] {
             self.order(&[
                 b"ACL",
@@ -268,7 +287,7 @@ impl Server {
             ])?;
         }
         // This comes after COMMAND, so that clients don't get the commands that the library adds.
-        let rules = scripts::rules(&catalogue);
+        let rules = scripts::rules(catalogue);
         let numbers = [home.pid, home.partitions].map(|number| number.to_string());
         let mut load: Vec<&[u8]> = vec![b"MODULE", b"LOAD", preload.as_os_str().as_bytes()];
         load.extend(numbers.iter().chain(&rules).map(String::as_bytes));
@@ -281,8 +300,7 @@ impl Server {
         self.order(&[b"SELECT", b"1"])?;
         self.put_standing(self.standing);
         self.send()?;
-        self.receive_standing()?;
-        Ok(catalogue)
+        self.receive_standing()
     }
 
     /// Returns an error unless the server asks the system for its own clock: that is where the steps of a script are

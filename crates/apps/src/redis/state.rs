@@ -4,7 +4,7 @@
 //!
 //! | in database 1 | |
 //! |---|---|
-//! | `about` | format u8, the clock, how often dice were seeded u64, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed) server, the last version given u64, then of each watched key: length u32, key, version u64 |
 //! | `records` | a hash: the replica's records |
 //! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
 
@@ -16,6 +16,7 @@ use replica::{Error, MOVE_AWAY};
 use sha2::{Digest, Sha256};
 
 use super::about;
+use super::agreed::Agreed;
 use super::catalogue::{Catalogue, Spec};
 use super::clock::Clock;
 use super::command::{Command, Stamp};
@@ -46,6 +47,8 @@ const SEEDS: u64 = 1 << 31;
 pub(super) const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
                         they changed is undone; do less at once";
 
+pub(super) const MALFORMED: &str = "ERR malformed command";
+
 /// One partition's server with the replicated state beside it.
 pub(super) struct Replicated {
     pub(super) dir: PathBuf,
@@ -57,6 +60,9 @@ pub(super) struct Replicated {
     /// That file, if it isn't a checkpoint.
     pub(super) base: Option<String>,
     pub(super) clock: Clock,
+    pub(super) agreed: Agreed,
+    /// How this server differs from the agreed one, until that was shown.
+    pub(super) remarks: Option<Vec<String>>,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
     /// How often the random numbers were seeded: once for each script that was run, and for each SPOP.
@@ -86,7 +92,7 @@ pub(super) struct Replicated {
 impl Replicated {
     /// Starts a server on a file of this directory, or on none.
     pub fn open(dir: &Path, contents: Option<&str>, voice: Voice) -> Result<Replicated, Error> {
-        let (server, catalogue) = Server::start(dir, contents, voice.home)?;
+        let (server, catalogue) = Server::start(dir, contents, voice.home, None)?;
         let mut state = Replicated {
             dir: dir.to_owned(),
             voice,
@@ -95,6 +101,8 @@ impl Replicated {
             contents: contents.map(str::to_owned),
             base: None,
             clock: Clock::default(),
+            agreed: Agreed::default(),
+            remarks: None,
             watches: Watches::default(),
             scripts: HashSet::new(),
             drawn: 0,
@@ -122,6 +130,8 @@ impl Replicated {
             })?;
         }
         state.note_held().map_err(|e| state.lost(&e))?;
+        state.end_order();
+        state.follow_agreed()?;
         Ok(state)
     }
 
@@ -131,7 +141,9 @@ impl Replicated {
             .ok()
             .and_then(|v| Some(v.text()?.to_vec()));
         let about = about.ok_or(Loading::Strange("they name no format".into()))?;
-        (self.clock, self.drawn, self.watches) = about::parse(&about).map_err(Loading::Strange)?;
+        let about = about::parse(&about).map_err(Loading::Strange)?;
+        (self.clock, self.drawn, self.watches) = (about.clock, about.drawn, about.watches);
+        self.agreed = about.agreed;
         let records = self.server.order(&[b"HGETALL", RECORDS])?;
         let records = Value::parse(&records).map_err(|_| Loading::Strange("records".into()))?;
         for pair in records.items().chunks_exact(2) {
@@ -217,8 +229,13 @@ impl Replicated {
                 self.clock.report(stamp, voices);
                 Ok(())
             }
+            Ok(Command::Server {
+                node,
+                members,
+                fingerprint,
+            }) => self.hear_of_server(node, &members, fingerprint, reply),
             Err(_) => {
-                put_error(reply, "ERR malformed command");
+                put_error(reply, MALFORMED);
                 Ok(())
             }
         }
@@ -503,8 +520,12 @@ impl Replicated {
     /// executed.
     pub(super) fn revive(&mut self) -> Result<(), Error> {
         self.server.end();
-        let (server, catalogue) =
-            Server::start(&self.dir, self.contents.as_deref(), self.voice.home)?;
+        let (server, catalogue) = Server::start(
+            &self.dir,
+            self.contents.as_deref(),
+            self.voice.home,
+            self.agreed.server.as_ref(),
+        )?;
         self.server = server;
         self.catalogue = Arc::new(catalogue);
         self.saving.running = None;

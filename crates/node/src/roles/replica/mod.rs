@@ -125,7 +125,7 @@ pub struct Services {
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
     /// Returns the front end's counters by name for the replica's status; empty without a front end.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
-    /// Returns the front end's warnings for the replica's status.
+    /// Returns the warnings of the front end and the application for the replica's status.
     pub front_end_warnings: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// The time that most nodes have, if the front end needs it.
     pub clock: Option<Arc<ClusterClock>>,
