@@ -14,6 +14,7 @@ const EXAMPLES: &[&str] = &[
     "wirepaxos forget-log -c cluster.toml --name acceptor-1",
     "wirepaxos recover -c cluster.toml --instance 4711",
     "wirepaxos skip -c cluster.toml --group 0 --instance 4711",
+    "wirepaxos accept-server -c cluster.toml --name replica-2",
     "wirepaxos keys new -c cluster.toml",
     "wirepaxos keys rotate -c cluster.toml",
     "wirepaxos keys client -c cluster.toml backup --out /etc/wirepaxos/backup.key",

@@ -4,6 +4,7 @@
 #[macro_use]
 extern crate local_cluster;
 
+mod accept_server;
 mod arguments;
 #[cfg(feature = "laboratory")]
 mod bench;
@@ -80,6 +81,8 @@ enum Command {
     Recover(recover::Options),
     /// Pass a command of which replicas' programs die, while one of the replicas is gone
     Skip(skip::Options),
+    /// Let a replica execute with a Redis server that isn't its group's
+    AcceptServer(accept_server::Options),
     /// Make and replace the cluster's secret, and keys of clients
     #[command(subcommand)]
     Keys(keys::Command),
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),
         Command::Skip(options) => skip::run(&options),
+        Command::AcceptServer(options) => accept_server::run(&options),
         Command::Keys(command) => keys::run(&command),
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
