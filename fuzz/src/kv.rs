@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::input::Input;
 use super::scratch::Scratch;
 use apps::kv::{Command, Refusal, Reply, SetFlags, parse_integer};
-use apps::{Application, KvApplication, place};
+use apps::{Application, KvApplication, place, redis};
 use replica::application::Record;
 
 /// Commands in one run.
@@ -38,6 +38,14 @@ fn bytes(data: &[u8]) {
     }
     if let Some(number) = parse_integer(data) {
         assert_eq!(number.to_string().as_bytes(), data);
+    }
+    if let Ok(command) = redis::Command::parse(data) {
+        let mut written = Vec::new();
+        command.encode(&mut written);
+        assert_eq!(written, data);
+    }
+    if let Ok(fingerprint) = redis::Fingerprint::parse(data) {
+        assert_eq!(fingerprint.to_bytes(), data);
     }
 }
 
