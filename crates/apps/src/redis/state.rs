@@ -518,7 +518,16 @@ impl Replicated {
     /// Starts another server in place of one that has died, and gives it everything that the other one was given. Only
     /// snapshots are left of the dead one, taken when nothing was in flight, so it doesn't matter how much it had
     /// executed.
+    ///
+    /// A server that dies before it has all of it is replaced once more.
     pub(super) fn revive(&mut self) -> Result<(), Error> {
+        match self.start_again()? {
+            Ok(()) => Ok(()),
+            Err(_) => self.start_again()?.map_err(|e| self.lost(&e)),
+        }
+    }
+
+    fn start_again(&mut self) -> Result<Result<(), Dead>, Error> {
         self.server.end();
         let (server, catalogue) = Server::start(
             &self.dir,
@@ -536,7 +545,7 @@ impl Replicated {
             self.server.set_clock(self.clock.ms)?;
             self.fly_again()
         });
-        again.map_err(|e| self.lost(&e))
+        Ok(again)
     }
 
     pub(super) fn lost(&self, why: &Dead) -> Error {
