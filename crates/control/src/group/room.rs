@@ -6,6 +6,7 @@
 //! with the replicas back, and without an active one the replicas can't be repaired.
 
 use super::Group;
+use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, PartitionId};
 
@@ -45,9 +46,17 @@ impl Group {
         Ok(())
     }
 
-    /// Returns the number of free slots of a partition as acceptors show it, or `None` if no acceptor has shown it.
+    /// Returns the number of free slots of a partition as acceptors show it whose memories are believed, or `None` if no
+    /// such acceptor has shown it. [C-BELIEF]
     fn free(&self, pid: PartitionId) -> Option<u64> {
-        let shown = || self.shown(Probe::Acceptor, pid);
+        let acceptors = || self.suspicion.iter().filter(|w| w.role == Probe::Acceptor);
+        let is_believed = |w: &&Watched| w.memory.is_none_or(|m| !self.is_disbelieved(w.node, m));
+        let counts = |w: &&Watched| !self.suspicion.is_suspect(w) && is_believed(w);
+        let shown = || {
+            acceptors()
+                .filter(counts)
+                .filter_map(|w| w.partitions[usize::from(pid)].as_ref())
+        };
         let end = shown().map(|at| at.inst).max()?;
         let trim = shown().map(|at| at.trim).max()?;
         Some(self.settings.slots.saturating_sub(end.saturating_sub(trim)))

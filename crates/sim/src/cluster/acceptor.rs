@@ -8,7 +8,7 @@
 
 use control::{EarlierStartRequest, Message};
 use paxos::group_commit::Turn;
-use paxos::wire::value::RangeReport;
+use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
     Acceptor, Enable, Epoch, Flags, GroupCommit, Header, Instance, MsgType, NodeId, Outbox, Packet,
     Reason, To, Verdict,
@@ -62,7 +62,7 @@ pub struct AcceptorHost {
     backup: Option<Disk>,
     /// The acceptor tells replicas a false `end`.
     exaggerates: bool,
-    /// The `trim` and `end` in its range promises, if they are false.
+    /// The `trim` and `end` in its range promises and PROBE_ACKs, if they are false.
     claims: Option<(Instance, Instance)>,
     /// For a mutation, the order that first made it a member.
     first_enable: Option<Enable>,
@@ -208,14 +208,22 @@ impl AcceptorHost {
         self.exaggerates = true;
     }
 
-    /// Makes its range promises from now on show these values.
+    /// Makes its range promises and PROBE_ACKs from now on show these values.
     pub fn claim(&mut self, trim: Instance, end: Instance) {
         self.claims = Some((trim, end));
     }
 
-    /// Returns a range promise with the false values, if it must lie. The checkers see the true one.
+    /// Returns a range promise or PROBE_ACK with the false values, if it must lie. The checkers see the true one.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, end) = self.claims?;
+        if packet.header.msgtype == MsgType::ProbeAck {
+            let report = ProbeReport::parse(packet.value).ok()?;
+            let header = Header {
+                inst: end,
+                ..packet.header
+            };
+            return Some((header, ProbeReport { trim, ..report }.emit().to_vec()));
+        }
         let range = packet.header.flags.has(Flags::RANGE);
         let report = RangeReport::parse(packet.value).ok().filter(|_| range)?;
         let report = RangeReport {
