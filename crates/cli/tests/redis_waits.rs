@@ -545,6 +545,13 @@ fn who_waits_longest_for_a_key_is_served_first() {
             &["RPUSH b 2", "RPUSH a 3"],
             Reply::Array(vec![bulk("b"), array(&["2"])]),
         ),
+        // A move takes from its source, even if its destination was written first.
+        (
+            "BLMOVE a b LEFT LEFT 0",
+            &["RPUSH b 2", "RPUSH a 3"],
+            bulk("3"),
+        ),
+        ("BRPOPLPUSH a b 0", &["RPUSH b 2", "RPUSH a 3"], bulk("3")),
     ] {
         // The waiting client's own replica has executed this before it waits, so it doesn't see it as a change.
         ask(&mut waiting[0], "DEL a b c");

@@ -100,10 +100,13 @@ impl Waiting {
             }
         };
         last_ids.sort_unstable();
-        let keys = spec.keys(&borrowed(&args)).known;
-        let places: Vec<usize> = keys.iter().map(|(at, _)| *at).collect();
+        let moves = MOVES.contains(&spec.name.as_str());
+        // A move waits for its source alone, which is its first key.
+        let most = if moves { 1 } else { usize::MAX };
+        let keys = spec.keys(&borrowed(&args)).known.into_iter().take(most);
+        let places: Vec<usize> = keys.map(|(at, _)| at).collect();
         let keys: Vec<Vec<u8>> = places.iter().map(|at| args[*at].clone()).collect();
-        let outwaits_types = keys.len() == 1 && !MOVES.contains(&spec.name.as_str());
+        let outwaits_types = keys.len() == 1 && !moves;
         let timeout = timeout.filter(|timeout| !timeout.is_zero());
         Ok(Some(Waiting {
             number: 0,
