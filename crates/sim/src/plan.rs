@@ -230,7 +230,8 @@ pub enum Action {
     /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs; the controller
     /// dies, and its store becomes empty.
     Forget(Name),
-    /// An acceptor's range promises say from now on that it has trimmed to the first number and voted up to the second.
+    /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first number and voted up to
+    /// the second.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,

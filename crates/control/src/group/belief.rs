@@ -3,18 +3,15 @@
 //!
 //! T, the largest trim point, and E, the largest `end`, decide which instances a new epoch takes for forgotten and
 //! where it continues, so a single acceptor with a wrong `trim` would mislead all nodes. An acceptor trims to what g+1
-//! replicas have in durable checkpoints, and votes less than 2^22 instances above that. So an acceptor that claims a
-//! trim point above every position that the replicas show, or votes further above it, has a damaged memory and counts
-//! as lost. If it claims more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
+//! replicas have in durable checkpoints, and its votes lie in the slots above that. So an acceptor that claims a trim
+//! point above every position that the replicas show, or votes beyond its slots, has a damaged memory and counts as
+//! lost. If it claims more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
 //! [C-BELIEF]
 
 use super::Group;
 use crate::status::PartitionStatus;
 use paxos::wire::value::{Probe, RangeReport, Rejection};
 use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason};
-
-/// The limit of open instances; acceptors have fewer slots than this.
-const MAX_OPEN: u64 = 1 << 22;
 
 /// A claim that the replicas don't confirm.
 #[derive(Clone, Copy)]
@@ -122,7 +119,7 @@ impl Group {
 
     /// Returns the claim with its current judgement, or `None` if nothing contradicts it.
     fn judged(&self, claim: Claim) -> Option<Claim> {
-        let beyond = claim.end.saturating_sub(claim.trim) > MAX_OPEN;
+        let beyond = claim.end.saturating_sub(claim.trim) > self.settings.slots;
         if !beyond && claim.trim <= self.confirmed_trim(claim.pid) {
             return None;
         }
@@ -171,16 +168,34 @@ impl Group {
         }
     }
 
+    /// Returns the warning about an acceptor that counts as lost.
+    fn refutation(&self, claim: &Claim) -> String {
+        let Claim {
+            node,
+            pid,
+            trim,
+            end,
+            ..
+        } = *claim;
+        let slots = self.settings.slots;
+        match end.saturating_sub(trim) > slots {
+            true => format!(
+                "acceptor {node}, partition {pid}: its memory says that it voted up to {end} with everything forgotten \
+                 below {trim}, and it has {slots} slots: it counts as lost. Stop it, remove its state, and start it as a \
+                 new memory"
+            ),
+            false => format!(
+                "acceptor {node}, partition {pid}: its memory says trim {trim} and end {end}, which no replica's position \
+                 confirms: it counts as lost. If a replica that got that far is down, start it; else stop \
+                 the acceptor, remove its state, and start it as a new memory"
+            ),
+        }
+    }
+
     /// Returns warnings for `status` and the log.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let refuted = self.claims.iter().filter(|c| c.refuted).map(|c| {
-            format!(
-                "acceptor {}, partition {}: its memory says trim {} and end {}, which no replica's position \
-                 confirms: it counts as lost. If a replica that got that far is down, start it; else stop \
-                 the acceptor, remove its state, and start it as a new memory",
-                c.node, c.pid, c.trim, c.end
-            )
-        });
+        let refuted = self.claims.iter().filter(|c| c.refuted);
+        let refuted = refuted.map(|c| self.refutation(c));
         let candidate = self.attempt.as_ref().and_then(|a| a.candidate());
         let short = candidate.and_then(|c| c.lacks_votes()).map(|(pid, end, position)| {
             format!(

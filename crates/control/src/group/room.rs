@@ -8,7 +8,7 @@
 use super::Group;
 use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
-use paxos::{Configuration, PartitionId};
+use paxos::{Configuration, Instance, PartitionId};
 
 impl Group {
     /// Returns an error if another epoch would take too much room. The last half of the slots beyond the window is kept
@@ -47,18 +47,30 @@ impl Group {
     }
 
     /// Returns the number of free slots of a partition as acceptors show it whose memories are believed, or `None` if no
-    /// such acceptor has shown it. [C-BELIEF]
+    /// such acceptor has shown it. The acceptor that has voted furthest counts no further than a window beyond what the
+    /// next one, a leader or a replica shows, so a memory that is damaged and not yet refuted blocks no epoch by itself.
+    /// [E-ROOM]
     fn free(&self, pid: PartitionId) -> Option<u64> {
-        let acceptors = || self.suspicion.iter().filter(|w| w.role == Probe::Acceptor);
-        let is_believed = |w: &&Watched| w.memory.is_none_or(|m| !self.is_disbelieved(w.node, m));
-        let counts = |w: &&Watched| !self.suspicion.is_suspect(w) && is_believed(w);
-        let shown = || {
-            acceptors()
-                .filter(counts)
-                .filter_map(|w| w.partitions[usize::from(pid)].as_ref())
-        };
-        let end = shown().map(|at| at.inst).max()?;
-        let trim = shown().map(|at| at.trim).max()?;
+        let acceptors = self.suspicion.iter().filter(|w| self.is_believed(w));
+        let shown = acceptors.filter_map(|w| w.partitions[usize::from(pid)].as_ref());
+        let shown: Vec<_> = shown.map(|at| (at.trim, at.inst)).collect();
+        let trim = shown.iter().map(|(trim, _)| *trim).max()?;
+        let mut ends: Vec<Instance> = shown.iter().map(|(_, end)| *end).collect();
+        ends.sort_unstable();
+        let furthest = ends.pop()?;
+        let others = [Probe::Leader, Probe::Replica].into_iter();
+        let others = others
+            .flat_map(|role| self.shown(role, pid))
+            .map(|at| at.inst);
+        let confirmed = others.chain(ends).max().unwrap_or(furthest);
+        let end = furthest.min(confirmed.saturating_add(self.settings.window));
         Some(self.settings.slots.saturating_sub(end.saturating_sub(trim)))
+    }
+
+    fn is_believed(&self, watched: &Watched) -> bool {
+        let refuted = |nonce| self.is_disbelieved(watched.node, nonce);
+        watched.role == Probe::Acceptor
+            && !self.suspicion.is_suspect(watched)
+            && !watched.memory.is_some_and(refuted)
     }
 }

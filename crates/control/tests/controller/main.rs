@@ -999,6 +999,53 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     }
 }
 
+/// Its answers to PROBE say so before anybody asks for promises: the leader's death must find the others. [E-ROOM] [C-BELIEF]
+#[test]
+fn an_acceptor_that_shows_more_votes_than_it_has_slots_for_blocks_no_failover() {
+    for (end, says) in [
+        (1 << 40, "it has 64 slots"),
+        (u64::MAX, "it has 64 slots"),
+        (65, "it has 64 slots"),
+        // It may have voted as far, so nobody can say that it hasn't.
+        (50, ""),
+    ] {
+        let mut world = World::started();
+        world.stamp(1, 0, 1);
+        world.spoilt = Some((ACCEPTORS[2], 0, end));
+        world.run(500);
+        assert!(
+            world.warnings().contains(says),
+            "{end}: {}",
+            world.warnings()
+        );
+        world.net.down.insert(LEADERS[0]);
+        assert!(
+            world.run_until(5_000, |w| w.is_served() && w.epoch() >= 2),
+            "{end}: {}",
+            world.warnings()
+        );
+        world.told.clear();
+        world.failover(None, false);
+        assert!(world.run_until(5_000, |w| !w.told_failover().is_empty()));
+        assert!(world.told_failover()[0].is_ok(), "{end}");
+    }
+}
+
+/// No more than a window lies between what an acceptor shows and what others do. [E-ROOM]
+#[test]
+fn an_acceptor_that_shows_all_its_slots_taken_blocks_no_failover() {
+    let mut world = World::started();
+    world.stamp(1, 0, 1);
+    world.spoilt = Some((ACCEPTORS[2], 0, 64));
+    world.run(500);
+    world.net.down.extend(REPLICAS);
+    world.run(500);
+    let refused = |w: &World| w.told_failover().iter().any(Result::is_err);
+    world.failover(None, false);
+    world.run_until(5_000, |w| !w.told_failover().is_empty());
+    assert!(!refused(&world), "{:?}", world.told_failover());
+}
+
 /// Replicas go on making checkpoints while nobody asks: what they have reported to the acceptors may be
 /// ahead of what the controller has heard. [C-BELIEF]
 #[test]

@@ -433,29 +433,39 @@ impl World {
         }
         let now = self.now();
         let spoilt = self.spoil(&packet);
-        let packet = Packet {
-            value: spoilt.as_ref().map_or(packet.value, |value| value),
-            ..packet
+        let packet = match &spoilt {
+            Some((header, value)) => Packet {
+                header: *header,
+                value,
+                ..packet
+            },
+            None => packet,
         };
         self.give_one(|controller, out| {
             let _ = controller.packet(now, &packet, out);
         });
     }
 
-    /// What an acceptor with a spoilt memory says instead.
-    fn spoil(&self, packet: &Packet<'_>) -> Option<[u8; RangeReport::LEN]> {
+    /// What an acceptor with a spoilt memory says instead, in its promises and in its answers to PROBE.
+    fn spoil(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (node, trim, end) = self.spoilt?;
-        let header = &packet.header;
-        if header.swid != node || header.pid != 0 || !header.flags.has(Flags::RANGE) {
+        let mut header = packet.header;
+        if header.swid != node || header.pid != 0 {
             return None;
         }
-        let report = RangeReport::parse(packet.value).ok()?;
+        if header.msgtype == MsgType::ProbeAck {
+            let report = ProbeReport::parse(packet.value).ok()?;
+            header.inst = end;
+            return Some((header, ProbeReport { trim, ..report }.emit().to_vec()));
+        }
+        let range = header.flags.has(Flags::RANGE);
+        let report = RangeReport::parse(packet.value).ok().filter(|_| range)?;
         let report = RangeReport {
             trim,
             end,
             ..report
         };
-        Some(report.emit())
+        Some((header, report.emit().to_vec()))
     }
 
     fn is_up(&self, node: NodeId) -> bool {
