@@ -58,11 +58,12 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
 }
 
 fn manifest(library: &Path) -> String {
-    // The profile is that of the workspace; with another one the external crates would be compiled anew, too.
+    // The profile is that of the workspace for the external crates, which would be compiled anew otherwise.
     format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\nwirepaxos = {{ path = {:?}, default-features = false }}\n\n\
-         [profile.dev]\nopt-level = 1\ndebug = \"line-tables-only\"\n\n[workspace]\n",
+         [profile.dev]\ndebug = \"line-tables-only\"\n\n\
+         [profile.dev.package]\nring.opt-level = 1\nsha2.opt-level = 1\n\n[workspace]\n",
         library.display().to_string()
     )
 }
