@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{PROGRAM, TestCluster, eventually, json, shape};
+use local_cluster::Shape;
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 
@@ -36,7 +38,11 @@ struct Deadly {
     cluster: TestCluster,
     /// The node that isn't started again.
     silent: Option<&'static str>,
+    /// How often each node's process has ended.
+    ended: BTreeMap<String, u32>,
 }
+
+const REPLICAS: [&str; 3] = ["replica-1", "replica-2", "replica-3"];
 
 fn redis_server() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -55,13 +61,20 @@ fn script(path: &Path, text: &str) {
 
 impl Deadly {
     fn start(survives: &str) -> Option<Deadly> {
+        Deadly::start_with(survives, 1)
+    }
+
+    fn start_with(survives: &str, partitions: u16) -> Option<Deadly> {
         let Some(server) = redis_server() else {
             println!(
                 "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
             );
             return None;
         };
-        let mut cluster = TestCluster::create(&shape("redis"));
+        let mut cluster = TestCluster::create(&Shape {
+            partitions,
+            ..shape("redis")
+        });
         let dir = cluster.local.directory().join("deadly");
         fs::create_dir_all(dir.join("real")).unwrap();
         let real = dir.join("real/redis-server");
@@ -91,12 +104,14 @@ impl Deadly {
         Some(Deadly {
             cluster,
             silent: None,
+            ended: BTreeMap::new(),
         })
     }
 
     /// Starts all nodes again that have ended.
     fn tend(&mut self) {
         for (name, _) in self.cluster.processes.reap() {
+            *self.ended.entry(name.clone()).or_default() += 1;
             if Some(&name[..]) != self.silent {
                 self.cluster.start_node(&name);
             }
@@ -130,15 +145,23 @@ impl Deadly {
         self.cluster.status(replica)["partitions"][0].clone()
     }
 
+    fn partitions(&self, replica: &str) -> Vec<serde_json::Value> {
+        let status = self.cluster.status(replica);
+        status["partitions"].as_array().cloned().unwrap_or_default()
+    }
+
     /// Checks that all replicas live and have the same contents.
     fn assert_all_agree(&mut self) {
         self.silent = None;
         eventually("all replicas serve", || {
             self.tend();
-            let mut replicas = ["replica-1", "replica-2", "replica-3"].into_iter();
-            let waits = |name| self.partition(name)["deadly"]["instance"].is_u64();
-            let serves = |name| self.partition(name)["next"].is_u64() && !waits(name);
-            replicas.all(serves).then_some(())
+            let serves =
+                |of: &serde_json::Value| of["next"].is_u64() && !of["deadly"]["instance"].is_u64();
+            let all_serve = |name: &str| {
+                let partitions = self.partitions(name);
+                !partitions.is_empty() && partitions.iter().all(serves)
+            };
+            REPLICAS.into_iter().all(all_serve).then_some(())
         });
         self.cluster.assert_replicas_agree(3);
     }
@@ -174,9 +197,45 @@ fn a_command_of_which_all_servers_die_has_no_effect_and_its_client_is_told() {
     assert_died(&deadly.call(5, &["EVAL", eval, "1", "a", DEADLY]));
     assert_eq!(deadly.cluster.call(0, &["GET", "a"]), bulk("12"));
     deadly.assert_all_agree();
-    for replica in ["replica-1", "replica-2", "replica-3"] {
+    for replica in REPLICAS {
         let voided = deadly.partition(replica)["voided"].clone();
         assert_eq!(voided.as_array().map(Vec::len), Some(2), "{voided}");
+    }
+    let ended = REPLICAS.map(|replica| deadly.ended[replica]);
+    assert_eq!(ended, [2; 3], "once for each command");
+}
+
+/// A replica's process ends once, though only one of its partitions has met the command, and the next process serves both.
+#[test]
+fn a_command_that_kills_servers_of_one_partition_has_no_effect_there_alone() {
+    let Some(mut deadly) = Deadly::start_with("nobody", 2) else {
+        return;
+    };
+    // These keys are in different partitions.
+    let keys = ["a", "b"];
+    for (number, key) in (1..).zip(keys) {
+        assert_eq!(deadly.call(number, &["SET", key, "1"]), ok());
+    }
+    let there = deadly.cluster.connect(0).call(&[b"MGET", b"a", b"b"]);
+    let crosses = matches!(&there, Ok(Reply::Error(text)) if text.starts_with("CROSSSLOT"));
+    assert!(crosses, "{there:?}");
+    assert_died(&deadly.call(3, &["SET", keys[0], DEADLY]));
+    for (number, key) in (4..).zip(keys) {
+        assert_eq!(deadly.call(number, &["APPEND", key, "2"]), Reply::Int(2));
+    }
+    deadly.assert_all_agree();
+    for replica in REPLICAS {
+        let voided = deadly.partitions(replica).into_iter().map(|of| {
+            let voided = of["voided"].as_array();
+            voided.map_or(0, Vec::len)
+        });
+        let mut voided: Vec<usize> = voided.collect();
+        voided.sort_unstable();
+        assert_eq!(voided, [0, 1], "{replica}");
+        assert_eq!(deadly.ended[replica], 1, "{replica}");
+    }
+    for key in keys {
+        assert_eq!(deadly.cluster.call(0, &["GET", key]), bulk("12"));
     }
 }
 
