@@ -928,9 +928,11 @@ impl Connection {
         if is_ok && served.gather(bytes) && pid + 1 < shared.partitions {
             return self.ask_next_partition(pid + 1, logged);
         }
-        if let (true, Served::Exec(blanks)) = (is_ok, &mut *served)
-            && let Some(filling) = Filling::of(bytes, std::mem::take(blanks))
-        {
+        let filling = match &mut *served {
+            Served::Exec(blanks) if is_ok => Filling::of(bytes, std::mem::take(blanks)),
+            _ => None,
+        };
+        if let Some(filling) = filling {
             return self.begin_filling(number, filling, shared);
         }
         let served = served.clone();
