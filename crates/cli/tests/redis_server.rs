@@ -245,6 +245,14 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
         "{why}"
     );
     assert!(full > 60, "{full} values of half a megabyte");
+    // Some megabytes more, so that neither a deletion below nor what a server frees by itself makes room.
+    let script: &[u8] = b"#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1])";
+    for _ in 0..8 {
+        full += 1;
+        let key = format!("key:{full}");
+        let set = [b"EVAL", script, b"1", key.as_bytes(), filler.as_bytes()];
+        assert_eq!(connection.call(&set).unwrap(), ok());
+    }
     // What needs no memory goes on, and what may need some is refused before it is ordered.
     assert_eq!(ask(&mut connection, "STRLEN key:1"), Reply::Int(500_000));
     for words in [
