@@ -65,7 +65,7 @@ fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     assert_eq!(first.epoch, 1);
     cluster.processes.kill("controller");
 
-    // Another controller issued this session with the same sequencer and another leader; nobody else heard of it.
+    // Another controller issued the session with the same sequencer and another leader; nobody else heard of it.
     let mut configuration = first.configuration();
     configuration.epoch = 2;
     let lead = first.lead.map(|lead| (lead + 1) % 3);

@@ -1087,7 +1087,7 @@ fn sessions_of_an_earlier_process_are_closed_and_no_others() {
     eventually("closed", || cluster.sessions.load(Relaxed) == 0);
     let mut c = cluster.connect();
     c.ask(&["INCR", "n"], ":1\r\n");
-    // The OPEN of this session was on its way when the earlier process ended.
+    // The OPEN of the session was on its way when the earlier process ended.
     for n in 2..5 {
         cluster.stray.store(true, Relaxed);
         eventually("opened", || !cluster.stray.load(Relaxed));
