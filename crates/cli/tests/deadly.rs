@@ -6,11 +6,11 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
+use common::redis::{REPLICAS, redis_program, script};
 use common::{PROGRAM, TestCluster, eventually, json, shape};
 use local_cluster::Shape;
 use local_cluster::processes::Processes;
@@ -42,35 +42,13 @@ struct Deadly {
     ended: BTreeMap<String, u32>,
 }
 
-const REPLICAS: [&str; 3] = ["replica-1", "replica-2", "replica-3"];
-
-fn redis_server() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let dirs: Vec<_> = std::env::split_paths(&path).collect();
-    let names = ["redis-server", "redis-check-rdb"];
-    let mut files = names
-        .iter()
-        .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
-    files.find(|file| file.is_file())
-}
-
-fn script(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 impl Deadly {
     fn start(survives: &str) -> Option<Deadly> {
         Deadly::start_with(survives, 1)
     }
 
     fn start_with(survives: &str, partitions: u16) -> Option<Deadly> {
-        let Some(server) = redis_server() else {
-            println!(
-                "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-            );
-            return None;
-        };
+        let server = redis_program()?;
         let mut cluster = TestCluster::create(&Shape {
             partitions,
             ..shape("redis")

@@ -8,6 +8,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::redis::has_redis;
 use common::{TestCluster, eventually, shape};
 use local_cluster::resp::{Connection, Reply};
 
@@ -71,8 +72,7 @@ fn an_incr_that_is_sent_twice_counts_once_whoever_dies() {
 
 #[test]
 fn the_same_where_redis_itself_is_replicated() {
-    if !apps::redis::is_installed() {
-        println!("SKIPPED: there is no redis-server (./dev setup installs redis-tools)");
+    if !has_redis() {
         return;
     }
     increments_while_replicas_die("redis");

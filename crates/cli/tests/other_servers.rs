@@ -4,14 +4,13 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
+use common::redis::{REPLICAS, redis_program, script};
 use common::{PROGRAM, TestCluster, eventually, json, shape};
 use local_cluster::processes::Processes;
 use local_cluster::resp::Reply;
-
-const REPLICAS: [&str; 3] = ["replica-1", "replica-2", "replica-3"];
 
 /// A cluster in which the servers of replicas that are marked as old lack GETDEL.
 struct Servers {
@@ -19,31 +18,11 @@ struct Servers {
     dir: PathBuf,
 }
 
-fn redis_server() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let dirs: Vec<_> = std::env::split_paths(&path).collect();
-    let names = ["redis-server", "redis-check-rdb"];
-    let mut files = names
-        .iter()
-        .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
-    files.find(|file| file.is_file())
-}
-
-fn script(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 impl Servers {
     /// Creates a cluster. Each replica has a search path of its own, since it asks a server for its commands before it knows
     /// its directory.
     fn create() -> Option<Servers> {
-        let Some(server) = redis_server() else {
-            println!(
-                "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-            );
-            return None;
-        };
+        let server = redis_program()?;
         let mut cluster = TestCluster::create(&shape("redis"));
         let dir = cluster.local.directory().join("servers");
         fs::create_dir_all(dir.join("real")).unwrap();

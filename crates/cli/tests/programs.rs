@@ -21,6 +21,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
+use common::redis::has_redis;
 use common::{TestCluster, shape};
 use local_cluster::Shape;
 
@@ -40,10 +41,7 @@ fn runs_in_node(program: &str, module: &str) {
 
 /// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of its commands.
 fn runs_by(interpreter: &str, program: &str, modules: &str, probe: &[&str]) {
-    if !apps::redis::is_installed() {
-        println!(
-            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-        );
+    if !has_redis() {
         return;
     }
     let probe = Command::new(interpreter)

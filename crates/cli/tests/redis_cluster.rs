@@ -7,14 +7,12 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use common::redis::has_redis;
 use common::{TestCluster, shape};
 use local_cluster::Shape;
 
 fn start(application: &str, partitions: u16) -> Option<TestCluster> {
-    if application == "redis" && !apps::redis::is_installed() {
-        println!(
-            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-        );
+    if application == "redis" && !has_redis() {
         return None;
     }
     let cluster = TestCluster::start(&Shape {

@@ -6,15 +6,13 @@ mod common;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::redis::has_redis;
 use common::{TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 
 fn start(partitions: u16) -> Option<TestCluster> {
-    if !apps::redis::is_installed() {
-        println!(
-            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-        );
+    if !has_redis() {
         return None;
     }
     Some(TestCluster::start(&Shape {
@@ -215,10 +213,7 @@ fn info_counts_the_memory_of_the_servers() {
 
 #[test]
 fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
-    if !apps::redis::is_installed() {
-        println!(
-            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-        );
+    if !has_redis() {
         return;
     }
     let shape = Shape {

@@ -3,15 +3,13 @@
 
 mod common;
 
+use common::redis::has_redis;
 use common::{TestCluster, eventually, shape};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
 
 fn start(partitions: u16) -> Option<TestCluster> {
-    if !apps::redis::is_installed() {
-        println!(
-            "SKIPPED: there is no redis-server (./dev setup installs redis-tools, which has it)"
-        );
+    if !has_redis() {
         return None;
     }
     let cluster = TestCluster::start(&Shape {
