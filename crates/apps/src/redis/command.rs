@@ -222,16 +222,16 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;
         Ok(*array)
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }
 

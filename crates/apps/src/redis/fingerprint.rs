@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use super::catalogue::Catalogue;
+use super::command::Input;
 use super::resp::Malformed;
 
 const FORMAT: u8 = 1;
@@ -131,15 +132,15 @@ impl Fingerprint {
 
     /// Reads a fingerprint, which must fill `bytes` exactly.
     pub fn parse(bytes: &[u8]) -> Result<Fingerprint, Malformed> {
-        let mut input = bytes;
-        if bytes.len() > MAX_BYTES || array(&mut input)? != [FORMAT] {
+        let mut input = Input(bytes);
+        if bytes.len() > MAX_BYTES || input.u8()? != FORMAT {
             return Err(Malformed);
         }
         let mut facts: [String; FACTS] = Default::default();
         for fact in &mut facts {
             *fact = text(&mut input)?;
         }
-        let count = u16::from_be_bytes(array(&mut input)?);
+        let count = u16::from_be_bytes(input.array()?);
         if usize::from(count) > MAX_COMMANDS {
             return Err(Malformed);
         }
@@ -150,15 +151,15 @@ impl Fingerprint {
                 .last_key_value()
                 .is_none_or(|(last, _)| *last < name);
             let command = Command {
-                arity: i16::from_be_bytes(array(&mut input)?),
-                nature: u32::from_be_bytes(array(&mut input)?),
+                arity: i16::from_be_bytes(input.array()?),
+                nature: u32::from_be_bytes(input.array()?),
             };
             commands.insert(name, command);
             if !is_next {
                 return Err(Malformed);
             }
         }
-        match input.is_empty() {
+        match input.0.is_empty() {
             true => Ok(Fingerprint { facts, commands }),
             false => Err(Malformed),
         }
@@ -246,16 +247,10 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn array<const N: usize>(input: &mut &[u8]) -> Result<[u8; N], Malformed> {
-    let (array, rest) = input.split_first_chunk().ok_or(Malformed)?;
-    *input = rest;
-    Ok(*array)
-}
-
-fn text(input: &mut &[u8]) -> Result<String, Malformed> {
-    let [len] = array(input)?;
-    let (text, rest) = input.split_at_checked(len.into()).ok_or(Malformed)?;
-    *input = rest;
+fn text(input: &mut Input<'_>) -> Result<String, Malformed> {
+    let len = input.u8()?;
+    let (text, rest) = input.0.split_at_checked(len.into()).ok_or(Malformed)?;
+    input.0 = rest;
     let is_sound = text.len() <= MAX_TEXT && text.iter().all(|byte| is_printable(*byte));
     match std::str::from_utf8(text) {
         Ok(text) if is_sound => Ok(text.into()),

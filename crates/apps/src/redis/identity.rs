@@ -47,14 +47,8 @@ struct Surroundings {
 impl Server {
     /// Makes the server's fingerprint, before the library's module is loaded.
     pub(super) fn identify(&mut self, catalogue: &Catalogue) -> io::Result<Fingerprint> {
-        let info = self.order(&[b"INFO", b"server"])?;
-        let info = String::from_utf8_lossy(&info).into_owned();
-        let says = |name: &str| {
-            let found = info
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            found.unwrap_or_default().to_owned()
-        };
+        let info = self.info(b"server")?;
+        let says = |name: &str| info.field(name).unwrap_or_default().to_owned();
         let surroundings = self.surroundings()?;
         let is_valkey = !says("valkey_version").is_empty();
         let fact = |of: Fact| match of {

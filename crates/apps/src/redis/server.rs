@@ -522,13 +522,28 @@ impl Server {
 
     /// Returns whether a snapshot is being written, and whether the last one succeeded.
     pub fn saves(&mut self) -> Result<Saves, Dead> {
-        let info = self.order(&[b"INFO", b"persistence"])?;
-        let info = String::from_utf8_lossy(&info).into_owned();
-        let says = |line: &str| info.lines().any(|l| l == line);
+        let info = self.info(b"persistence")?;
         Ok(Saves {
-            is_running: !says("rdb_bgsave_in_progress:0"),
-            was_good: says("rdb_last_bgsave_status:ok"),
+            is_running: info.field("rdb_bgsave_in_progress") != Some("0"),
+            was_good: info.field("rdb_last_bgsave_status") == Some("ok"),
         })
+    }
+
+    /// Asks for a section of INFO.
+    pub fn info(&mut self, section: &[u8]) -> Result<Info, Dead> {
+        let answer = self.order(&[b"INFO", section])?;
+        Ok(Info(String::from_utf8_lossy(&answer).into_owned()))
+    }
+}
+
+/// A section of INFO, as the server has answered it.
+pub(super) struct Info(pub String);
+
+impl Info {
+    /// Returns what the line `name:...` says.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.0.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
 }
 

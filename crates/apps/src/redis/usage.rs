@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::server::Info;
 use super::state::Replicated;
 
 /// The least time between two questions to the server.
@@ -25,8 +26,7 @@ impl Replicated {
         }
         self.usage.asked = Some(now);
         // A server that is dead is noticed by the next command.
-        if let Ok(info) = self.server.order(&[b"INFO", b"memory"]) {
-            let info = String::from_utf8_lossy(&info);
+        if let Ok(info) = self.server.info(b"memory") {
             self.usage.bytes = used(&info).unwrap_or(self.usage.bytes);
         }
     }
@@ -37,12 +37,8 @@ impl Replicated {
     }
 }
 
-fn used(info: &str) -> Option<u64> {
-    let mut lines = info.lines();
-    lines
-        .find_map(|line| line.strip_prefix("used_memory:"))?
-        .parse()
-        .ok()
+fn used(info: &Info) -> Option<u64> {
+    info.field("used_memory")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -53,7 +49,7 @@ mod tests {
     fn only_the_exact_line_counts() {
         let info =
             "# Memory\r\nused_memory_rss:5\r\nused_memory:1234567\r\nused_memory_human:1M\r\n";
-        assert_eq!(used(info), Some(1_234_567));
-        assert_eq!(used("used_memory:many\r\n"), None);
+        assert_eq!(used(&Info(info.into())), Some(1_234_567));
+        assert_eq!(used(&Info("used_memory:many\r\n".into())), None);
     }
 }
