@@ -28,6 +28,13 @@ pub(super) struct Claim {
     pub refuted: bool,
 }
 
+impl Claim {
+    /// Returns whether an acceptor that has so many slots can't have voted as far.
+    fn is_beyond(&self, slots: u64) -> bool {
+        self.end.saturating_sub(self.trim) > slots
+    }
+}
+
 impl Group {
     /// Returns an error if a packet of an acceptor must not go to the candidate yet.
     pub(super) fn believe(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
@@ -119,7 +126,7 @@ impl Group {
 
     /// Returns the claim with its current judgement, or `None` if nothing contradicts it.
     fn judged(&self, claim: Claim) -> Option<Claim> {
-        let beyond = claim.end.saturating_sub(claim.trim) > self.settings.slots;
+        let beyond = claim.is_beyond(self.settings.slots);
         if !beyond && claim.trim <= self.confirmed_trim(claim.pid) {
             return None;
         }
@@ -178,7 +185,7 @@ impl Group {
             ..
         } = *claim;
         let slots = self.settings.slots;
-        match end.saturating_sub(trim) > slots {
+        match claim.is_beyond(slots) {
             true => format!(
                 "acceptor {node}, partition {pid}: its memory says that it voted up to {end} with everything forgotten \
                  below {trim}, and it has {slots} slots: it counts as lost. Stop it, remove its state, and start it as a \
