@@ -41,10 +41,7 @@ impl Lines {
         );
         for key in keys {
             self.steps += 1;
-            if !self.of_keys.contains_key(key) {
-                self.of_keys.insert(key.clone(), BTreeSet::new());
-            }
-            let line = self.of_keys.get_mut(key).expect("just made");
+            let line = self.of_keys.entry(key.clone()).or_default();
             let before = line.first().copied();
             line.insert((position, id));
             if before.is_none_or(|first| (position, id) < first) {
