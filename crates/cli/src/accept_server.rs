@@ -27,7 +27,7 @@ others: it begins with another one's state.";
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
-    /// The replica. Run this on its machine
+    /// Let this replica execute, on its machine
     #[arg(long)]
     name: String,
     /// Print one JSON object
