@@ -441,15 +441,15 @@ fn planes_mix() {
     let load = Increments::start(&lab, 300);
     // Leadership moves from one plane to the other and back.
     for to in ["leader-2", "leader-1", "leader-2"] {
-        if leader(&lab).0 == to {
-            continue;
-        }
-        // The order is refused while the next leader hasn't answered yet.
-        eventually("another leader", || {
-            let changed = lab.wirepaxos("controller", &["failover", "--to", to]);
-            changed.status.success().then_some(())
+        // The order is refused while the next leader hasn't answered yet. On a busy machine the controller may also
+        // suspect the new leader at once.
+        eventually(&format!("{to} leads"), || {
+            let leads = leader(&lab).0 == to;
+            if !leads {
+                lab.wirepaxos("controller", &["failover", "--to", to]);
+            }
+            leads.then_some(())
         });
-        assert_eq!(leader(&lab).0, to);
     }
     assert_eq!(load.end(), "300");
     all_agree(&lab, "300");
