@@ -30,7 +30,7 @@ use crate::place;
 
 /// The longest value that APPEND may build, in bytes, so that an answer can hold a whole value.
 pub const MAX_STRING_LEN: usize = 16 << 20;
-/// The longest answer, in bytes: a single command can name hundreds of the longest values.
+/// The longest answer, in bytes, unless another limit is set: a single command can name hundreds of the longest values.
 pub const MAX_REPLY_LEN: usize = 64 << 20;
 
 /// The longest value, in bytes, that a transaction over several partitions may read or write.
@@ -346,7 +346,7 @@ pub enum Refusal {
     Overflow = 3,
     /// APPEND beyond [`MAX_STRING_LEN`].
     StringTooLong = 4,
-    /// The answer would exceed [`MAX_REPLY_LEN`].
+    /// The answer would exceed the limit.
     ReplyTooLarge = 5,
     /// A transaction over several partitions with values longer than [`MAX_SPANNING_LEN`].
     TransactionTooLarge = 6,
@@ -370,7 +370,9 @@ impl fmt::Display for Refusal {
             Refusal::NotAnInteger => "value is not an integer or out of range",
             Refusal::Overflow => "increment or decrement would overflow",
             Refusal::StringTooLong => "string exceeds maximum allowed size",
-            Refusal::ReplyTooLarge => "reply exceeds maximum allowed size",
+            Refusal::ReplyTooLarge => {
+                "the answer has more than max_answer_mib in the cluster file allows: ask for less at once, or raise it (what writes was executed)"
+            }
             Refusal::TransactionTooLarge => {
                 "a value is too long for a transaction over several partitions: give the keys a {tag} in common"
             }

@@ -19,7 +19,7 @@ use replica::{Application, Error, Link, MOVE_AWAY, Part};
 use sha2::{Digest, Sha256};
 
 use crate::contents::{Contents, StoredKeys};
-use crate::kv::Command;
+use crate::kv::{Command, MAX_REPLY_LEN};
 use crate::kv_span::Share;
 use crate::store::{Cursor, Engine};
 use crate::{kv_exec, kv_span, leveldb, pairs, redis, rocksdb};
@@ -37,6 +37,7 @@ const MOST_AHEAD: u64 = 512;
 /// Executes the language of [`kv`](crate::kv) on RocksDB or LevelDB.
 pub struct KvApplication {
     share: Share,
+    max_answer: usize,
     engine: &'static Engine,
     dir: PathBuf,
     /// The number of the store's directory within `dir`.
@@ -63,6 +64,12 @@ impl KvApplication {
         KvApplication { share, ..self }
     }
 
+    /// Returns the application with another limit of an answer's bytes. No effect of a command depends on it, except that a
+    /// read isn't executed whose answer is too long.
+    pub fn with_max_answer(self, max_answer: usize) -> KvApplication {
+        KvApplication { max_answer, ..self }
+    }
+
     fn open(engine: &'static Engine, dir: &Path) -> Result<KvApplication, Error> {
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         refuse_redis(dir)?;
@@ -80,6 +87,7 @@ impl KvApplication {
         remove_others(dir, generation)?;
         Ok(KvApplication {
             share: Share::ALL,
+            max_answer: MAX_REPLY_LEN,
             engine,
             dir: dir.to_owned(),
             generation,
@@ -116,7 +124,7 @@ fn fill(engine: &'static Engine, new_dir: &Path, from: &mut dyn Read) -> Result<
 
 impl Application for KvApplication {
     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
-        kv_exec::execute(&mut self.contents, command, reply)
+        kv_exec::execute(&mut self.contents, command, self.max_answer, reply)
     }
 
     fn is_read(&self, command: &[u8]) -> bool {
@@ -155,7 +163,7 @@ impl Application for KvApplication {
 
     fn apply(&mut self, effect: &[u8]) -> Result<(), Error> {
         // The command was answered already, when the partitions' answers were combined.
-        kv_exec::execute(&mut self.contents, effect, &mut Vec::new())
+        kv_exec::execute(&mut self.contents, effect, MAX_REPLY_LEN, &mut Vec::new())
     }
 
     fn commit(&mut self, records: &[Record]) -> Result<(), Error> {

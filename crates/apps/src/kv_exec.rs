@@ -8,11 +8,12 @@ use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 use crate::strings::Strings;
 
-/// Executes one command and appends the answer. The result depends on the command and the contents alone, whether or
-/// not these are committed yet; a refused command changes nothing.
+/// Executes one command and appends the answer, of at most `most` bytes. The effect depends on the command and the contents
+/// alone, whether or not these are committed yet; a refused command changes nothing.
 pub(crate) fn execute(
     contents: &mut Contents,
     command: &[u8],
+    most: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let Ok(command) = Command::parse(command) else {
@@ -24,7 +25,7 @@ pub(crate) fn execute(
             count,
             from,
             pattern,
-        } => scan(count, pattern, out, |visit| {
+        } => scan(count, pattern, most, out, |visit| {
             contents.walk(from, |place, key, _| visit(place, key))
         })?,
         Command::Dbsize => Reply::Int(contents.count() as i64).encode(out),
@@ -39,9 +40,9 @@ pub(crate) fn execute(
                 Reply::Nil.encode(out);
                 return Ok(());
             }
-            execute_all(contents, &commands, out)?;
+            execute_all(contents, &commands, most, out)?;
         }
-        command => execute_on(contents, &command, out)?,
+        command => execute_on(contents, &command, most, out)?,
     }
     Ok(())
 }
@@ -51,6 +52,7 @@ pub(crate) fn execute(
 pub(crate) fn execute_all(
     strings: &mut impl Strings,
     commands: &[Command<'_>],
+    most: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let start = out.len();
@@ -58,13 +60,13 @@ pub(crate) fn execute_all(
     for command in commands {
         let own = out.len();
         // A read isn't executed if its answer would be dropped.
-        if command.is_read() && is_beyond(strings, command, own - start)? {
+        if command.is_read() && is_beyond(strings, command, own - start, most)? {
             Reply::Error(Refusal::ReplyTooLarge).encode(out);
             continue;
         }
-        execute_on(strings, command, out)?;
+        execute_on(strings, command, most, out)?;
         // The limit holds for all answers together.
-        if out.len() - start > MAX_REPLY_LEN {
+        if out.len() - start > most {
             out.truncate(own);
             Reply::Error(Refusal::ReplyTooLarge).encode(out);
         }
@@ -78,33 +80,41 @@ fn is_beyond(
     strings: &mut impl Strings,
     command: &Command<'_>,
     used: usize,
+    most: usize,
 ) -> Result<bool, Error> {
     let keys = match command {
         Command::Get { key } => std::slice::from_ref(key),
         Command::Mget { keys } => keys,
-        _ => return Ok(used > MAX_REPLY_LEN),
+        _ => return Ok(used > most),
     };
     let mut len = used;
     for key in keys {
-        if len > MAX_REPLY_LEN {
+        if len > most {
             return Ok(true);
         }
         len += strings.len(key)?;
     }
-    Ok(len > MAX_REPLY_LEN)
+    Ok(len > most)
 }
 
 /// Executes a command that names its keys.
 fn execute_on(
     contents: &mut impl Strings,
     command: &Command<'_>,
+    most: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     match *command {
         Command::Get { key } => {
+            let start = out.len();
             answer_with(contents, key, out)?;
+            refuse_if_large(out, start, most);
         }
-        Command::Set { flags, key, value } => set(contents, flags, key, value, out)?,
+        Command::Set { flags, key, value } => {
+            let start = out.len();
+            set(contents, flags, key, value, out)?;
+            refuse_if_large(out, start, most);
+        }
         Command::Del { ref keys } => {
             let deleted = count_keys(keys, |key| contents.remove(key))?;
             Reply::Int(deleted).encode(out);
@@ -113,7 +123,7 @@ fn execute_on(
             let found = count_keys(keys, |key| contents.exists(key))?;
             Reply::Int(found).encode(out);
         }
-        Command::Mget { ref keys } => mget(contents, keys, out)?,
+        Command::Mget { ref keys } => mget(contents, keys, most, out)?,
         Command::Mset { ref pairs } => {
             for (key, value) in pairs {
                 contents.put(key, value)?;
@@ -126,9 +136,11 @@ fn execute_on(
             Reply::Int(contents.len(key)? as i64).encode(out);
         }
         Command::GetDel { key } => {
+            let start = out.len();
             if answer_with(contents, key, out)? {
                 contents.remove(key)?;
             }
+            refuse_if_large(out, start, most);
         }
         Command::Scan { .. } | Command::Dbsize | Command::Watch { .. } | Command::Exec { .. } => {
             Reply::Error(Refusal::Malformed).encode(out);
@@ -185,12 +197,17 @@ fn count_keys(
         .try_fold(0, |sum, key| Ok(sum + i64::from(counts(key)?)))
 }
 
-fn mget(contents: &mut impl Strings, keys: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Error> {
+fn mget(
+    contents: &mut impl Strings,
+    keys: &[&[u8]],
+    most: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     let start = out.len();
     kv::put_array_header(out, keys.len());
     for key in keys {
         answer_with(contents, key, out)?;
-        if refuse_if_large(out, start) {
+        if refuse_if_large(out, start, most) {
             break;
         }
     }
@@ -198,8 +215,8 @@ fn mget(contents: &mut impl Strings, keys: &[&[u8]], out: &mut Vec<u8>) -> Resul
 }
 
 /// Replaces an answer that began at `start` and has grown too long, and returns whether it has.
-fn refuse_if_large(out: &mut Vec<u8>, start: usize) -> bool {
-    let large = out.len() - start > MAX_REPLY_LEN;
+fn refuse_if_large(out: &mut Vec<u8>, start: usize, most: usize) -> bool {
+    let large = out.len() - start > most;
     if large {
         out.truncate(start);
         Reply::Error(Refusal::ReplyTooLarge).encode(out);
@@ -242,12 +259,13 @@ fn append(
 
 /// Executes a SCAN on the keys of one moment, and refuses any other command.
 pub(crate) fn read(keys: &mut StoredKeys, command: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    let most = MAX_REPLY_LEN;
     match Command::parse(command) {
         Ok(Command::Scan {
             count,
             from,
             pattern,
-        }) => scan(count, pattern, out, |visit| keys.walk(from, visit)),
+        }) => scan(count, pattern, most, out, |visit| keys.walk(from, visit)),
         _ => {
             Reply::Error(Refusal::Malformed).encode(out);
             Ok(())
@@ -259,6 +277,7 @@ pub(crate) fn read(keys: &mut StoredKeys, command: &[u8], out: &mut Vec<u8>) -> 
 fn scan(
     count: u32,
     pattern: Option<&[u8]>,
+    most: usize,
     out: &mut Vec<u8>,
     walk: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -278,14 +297,14 @@ fn scan(
             Reply::Bulk(key).encode(&mut found);
             found_count += 1;
         }
-        found.len() <= MAX_REPLY_LEN
+        found.len() <= most
     })?;
     kv::put_array_header(out, 2);
     let next = next.map(|place| Reply::Int(place as i64));
     next.unwrap_or(Reply::Nil).encode(out);
     kv::put_array_header(out, found_count);
     out.extend_from_slice(&found);
-    refuse_if_large(out, start);
+    refuse_if_large(out, start, most);
     Ok(())
 }
 
@@ -348,7 +367,7 @@ mod tests {
                 value: b"v",
             });
             let mut out = Vec::new();
-            execute_all(&mut strings, &commands, &mut out).unwrap();
+            execute_all(&mut strings, &commands, MAX_REPLY_LEN, &mut out).unwrap();
             assert!(strings.read <= MAX_REPLY_LEN, "{} bytes", strings.read);
             let mut ok = Vec::new();
             Reply::Ok.encode(&mut ok);

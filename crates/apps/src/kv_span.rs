@@ -69,7 +69,8 @@ pub(crate) fn prepare(
     question
         .encode(&mut bytes)
         .expect("parts of a command are no longer");
-    kv_exec::execute(contents, &bytes, prepared)
+    // What is prepared decides about effects, so it has the same limit everywhere.
+    kv_exec::execute(contents, &bytes, MAX_REPLY_LEN, prepared)
 }
 
 /// Combines the partitions' answers into one, and fills in each partition's effect.
@@ -197,7 +198,7 @@ fn prepare_exec(
     let mget = Command::Mget {
         keys: keys.to_vec(),
     };
-    kv_exec::execute_all(contents, &[mget], prepared)
+    kv_exec::execute_all(contents, &[mget], MAX_REPLY_LEN, prepared)
 }
 
 /// Executes a transaction on the values that the partitions have prepared. The changed values become each partition's
@@ -231,7 +232,7 @@ fn combine_exec(share: Share, commands: &[Command<'_>], parts: &mut [Part], out:
         }
     }
     let start = out.len();
-    let executed = kv_exec::execute_all(&mut in_hand, commands, out);
+    let executed = kv_exec::execute_all(&mut in_hand, commands, MAX_REPLY_LEN, out);
     if executed.is_err() || in_hand.is_too_large {
         out.truncate(start);
         return Reply::Error(Refusal::TransactionTooLarge).encode(out);

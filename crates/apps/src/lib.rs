@@ -36,15 +36,21 @@ pub const NAMES: [&str; 4] = ["echo", "rocksdb", "leveldb", "redis"];
 
 /// Opens an application by its name, with its state in `dir`, which is created if missing.
 pub fn open(name: &str, dir: &Path) -> Result<Box<dyn Application>, Error> {
-    open_share(name, dir, Share::ALL)
+    open_share(name, dir, Share::ALL, kv::MAX_REPLY_LEN)
 }
 
-/// Opens an application for one partition of several.
-pub fn open_share(name: &str, dir: &Path, share: Share) -> Result<Box<dyn Application>, Error> {
+/// Opens an application for one partition of several. An answer has at most `max_answer` bytes.
+pub fn open_share(
+    name: &str,
+    dir: &Path,
+    share: Share,
+    max_answer: usize,
+) -> Result<Box<dyn Application>, Error> {
+    let of_store = |store: KvApplication| Box::new(store.with(share).with_max_answer(max_answer));
     match name {
         "echo" => Ok(Box::new(Echo::open(dir)?)),
-        "rocksdb" => Ok(Box::new(KvApplication::open_rocksdb(dir)?.with(share))),
-        "leveldb" => Ok(Box::new(KvApplication::open_leveldb(dir)?.with(share))),
+        "rocksdb" => Ok(of_store(KvApplication::open_rocksdb(dir)?)),
+        "leveldb" => Ok(of_store(KvApplication::open_leveldb(dir)?)),
         "redis" => Ok(Box::new(Redis::open(dir)?)),
         _ => Err(Error(format!(
             "no application is called {name:?}: choose one of {}",

@@ -63,6 +63,7 @@ pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
 pub use server::is_installed;
 
+use crate::kv::MAX_REPLY_LEN;
 use crate::{echo, kv_app};
 
 use news::Voice;
@@ -201,14 +202,23 @@ impl Drop for Taken {
 impl Redis {
     /// Continues from the last checkpoint in `dir`, which is created if missing.
     pub fn open(dir: &Path) -> Result<Redis, Error> {
-        Self::open_with(dir, 0, Seen::new(1), News::default())
+        Self::open_with(dir, 0, Seen::new(1), News::default(), MAX_REPLY_LEN)
     }
 
     /// Opens one partition as [`open`](Self::open) does. `seen` shows its state to the front end, and `news` tells its
-    /// events.
-    pub fn open_with(dir: &Path, pid: u16, seen: Seen, news: News) -> Result<Redis, Error> {
-        let partitions = seen.partitions();
-        let home = Home { pid, partitions };
+    /// events. An answer has at most `most_answer` bytes.
+    pub fn open_with(
+        dir: &Path,
+        pid: u16,
+        seen: Seen,
+        news: News,
+        most_answer: usize,
+    ) -> Result<Redis, Error> {
+        let home = Home {
+            pid,
+            partitions: seen.partitions(),
+            most_answer,
+        };
         let voice = Voice { home, news };
         private_directory(dir).map_err(|e| failed("create", dir, &e))?;
         remove_others(dir)?;

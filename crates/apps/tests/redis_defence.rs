@@ -3,7 +3,7 @@
 
 mod common;
 
-use apps::redis::{Command, Stamp};
+use apps::redis::{Command, News, Seen, Stamp};
 use apps::{Application, Redis};
 use common::TempDir;
 use common::redis::*;
@@ -248,4 +248,30 @@ fn an_answer_that_is_too_large_is_an_error_everywhere() {
     expect(&mut app, "GET n", "$1\r\n3\r\n");
     let whole = execute(&mut app, &call_at(NOON, fits));
     assert!(whole.len() > 63 << 20 && whole.starts_with(b"*63\r\n"));
+}
+
+#[test]
+fn an_answer_is_as_long_as_the_setting_says_and_what_writes_is_executed() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-short-answers");
+    let (seen, news) = (Seen::new(1), News::default());
+    let mut app = Redis::open_with(&dir.0, 0, seen, news, 1 << 20).unwrap();
+    expect(&mut app, "SETRANGE k 1048500 x", ":1048501\r\n");
+    let fits = execute(&mut app, &call("GET k"));
+    assert!(fits.starts_with(b"$1048501\r\n"));
+    let get = vec![&b"GET"[..], b"k"];
+    let both = [vec![&b"INCR"[..], b"n"], get.clone(), get];
+    for command in [
+        transaction(&both),
+        call("EVAL return{redis.call('GET',KEYS[1]),redis.call('INCR','n'),('x'):rep(99)} 1 k"),
+    ] {
+        let answer = text(&execute(&mut app, &command));
+        assert!(
+            answer.starts_with("-LIMIT the answer has more than 1 MiB, which max_answer_mib "),
+            "{answer}"
+        );
+    }
+    expect(&mut app, "GET n", "$1\r\n2\r\n");
 }

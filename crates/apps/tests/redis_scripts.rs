@@ -199,7 +199,7 @@ fn a_script_names_keys_of_its_partition_alone() {
         return;
     }
     let dir = TempDir::new("redis-local");
-    let mut app = Redis::open_with(&dir.0, 1, Seen::new(2), News::default()).unwrap();
+    let mut app = Redis::open_with(&dir.0, 1, Seen::new(2), News::default(), 64 << 20).unwrap();
     // The keys' slots are 15495, 3300 and 7365; the last two belong to another partition.
     for (script, is_done) in [
         ("return redis.call('SET', 'a', 1)", true),

@@ -27,7 +27,7 @@ impl Spread {
                 pid,
                 partitions: PARTITIONS,
             };
-            apps::open_share("leveldb", &dir.join(pid.to_string()), share).unwrap()
+            apps::open_share("leveldb", &dir.join(pid.to_string()), share, 64 << 20).unwrap()
         };
         Spread {
             partitions: (0..PARTITIONS).map(open).collect(),

@@ -11,7 +11,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
 use apps::kv::{Command, MAX_STRING_LEN, Refusal, Reply, SetFlags};
-use apps::{Application, place};
+use apps::{Application, Share, place};
 use common::{TempDir, run};
 use replica::application::Record;
 use replica::{Error, Settings, Worker};
@@ -715,6 +715,48 @@ fn a_string_has_a_largest_length_with_the_error_of_redis() {
         let keys = vec![&b"k"[..]; 5];
         let too_large = Reply::Error(Refusal::ReplyTooLarge);
         expect(app, &Command::Mget { keys }, &too_large);
+    }
+}
+
+/// What a command changes doesn't depend on the limit, only its answer does.
+#[test]
+fn an_answer_is_as_long_as_the_setting_says_and_what_writes_is_executed() {
+    for name in STORES {
+        let dirs = ["short", "long"].map(|limit| TempDir::new(&format!("answers-{name}-{limit}")));
+        let open = |dir: &TempDir, most| apps::open_share(name, &dir.0, Share::ALL, most).unwrap();
+        let mut apps = [open(&dirs[0], 100_000), open(&dirs[1], 64 << 20)];
+        let value = vec![b'x'; 60_000];
+        let set = |get| Command::Set {
+            flags: SetFlags {
+                get,
+                ..SetFlags::default()
+            },
+            key: b"k",
+            value: &value,
+        };
+        let both = Command::Exec {
+            watched: Vec::new(),
+            commands: vec![
+                Command::Get { key: b"k" },
+                set(true),
+                Command::GetDel { key: b"k" },
+            ],
+        };
+        let keys = vec![&b"k"[..]; 2];
+        for app in &mut apps {
+            expect(app, &set(false), &Reply::Ok);
+            expect(app, &Command::Get { key: b"k" }, &Reply::Bulk(&value));
+        }
+        let too_large = Reply::Error(Refusal::ReplyTooLarge);
+        let [short, long] = &mut apps;
+        expect(short, &Command::Mget { keys: keys.clone() }, &too_large);
+        let several = Reply::Array(vec![Reply::Bulk(&value); 2]);
+        expect(long, &Command::Mget { keys }, &several);
+        let cut = Reply::Array(vec![Reply::Bulk(&value), too_large.clone(), too_large]);
+        expect(short, &both, &cut);
+        expect(long, &both, &Reply::Array(vec![Reply::Bulk(&value); 3]));
+        assert_eq!(short.digest().unwrap(), long.digest().unwrap());
+        expect(short, &Command::Get { key: b"k" }, &Reply::Nil);
     }
 }
 

@@ -5,6 +5,7 @@ mod common;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::redis::has_redis;
 use common::{TestCluster, eventually, shape, text};
@@ -221,7 +222,7 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
         ..shape("redis")
     };
     const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'. ";
-    let mut cluster = TestCluster::start_with(&shape, "max_memory_mib = 48");
+    let mut cluster = TestCluster::start_with(&shape, "max_memory_mib = 48\nmax_answer_mib = 1");
     cluster.call(0, &["SET", "first", "1"]);
     let mut connection = cluster.connect(0);
     let max = Reply::Array(vec![bulk("maxmemory"), bulk(&(48 << 20).to_string())]);
@@ -259,6 +260,17 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
         expect_error(&mut connection, words, OOM);
     }
     assert_eq!(ask(&mut connection, "EVAL_RO return(1) 0"), Reply::Int(1));
+    let script: &[u8] = b"local v = redis.call('GET', KEYS[1]) return {v, v, v}";
+    match connection
+        .call(&[b"EVAL_RO", script, b"1", b"key:2"])
+        .unwrap()
+    {
+        Reply::Error(why) => assert!(
+            why.contains("more than 1 MiB, which max_answer_mib"),
+            "{why}"
+        ),
+        _ => panic!("the answer has 1.5 MB"),
+    }
     let script: &[u8] = b"#!lua flags=allow-oom\nreturn redis.call('DEL', KEYS[1])";
     let deleted = connection.call(&[b"EVAL", script, b"1", b"key:1"]);
     assert_eq!(deleted.unwrap(), Reply::Int(1));
@@ -281,8 +293,7 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
     cluster.start_node("replica-2");
     eventually("a refusal of the replica that started again", || {
         full += 1;
-        let mut other =
-            Connection::open(cluster.local.redis[1], std::time::Duration::from_secs(5)).ok()?;
+        let mut other = Connection::open(cluster.local.redis[1], Duration::from_secs(5)).ok()?;
         let key = format!("key:{full}");
         let answer = other.call(&[b"SET", key.as_bytes(), filler.as_bytes()]);
         matches!(answer.ok()?, Reply::Error(why) if why.starts_with(OOM)).then_some(())

@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use apps::kv::MAX_REPLY_LEN;
 use apps::redis::End;
 
 use crate::channels::Channels;
@@ -41,11 +40,13 @@ pub(crate) struct Filling {
     end: End,
     /// The count for the blank at which `copied` is.
     survey: Option<Survey>,
+    /// The most bytes of the answer.
+    most: usize,
 }
 
 impl Filling {
     /// Returns nothing if the transaction wasn't executed, so that its answer has no parts.
-    pub fn of(answer: &[u8], blanks: Vec<Blank>) -> Option<Filling> {
+    pub fn of(answer: &[u8], blanks: Vec<Blank>, most: usize) -> Option<Filling> {
         let head = answer.windows(2).position(|pair| pair == b"\r\n")? + 2;
         let is_executed = answer.starts_with(b"*") && !answer.starts_with(b"*-");
         is_executed.then(|| Filling {
@@ -58,6 +59,7 @@ impl Filling {
             looked_at: 0,
             end: End::default(),
             survey: None,
+            most,
         })
     }
 
@@ -125,7 +127,7 @@ impl Filling {
         let before = &self.answer[self.copied..range.start];
         self.filled.extend_from_slice(before);
         self.copied = range.end;
-        self.survey = Some(Survey::of(blank.question));
+        self.survey = Some(Survey::of(blank.question, self.most));
     }
 
     /// Writes the finished count.
@@ -137,9 +139,10 @@ impl Filling {
         let Some(survey) = self.survey.take() else {
             return;
         };
-        match writer.out.len() > MAX_REPLY_LEN {
+        match writer.out.len() > self.most {
             true => writer.error(format!(
-                "LIMIT the transaction's answer has more than {MAX_REPLY_LEN} bytes, which is the fixed limit: ask for less at once"
+                "LIMIT the transaction's answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask for less at once",
+                self.most >> 20
             )),
             false => survey.show(&mut writer, turn),
         }
@@ -180,7 +183,7 @@ mod tests {
 
     fn fill(answer: &[u8], blanks: Vec<Blank>) -> (Vec<u8>, u32) {
         let (channels, turn) = (channels(), Turn::default());
-        let mut filling = Filling::of(answer, blanks).unwrap();
+        let mut filling = Filling::of(answer, blanks, 64 << 20).unwrap();
         let mut turns = 1;
         while !filling.go_on(&channels, &turn) {
             turn.begin();
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn a_transaction_that_was_not_executed_has_no_blanks() {
         for answer in [&b"*-1\r\n"[..], b"_\r\n", b"-EXECABORT no\r\n", b"*1"] {
-            assert!(Filling::of(answer, vec![receivers(0)]).is_none());
+            assert!(Filling::of(answer, vec![receivers(0)], 64 << 20).is_none());
         }
         // An answer with too few parts is passed on as it is.
         let short = b"*1\r\n+OK\r\n";

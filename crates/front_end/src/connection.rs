@@ -929,7 +929,9 @@ impl Connection {
             return self.ask_next_partition(pid + 1, logged);
         }
         let filling = match &mut *served {
-            Served::Exec(blanks) if is_ok => Filling::of(bytes, std::mem::take(blanks)),
+            Served::Exec(blanks) if is_ok => {
+                Filling::of(bytes, std::mem::take(blanks), shared.max_answer_bytes)
+            }
             _ => None,
         };
         if let Some(filling) = filling {
@@ -966,7 +968,7 @@ impl Connection {
         let count = Job::Count {
             asker: self.client.waiter(),
             number,
-            survey: Box::new(Survey::of(question)),
+            survey: Box::new(Survey::of(question, shared.max_answer_bytes)),
         };
         // This job is no message, so it always has room.
         let _ = shared.jobs.borrow_mut().push(count);
@@ -1001,7 +1003,7 @@ impl Connection {
             shared.jobs.borrow_mut().push_aside(Job::Count {
                 asker,
                 number: asks.number,
-                survey: Box::new(Survey::of(question)),
+                survey: Box::new(Survey::of(question, shared.max_answer_bytes)),
             });
         }
     }

@@ -230,7 +230,7 @@ impl<P: Plane> Server<P> {
         registry.register(&mut listener, LISTENER, Interest::READABLE)?;
         registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
         let mailbox = Mailbox::new(registry, MAILBOX)?;
-        let walker = Walker::start(mailbox.clone(), partitions, settings.max_keys_bytes)?;
+        let walker = Walker::start(mailbox.clone(), partitions, settings.max_answer_bytes)?;
         let front_ends = settings.others.len() + 1;
         let clock_reports = settings.native.as_ref();
         let clock_reports = clock_reports
@@ -272,6 +272,7 @@ impl<P: Plane> Server<P> {
                 max_clients: settings.max_clients,
                 max_output_bytes: settings.max_output_bytes,
                 max_memory_bytes: settings.max_memory_bytes,
+                max_answer_bytes: settings.max_answer_bytes,
                 this,
                 others: settings.others,
                 describe: settings.describe,

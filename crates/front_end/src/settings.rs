@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use apps::kv::MAX_REPLY_LEN;
 use paxos::{Deployment, Time};
 
 use crate::channels::Channels;
@@ -80,8 +81,8 @@ pub struct Settings {
     /// All connections together may keep this many bytes in memory. Beyond that those that keep most are disconnected, and
     /// first of all those that haven't shown the password.
     pub max_memory_bytes: usize,
-    /// An answer to KEYS may have this many bytes.
-    pub max_keys_bytes: usize,
+    /// An answer that the front end puts together, such as that to KEYS, may have this many bytes, like those of the application.
+    pub max_answer_bytes: usize,
     /// How long the front end waits for the replica's answer before it sends a command again, until answers have shown how long
     /// they take.
     pub retry_after: Time,
@@ -115,7 +116,7 @@ impl Settings {
             max_clients: 10_000,
             max_output_bytes: 256 << 20,
             max_memory_bytes: 512 << 20,
-            max_keys_bytes: 64 << 20,
+            max_answer_bytes: MAX_REPLY_LEN,
             retry_after: 50_000_000,
             max_open_values: 64,
             session_idle: Duration::from_secs(120),
@@ -138,6 +139,7 @@ pub(crate) struct Shared {
     pub max_clients: usize,
     pub max_output_bytes: usize,
     pub max_memory_bytes: usize,
+    pub max_answer_bytes: usize,
     pub this: Neighbour,
     pub others: Vec<Neighbour>,
     pub describe: Describe,

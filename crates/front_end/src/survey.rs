@@ -5,7 +5,6 @@
 use std::ops::Bound;
 
 use apps::glob::Search;
-use apps::kv::MAX_REPLY_LEN;
 use apps::redis::{AUDIENCE, put_call};
 
 use crate::channels::{COMPARED, Channels, Kind, too_long};
@@ -50,18 +49,21 @@ pub(crate) struct Survey {
     /// How far that name is compared with the pattern.
     search: Search,
     count: usize,
-    /// The names found so far, with their counts, as the client will get them.
+    /// The names found so far, with their counts, as the client will get them, and how many bytes they may have.
     shown: Vec<u8>,
+    most: usize,
 }
 
 impl Survey {
-    pub fn of(question: Question) -> Survey {
+    /// Begins to answer a question, with `most` bytes at most.
+    pub fn of(question: Question, most: usize) -> Survey {
         Survey {
             question,
             next: None,
             search: Search::default(),
             count: 0,
             shown: Vec::new(),
+            most,
         }
     }
 
@@ -73,6 +75,7 @@ impl Survey {
             search,
             count,
             shown,
+            most,
         } = self;
         let mut walk = Walk {
             channels,
@@ -106,7 +109,7 @@ impl Survey {
                     turn.copy(name.len());
                     *count += 1;
                     writer.bulk(name);
-                    writer.out.len() <= MAX_REPLY_LEN
+                    writer.out.len() <= *most
                 })
             }
             Question::Counts { kind, names } => {
@@ -134,8 +137,9 @@ impl Survey {
         turn.copy(self.shown.len());
         match self.question {
             Question::Receivers { .. } | Question::Patterns => writer.integer(self.count as i64),
-            _ if self.shown.len() > MAX_REPLY_LEN => writer.error(format!(
-                "ERR more than {MAX_REPLY_LEN} bytes of names fit, which is the limit and no setting changes: ask with another pattern"
+            _ if self.shown.len() > self.most => writer.error(format!(
+                "ERR more than {} MiB of names fit, which max_answer_mib in the cluster file sets: ask with another pattern",
+                self.most >> 20
             )),
             _ => {
                 writer.array(self.count);

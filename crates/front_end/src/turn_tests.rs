@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use apps::kv::MAX_REPLY_LEN;
 use apps::redis::{News, Seen};
 use paxos::PartitionId;
 use replica::Status;
@@ -68,6 +69,7 @@ fn shared(native: Option<Native>) -> Shared {
         max_clients: 10,
         max_output_bytes: usize::MAX,
         max_memory_bytes: usize::MAX,
+        max_answer_bytes: MAX_REPLY_LEN,
         this: Neighbour {
             node: 1,
             address,
@@ -317,7 +319,8 @@ fn what_is_asked_of_very_many_names_is_counted_in_turns() {
         );
     }
     let answer = |question| {
-        let (mut survey, mut turns, mut shown) = (Survey::of(question), 1, Vec::new());
+        let (mut survey, mut turns, mut shown) =
+            (Survey::of(question, MAX_REPLY_LEN), 1, Vec::new());
         shared.turn.begin();
         while !survey.go_on(&shared.channels.borrow(), &shared.turn) {
             shared.turn.begin();

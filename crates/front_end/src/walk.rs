@@ -133,8 +133,9 @@ fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<
                 Err(why) => return Some(Err(why)),
             };
             if keys.bytes.len() > most {
-                let text =
-                    format!("more than {most} bytes of keys match: use SCAN, or another pattern");
+                let text = format!(
+                    "more than {most} bytes of keys match, which max_answer_mib in the cluster file sets: use SCAN, or another pattern"
+                );
                 return Some(Err(text));
             }
         }

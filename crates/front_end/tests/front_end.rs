@@ -581,7 +581,7 @@ fn all_partitions_are_counted_behind_what_was_sent_before() {
 fn more_keys_than_fit_an_answer_are_refused_with_what_to_do() {
     let cluster = Cluster::start_with("many-keys", Faults::default(), |settings| {
         settings.deployment.partitions = 2;
-        settings.max_keys_bytes = 1_000;
+        settings.max_answer_bytes = 1_000;
     });
     let mut c = cluster.connect();
     for n in 0..200 {
@@ -589,7 +589,7 @@ fn more_keys_than_fit_an_answer_are_refused_with_what_to_do() {
     }
     c.ask(
         &["KEYS", "*"],
-        "-ERR more than 1000 bytes of keys match: use SCAN, or another pattern\r\n",
+        "-ERR more than 1000 bytes of keys match, which max_answer_mib in the cluster file sets: use SCAN, or another pattern\r\n",
     );
     c.ask(&["KEYS", "key:77"], "*1\r\n$6\r\nkey:77\r\n");
     cluster.readers.refused.store(true, Relaxed);

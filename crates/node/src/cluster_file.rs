@@ -79,6 +79,8 @@ pub struct Group {
     pub gap_timeout_ms: u64,
     /// An idle session expires after this many seconds.
     pub session_timeout_s: u64,
+    /// How many MiB an answer may have; all replicas need the same.
+    pub max_answer_mib: u64,
     /// How many MiB of memory the Redis servers of a replica may have together before writes are refused; 0 for no limit, nothing
     /// for half of the machine's memory.
     pub max_memory_mib: Option<u64>,

@@ -57,6 +57,7 @@ pub fn start(
         RedisReads::Log => front_end::Reads::Log,
     };
     settings.native = native;
+    settings.max_answer_bytes = (group.max_answer_mib << 20) as usize;
     settings.password = node.password()?;
     settings.tls = node.redis_tls.clone().map(open_tls).transpose()?;
     settings.others = others(cluster, node, group.id);

@@ -30,8 +30,10 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     if kind == ApplicationKind::Redis {
         return redis_servers(cluster, node, group);
     }
+    let max_answer = (group.max_answer_mib << 20) as usize;
     let mut services = Services::new(Arc::new(move |pid, directory| {
-        apps::open_share(kind.name(), directory, Share { pid, partitions })
+        let share = Share { pid, partitions };
+        apps::open_share(kind.name(), directory, share, max_answer)
     }));
     if let Some(address) = node.redis {
         front_end::start(cluster, node, address, None, &mut services)?;
@@ -45,12 +47,14 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Se
     let seen = Seen::new(group.partitions);
     let (shown, told) = (seen.clone(), News::default());
     let news = told.clone();
+    let max_answer = (group.max_answer_mib << 20) as usize;
     let mut services = Services::new(Arc::new(move |pid, directory| {
         Ok(Box::new(Redis::open_with(
             directory,
             pid,
             shown.clone(),
             told.clone(),
+            max_answer,
         )?))
     }));
     if let Some(address) = node.redis {

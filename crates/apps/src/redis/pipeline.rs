@@ -16,7 +16,7 @@ use replica::application::Take;
 use super::catalogue::Spec;
 use super::command::{Command, Stamp};
 use super::kept::Given;
-use super::resp::{MOST_ANSWER, put_request};
+use super::resp::put_request;
 use super::rules;
 use super::server::{Dead, User};
 use super::spop::Pop;
@@ -82,10 +82,10 @@ impl Flying {
 impl Then {
     /// Returns how many bytes the server may answer. A client's answer is bounded; the members of a set, which stay
     /// here, aren't.
-    fn most(&self) -> usize {
+    fn most(&self, most_answer: usize) -> usize {
         match self {
             Then::Choose(_) => usize::MAX,
-            _ => MOST_ANSWER,
+            _ => most_answer,
         }
     }
 
@@ -317,9 +317,10 @@ impl Replicated {
                 greets,
             } = flying
             {
-                let received =
-                    self.server
-                        .receive(given, *greets, then.most(), &mut pipeline.answers);
+                let most = then.most(self.voice.home.most_answer);
+                let received = self
+                    .server
+                    .receive(given, *greets, most, &mut pipeline.answers);
                 let received = received.and_then(|()| then.check(&pipeline.answers[start..]));
                 if received.is_err() {
                     pipeline.answers.truncate(start);

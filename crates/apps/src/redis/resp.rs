@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads what a Redis server answers, in both versions of the protocol: where an answer ends, and what it holds.
 
-use crate::kv::{MAX_REPLY_LEN, put_integer};
-
-/// The most bytes of the answer to one command, one transaction, or one script.
-pub(super) const MOST_ANSWER: usize = MAX_REPLY_LEN;
+use crate::kv::put_integer;
 
 /// The deepest nesting of values: the deepest answer of a server is COMMAND's.
 const MAX_DEPTH: u32 = 32;
@@ -232,18 +229,22 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the error that a client gets in the place of an answer of more than [`MOST_ANSWER`] bytes. All replicas
-/// compute the same answer, so they agree on this.
-pub(super) fn put_too_large(out: &mut Vec<u8>) {
-    let text = "LIMIT the answer has more than 64 MiB, which is the fixed limit: ask for less at once (a command that writes was executed)";
-    put_error(out, text);
+/// Appends the error that a client gets in the place of an answer of more than `most` bytes. All replicas compute the same
+/// answer and have the same limit, so they agree on this.
+pub(super) fn put_too_large(out: &mut Vec<u8>, most: usize) {
+    let text = format!(
+        "LIMIT the answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask for less at once, or raise it (a \
+         command that writes was executed)",
+        most >> 20
+    );
+    put_error(out, &text);
 }
 
-/// Replaces the answer that begins at `start` by an error if it is too large.
-pub(super) fn bound(out: &mut Vec<u8>, start: usize) {
-    if out.len() - start > MOST_ANSWER {
+/// Replaces the answer that begins at `start` by an error if it has more than `most` bytes.
+pub(super) fn bound(out: &mut Vec<u8>, start: usize, most: usize) {
+    if out.len() - start > most {
         out.truncate(start);
-        put_too_large(out);
+        put_too_large(out, most);
     }
 }
 

@@ -20,8 +20,9 @@ use super::fingerprint::Fingerprint;
 use super::fit;
 use super::kept::Given;
 use super::preload::{self, START_MS, ShownClock};
-use super::resp::{MOST_ANSWER, Value, put_request, put_too_large};
+use super::resp::{Value, put_request, put_too_large};
 use super::scripts;
+use crate::kv::MAX_REPLY_LEN;
 
 const LOG_FILE: &str = "server.log";
 
@@ -79,11 +80,23 @@ impl User {
     }
 }
 
-/// A server's partition, and the number of partitions. Scripts may name keys of this partition only.
-#[derive(Clone, Copy, Debug, Default)]
+/// A server's partition, the number of partitions, and a limit. Scripts may name keys of this partition only.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
     pub pid: u16,
     pub partitions: u16,
+    /// The most bytes of an answer to a client.
+    pub most_answer: usize,
+}
+
+impl Default for Home {
+    fn default() -> Home {
+        Home {
+            pid: 0,
+            partitions: 0,
+            most_answer: MAX_REPLY_LEN,
+        }
+    }
 }
 
 /// The state that a command needs of its connection.
@@ -106,6 +119,7 @@ pub(super) struct Server {
     /// Messages are wanted at present, and all earlier ones were read.
     listens: bool,
     clock: ShownClock,
+    most_answer: usize,
     /// The files of this start: its socket and its clock.
     files: [PathBuf; 2],
     pub(super) fingerprint: Fingerprint,
@@ -232,6 +246,7 @@ impl Server {
             ear,
             listens: false,
             clock: clock_file,
+            most_answer: home.most_answer,
             files: [socket, clock],
             fingerprint: Fingerprint::default(),
         };
@@ -357,7 +372,7 @@ impl Server {
             self.clock.begin_run(given.scripts, room)?;
         }
         self.send()?;
-        self.receive(given, greets, MOST_ANSWER, answer)?;
+        self.receive(given, greets, self.most_answer, answer)?;
         self.clock.end_run()
     }
 
@@ -384,7 +399,7 @@ impl Server {
         let mut answer = Vec::new();
         for (given, greets) in put.drain(..) {
             answer.clear();
-            self.receive(given, greets, MOST_ANSWER, &mut answer)?;
+            self.receive(given, greets, self.most_answer, &mut answer)?;
         }
         Ok(())
     }
@@ -425,7 +440,7 @@ impl Server {
             self.commands.skip()?;
         }
         if !self.commands.receive_at_most(most, answer)? {
-            put_too_large(answer);
+            put_too_large(answer, most);
         }
         Ok(())
     }

@@ -31,6 +31,8 @@ pub(super) struct Pop {
     /// The number that seeds its random numbers.
     drawn: u64,
     resp3: bool,
+    /// The most bytes of its answer.
+    most: usize,
 }
 
 /// The number of members that SPOP asks for.
@@ -74,6 +76,7 @@ impl Replicated {
             wanted,
             drawn: self.drawn,
             resp3,
+            most: self.voice.home.most_answer,
         };
         if self.pipeline.asks_for(&pop.key) {
             self.pipeline.push(Flying::Waits(pop));
@@ -196,7 +199,7 @@ impl Pop {
                     .for_each(|member| put_text(&mut answer, member));
             }
         }
-        bound(&mut answer, 0);
+        bound(&mut answer, 0, self.most);
         answer
     }
 }

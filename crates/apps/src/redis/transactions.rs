@@ -132,7 +132,7 @@ impl Replicated {
                 rest = behind;
             }
         }
-        bound(reply, start);
+        bound(reply, start, self.voice.home.most_answer);
         Ok(())
     }
 

@@ -163,7 +163,8 @@ impl Cluster {
         let partitions = (0..deployment.partitions).map(|pid| {
             let dir = dir.join(pid.to_string());
             let partitions = deployment.partitions;
-            let mut app = apps::open_share("leveldb", &dir, Share { pid, partitions }).unwrap();
+            let mut app =
+                apps::open_share("leveldb", &dir, Share { pid, partitions }, 64 << 20).unwrap();
             fill(&mut app, Share { pid, partitions }, keys);
             PartitionLog {
                 worker: worker(app, limits, deployment, pid),

@@ -39,6 +39,7 @@ pub(super) struct RawGroup {
     pub checkpoint_every: Option<Spanned<i64>>,
     pub gap_timeout_ms: Option<Spanned<i64>>,
     pub session_timeout_s: Option<Spanned<i64>>,
+    pub max_answer_mib: Option<Spanned<i64>>,
     pub max_memory_mib: Option<Spanned<i64>>,
     pub answer: Option<Spanned<String>>,
     pub catch_up_mib_per_s: Option<Spanned<i64>>,

@@ -302,6 +302,7 @@ impl Check {
                 1..=31_536_000,
                 3_600,
             ) as u64,
+            max_answer_mib: self.number("max_answer_mib", &raw.max_answer_mib, 1..=128, 64) as u64,
             max_memory_mib: self.max_memory(raw),
             answer: match &raw.answer {
                 None => Answer::Executed,

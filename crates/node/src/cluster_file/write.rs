@@ -110,6 +110,9 @@ pub struct GroupDraft {
     /// An idle session expires after this many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_timeout_s: Option<u64>,
+    /// How many MiB an answer may have; all replicas need the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_answer_mib: Option<u64>,
     /// How many MiB of memory the Redis servers of a replica may have together; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_memory_mib: Option<u64>,
@@ -379,6 +382,7 @@ impl GroupDraft {
             checkpoint_every: None,
             gap_timeout_ms: None,
             session_timeout_s: None,
+            max_answer_mib: None,
             max_memory_mib: None,
             answer: None,
             catch_up_mib_per_s: None,
@@ -478,6 +482,7 @@ impl From<&Group> for GroupDraft {
             checkpoint_every: Some(group.checkpoint_every),
             gap_timeout_ms: Some(group.gap_timeout_ms),
             session_timeout_s: Some(group.session_timeout_s),
+            max_answer_mib: Some(group.max_answer_mib),
             max_memory_mib: group.max_memory_mib,
             answer: Some(group.answer),
             catch_up_mib_per_s: Some(group.catch_up_mib_per_s),
