@@ -20,6 +20,7 @@ mod agreed;
 mod catalogue;
 mod clock;
 mod command;
+mod comparison;
 mod connection;
 mod digest;
 mod fingerprint;
@@ -55,7 +56,8 @@ use replica::storage::{private_directory, sync_directory_of};
 use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
 
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
-pub use command::{Command, Stamp, Watched, put_call, put_query};
+pub use command::{Check, Command, Stamp, Watched, put_call, put_query};
+pub use comparison::Alarm;
 pub use fingerprint::Fingerprint;
 pub use fit::accept;
 pub use news::{AUDIENCE, Event, Message, News};
@@ -94,6 +96,7 @@ struct SeenServer {
     has_agreed: AtomicBool,
     /// How this server differs from the agreed one.
     remarks: Mutex<Vec<String>>,
+    comparison: Mutex<comparison::Shown>,
 }
 
 impl Seen {
@@ -174,6 +177,7 @@ impl Seen {
         if let Some(remarks) = state.remarks.take() {
             *lock(&server.remarks) = remarks;
         }
+        state.comparison.show(&server.comparison);
     }
 }
 

@@ -183,7 +183,11 @@ fn the_clock_is_that_of_the_commands() {
             node,
             ms: NOON + 1_001,
         };
-        let report = Command::Report { stamp, voices: 3 };
+        let report = Command::Report {
+            stamp,
+            voices: 3,
+            check: None,
+        };
         assert_eq!(execute(&mut app, &encoded(&report)), b"");
     }
     let mut at = |node: u16, ms: u64, words: &[&[u8]]| {

@@ -3,6 +3,11 @@
 
 mod common;
 
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +16,7 @@ use common::redis::has_redis;
 use common::{TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
+use node::cluster_file::ClusterFile;
 
 fn start(partitions: u16) -> Option<TestCluster> {
     if !has_redis() {
@@ -465,6 +471,83 @@ fn random_commands_are_answered_as_by_one_server() {
         text(&compared.stderr)
     );
     cluster.assert_replicas_agree(3);
+}
+
+/// Changes a replica's contents behind its back, at the socket of its server.
+fn change_behind_its_back(cluster: &TestCluster, replica: &str, request: &[u8]) {
+    let file = ClusterFile::load(&cluster.local.file).unwrap();
+    let dir = file.partition_dir(file.node(replica).unwrap(), 0);
+    let mut names = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name());
+    let is_socket = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("socket-");
+    let socket = names.find(is_socket).unwrap();
+    // A socket's path must be short, and the directory's may be long.
+    let dir = fs::File::open(dir).unwrap();
+    let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+    let mut stream = UnixStream::connect(Path::new(&path).join(socket)).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
+}
+
+fn seconds_of_group(connection: &mut Connection) -> u64 {
+    let words: [&[u8]; 3] = [b"EVAL", b"return redis.call('TIME')[1]", b"0"];
+    match connection.call(&words).unwrap() {
+        Reply::Bulk(Some(digits)) => String::from_utf8(digits).unwrap().parse().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn contents_that_differ_are_an_alarm_and_a_busy_cluster_has_none() {
+    let Some(cluster) = start(1) else { return };
+    let mut connection = cluster.connect(0);
+    for n in 0..40 {
+        ask(&mut connection, &format!("SET k:{n} v"));
+        ask(
+            &mut connection,
+            &format!("SET short:{n} v PX {}", n * 100 + 1),
+        );
+    }
+    let alarms = |replica: &str| {
+        let status = cluster.status(replica);
+        let warnings = status["warnings"].to_string();
+        let count = status["front_end"]["replicas_that_differ"].clone();
+        (
+            warnings.contains("ALARM").then_some(warnings),
+            count.as_u64(),
+        )
+    };
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (cluster, ends) = (&cluster, &ends);
+        for client in 0..3 {
+            scope.spawn(move || increment(cluster, client, ends));
+        }
+        let load = Load(ends);
+        let begin = seconds_of_group(&mut connection);
+        eventually("reports under load", || {
+            (seconds_of_group(&mut connection) >= begin + 6).then_some(())
+        });
+        drop(load);
+    });
+    for replica in ["replica-1", "replica-2", "replica-3"] {
+        assert_eq!(alarms(replica), (None, Some(0)), "{replica}");
+    }
+    change_behind_its_back(&cluster, "replica-2", b"SET k:7 other\r\n");
+    let alarm = |replica| {
+        eventually("an alarm", || {
+            let (warnings, count) = alarms(replica);
+            warnings.filter(|_| count > Some(0))
+        })
+    };
+    let warnings = alarm("replica-2");
+    assert!(warnings.contains("k:7"), "{warnings}");
+    let warnings = alarm("replica-1");
+    assert!(
+        warnings.contains("this replica and replica-2"),
+        "{warnings}"
+    );
 }
 
 #[test]

@@ -11,7 +11,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use apps::redis::{Command, Stamp};
 use paxos::PartitionId;
 use replica::Status;
 use replica::parts::Progress;
@@ -164,11 +163,13 @@ impl ClockReports {
         }
     }
 
-    /// Shows the clock's largest difference over all partitions in the metrics.
-    pub fn show(&self, metrics: &Metrics) {
+    /// Shows the clock's largest difference over all partitions in the metrics, and how many replicas have other contents.
+    pub fn show(&self, native: &Native, metrics: &Metrics) {
         let all = self.lanes.iter().map(|lane| lane.off_ms);
         let most = all.max_by_key(|off| off.unsigned_abs()).unwrap_or(0);
         metrics.clock_off_ms.store(most, Relaxed);
+        let alarms = native.seen().alarms().len() as u64;
+        metrics.replicas_that_differ.store(alarms, Relaxed);
     }
 
     /// Returns until when clients must wait because the group has no time yet, or hasn't agreed on a server, or nothing if they
@@ -215,11 +216,9 @@ impl ReportLane {
                 .send(log, place, &content.server, content.max_value);
         }
         let voices = content.voices;
-        let stamp: Stamp = native.stamp();
-        let mut bytes = Vec::new();
-        Command::Report { stamp, voices }.encode(&mut bytes);
+        let bytes = native.clock_report(pid, voices, content.max_value);
         self.last_request += 1;
-        self.in_flight = Some(stamp.ms);
+        self.in_flight = Some(native.stamp().ms);
         log.submit_part(pid, session, self.last_request, &bytes);
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Counters; all but `connected`, those of bytes, `commands_per_second` and `tls_trouble` only grow.
+/// Counters; all but `connected`, those of bytes, `commands_per_second`, `tls_trouble` and `replicas_that_differ` only grow.
 #[derive(Default, Debug)]
 #[allow(missing_docs)] // the names say it
 pub struct Metrics {
@@ -49,6 +49,8 @@ pub struct Metrics {
     /// If Redis itself is replicated, by how much the time that most nodes have is ahead of the group's time; 0 if they are
     /// about equal.
     pub clock_off_ms: AtomicI64,
+    /// The number of replicas, in all partitions, whose Redis server has other contents than this one.
+    pub replicas_that_differ: AtomicU64,
 }
 
 impl Metrics {
@@ -78,6 +80,7 @@ impl Metrics {
             tls_missing,
             tls_trouble,
             clock_off_ms: _,
+            replicas_that_differ,
         } = self;
         [
             ("connections", connections),
@@ -102,6 +105,7 @@ impl Metrics {
             ("tls_unfinished", tls_unfinished),
             ("tls_missing", tls_missing),
             ("tls_trouble", tls_trouble),
+            ("replicas_that_differ", replicas_that_differ),
         ]
         .map(|(name, counter)| (name, Metrics::get(counter)))
         .to_vec()

@@ -162,6 +162,13 @@ impl Native {
         bytes
     }
 
+    /// Returns a report of the clock with at most `most` bytes, and with a check if other replicas can answer it.
+    pub(crate) fn clock_report(&self, pid: PartitionId, voices: u8, most: usize) -> Vec<u8> {
+        let has_others = self.member.all.len() > 1;
+        let clock = (self.stamp(), voices);
+        self.seen.report(pid, clock, has_others, most)
+    }
+
     /// Returns whether it is known what time most nodes have. Until then nothing should be stamped.
     pub(crate) fn knows_time(&self) -> bool {
         self.now_ms.get().is_some()

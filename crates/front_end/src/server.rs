@@ -873,7 +873,7 @@ impl<P: Plane> Server<P> {
         let is_report = reports.owns(pid, client);
         if is_report {
             reports.take(&mut self.log, native, pid, answer);
-            reports.show(&self.shared.metrics);
+            reports.show(native, &self.shared.metrics);
         }
         is_report
     }

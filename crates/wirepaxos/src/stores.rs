@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ::front_end::{Member, Native};
-use apps::redis::{News, Seen};
+use apps::redis::{Alarm, News, Seen};
 use apps::{Redis, Share};
 use client::known_group;
 use node::cluster_file::{ApplicationKind, Group, Node};
@@ -71,12 +71,26 @@ fn redis_servers(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Se
         front_end::start(cluster, node, address, Some(native), &mut services)?;
     }
     let others = services.front_end_warnings.clone();
+    let cluster = cluster.clone();
     services.front_end_warnings = Arc::new(move || {
         let mut warnings = others();
         warnings.extend(seen.remarks());
+        warnings.extend(seen.alarms().iter().map(|alarm| text_of(&cluster, alarm)));
         warnings
     });
     Ok(services)
+}
+
+/// Says to an operator that another replica has other contents.
+fn text_of(cluster: &ClusterFile, alarm: &Alarm) -> String {
+    let Alarm { pid, node, key } = alarm;
+    let other = cluster.node_by_id(*node);
+    let other = other.map_or_else(|| format!("node {node}"), |node| node.name.clone());
+    format!(
+        "ALARM: partition {pid}: this replica and {other} have different contents, for example in the key \"{}\": find the one that \
+         is wrong with `wirepaxos status --digest`, and let it fetch another replica's state",
+        key.escape_ascii()
+    )
 }
 
 /// Returns how many bytes of memory the Redis servers may have. The default leaves half of the memory to snapshots, which copy

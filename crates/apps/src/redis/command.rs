@@ -7,13 +7,17 @@
 //! | 2 EXEC | stamp, flags, count u16 of {key, version u64, existed u8}, then commands: {length, arguments} |
 //! | 3 WATCH | stamp, arguments: keys, whose versions are asked for |
 //! | 4 QUERY | flags, arguments: one command that only reads. It moves no clock |
-//! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are |
+//! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are; then nothing, or a check |
 //! | 6 SERVER | node u16, count u8 of members u16, ascending, then a [fingerprint](super::fingerprint): which server a replica has, and which replicas its group has |
+//!
+//! A check [compares](super::comparison) replicas: probe u64, count u8 of digests u32 that this replica has found by it; the next probe u64, and up to the
+//! end its keys, {length, bytes} each.
 //!
 //! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the client speaks RESP3. Arguments
 //! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
 //! more follow.
 
+use super::comparison::MOST_KEYS;
 use super::resp::Malformed;
 
 const CALL: u8 = 1;
@@ -55,6 +59,19 @@ pub struct Watched<'a> {
     pub existed: bool,
 }
 
+/// A part of a report that compares replicas.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Check<'a> {
+    /// The last probe that this replica has executed, or 0.
+    pub stated: u64,
+    /// The digests of that probe's keys.
+    pub digests: Vec<u32>,
+    /// The number of the next probe, which no other one has.
+    pub probe: u64,
+    /// The keys of which each replica notes a digest when it executes this.
+    pub keys: Vec<&'a [u8]>,
+}
+
 /// A command's name and arguments.
 pub type Arguments<'a> = Vec<&'a [u8]>;
 
@@ -84,6 +101,7 @@ pub enum Command<'a> {
     Report {
         stamp: Stamp,
         voices: u8,
+        check: Option<Check<'a>>,
     },
     Server {
         node: u16,
@@ -141,9 +159,16 @@ impl<'a> Command<'a> {
                 keys.iter().for_each(|key| put_bytes(out, key));
             }
             Command::Query { resp3, args } => put_query(out, *resp3, args),
-            Command::Report { stamp, voices } => {
+            Command::Report {
+                stamp,
+                voices,
+                check,
+            } => {
                 put_head(out, REPORT, *stamp);
                 out.push(*voices);
+                if let Some(check) = check {
+                    put_check(out, check);
+                }
             }
             Command::Server {
                 node,
@@ -190,10 +215,15 @@ impl<'a> Command<'a> {
             }),
             REPORT => {
                 let (stamp, [voices]) = (input.stamp()?, input.array()?);
-                match input.0.is_empty() {
-                    true => Ok(Command::Report { stamp, voices }),
-                    false => Err(Malformed),
-                }
+                let check = match input.0.is_empty() {
+                    true => None,
+                    false => Some(input.check()?),
+                };
+                Ok(Command::Report {
+                    stamp,
+                    voices,
+                    check,
+                })
             }
             SERVER => Ok(Command::Server {
                 node: u16::from_be_bytes(input.array()?),
@@ -210,6 +240,15 @@ fn put_head(out: &mut Vec<u8>, kind: u8, stamp: Stamp) {
     out.extend_from_slice(&stamp.node.to_be_bytes());
     let [_, _, ms @ ..] = stamp.ms.min(MAX_MS).to_be_bytes();
     out.extend_from_slice(&ms);
+}
+
+fn put_check(out: &mut Vec<u8>, check: &Check<'_>) {
+    out.extend_from_slice(&check.stated.to_be_bytes());
+    out.push(check.digests.len() as u8);
+    let digests = check.digests.iter().flat_map(|digest| digest.to_be_bytes());
+    out.extend(digests);
+    out.extend_from_slice(&check.probe.to_be_bytes());
+    check.keys.iter().for_each(|key| put_bytes(out, key));
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -285,6 +324,25 @@ impl<'a> Input<'a> {
         Ok(arguments)
     }
 
+    fn check(&mut self) -> Result<Check<'a>, Malformed> {
+        let (stated, count) = (u64::from_be_bytes(self.array()?), self.u8()?);
+        let digests = (0..count).map(|_| self.array().map(u32::from_be_bytes));
+        let digests: Vec<u32> = digests.collect::<Result<_, _>>()?;
+        let probe = u64::from_be_bytes(self.array()?);
+        let mut keys = Vec::new();
+        while !self.0.is_empty() && keys.len() < MOST_KEYS {
+            keys.push(self.bytes()?);
+        }
+        let is_sound = self.0.is_empty() && digests.len() <= MOST_KEYS;
+        let check = Check {
+            stated,
+            digests,
+            probe,
+            keys,
+        };
+        is_sound.then_some(check).ok_or(Malformed)
+    }
+
     fn members(&mut self) -> Result<Vec<u16>, Malformed> {
         let count = usize::from(self.u8()?);
         let members = (0..count).map(|_| self.array().map(u16::from_be_bytes));
@@ -351,7 +409,21 @@ mod tests {
                 resp3: false,
                 args: vec![b"GET", b"k"],
             },
-            Command::Report { stamp, voices: 3 },
+            Command::Report {
+                stamp,
+                voices: 3,
+                check: None,
+            },
+            Command::Report {
+                stamp,
+                voices: 3,
+                check: Some(Check {
+                    stated: 8,
+                    digests: vec![1, 2],
+                    probe: 9,
+                    keys: vec![b"k", b"", &long],
+                }),
+            },
             Command::Server {
                 node: 2,
                 members: vec![1, 2, 300],
@@ -381,6 +453,27 @@ mod tests {
             }
         }
         assert_eq!(Command::parse(&[QUERY, 0, 0x80, 0]), Err(Malformed));
+    }
+
+    #[test]
+    fn a_check_has_a_bounded_number_of_keys_and_digests() {
+        let parses = |keys: usize, digests: usize| {
+            let mut bytes = Vec::new();
+            let check = Check {
+                keys: vec![b"k"; keys],
+                digests: vec![1; digests],
+                ..Check::default()
+            };
+            let report = Command::Report {
+                stamp: Stamp::default(),
+                voices: 3,
+                check: Some(check),
+            };
+            report.encode(&mut bytes);
+            Command::parse(&bytes).is_ok()
+        };
+        assert!(parses(0, 0) && parses(MOST_KEYS, MOST_KEYS));
+        assert!(!parses(MOST_KEYS + 1, 0) && !parses(0, MOST_KEYS + 1));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use super::server::{Dead, Server};
 
 /// The number of keys that are asked for together.
 const AT_ONCE: usize = 256;
+/// The number of requests that [`put_questions`] puts.
+pub(super) const QUESTIONS: usize = 3;
 
 /// Hashes all keys of the clients' database in order, with type, value and expiry, and all functions. Keys that have
 /// expired by the server's clock are left out, whether or not they are still in the tables.
@@ -49,13 +51,11 @@ fn keys(server: &mut Server) -> Result<Vec<Vec<u8>>, Dead> {
 fn add_keys(server: &mut Server, keys: &[Vec<u8>], hash: &mut Sha256) -> Result<(), Dead> {
     let mut requests = Vec::new();
     for key in keys {
-        put_request(&mut requests, &[b"PEXPIRETIME", key]);
-        put_request(&mut requests, &[b"TYPE", key]);
-        put_request(&mut requests, &[b"DEBUG", b"DIGEST-VALUE", key]);
+        put_questions(&mut requests, key);
     }
-    let answers = server.ask_all(&requests, 3 * keys.len())?;
-    for (key, about) in keys.iter().zip(answers.chunks(3)) {
-        if about[0] == b":-2\r\n" {
+    let answers = server.ask_all(&requests, QUESTIONS * keys.len())?;
+    for (key, about) in keys.iter().zip(answers.chunks(QUESTIONS)) {
+        if !exists(about) {
             continue;
         }
         add(hash, key);
@@ -69,6 +69,18 @@ fn add_keys(server: &mut Server, keys: &[Vec<u8>], hash: &mut Sha256) -> Result<
         }
     }
     Ok(())
+}
+
+/// Puts the requests whose answers describe a key, and read no more than the key itself.
+pub(super) fn put_questions(requests: &mut Vec<u8>, key: &[u8]) {
+    put_request(requests, &[b"PEXPIRETIME", key]);
+    put_request(requests, &[b"TYPE", key]);
+    put_request(requests, &[b"DEBUG", b"DIGEST-VALUE", key]);
+}
+
+/// Returns whether the key to which these answers belong exists.
+pub(super) fn exists(answers: &[Vec<u8>]) -> bool {
+    answers[0] != b":-2\r\n"
 }
 
 fn add_functions(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
@@ -89,7 +101,7 @@ fn add_functions(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
     Ok(())
 }
 
-fn add(hash: &mut Sha256, bytes: &[u8]) {
+pub(super) fn add(hash: &mut Sha256, bytes: &[u8]) {
     hash.update((bytes.len() as u64).to_be_bytes());
     hash.update(bytes);
 }

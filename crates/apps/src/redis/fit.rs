@@ -69,6 +69,7 @@ impl Replicated {
             return Ok(());
         };
         self.note_command();
+        self.comparison.begins_again(node);
         match self.agreed.report(node, members, server) {
             true => self.follow_agreed(),
             false => Ok(()),

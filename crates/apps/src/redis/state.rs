@@ -15,21 +15,20 @@ use std::sync::Arc;
 use replica::{Error, MOVE_AWAY};
 use sha2::{Digest, Sha256};
 
-use super::about;
 use super::agreed::Agreed;
 use super::catalogue::{Catalogue, Spec};
 use super::clock::Clock;
 use super::command::{Command, Stamp};
-use super::digest;
+use super::comparison::Comparison;
 use super::kept::{Given, Kept};
 use super::news::{Message, Voice};
 use super::pipeline::Pipeline;
 use super::resp::{Malformed, Value, put_error, put_request};
-use super::rules;
 use super::saves::Saving;
 use super::server::{Dead, Server, Standing, User};
 use super::sets::KnownSets;
 use super::usage::Usage;
+use super::{about, digest, rules};
 use crate::watches::Watches;
 
 pub(super) const ABOUT: &[u8] = b"about";
@@ -63,6 +62,7 @@ pub(super) struct Replicated {
     pub(super) agreed: Agreed,
     /// How this server differs from the agreed one, until that was shown.
     pub(super) remarks: Option<Vec<String>>,
+    pub(super) comparison: Comparison,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
     /// How often the random numbers were seeded: once for each script that was run, and for each SPOP.
@@ -103,6 +103,7 @@ impl Replicated {
             clock: Clock::default(),
             agreed: Agreed::default(),
             remarks: None,
+            comparison: Comparison::new(),
             watches: Watches::default(),
             scripts: HashSet::new(),
             drawn: 0,
@@ -224,11 +225,11 @@ impl Replicated {
                 self.watch(&keys, reply)
             }
             Ok(Command::Query { resp3, args }) => self.query(resp3, &args, reply),
-            Ok(Command::Report { stamp, voices }) => {
-                self.note_command();
-                self.clock.report(stamp, voices);
-                Ok(())
-            }
+            Ok(Command::Report {
+                stamp,
+                voices,
+                check,
+            }) => self.hear_report(stamp, voices, check),
             Ok(Command::Server {
                 node,
                 members,
