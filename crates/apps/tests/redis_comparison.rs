@@ -40,7 +40,7 @@ impl Group {
 
     fn begin(&self, at: usize) -> (Redis, Seen) {
         let seen = Seen::new(1);
-        let app = Redis::open_with(&self.dirs[at].0, 0, seen.clone(), News::default());
+        let app = Redis::open_with(&self.dirs[at].0, 0, seen.clone(), News::default(), 64 << 20);
         (app.unwrap(), seen)
     }
 

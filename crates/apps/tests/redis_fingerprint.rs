@@ -97,7 +97,7 @@ fn report(app: &mut Redis, node: u16, server: &Parts) {
 
 fn open(dir: &Path) -> Result<(Redis, Seen), String> {
     let seen = Seen::new(1);
-    let app = Redis::open_with(dir, 0, seen.clone(), News::default());
+    let app = Redis::open_with(dir, 0, seen.clone(), News::default(), 64 << 20);
     app.map(|app| (app, seen)).map_err(|e| e.0)
 }
 
