@@ -6,7 +6,7 @@
 //! the [observer](Execution) can tell at which position of the common history a replica executed which command, without
 //! looking into the replica.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -254,6 +254,8 @@ pub struct Store {
     dirty_words: Vec<u64>,
     dirty_records: Vec<Vec<u8>>,
     kill: Kill,
+    /// The keys with commands for which the program dies.
+    deadly: BTreeSet<u64>,
     full: bool,
     executions: Vec<Execution>,
     /// Executions that aren't committed, if they may be taken back.
@@ -304,6 +306,7 @@ impl Default for SharedStore {
             dirty_words: Vec::new(),
             dirty_records: Vec::new(),
             kill: Kill::Never,
+            deadly: BTreeSet::new(),
             full: false,
             executions: Vec::new(),
             uncertain: None,
@@ -340,6 +343,7 @@ impl SharedStore {
             delayed: Vec::new(),
             executed,
             inst: 0,
+            died: false,
             taken: Arc::default(),
         }
     }
@@ -390,6 +394,11 @@ impl SharedStore {
     /// Kills the process at its `calls`-th call of the application from now, which is in the middle of a worker's step.
     pub fn kill_in(&self, calls: u32) {
         self.lock().kill = Kill::In(calls);
+    }
+
+    /// Makes the program die from now on of each command for this key.
+    pub fn die_of(&self, key: u64) {
+        self.lock().deadly.insert(key);
     }
 
     /// Cancels a planned kill that hasn't happened.
@@ -605,6 +614,8 @@ pub struct Kv {
     delayed: Vec<Record>,
     executed: u64,
     inst: Instance,
+    /// The program has died of the last command that it was given.
+    died: bool,
     /// Another replica's state, once it has been read.
     taken: Arc<Mutex<Option<State>>>,
 }
@@ -659,6 +670,10 @@ impl Application for Kv {
             reply.extend_from_slice(b"?");
             return Ok(());
         };
+        if store.deadly.contains(&command.key) {
+            self.died = true;
+            return Err(Error("the program died of a command".into()));
+        }
         let word = self
             .words
             .get(&command.key)
@@ -676,6 +691,10 @@ impl Application for Kv {
         store.executed_below = self.inst + 1;
         reply.extend_from_slice(&answer.to_be_bytes());
         Ok(())
+    }
+
+    fn died_of(&self) -> Option<usize> {
+        self.died.then_some(0)
     }
 
     fn is_read(&self, command: &[u8]) -> bool {

@@ -71,6 +71,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     spanning(&scenario, duration, length, &mut actions);
     reads(&scenario, duration, limits, &mut actions);
     large(&scenario, duration, limits, &mut actions);
+    deadly(&mut scenario, limits, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
     Plan { scenario, actions }
 }
@@ -243,6 +244,23 @@ fn large(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec
             actions.push((at, submit));
             at += rng.below(2_000) * MICROSECOND;
         }
+    }
+}
+
+/// Lets programs die of commands for a rare key in one of eight runs that have no other purpose, drawn separately. All
+/// replicas wait until the log says what they have promised, so it has room for what clients repeat meanwhile. A program
+/// that dies of a command has never survived it.
+fn deadly(scenario: &mut Scenario, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6465_6164_6c79);
+    if !rng.chance(125_000) || *limits != Limits::default() {
+        return;
+    }
+    (scenario.slots, scenario.window) = (8_000, 7_900);
+    let survivor = rng.between(0, u64::from(scenario.replicas)) as u8;
+    let (pid, key) = (rng.below(scenario.partitions.into()), rng.between(3, 5));
+    for replica in (1..=scenario.replicas).filter(|replica| *replica != survivor) {
+        let poison = Action::Poison(Name::Replica(replica), pid as u8, key as u8);
+        actions.push((0, poison));
     }
 }
 

@@ -203,6 +203,8 @@ pub enum Action {
     DiskFree(Name),
     /// A replica's process will be killed in the middle of a step, at this call of its application.
     KillIn(Name, u8),
+    /// A replica's program dies from now on of each command for this key of this partition.
+    Poison(Name, u8, u8),
     /// An hour passes, in which all machines sleep; then the packets that were an hour late arrive.
     Hour,
     /// Every node is stopped in good order.

@@ -786,6 +786,22 @@ fn a_replica_that_tells_entries_apart_by_their_command() {
     assert_found_with(Mutation::FirstVectorKept, SPANNING_COURSES, &[Committed]);
 }
 
+/// One replica voids what another one has answered. [X-VOID]
+#[test]
+fn a_replica_that_voids_what_it_can_not_execute() {
+    for script in [
+        include_str!("../../../testdata/cluster/deadly_command_survived.txt"),
+        include_str!("../../../testdata/cluster/nopaxos_deadly_command_survived.txt"),
+    ] {
+        let found = found_by_script(script, Mutation::VoidedAlone);
+        assert!(
+            matches!(found, Some(InOrderOnce | Acknowledged)),
+            "{found:?}"
+        );
+    }
+    assert_found(Mutation::VoidedAlone, &[InOrderOnce, Acknowledged, Trim]);
+}
+
 #[test]
 fn every_mutation_has_a_test() {
     let tested = include_str!("mutations.rs");

@@ -244,8 +244,10 @@ impl<A: Application> Execution<A> {
                 }
             }
         }
+        // A replica that is alone needn't be told of its own promise.
+        let is_alone = *replicas == [self.settings.deployment.node];
         for promise in self.voids.promises.values_mut() {
-            let all = replicas.iter().all(|node| promise.by.contains(node));
+            let all = is_alone || replicas.iter().all(|node| promise.by.contains(node));
             promise.is_void |= all && !replicas.is_empty();
         }
     }

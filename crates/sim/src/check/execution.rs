@@ -43,6 +43,8 @@ struct Command {
     given_up: bool,
     /// The answer that a client was told before any replica has stored the command.
     told: Option<u64>,
+    /// A client was told that the command has no effect.
+    is_void: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,8 +100,20 @@ impl Executions {
             acknowledged: false,
             given_up: false,
             told: None,
+            is_void: false,
         });
         self.commands.len() as u64 - 1
+    }
+
+    /// Notes that a client was told that its command has no effect, so no replica may ever have executed it.
+    pub fn told_void(&mut self, id: u64, findings: &mut Findings) {
+        let command = &mut self.commands[id as usize];
+        command.is_void = true;
+        if let Some(position) = command.executed {
+            findings.report(Invariant::Acknowledged, || {
+                format!("command {id} is told to have no effect, and was executed at position {position}")
+            });
+        }
     }
 
     /// Notes a command over several partitions; `info` is that of its lowest one.
@@ -277,6 +291,13 @@ impl Executions {
         let before = known.executed.replace(position);
         note_once(id, pid, before, position, findings);
         note_told(known, id, answer, findings);
+        if known.is_void {
+            findings.report(Invariant::Acknowledged, || {
+                format!(
+                    "replica {replica} executes command {id}, which a client was told has no effect"
+                )
+            });
+        }
         if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
             findings.report(Invariant::Agreement, || {
                 format!("replica {replica} executes command {id} otherwise than submitted")

@@ -82,6 +82,14 @@ impl<G: Protocol> Cluster<G> {
                     self.replicas[n].kill_in(calls.into());
                 }
             }
+            Action::Poison(name, pid, key) => {
+                let replica = self.index(name).map(|at| self.kind(at));
+                if let (Some(Kind::Replica(n)), true) =
+                    (replica, pid < self.world.scenario.partitions)
+                {
+                    self.replicas[n].store(pid.into()).die_of(key.into());
+                }
+            }
             Action::Hour => self.hour(),
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),

@@ -10,6 +10,7 @@ use control::Message;
 use paxos::nopaxos::{self, Quorum};
 use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
 use replica::Status;
+use replica::application::VOID;
 use replica::parts::{self, Part, Progress, Sending};
 use replica::protocol::{ReplyAddress, SessionOp};
 
@@ -427,6 +428,11 @@ impl ClientHost {
             let Some(id) = session.outstanding.remove(&request) else {
                 return;
             };
+            let at = self.host.endpoint(0);
+            if status == Some(Status::Ok) && value[1..] == *VOID {
+                world.note(|w| format!("void     {}: command {id}", w.name(at)));
+                world.executions.told_void(id, &mut world.findings);
+            }
             match (status, value[1..].try_into()) {
                 (Some(Status::Ok), Ok(answer)) => {
                     let answer = u64::from_be_bytes(answer);

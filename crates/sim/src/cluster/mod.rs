@@ -344,6 +344,12 @@ impl<G: Protocol> Cluster<G> {
                     self.replicas[n].install(&mut self.world);
                 }
             }
+            Event::Again { at, process } => {
+                if let (Kind::Replica(n), true) = (self.kind(at), self.host(at).process == process)
+                {
+                    self.replicas[n].start(&mut self.world);
+                }
+            }
             Event::Log(transfer) => self.log_comes(*transfer),
             Event::Sessions => G::control(self),
             Event::Action(number) => {

@@ -173,6 +173,8 @@ pub enum Mutation {
     AheadOfCopies,
     /// A follower that hears that a crowd is over doesn't acknowledge the slots that it has left out.
     CrowdNotMadeUp,
+    /// A replica whose program died of a command takes it for void, whatever the others have done.
+    VoidedAlone,
     /// A NOPaxos replica keeps its entry in a slot if a command of the same name comes, whatever its vector.
     FirstVectorKept,
 }
@@ -180,7 +182,7 @@ pub enum Mutation {
 impl Mutation {
     /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
     /// the roles that must notice them.
-    pub const ALL: [Mutation; 73] = [
+    pub const ALL: [Mutation; 74] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -254,6 +256,7 @@ impl Mutation {
         Mutation::AheadOfCopies,
         Mutation::CrowdNotMadeUp,
         Mutation::FirstVectorKept,
+        Mutation::VoidedAlone,
     ];
 
     /// Returns the only invariant that judges a run with this mistake, if the mistake breaks others at once.

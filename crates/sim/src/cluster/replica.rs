@@ -2,6 +2,7 @@
 //! A node that runs a replica: one worker for each partition, each with its own store.
 
 mod control;
+mod deadly;
 mod disk;
 mod handing_out;
 mod installing;
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ::control::{Message, View};
 use paxos::acceptor::Start;
 use paxos::{Instance, Packet, PartitionId, Time, Verdict};
+use replica::protocol::CommandPlace;
 use replica::{Checkpoint, Settings, SiblingMessage, Worker};
 
 use self::installing::Installing;
@@ -58,6 +60,8 @@ struct Shard<G> {
     lost: bool,
     /// The number of the disk in the last report.
     number: u64,
+    /// The commands that it has promised never to execute, on a disk that survives a power failure.
+    promises: Vec<CommandPlace>,
     /// The last question that it asked for reads.
     asked_for_reads: u64,
     /// For a mutation, the knowledge of a crowd.
@@ -102,6 +106,7 @@ impl<G: Protocol> ReplicaHost<G> {
             reported: 0,
             lost: false,
             number: 0,
+            promises: Vec::new(),
             asked_for_reads: 0,
             crowd: mutation::ordered::Crowd::default(),
         });
@@ -182,6 +187,7 @@ impl<G: Protocol> ReplicaHost<G> {
                     return self.crash(false);
                 }
             }
+            self.repeat_promises(world, pid);
             self.after(world, pid);
         }
         self.ask(world, Message::ViewRequest { group: GROUP });
@@ -387,6 +393,7 @@ impl<G: Protocol> ReplicaHost<G> {
             for pid in world.pids() {
                 world.beginnings.stops((node_id(self.host.name), pid));
             }
+            self.note_death(world, pid);
             self.crash(false);
         }
     }
@@ -436,6 +443,10 @@ impl<G: Protocol> ReplicaHost<G> {
         let Some(worker) = &mut shard.worker else {
             return;
         };
+        if let Some(place) = worker.asked_promise() {
+            shard.promises.push(place);
+            worker.promise(now, place, false);
+        }
         if let Some(write) = worker.take_checkpoint() {
             shard.writing = Some(write);
             let delay = world.rng.below(MAX_CHECKPOINT);

@@ -85,6 +85,13 @@ pub enum Event {
         /// The number of its process.
         process: u32,
     },
+    /// A process that has ended by itself is started again.
+    Again {
+        /// The node of the process.
+        at: NodeIndex,
+        /// The number of the process.
+        process: u32,
+    },
     /// The values that were decided after the copies come.
     Log(Box<Transfer>),
     /// The sessions of the group are checked.

@@ -20,6 +20,7 @@ impl<G: Protocol> ReplicaHost<G> {
                 .beginnings
                 .replaced((node_id(self.host.name), pid as u16));
             shard.store.wipe();
+            shard.promises.clear();
             shard.lost = true;
         }
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use paxos::read::is_for_reads;
 use paxos::wire::value::{PackedItem, append_packed};
 use paxos::{Flags, Header, MsgType, Outbox, PartitionId, Time, To};
+use replica::application::VOID;
 use replica::{AnsweredReads, Basis, ReplyTo, SiblingMessage, Status};
 
 use super::ReplicaHost;
@@ -148,7 +149,9 @@ impl<G: Protocol> ReplicaHost<G> {
             false => store.executed_position(),
         };
         for reply in &replies {
-            if !world.is_ordered() && reply.bytes[0] == Status::Ok as u8 && reply.request > 0 {
+            // What has no effect has no place in the history; the client notes it.
+            let counts = reply.bytes[0] == Status::Ok as u8 && reply.bytes[1..] != *VOID;
+            if !world.is_ordered() && counts && reply.request > 0 {
                 let id = world
                     .requests
                     .get(&(pid as u16, reply.client, reply.request));
