@@ -213,6 +213,11 @@ impl AcceptorHost {
         self.claims = Some((trim, end));
     }
 
+    /// Returns whether its memory is damaged so that it shows false values.
+    pub fn lies(&self) -> bool {
+        self.claims.is_some()
+    }
+
     /// Returns a range promise or PROBE_ACK with the false values, if it must lie. The checkers see the true one.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, end) = self.claims?;
@@ -239,6 +244,7 @@ impl AcceptorHost {
         if !forgets {
             self.nonce = world.rng.nonce();
             self.member = false;
+            self.claims = None;
         }
         let slots = world.scenario.slots.into();
         let mut acceptor = Acceptor::new(self.host.deployment(world), slots, self.nonce);

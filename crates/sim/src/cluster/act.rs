@@ -2,7 +2,7 @@
 //! Carries out the actions of a plan.
 
 use control::{Envelope, EpochRecord, EpochState, Message, View};
-use paxos::{Configuration, Member};
+use paxos::{Configuration, Instance, Member};
 
 use super::acceptor::AcceptorHost;
 use super::client::Wish;
@@ -116,11 +116,7 @@ impl<G: Protocol> Cluster<G> {
                 }
             }
             Action::Forget(name) => self.forget(name),
-            Action::Claim(name, trim, end) => {
-                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
-                    self.acceptors[n].claim(trim, end);
-                }
-            }
+            Action::Claim(name, trim, end) => self.claim(name, (trim, end)),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),
             Action::BackUp => self.controller.back_up(),
@@ -295,6 +291,16 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
+    /// Damages a memory so that it shows false values. From then on it counts among those that may be lost.
+    fn claim(&mut self, name: Name, (trim, end): (Instance, Instance)) {
+        match self.index(name).map(|at| self.kind(at)) {
+            Some(Kind::Acceptor(n)) if self.may_forget(n) => self.acceptors[n].claim(trim, end),
+            _ => self
+                .world
+                .note(|_| format!("spared   {name}: more than f would have forgotten")),
+        }
+    }
+
     /// Damages a stored file. From then on the memory counts among those that may be lost.
     fn rot(&mut self, name: Name) {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
@@ -375,7 +381,8 @@ impl<G: Protocol> Cluster<G> {
     fn may_forget(&self, acceptor: usize) -> bool {
         self.controller.needed().iter().all(|configuration| {
             let left = self.acceptors.iter().enumerate();
-            let left = left.filter(|(n, _)| *n != acceptor).filter(|(_, a)| {
+            let left = left.filter(|(n, a)| *n != acceptor && !a.lies());
+            let left = left.filter(|(_, a)| {
                 let node = layout::node_id(a.host.name);
                 let member =
                     |m: &&paxos::Member| m.node == node && Some(m.nonce) == a.memory_nonce();
