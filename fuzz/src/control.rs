@@ -84,7 +84,7 @@ fn bytes(data: &[u8]) {
 fn travels(message: &Message) {
     thread_local! {
         static CLUSTER: ClusterFile = node::cluster_file::parse(
-            include_str!("../../examples/cluster.toml"),
+            include_str!("../../testdata/cluster.toml"),
             "cluster.toml",
         )
         .expect("the example");

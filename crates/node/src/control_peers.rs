@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_clients_key_speaks_for_no_node() {
         let directory = TestDir::new();
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let mut cluster = cluster_file::parse(sample, "test").unwrap();
         cluster.auth = Auth::Control;
         cluster.keys = directory.path().join("nodes.key");

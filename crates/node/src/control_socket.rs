@@ -241,7 +241,7 @@ mod tests {
     use crate::host::wait;
     use control::{OUTSIDE, View};
 
-    const SAMPLE: &str = include_str!("../../../examples/cluster.toml");
+    const SAMPLE: &str = include_str!("../../../testdata/cluster.toml");
 
     /// Returns the example's cluster on addresses of this test's own.
     fn cluster() -> ClusterFile {

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_status_and_the_thread_ends() {
         let host = crate::loopback::draw().unwrap();
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let sample = sample.replace("127.0.0.1", &host.to_string());
         let cluster = crate::cluster_file::parse(&sample, "test").unwrap();
         let leader = cluster.node("leader-1").unwrap();

@@ -155,7 +155,7 @@ mod tests {
             }
         }
         // A cluster on loopback accepts no other askers.
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
         for (from, expected) in [("127.9.0.1:9", Ok(())), ("10.0.0.1:9", foreign)] {
             assert_eq!(

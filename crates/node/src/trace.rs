@@ -262,7 +262,7 @@ mod tests {
     use paxos::MsgType;
 
     fn cluster(dir: &TestDir, number: u32) -> ClusterFile {
-        let text = include_str!("../../../examples/cluster.toml");
+        let text = include_str!("../../../testdata/cluster.toml");
         let text = text.replace("data = ", "trace = \"traces\"\ndata = ");
         let file = dir.path().join("cluster.toml");
         let mut cluster = cluster_file::parse(&text, &file.display().to_string()).unwrap();

@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_key_file_that_is_replaced_is_read_and_a_bad_one_changes_nothing() {
         let directory = TestDir::new();
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let mut cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
         cluster.keys = directory.path().join("nodes.key");
         assert!(WatchedKeys::of_node(&cluster).is_none());

@@ -44,7 +44,7 @@ fn control_messages_into_all_handlers() {
 
 #[test]
 fn cluster_files() {
-    const SAMPLE: &str = include_str!("../../../examples/cluster.toml");
+    const SAMPLE: &str = include_str!("../../../testdata/cluster.toml");
     let mut random = Rng::new(7);
     for _ in 0..300 {
         let mut text = SAMPLE.as_bytes().to_vec();

@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn groups_of_paxos_have_none() {
-        let text = include_str!("../../../../examples/cluster.toml");
+        let text = include_str!("../../../../testdata/cluster.toml");
         let cluster = node::cluster_file::parse(text, "examples/cluster.toml").unwrap();
         assert!(overview(&cluster, &BTreeMap::new()).is_empty());
     }

@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn what_needs_attention_is_shown() {
         let cluster = node::cluster_file::parse(
-            include_str!("../../../../examples/cluster.toml"),
+            include_str!("../../../../testdata/cluster.toml"),
             "examples/cluster.toml",
         )
         .unwrap();

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_keyring_follows_its_file() {
         let directory = TestDir::new();
-        let sample = include_str!("../../../../examples/cluster.toml");
+        let sample = include_str!("../../../../testdata/cluster.toml");
         let mut cluster = cluster_file::parse(sample, "cluster.toml").unwrap();
         cluster.keys = directory.path().join("nodes.key");
         cluster.auth = Auth::Control;

@@ -13,7 +13,7 @@ use crate::senders::Senders;
 
 /// How many bytes of header and tag `mac` covers.
 const SIGNED_LEN: usize = HEADER_LEN + Tag::SIGNED_LEN;
-const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
+const SAMPLE: &str = include_str!("../../../../testdata/cluster.toml");
 
 /// Returns the keys of a holder of this file.
 fn ring(file: &KeyFile) -> Arc<Keyring> {

@@ -6,7 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-const SAMPLE: &str = include_str!("../../../../examples/cluster.toml");
+const SAMPLE: &str = include_str!("../../../../testdata/cluster.toml");
+
+#[test]
+fn the_example_is_the_sample_signed() {
+    let example = include_str!("../../../../examples/cluster.toml");
+    let signed = SAMPLE.replacen("# auth =", "auth =", 1);
+    let read = |text| format!("{:?}", parse(text, "cluster.toml").unwrap());
+    assert_eq!(read(example), read(&signed));
+}
 
 #[test]
 fn the_sample_file_is_valid() {

@@ -78,7 +78,7 @@ mod tests {
             assert_eq!(askers.may_ask(local), may, "{auth:?}");
             assert_eq!(askers.most_held(2), 1);
         }
-        let sample = include_str!("../../../../examples/cluster.toml");
+        let sample = include_str!("../../../../testdata/cluster.toml");
         let askers = Askers::of(&cluster_file::parse(sample, "test").unwrap());
         assert!(askers.may_ask("127.0.0.9".parse().unwrap()) && askers.most_held(2) == 2);
     }

@@ -282,7 +282,7 @@ fn what_is_asked_falsely_is_refused_by_name() {
 
 /// Returns the keys of a new secret, in the test's directory.
 fn keys(directory: &TestDir, name: &str) -> SharedKeys {
-    let sample = include_str!("../../../../examples/cluster.toml");
+    let sample = include_str!("../../../../testdata/cluster.toml");
     let mut cluster = cluster_file::parse(sample, "test").unwrap();
     cluster.auth = Auth::Control;
     cluster.keys = directory.path().join(name);

@@ -21,7 +21,7 @@ pub struct Stored {
 
 /// Returns the example's cluster with its data in `directory`.
 pub fn cluster(directory: &Path, storage: &str) -> ClusterFile {
-    let text = include_str!("../../../../../examples/cluster.toml")
+    let text = include_str!("../../../../../testdata/cluster.toml")
         .replacen(
             "storage = \"volatile\"",
             &format!("storage = {storage:?}"),

@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_group_with_nopaxos_has_sequencers_and_no_acceptors() {
-        let text = include_str!("../../../../../examples/cluster.toml");
+        let text = include_str!("../../../../../testdata/cluster.toml");
         let cluster = crate::cluster_file::parse(text, "cluster.toml").expect("the example");
         let paxos = &settings(&cluster, cluster.controller_node()).groups[0];
         assert_eq!(paxos.protocol, Protocol::Paxos);

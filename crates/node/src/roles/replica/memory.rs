@@ -362,7 +362,7 @@ mod tests {
 
     /// Returns the example's cluster with NOPaxos and durable replicas.
     fn cluster(directory: &TestDir) -> ClusterFile {
-        let sample = include_str!("../../../../../examples/cluster.toml");
+        let sample = include_str!("../../../../../testdata/cluster.toml");
         let nodes = sample.split_inclusive("\n[[node]]\n");
         let kept = nodes.filter(|node| !node.contains("role = \"acceptor\""));
         let text = kept

@@ -57,7 +57,7 @@ fn by_socket(partition: Partition<'_>) -> Ways {
 fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     let directory = TestDir::new();
     let host = crate::loopback::draw().unwrap().to_string();
-    let sample = include_str!("../../../../../examples/cluster.toml")
+    let sample = include_str!("../../../../../testdata/cluster.toml")
         .replace("127.0.0.1:703", "127.0.0.1:17030 # ")
         .replace("127.0.0.1", &host);
     let sample = sample
@@ -133,7 +133,7 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
 fn answers_of_a_view_share_a_packet() {
     let directory = TestDir::new();
     let host = crate::loopback::draw().unwrap().to_string();
-    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let sample = include_str!("../../../../../testdata/cluster.toml").replace("127.0.0.1", &host);
     let file = directory.path().join("cluster.toml");
     let cluster = parse(&sample, &file.display().to_string()).unwrap();
     let partition = partition(&cluster, 0, false);
@@ -184,7 +184,7 @@ fn answers_of_a_view_share_a_packet() {
 fn a_worker_that_waits_for_a_state_goes_on() {
     let directory = TestDir::new();
     let host = crate::loopback::draw().unwrap().to_string();
-    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let sample = include_str!("../../../../../testdata/cluster.toml").replace("127.0.0.1", &host);
     let file = directory.path().join("cluster.toml");
     let cluster = parse(&sample, &file.display().to_string()).unwrap();
     let node = cluster.node("replica-1").unwrap();
@@ -323,7 +323,7 @@ fn siblings_are_told_only_what_is_noted() {
 
 fn cluster_of_two_partitions(directory: &TestDir) -> ClusterFile {
     let host = crate::loopback::draw().unwrap().to_string();
-    let sample = include_str!("../../../../../examples/cluster.toml").replace("127.0.0.1", &host);
+    let sample = include_str!("../../../../../testdata/cluster.toml").replace("127.0.0.1", &host);
     let sample = sample.replace("partitions = 1 ", "partitions = 2 ");
     let sample = sample.replace(":7032", ":7052").replace(":7033", ":7072");
     let lines = sample.lines().filter(|line| !line.starts_with("redis"));
