@@ -130,6 +130,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         // A client that looks for the leader may ask a replica while the controller is down.
         Message::View(_) if to == OUTSIDE => sender != Sender::Outside,
         Message::View(_)
+        | Message::RecordRequest { .. }
         | Message::Lane { .. }
         | Message::Incarnation { .. }
         | Message::ProgramLeader { .. }
@@ -141,7 +142,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::FailoverReply { .. } => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no node.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
-        Message::IncarnationRequest { node, .. }
+        Message::Record { node, .. }
+        | Message::IncarnationRequest { node, .. }
         | Message::EarlierStart { node, .. }
         | Message::ExecutionStopped { node, .. }
         | Message::ViewStarted { node, .. }

@@ -16,6 +16,7 @@
 //! | [`clocks`] | what time most nodes have |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
+//! | [`rebuild`] | what is remembered after the store was lost |
 
 mod attempt;
 pub mod clocks;
@@ -26,6 +27,7 @@ pub mod memory;
 pub mod message;
 pub mod output;
 pub mod parts;
+pub mod rebuild;
 pub mod settings;
 pub mod state;
 pub mod status;
@@ -40,8 +42,9 @@ pub use memory::MemoryRecord;
 pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};
 pub use parts::{Assembler, Documents, Progress};
+pub use rebuild::{Rebuild, Rebuilt};
 pub use settings::{GroupSettings, Protocol, Settings};
-pub use state::{Disk, GivenUp, GroupState, LEAP, Refused, needed_epochs};
+pub use state::{Disk, GivenUp, GroupState, LEAP, LeftOut, Refused, needed_epochs};
 pub use status::{GroupStatus, Status};
 pub use store::{MemoryStore, Store, StoreError};
 pub use views::{Contradiction, Views};

@@ -10,6 +10,8 @@
 //! A copy may be started more often than its original, so that its start and positions are no smaller. So the memory is
 //! asked whether it was at the last known start, which every later start of the original was.
 
+use crate::status::PartitionStatus;
+use crate::suspicion::Watched;
 use paxos::acceptor::Start;
 use paxos::{Instance, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,43 @@ pub struct Positions {
     pub trim: Instance,
 }
 
+/// The start of a memory that didn't answer while the controller's store was made anew.
+const UNSEEN: u64 = 0;
+
 impl MemoryRecord {
+    /// Returns what a memory shows. For a mute memory this is `None` until each partition has answered, since its whole
+    /// state is needed.
+    pub(crate) fn shown_by(watched: &Watched) -> Option<MemoryRecord> {
+        let position = |p: &Option<PartitionStatus>| match p {
+            Some(p) => Some(Positions {
+                floor: p.round,
+                end: p.inst,
+                trim: p.trim,
+            }),
+            None => (!watched.mute).then(Positions::default),
+        };
+        let partitions = watched.partitions.iter();
+        Some(MemoryRecord {
+            node: watched.node,
+            nonce: watched.memory?,
+            start: watched.start?.number(),
+            shown: partitions.map(position).collect::<Option<_>>()?,
+            forgot: None,
+        })
+    }
+
+    /// Returns the record of a member that doesn't answer while the store is made anew. Its process may go on, but what
+    /// it reads from a disk later can't be compared with anything.
+    pub fn unseen(node: NodeId, nonce: u64) -> MemoryRecord {
+        MemoryRecord {
+            node,
+            nonce,
+            start: UNSEEN,
+            shown: Vec::new(),
+            forgot: None,
+        }
+    }
+
     /// Returns the record of a memory that isn't known yet.
     pub fn of_unknown(shown: MemoryRecord, mute: bool) -> MemoryRecord {
         let start = match mute {
@@ -63,6 +101,7 @@ impl MemoryRecord {
         }
         if !mute {
             self.start = shown.start;
+            self.shown.resize(shown.shown.len(), Positions::default());
         }
         for (known, new) in self.shown.iter_mut().zip(&shown.shown) {
             known.floor = known.floor.max(new.floor);
@@ -93,6 +132,9 @@ impl MemoryRecord {
         }
         if !mute {
             return None;
+        }
+        if self.start == UNSEEN {
+            return Some("it was down while the controller's store was made anew".into());
         }
         (0..)
             .zip(self.shown.iter().zip(&shown.shown))
@@ -162,6 +204,19 @@ mod tests {
         let forgot = known.forgot.clone().unwrap();
         assert!(forgot.contains("doesn't know of its start 2"), "{forgot}");
         assert!(!known.follow(copy.number(), true), "for good");
+    }
+
+    /// A memory that was down while the store was made anew may go on in its process, and not from a disk.
+    /// [A-COMPARE]
+    #[test]
+    fn a_memory_that_nobody_has_seen_is_not_read_from_a_disk() {
+        let unseen = MemoryRecord::unseen(3, 7);
+        let mut process = unseen.clone();
+        assert!(process.take(&record(Start::FIRST, 2, 9, 4), false));
+        assert_eq!(process, record(Start::FIRST, 2, 9, 4));
+        let mut read = unseen;
+        assert!(!read.take(&record(Start::FIRST.next(5), 2, 9, 4), true));
+        assert!(!read.take(&record(Start::FIRST.next(5), 2, 9, 4), false));
     }
 
     #[test]

@@ -295,6 +295,18 @@ pub enum Message {
         /// The group.
         group: GroupId,
     },
+    /// Controller whose store is made anew → node: which view is the newest that you ever had? [E-REBUILD]
+    RecordRequest {
+        /// The group.
+        group: GroupId,
+    },
+    /// Node → controller: this one.
+    Record {
+        /// The node that answers.
+        node: NodeId,
+        /// The view, of which acceptors and replicas keep a copy on their disks.
+        view: View,
+    },
     /// Controller → leader: stamp in the base round of `epoch`. It is accepted once, only for a larger round, and only
     /// by the memory that it names.
     ProgramLeader {

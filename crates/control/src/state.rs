@@ -45,7 +45,24 @@ pub struct GroupState {
     /// The records of what acceptors' memories have shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<MemoryRecord>,
+    /// The numbers that were left out when this state was made anew, until an epoch has become active since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
 }
+
+/// Epoch numbers that the lost store may have issued, so that they are never issued again. If a node shows one after
+/// all, another controller works, or the node was silent when the state was made anew. [E-REBUILD]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The first number, behind the last that any node has shown.
+    pub first: Epoch,
+    /// The last number.
+    pub last: Epoch,
+}
+
+/// How many numbers are left out when a state is made anew. A lost store had few epochs that no node of a quorum has
+/// heard of, as each needs that quorum's promises, and they come at one a second at most.
+const MARGIN: Epoch = 1024;
 
 /// A replica's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -199,6 +216,46 @@ impl GroupState {
         last_begun_anew(&self.epochs)
     }
 
+    /// Returns whether a node that shows this epoch knows more than this state does. [E-NEWEST]
+    pub fn lacks(&self, epoch: Epoch) -> bool {
+        let is_left_out = |left: LeftOut| (left.first..=left.last).contains(&epoch);
+        epoch > self.last_epoch() || self.left_out.is_some_and(is_left_out)
+    }
+
+    /// Returns the state that continues from what nodes know, when the store is lost or older: `view` has all epochs
+    /// that may have written, and `seen` is the last that any node has shown. Its last epoch was only issued, so the
+    /// next one reads the votes of all others. [E-REBUILD]
+    pub fn made_anew(
+        view: &View,
+        seen: Epoch,
+        found: &GroupState,
+        memories: Vec<MemoryRecord>,
+    ) -> Result<GroupState, Refused> {
+        let mut epochs = view.epochs.clone();
+        epochs.retain(|e| e.state != EpochState::Issued);
+        let last = epochs.last().ok_or(Refused::NotActive)?;
+        let issued = Configuration {
+            epoch: seen + MARGIN,
+            ..last.configuration()
+        };
+        if issued.epoch >= MAX_EPOCH {
+            return Err(Refused::EpochsExhausted);
+        }
+        epochs.push(EpochRecord::of(&issued, last.lead, EpochState::Issued));
+        Ok(GroupState {
+            version: view.version.max(found.version) + 1,
+            epochs,
+            disks: found.disks.clone(),
+            given_up: view.given_up.clone(),
+            memories,
+            left_out: Some(LeftOut {
+                first: seen + 1,
+                last: issued.epoch,
+            }),
+            ..GroupState::default()
+        })
+    }
+
     /// Returns whether nothing that counts was stamped in any session, since none was active from the beginning or
     /// since a loss was accepted.
     pub fn has_stamped_nothing(&self) -> bool {
@@ -306,6 +363,7 @@ impl GroupState {
         self.advance(epoch, EpochState::Writing, EpochState::Active)?;
         self.give_up(&handed.trim);
         self.handed = Some(handed);
+        self.left_out = None;
         let older = self.epochs.len() - 1;
         self.epochs.drain(..older.saturating_sub(OLDER_EPOCHS));
         Ok(())

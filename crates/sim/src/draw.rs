@@ -68,6 +68,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         rivals(&scenario, duration, &mut actions);
         claims(&scenario, duration, &mut actions);
         walks(&scenario, duration, &mut actions);
+        stores(&scenario, duration, &mut actions);
     }
     spanning(&scenario, duration, length, &mut actions);
     reads(&scenario, duration, limits, &mut actions);
@@ -377,6 +378,42 @@ fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>)
         actions.push((at, Action::Wipe(replica)));
         let back = at + rng.below(50 * MILLISECOND);
         actions.push((back, Action::Restart(replica)));
+    }
+}
+
+/// Loses the controller's store, or puts an old copy in its place, in one of eight runs, drawn separately. It is made
+/// anew later. Nothing else is lost in these runs that the protocol doesn't count on.
+fn stores(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x7374_6f72_6573);
+    let is_beyond = |(_, action): &(Time, Action)| {
+        matches!(
+            action,
+            Action::Forget(_)
+                | Action::PutBack(_)
+                | Action::Lie(_)
+                | Action::Rot(_)
+                | Action::Rival
+        )
+    };
+    if !rng.chance(125_000) || actions.iter().any(is_beyond) {
+        return;
+    }
+    for _ in 0..rng.between(1, 3) {
+        let at = BEGIN + rng.below(duration);
+        if rng.chance(500_000) {
+            let copied = BEGIN + rng.below(at - BEGIN + 1);
+            actions.push((copied, Action::BackUp));
+            actions.push((at, Action::Restore));
+        } else {
+            actions.push((at, Action::Forget(Name::Controller)));
+        }
+        for _ in 0..rng.between(1, 3) {
+            if rng.chance(500_000) {
+                let failover = at + rng.below(300 * MILLISECOND);
+                actions.push((failover, Action::Failover));
+            }
+            actions.push((at + rng.below(400 * MILLISECOND), Action::Rebuild));
+        }
     }
 }
 

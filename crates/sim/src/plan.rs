@@ -241,6 +241,8 @@ pub enum Action {
     BackUp,
     /// The controller dies, and its store is replaced by the copy.
     Restore,
+    /// The controller dies, and an operator makes its store anew from what the nodes show.
+    Rebuild,
     /// The forgotten controller of an old cluster with one acceptor, at the same addresses, tells all nodes its epochs.
     OldCluster,
 }
@@ -305,6 +307,7 @@ mod tests {
                     1.950000 old-cluster\n\
                     1.960000 back-up\n\
                     1.970000 restore\n\
+                    1.980000 rebuild\n\
                     2.000000 hour\n";
         let plan = Plan::parse(text).unwrap();
         assert_eq!(plan.to_string(), text);

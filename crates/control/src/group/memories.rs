@@ -3,9 +3,7 @@
 //! them continue or has them emptied.
 
 use super::Group;
-use crate::memory::{MemoryRecord, Positions};
-use crate::status::PartitionStatus;
-use crate::suspicion::Watched;
+use crate::memory::MemoryRecord;
 use crate::{ControlOutbox, GroupState, Message, Peer, Store};
 use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
@@ -23,7 +21,7 @@ impl Group {
         let Some(watched) = self.suspicion.get(self.voters(), node) else {
             return;
         };
-        let (mute, Some(shown)) = (watched.mute, shown(watched)) else {
+        let (mute, Some(shown)) = (watched.mute, MemoryRecord::shown_by(watched)) else {
             return;
         };
         let key = (shown.node, shown.nonce);
@@ -53,7 +51,7 @@ impl Group {
         out: &mut impl ControlOutbox,
     ) {
         let watched = self.suspicion.get(self.voters(), told.node);
-        let shown = watched.filter(|w| w.mute).and_then(shown);
+        let shown = watched.filter(|w| w.mute).and_then(MemoryRecord::shown_by);
         let is_it = |shown: &MemoryRecord| (shown.nonce, shown.start) == (told.nonce, told.start);
         if !shown.as_ref().is_some_and(is_it) {
             return;
@@ -91,7 +89,7 @@ impl Group {
 
     fn order_restarted(&self, node: NodeId, out: &mut impl ControlOutbox) {
         let watched = self.suspicion.get(self.voters(), node);
-        let Some(shown) = watched.filter(|w| w.mute).and_then(shown) else {
+        let Some(shown) = watched.filter(|w| w.mute).and_then(MemoryRecord::shown_by) else {
             return;
         };
         let key = (node, shown.nonce);
@@ -221,25 +219,4 @@ fn record(memories: &[MemoryRecord], key: (NodeId, u64)) -> Option<&MemoryRecord
 
 fn record_mut(memories: &mut [MemoryRecord], key: (NodeId, u64)) -> Option<&mut MemoryRecord> {
     memories.iter_mut().find(|m| (m.node, m.nonce) == key)
-}
-
-/// Returns what a memory shows. For a mute memory this is `None` until each partition has answered, since its whole
-/// state is needed.
-fn shown(watched: &Watched) -> Option<MemoryRecord> {
-    let position = |p: &Option<PartitionStatus>| match p {
-        Some(p) => Some(Positions {
-            floor: p.round,
-            end: p.inst,
-            trim: p.trim,
-        }),
-        None => (!watched.mute).then(Positions::default),
-    };
-    let partitions = watched.partitions.iter();
-    Some(MemoryRecord {
-        node: watched.node,
-        nonce: watched.memory?,
-        start: watched.start?.number(),
-        shown: partitions.map(position).collect::<Option<_>>()?,
-        forgot: None,
-    })
 }

@@ -411,24 +411,24 @@ impl Group {
     /// marker that it has executed). Then the store is an old copy, and must not issue the numbers in between a second
     /// time. [E-NEWEST]
     pub(super) fn store_is_newest(&self) -> Result<(), String> {
-        let last = self.state.last_epoch();
         let mut all = self.suspicion.iter();
-        let Some(newer) = all.find(|w| w.round().epoch() > last) else {
+        let Some(newer) = all.find(|w| self.state.lacks(w.round().epoch())) else {
             return Ok(());
         };
-        let remedy = match newer.role {
-            Probe::Replica => {
-                ". If there is none, what that replica has executed can't be gone on from, and its \
-                 directory must be kept: see \"the controller's store is lost\" in docs/operations.md"
-            }
-            Probe::Leader | Probe::Acceptor | Probe::Sequencer => "",
-        };
-        Err(format!(
-            "node {} has seen epoch {}, but the controller's store ends at epoch {last}: it is an old copy \
-             or a new one; restore the newest copy of the state file{remedy}",
-            newer.node,
-            newer.round().epoch(),
-        ))
+        let (node, epoch) = (newer.node, newer.round().epoch());
+        let last = self.state.last_epoch();
+        Err(match epoch > last {
+            true => format!(
+                "node {node} has seen epoch {epoch}, but the controller's store ends at epoch {last}: it is an old copy \
+                 or a new one. Stop this controller, and make its store anew from what the nodes know: \
+                 `wirepaxos controller rebuild`"
+            ),
+            false => format!(
+                "node {node} has seen epoch {epoch}, which was left out when the controller's store was made anew: \
+                 another controller works, or that node was silent. Stop any other controller and this one, and run \
+                 `wirepaxos controller rebuild` again"
+            ),
+        })
     }
 
     /// Returns the voters of the first epoch, or an error if one hasn't answered. [E-FIRST]

@@ -10,7 +10,8 @@ use paxos::{NodeId, Time};
 
 impl Group {
     pub fn status(&self, now: Time) -> GroupStatus {
-        let in_force = self.state.in_force();
+        // An old copy of the store doesn't know which epoch is in force.
+        let in_force = self.state.in_force().filter(|_| self.stale.is_none());
         let mut suspects: Vec<NodeId> = self.suspects(|_| true);
         suspects.dedup();
         GroupStatus {

@@ -6,7 +6,7 @@
 //! packets are taken during a sync. Both files have checksums. A process that starts with a damaged file refuses it
 //! until an operator gives the file up; a running one finds the damage, and stores its state again.
 
-use control::{EarlierStartRequest, Message};
+use control::{EarlierStartRequest, Message, Views};
 use paxos::group_commit::Turn;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
@@ -183,6 +183,11 @@ impl AcceptorHost {
         world.observe(self.host.at, Observed::AcceptorStarted { nonce, start });
     }
 
+    /// Returns whether a copy of the disk was made, which may be put back.
+    pub fn has_backup(&self) -> bool {
+        self.backup.is_some()
+    }
+
     /// Copies the disk.
     pub fn back_up(&mut self) {
         self.backup = Some(self.disk.clone());
@@ -275,6 +280,7 @@ impl AcceptorHost {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
+        self.host.kept = Views::default();
         self.rotten = false;
     }
 
@@ -448,6 +454,10 @@ impl AcceptorHost {
         let Some(acceptor) = self.role.as_mut() else {
             return;
         };
+        if let Message::RecordRequest { group } = message {
+            self.host.tell_record(world, from, *group);
+            return;
+        }
         if let Some((_, nonce, start)) = message.resume() {
             if acceptor.resume(nonce, start) == Ok(true) {
                 self.member = !acceptor.is_stranger();

@@ -120,7 +120,9 @@ impl<G: Protocol> Cluster<G> {
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
             Action::OldCluster => self.old_cluster(),
             Action::BackUp => self.controller.back_up(),
-            Action::Restore => self.controller.restore(),
+            Action::Restore if self.may_lose_store() => self.controller.restore(),
+            Action::Restore => self.spare_store(),
+            Action::Rebuild => self.rebuild(),
         }
     }
 
@@ -247,12 +249,34 @@ impl<G: Protocol> Cluster<G> {
 
     fn forget(&mut self, name: Name) {
         match self.index(name).map(|at| self.kind(at)) {
-            Some(Kind::Controller) => return self.controller.forget(),
+            Some(Kind::Controller) if self.may_lose_store() => return self.controller.forget(),
+            Some(Kind::Controller) => return self.spare_store(),
             Some(Kind::Acceptor(n)) => self.acceptors[n].wipe(&mut self.world),
             Some(Kind::Replica(n)) => self.replicas[n].wipe(&mut self.world),
             _ => return,
         }
         self.world.has_forgotten = true;
+    }
+
+    /// Makes the store anew. No disk is an old copy if no copies were made.
+    pub(super) fn rebuild(&mut self) {
+        let trusts_disks = !self.acceptors.iter().any(AcceptorHost::has_backup);
+        self.controller.rebuild(&mut self.world, trusts_disks);
+    }
+
+    /// Returns whether a node with a disk has a record of the newest epoch, in the state that it has in the store.
+    fn may_lose_store(&self) -> bool {
+        let newest = self.controller.newest();
+        let acceptors = self.acceptors.iter().map(|a| &a.host);
+        let hosts = acceptors.chain(self.replicas.iter().map(|r| &r.host));
+        let kept = hosts.filter_map(|host| host.kept.get(GROUP)?.epochs.last());
+        let mut kept = kept.map(|e| Some((e.epoch, e.state)));
+        newest.is_none() || kept.any(|kept| kept == newest)
+    }
+
+    fn spare_store(&mut self) {
+        self.world
+            .note(|_| "spared   controller: nobody has a record of the newest epoch".into());
     }
 
     fn copy_disk(&mut self, name: Name) {
@@ -384,8 +408,9 @@ impl<G: Protocol> Cluster<G> {
             let left = left.filter(|(n, a)| *n != acceptor && !a.lies());
             let left = left.filter(|(_, a)| {
                 let node = layout::node_id(a.host.name);
-                let member =
-                    |m: &&paxos::Member| m.node == node && Some(m.nonce) == a.memory_nonce();
+                let counts = |nonce| a.is_up() || !self.controller.distrusts(node, nonce);
+                let memory = a.memory_nonce().filter(|nonce| counts(*nonce));
+                let member = |m: &&paxos::Member| m.node == node && Some(m.nonce) == memory;
                 configuration.acceptors.iter().any(|m| member(&m))
             });
             left.count() >= configuration.quorum()

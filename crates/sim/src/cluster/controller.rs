@@ -7,12 +7,12 @@ use std::rc::Rc;
 use control::memory::Positions;
 use control::{
     ControlOutbox, Controller, EpochRecord, EpochState, GivenUp, GroupSettings, GroupState,
-    MemoryRecord, Message, Peer, Protocol, Settings, Store, StoreError,
+    MemoryRecord, Message, Peer, Protocol, Rebuild, Settings, Store, StoreError,
 };
 use paxos::acceptor::Start;
 use paxos::{
     Acceptor, Configuration, Epoch, Flags, GroupId, Header, MsgType, NodeId, Outbox, Packet, Round,
-    To, Verdict,
+    Time, To, Verdict,
 };
 
 use super::host::{Alarm, Host};
@@ -22,6 +22,8 @@ use super::world::{CLUSTER, GROUP, MAX_VALUE, Outgoing, Sender, World};
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
+
+mod rebuilding;
 
 /// The contents of the controller's disk.
 #[derive(Default)]
@@ -85,8 +87,12 @@ pub struct ControllerHost {
     /// The machine.
     pub host: Host,
     role: Option<Controller<SimStore>>,
+    /// What makes the store anew, and when it ends; it runs in the place of the controller.
+    rebuild: Option<(Rebuild, Time)>,
     store: SimStore,
     backup: GroupState,
+    /// The state that was lost, until the store was made anew or is as new.
+    lost: Option<GroupState>,
     alarm: Alarm,
     out: Output,
 }
@@ -127,8 +133,10 @@ impl ControllerHost {
         ControllerHost {
             host,
             role: None,
+            rebuild: None,
             store: SimStore::default(),
             backup: GroupState::default(),
+            lost: None,
             alarm: Alarm::default(),
             out: Output::default(),
         }
@@ -142,12 +150,28 @@ impl ControllerHost {
     /// Returns the configurations whose acceptors' memories must not be lost: the last active one, and later ones that
     /// may have chosen something.
     pub fn needed(&self) -> Vec<Configuration> {
-        self.store.0.borrow().state.needed()
+        match &self.lost {
+            Some(lost) => lost.needed(),
+            None => self.store.0.borrow().state.needed(),
+        }
+    }
+
+    /// Returns whether the store is an old copy or empty.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Returns whether this memory counts as lost once it is read from a disk, since it didn't answer while the store
+    /// was made anew.
+    pub fn distrusts(&self, node: NodeId, nonce: u64) -> bool {
+        let unseen = MemoryRecord::unseen(node, nonce);
+        self.store.0.borrow().state.memories.contains(&unseen)
     }
 
     /// Returns the last epoch issued.
     pub fn last_epoch(&self) -> Epoch {
-        self.store.0.borrow().state.last_epoch()
+        let lost = self.lost.as_ref().map_or(0, GroupState::last_epoch);
+        self.store.0.borrow().state.last_epoch().max(lost)
     }
 
     /// Returns whether an acceptor that starts from this copy has gone backwards, according to the store.
@@ -190,19 +214,32 @@ impl ControllerHost {
 
     /// Kills the process, and replaces the store by the copy.
     pub fn restore(&mut self) {
-        self.crash();
-        self.store.0.borrow_mut().state = self.backup.clone();
+        self.replace(self.backup.clone());
     }
 
     /// Kills the process, and empties its store.
     pub fn forget(&mut self) {
+        self.replace(GroupState::default());
+    }
+
+    fn replace(&mut self, state: GroupState) {
         self.crash();
-        self.store.0.borrow_mut().state = GroupState::default();
+        let before = std::mem::replace(&mut self.store.0.borrow_mut().state, state);
+        let newest = self.lost.take().unwrap_or(before);
+        let is_older = self.last_epoch() < newest.last_epoch();
+        self.lost = is_older.then_some(newest);
+    }
+
+    /// Returns the newest epoch that was ever stored, with its state.
+    pub fn newest(&self) -> Option<(Epoch, EpochState)> {
+        let stored = self.store.0.borrow();
+        let state = self.lost.as_ref().unwrap_or(&stored.state);
+        state.epochs.last().map(|e| (e.epoch, e.state))
     }
 
     /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() || world.is_ordered() {
+        if self.is_up() || self.rebuild.is_some() || world.is_ordered() {
             return;
         }
         self.host.start(world);
@@ -226,6 +263,7 @@ impl ControllerHost {
     /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
+        self.rebuild = None;
     }
 
     /// Handles an arriving packet.
@@ -236,6 +274,9 @@ impl ControllerHost {
         packet: &Packet<'_>,
     ) -> Option<Verdict> {
         let now = self.host.now(world);
+        if self.rebuild.is_some() {
+            return self.rebuild_packet(world, packet);
+        }
         let controller = self.role.as_mut()?;
         world.observe(self.host.at, Observed::Received(packet));
         let verdict = controller.packet(now, packet, &mut self.out);
@@ -247,6 +288,9 @@ impl ControllerHost {
     /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         let now = self.host.now(world);
+        if self.rebuild.is_some() {
+            return self.rebuild_message(world, from, message);
+        }
         let Some(controller) = self.role.as_mut() else {
             return;
         };
@@ -318,6 +362,9 @@ impl ControllerHost {
             return;
         }
         let now = self.host.now(world);
+        if self.rebuild.is_some() {
+            return self.rebuild_timer(world);
+        }
         let is_due = |controller: &&mut Controller<_>| controller.next_deadline() <= now;
         if let Some(controller) = self.role.as_mut().filter(is_due) {
             controller.tick(now, &mut self.out);

@@ -56,6 +56,9 @@ impl<G: Protocol> Cluster<G> {
             if self.world.has_forgotten && self.world.queue.now() >= order_at {
                 order_at += ORDER;
                 self.go_on();
+            } else if self.controller.is_lost() && self.world.queue.now() >= order_at {
+                order_at += ORDER;
+                self.rebuild();
             }
             let next = self.world.queue.now() + LOOK;
             self.run_until(next);

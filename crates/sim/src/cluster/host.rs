@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts that every simulated node has, whatever its role.
 
-use control::{Contradiction, View, Views};
-use paxos::{Deployment, Time};
+use control::{Contradiction, Message, View, Views};
+use paxos::{Deployment, GroupId, Time};
 
 use super::clock::Clock;
 use super::layout::{Endpoint, NodeIndex, node_id};
@@ -27,6 +27,8 @@ pub struct Host {
     pub leader: Option<NodeIndex>,
     /// The views that it was told.
     pub views: Views,
+    /// The newest view that was ever told here, which acceptors and replicas keep on their disks.
+    pub kept: Views,
 }
 
 impl Host {
@@ -42,6 +44,7 @@ impl Host {
             paused: false,
             leader: None,
             views: Views::default(),
+            kept: Views::default(),
         }
     }
 
@@ -74,10 +77,19 @@ impl Host {
         Endpoint { node: self.at, pid }
     }
 
+    /// Tells the newest view that is kept here.
+    pub fn tell_record(&self, world: &mut World, to: NodeIndex, group: GroupId) {
+        if let Some(view) = self.kept.get(group) {
+            let (node, view) = (node_id(self.name), view.clone());
+            world.control(self.at, to, Message::Record { node, view });
+        }
+    }
+
     /// Notes who leads, and returns false if the view is older than an earlier one.
     pub fn take_view(&mut self, world: &World, view: &View) -> Result<bool, Contradiction> {
         if !world.mutated(Mutation::OldClusterBelieved) {
             self.views.offer(view)?;
+            let _ = self.kept.offer(view);
         }
         let newest = self.views.get(view.group).map(View::age);
         if newest.is_some_and(|newest| view.age() < newest) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs a leader.
 
-use control::Message;
+use control::{Message, Views};
 use paxos::{Leader, Packet, Program, Verdict};
 
 use super::crosswise::Crosswise;
 use super::host::Host;
-use super::layout::Endpoint;
+use super::layout::{Endpoint, NodeIndex};
 use super::mutation::{self, Mutation};
 use super::world::{Outgoing, Sender, World};
 use crate::observe::Observed;
@@ -64,6 +64,8 @@ impl LeaderHost {
     /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
+        // A leader stores nothing.
+        self.host.kept = Views::default();
         self.crosswise = Crosswise::default();
     }
 
@@ -99,10 +101,14 @@ impl LeaderHost {
     }
 
     /// Handles an arriving control message.
-    pub fn control(&mut self, world: &mut World, message: &Message) {
+    pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         let Some(leader) = self.role.as_mut() else {
             return;
         };
+        if let Message::RecordRequest { group } = message {
+            self.host.tell_record(world, from, *group);
+            return;
+        }
         if let Some((_, program)) = message.program() {
             if leader.program(&program).is_ok() {
                 world.observe(self.host.at, Observed::Programmed(&program));

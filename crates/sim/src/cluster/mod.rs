@@ -295,7 +295,7 @@ impl<G: Protocol> Cluster<G> {
                 let w = &mut self.world;
                 match kind {
                     Kind::Controller => self.controller.control(w, from, &message),
-                    Kind::Leader(n) => self.leaders[n].control(w, &message),
+                    Kind::Leader(n) => self.leaders[n].control(w, from, &message),
                     Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
                     Kind::Learner(n) => self.learners[n].control(w, &message),

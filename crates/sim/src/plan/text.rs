@@ -165,6 +165,7 @@ impl fmt::Display for Action {
             Action::OldCluster => f.write_str("old-cluster"),
             Action::BackUp => f.write_str("back-up"),
             Action::Restore => f.write_str("restore"),
+            Action::Rebuild => f.write_str("rebuild"),
         }
     }
 }
@@ -416,6 +417,7 @@ impl Action {
             "old-cluster" => Action::OldCluster,
             "back-up" => Action::BackUp,
             "restore" => Action::Restore,
+            "rebuild" => Action::Rebuild,
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }

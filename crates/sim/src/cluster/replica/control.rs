@@ -100,6 +100,7 @@ impl<G: Protocol> ReplicaHost<G> {
                     world.control(self.host.at, from, view);
                 }
             }
+            Message::RecordRequest { group } => self.host.tell_record(world, from, *group),
             Message::Lane {
                 epoch, nonce, lane, ..
             } if *nonce == self.nonce => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults of a replica's disk, and kills in the middle of a step.
 
+use ::control::Views;
 use paxos::{Instance, NodeId};
 use replica::Worker;
 
@@ -14,6 +15,7 @@ impl<G: Protocol> ReplicaHost<G> {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         self.logs.wipe();
+        self.host.kept = Views::default();
         self.installing = None;
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             world
