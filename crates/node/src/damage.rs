@@ -8,6 +8,7 @@
 //! | controller: `epochs.json`, `epochs.json.lock` | here | here | of `epochs.json` *unnoticed* here |
 //! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed by the controller |
 //! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
+//! | acceptor, replica: `view-N.json` | `store/kept_views.rs` | there | count as little as none |
 //! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
 //! Some damage can't be noticed where it happens, since each file fits the others as it did at that time:
@@ -178,7 +179,7 @@ fn a_controller_issues_no_epoch_again() {
                 assert_helpful(
                     &why.to_string(),
                     &path,
-                    &["restore it", "use the version"],
+                    &["wirepaxos controller rebuild", "use the version"],
                     &what,
                 );
             }

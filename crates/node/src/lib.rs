@@ -62,6 +62,7 @@ pub use host::Stop;
 pub use listen::cannot_listen;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
+pub use roles::controller::{RebuildOptions, RebuiltStore, rebuild as rebuild_store};
 pub use roles::replica::{
     AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
 };

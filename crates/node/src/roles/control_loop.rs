@@ -17,6 +17,7 @@ use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
 use crate::roles::unknown_members::check_members_are_known;
+use crate::store::KeptViews;
 use crate::{Error, status};
 
 /// A role in all its groups, as the loop of its node drives it.
@@ -77,6 +78,7 @@ pub(crate) struct ControlLoop<'a> {
     groups: Vec<GroupId>,
     socket: ControlSocket,
     views: Views,
+    kept: KeptViews,
     contradiction: Option<Contradiction>,
     /// Why the role must not go on, by what is stored.
     refusal: Option<String>,
@@ -99,10 +101,12 @@ const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(20);
 
 impl<'a> ControlLoop<'a> {
     pub fn open(cluster: &ClusterFile, node: &'a Node, stop: &'a Stop) -> Result<Self, Error> {
+        let groups = followed_groups(cluster, node);
         Ok(ControlLoop {
             node,
             cluster: cluster.clone(),
-            groups: followed_groups(cluster, node),
+            kept: KeptViews::open(cluster, node, &groups),
+            groups,
             socket: ControlSocket::bind(cluster, node)?,
             views: Views::default(),
             contradiction: None,
@@ -243,6 +247,7 @@ impl<'a> ControlLoop<'a> {
                     let is_first = self.views.get(view.group).is_none();
                     match self.views.offer(view) {
                         Ok(Some(_)) => {
+                            self.kept.keep(view);
                             self.look_for_unknown_members(view, is_first);
                             role.view(view);
                         }
@@ -253,6 +258,12 @@ impl<'a> ControlLoop<'a> {
                 Message::ViewRequest { group } if self.groups.contains(group) => {
                     if let Some(view) = self.views.get(*group) {
                         self.socket.send(from, &Message::View(view.clone()));
+                    }
+                }
+                Message::RecordRequest { group } => {
+                    if let Some(view) = self.kept.get(*group).cloned() {
+                        let node = self.node.id;
+                        self.socket.send(from, &Message::Record { node, view });
                     }
                 }
                 Message::StatusRequest { id, part } => {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
 /// Written to the lock's file with the first document. After that, a missing document is an error.
-const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
+pub(super) const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
 
 #[derive(Serialize, Deserialize)]
 struct Document {
@@ -29,10 +29,21 @@ struct Document {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct Body {
-    cluster: u32,
-    groups: BTreeMap<GroupId, GroupState>,
+pub(super) struct Body {
+    pub cluster: u32,
+    pub groups: BTreeMap<GroupId, GroupState>,
 }
+
+/// What is found in the place of the document.
+pub(super) enum Found {
+    Nothing,
+    Damaged(StoreError),
+    Whole(Body),
+}
+
+/// The command that makes a lost store anew.
+const REBUILD: &str = "stop the controller and make the file anew from what the nodes know, by `wirepaxos controller \
+                       rebuild`";
 
 /// A [`Store`] in a file, which two controllers can't share.
 pub struct FileStore {
@@ -47,15 +58,8 @@ pub struct FileStore {
 impl FileStore {
     /// Opens the store of a cluster, or creates it if there has never been one.
     pub fn open(path: &Path, cluster: u32) -> Result<FileStore, StoreError> {
+        let mut lock = lock(path)?;
         let lock_path = beside(path, ".lock");
-        let mut lock = Lock::take(&lock_path).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock => failed(format!(
-                "{} is in use by another controller: stop that one, or give this one a \
-                 directory of its own",
-                path.display()
-            )),
-            _ => failed(format!("can't lock {}: {e}", lock_path.display())),
-        })?;
         let note = lock.note().map_err(|e| unreadable(&lock_path, &e))?;
         let body = match read(path)? {
             Some(body) => body,
@@ -67,24 +71,16 @@ impl FileStore {
             }
             None => {
                 return Err(failed(format!(
-                    "{} is gone, though this controller has issued epochs: restore it from its \
-                     newest copy. Only if the whole cluster is new, remove {}",
+                    "{} is gone, though this controller has issued epochs: {REBUILD}. Only if the whole cluster is \
+                     new, remove {}",
                     path.display(),
                     lock_path.display()
                 )));
             }
         };
-        if body.cluster != cluster {
-            return Err(failed(format!(
-                "{} belongs to cluster {:08x}, but the cluster file says {cluster:08x}: use the cluster \
-                 file that it belongs to, or another directory",
-                path.display(),
-                body.cluster
-            )));
-        }
+        belongs_to(&body, cluster, path)?;
         if note != WRITTEN {
-            lock.set_note(WRITTEN)
-                .map_err(|e| failed(format!("can't write {}: {e}", lock_path.display())))?;
+            set_written(&mut lock, path)?;
         }
         Ok(FileStore {
             path: path.to_path_buf(),
@@ -129,15 +125,62 @@ impl Store for FileStore {
     }
 }
 
+/// Takes the lock of the store at `path`.
+pub(super) fn lock(path: &Path) -> Result<Lock, StoreError> {
+    let lock_path = beside(path, ".lock");
+    Lock::take(&lock_path).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => failed(format!(
+            "{} is in use by another controller: stop that one, or give this one a directory of its own",
+            path.display()
+        )),
+        _ => failed(format!("can't lock {}: {e}", lock_path.display())),
+    })
+}
+
+/// Notes beside the store that it has been written.
+pub(super) fn set_written(lock: &mut Lock, path: &Path) -> Result<(), StoreError> {
+    let noted = lock.set_note(WRITTEN);
+    noted.map_err(|e| {
+        failed(format!(
+            "can't write {}: {e}",
+            beside(path, ".lock").display()
+        ))
+    })
+}
+
+/// Returns an error if the document is another cluster's.
+pub(super) fn belongs_to(body: &Body, cluster: u32, path: &Path) -> Result<(), StoreError> {
+    match body.cluster == cluster {
+        true => Ok(()),
+        false => Err(failed(format!(
+            "{} belongs to cluster {:08x}, but the cluster file says {cluster:08x}: use the cluster \
+             file that it belongs to, or another directory",
+            path.display(),
+            body.cluster
+        ))),
+    }
+}
+
 /// Reads the document, or returns `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Body>, StoreError> {
+    match find(path)? {
+        Found::Nothing => Ok(None),
+        Found::Damaged(why) => Err(why),
+        Found::Whole(body) => Ok(Some(body)),
+    }
+}
+
+/// Reads what is in the place of the document. Returns an error if it may be whole and can't be read.
+pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(e) => return Err(unreadable(path, &e)),
     };
-    let document: Document =
-        serde_json::from_slice(&bytes).map_err(|e| damaged(path, &e.to_string()))?;
+    let document: Document = match serde_json::from_slice(&bytes) {
+        Ok(document) => document,
+        Err(why) => return Ok(Found::Damaged(damaged(path, &why.to_string()))),
+    };
     if document.format != FORMAT {
         return Err(failed(format!(
             "{} has format {}, and this program reads format {FORMAT}: use the version of \
@@ -146,16 +189,17 @@ fn read(path: &Path) -> Result<Option<Body>, StoreError> {
             document.format
         )));
     }
-    if checksum(&document.body)? != document.crc32 {
-        return Err(damaged(path, "its checksum is wrong"));
-    }
-    if !document.body.groups.values().all(GroupState::is_sound) {
-        return Err(damaged(path, "an epoch isn't as it was issued"));
-    }
-    Ok(Some(document.body))
+    let why = if checksum(&document.body)? != document.crc32 {
+        "its checksum is wrong"
+    } else if !document.body.groups.values().all(GroupState::is_sound) {
+        "an epoch isn't as it was issued"
+    } else {
+        return Ok(Found::Whole(document.body));
+    };
+    Ok(Found::Damaged(damaged(path, why)))
 }
 
-fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
+pub(super) fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
     let document = Document {
         format: FORMAT,
         crc32: checksum(body)?,
@@ -177,7 +221,7 @@ fn checksum(body: &Body) -> Result<u32, StoreError> {
     Ok(crc32fast::hash(&bytes))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push(suffix);
     PathBuf::from(name)
@@ -192,11 +236,7 @@ fn unreadable(path: &Path, why: &io::Error) -> StoreError {
 }
 
 fn damaged(path: &Path, why: &str) -> StoreError {
-    failed(format!(
-        "{} is damaged ({why}): restore it from its newest copy. Don't delete it: epochs that were \
-         issued must not be issued again",
-        path.display()
-    ))
+    failed(format!("{} is damaged ({why}): {REBUILD}", path.display()))
 }
 
 #[cfg(test)]

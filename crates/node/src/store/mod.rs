@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores of the controller, and locks of files.
+//! Stores of the controller, copies of views at other nodes, and locks of files.
 
 mod file;
+mod kept_views;
 mod lock;
+mod lost;
 
 pub use file::FileStore;
+pub(crate) use kept_views::KeptViews;
 pub(crate) use lock::Lock;
+pub use lost::LostStore;

@@ -5,6 +5,7 @@
 //! failover stops meanwhile.
 
 mod clients;
+mod rebuilding;
 mod sockets;
 
 use control::{GroupSettings, Protocol, Settings};
@@ -16,6 +17,8 @@ use super::sockets as behind_sockets;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::plane::refuse_deafness;
+
+pub use self::rebuilding::{RebuildOptions, RebuiltStore, rebuild};
 
 /// Runs the controller until the stop is requested.
 pub(crate) fn run<'a>(

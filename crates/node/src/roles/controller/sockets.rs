@@ -56,10 +56,7 @@ impl ControllerRole {
         Ok(ControllerRole {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             controller,
-            ways: ControlWays {
-                sender: control,
-                clients: Clients::default(),
-            },
+            ways: ControlWays::new(control),
             told: Vec::new(),
             started: Instant::now(),
             looked: None,
@@ -119,9 +116,7 @@ impl Role for ControllerRole {
             }
         }
         links.flush_received()?;
-        for (address, message) in self.told.drain(..) {
-            self.ways.sender.send(address, &message);
-        }
+        self.ways.send(&mut self.told);
         Ok(())
     }
 
@@ -169,16 +164,30 @@ impl Role for ControllerRole {
 }
 
 /// Sends to all others on the control plane.
-struct ControlWays {
+pub(super) struct ControlWays {
     sender: ControlSender,
     clients: Clients,
 }
 
 impl ControlWays {
-    fn peer(&mut self, from: SocketAddr) -> Peer {
+    pub(super) fn new(sender: ControlSender) -> ControlWays {
+        ControlWays {
+            sender,
+            clients: Clients::default(),
+        }
+    }
+
+    pub(super) fn peer(&mut self, from: SocketAddr) -> Peer {
         match self.sender.peers().node_at(from) {
             Some(node) => Peer::Node(node),
             None => Peer::Client(self.clients.number(from)),
+        }
+    }
+
+    /// Sends messages to nodes.
+    pub(super) fn send(&self, told: &mut Vec<(SocketAddr, Message)>) {
+        for (address, message) in told.drain(..) {
+            self.sender.send(address, &message);
         }
     }
 
@@ -191,10 +200,10 @@ impl ControlWays {
 }
 
 /// Sends to all others on both planes.
-struct Outgoing<'a> {
-    links: &'a mut Links,
-    ways: &'a ControlWays,
-    told: &'a mut Vec<(SocketAddr, Message)>,
+pub(super) struct Outgoing<'a> {
+    pub links: &'a mut Links,
+    pub ways: &'a ControlWays,
+    pub told: &'a mut Vec<(SocketAddr, Message)>,
 }
 
 impl Outbox for Outgoing<'_> {
