@@ -11,6 +11,7 @@ const EXAMPLES: &[&str] = &[
     "wirepaxos copy make -c cluster.toml --name replica-2 /backup/2026-11-27",
     "wirepaxos copy put -c cluster.toml --name replica-2 /backup/2026-11-27",
     "wirepaxos failover -c cluster.toml --to leader-2",
+    "wirepaxos controller rebuild -c cluster.toml",
     "wirepaxos forget-log -c cluster.toml --name acceptor-1",
     "wirepaxos recover -c cluster.toml --instance 4711",
     "wirepaxos skip -c cluster.toml --group 0 --instance 4711",

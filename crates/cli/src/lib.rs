@@ -10,6 +10,7 @@ mod arguments;
 mod bench;
 #[cfg(feature = "laboratory")]
 mod check_trace;
+mod controller;
 mod copy;
 mod demo;
 mod examples;
@@ -75,6 +76,9 @@ enum Command {
     Copy(copy::Command),
     /// Change the leader by hand
     Failover(failover::Options),
+    /// Repair the controller's store
+    #[command(subcommand)]
+    Controller(controller::Command),
     /// Give up the damaged log of a durable acceptor or replica, which then joins as a new member
     ForgetLog(forget_log::Options),
     /// Find out what an instance decided, or close it with a no-op
@@ -131,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Members(options) => members::run(&options),
         Command::Copy(command) => copy::run(&command),
         Command::Failover(options) => failover::run(&options),
+        Command::Controller(command) => controller::run(&command),
         Command::ForgetLog(options) => forget_log::run(&options),
         Command::Recover(options) => recover::run(&options),
         Command::Skip(options) => skip::run(&options),
