@@ -108,6 +108,10 @@ impl Group {
                 }
             ));
         }
+        warnings.extend(self.silent(
+            acceptors.len() > usize::from(s.f),
+            replicas.len() > usize::from(s.g),
+        ));
         let behind = self.behind();
         if !behind.is_empty() {
             warnings.push(format!(
@@ -117,6 +121,30 @@ impl Group {
         }
         warnings.extend((0..s.partitions).filter_map(|pid| self.trim_held_back(pid)));
         warnings
+    }
+
+    /// Returns a warning about each node that is suspected, needed now or not, without those roles of which so many are
+    /// that another warning names them.
+    fn silent(&self, without_acceptors: bool, without_replicas: bool) -> Vec<String> {
+        let s = &self.settings;
+        let is_meant = |w: &&Watched| {
+            let (nodes, is_named) = match w.role {
+                Probe::Leader | Probe::Sequencer => (&s.leaders, false),
+                Probe::Acceptor => (&s.acceptors, without_acceptors),
+                Probe::Replica => (&s.replicas, without_replicas),
+            };
+            self.suspicion.is_suspect(w) && nodes.contains(&w.node) && !is_named
+        };
+        let silent = self.suspicion.iter().filter(is_meant);
+        let warning = |w: &Watched| {
+            format!(
+                "{} {} doesn't answer the controller's PROBEs: start it, or let UDP packets pass between its `address` \
+                 and the controller's",
+                role_name(w.role),
+                w.node
+            )
+        };
+        silent.map(warning).collect()
     }
 
     /// Returns a warning when three quarters of the leader's window are used.

@@ -27,6 +27,25 @@ fn a_cluster_starts_in_epoch_1_with_the_preferred_leader() {
     );
 }
 
+/// A node that is suspected is named while it isn't needed, too. [E-SUSPECT]
+#[test]
+fn a_silent_node_that_nobody_needs_is_a_warning() {
+    let mut world = World::started();
+    for node in [LEADERS[1], ACCEPTORS[0], REPLICAS[2]] {
+        world.net.down.insert(node);
+    }
+    world.run(2_000);
+    let warnings = world.warnings();
+    for who in ["leader 2", "acceptor 3", "replica 8"] {
+        let silent = format!("{who} doesn't answer the controller's PROBEs: start it");
+        assert!(warnings.contains(&silent), "{warnings}");
+    }
+    assert_eq!(world.epoch(), 1);
+    world.net.down.clear();
+    world.run(2_000);
+    assert_eq!(world.warnings(), "");
+}
+
 /// [E-FIRST]
 #[test]
 fn the_first_start_waits_for_every_acceptor() {
@@ -911,7 +930,9 @@ fn a_doubtful_epoch_is_written_again_before_it_counts() {
     world.shared.lose_power();
     world.shared.0.borrow_mut().lying = false;
     assert!(world.run_until(10_000, |w| w.is_served()));
-    assert_eq!(world.warnings(), "");
+    let silent = world.warnings();
+    assert!(silent.starts_with("leader 1 doesn't answer"), "{silent}");
+    assert_eq!(silent.lines().count(), 1, "{silent}");
 }
 
 #[test]
