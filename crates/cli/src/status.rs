@@ -27,7 +27,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Prints the cluster's state, and returns an error if any node is silent.
+/// Prints the cluster's state, and returns an error if any node is silent or has a warning.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let answers = admin::ask_all(&cluster)?;
@@ -47,15 +47,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .map(|n| n.name.as_str())
         .filter(|name| !answers.contains_key(*name))
         .collect();
-    if silent.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::new(format!(
-            "no answer from {}; start with: wirepaxos node -c {} --name {}",
+    let old_keys = summary::old_keys(&answers).map_or(0, |_| 1);
+    match (silent.first(), summary::warned(&answers) + old_keys) {
+        (Some(first), _) => Err(Error::new(format!(
+            "no answer from {}; start with: wirepaxos node -c {} --name {first}",
             silent.join(", "),
             options.cluster.file.display(),
-            silent[0]
-        )))
+        ))),
+        (None, 0) => Ok(()),
+        (None, 1) => Err(Error::new("there is a warning above")),
+        (None, n) => Err(Error::new(format!("there are {n} warnings above"))),
     }
 }
 

@@ -96,7 +96,13 @@ fn is_refused(cluster: &mut TestCluster) {
             .contains("`wirepaxos controller rebuild`")
             .then_some(())
     });
-    assert_eq!(epoch(cluster), None, "it issues nothing");
+    let shown = cluster.run("status", &[]);
+    let table = text(&shown.stdout);
+    assert!(
+        !shown.status.success() && table.contains("no epoch is active"),
+        "{table}"
+    );
+    assert!(!table.contains("is active, leader"), "{table}");
     cluster.processes.kill("controller");
 }
 

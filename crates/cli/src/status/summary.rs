@@ -195,6 +195,11 @@ fn dropped(document: &Value) -> Option<String> {
     (!counts.is_empty()).then(|| format!("refused packets: {}", counts.join(", ")))
 }
 
+/// Returns how many warnings the nodes have.
+pub fn warned(answers: &BTreeMap<String, Value>) -> usize {
+    answers.values().map(|a| warnings(a).len()).sum()
+}
+
 fn warnings(document: &Value) -> Vec<String> {
     let of_groups = groups(document).flat_map(|g| g["warnings"].as_array().into_iter().flatten());
     let of_node = document["warnings"].as_array().into_iter().flatten();
@@ -277,6 +282,19 @@ mod tests {
                 "session 4 is on its way (waiting): sequencer 1 doesn't answer"
             ]
         );
+    }
+
+    #[test]
+    fn warnings_of_nodes_groups_and_partitions_are_counted() {
+        let documents = [
+            json!({ "role": "acceptor", "warnings": ["the ring is 90% full"] }),
+            json!({ "role": "controller", "groups": [{ "group": 0, "warnings": ["a", "b"] }] }),
+            json!({ "role": "replica", "partitions": [{ "pid": 0, "warning": "it waits" }, { "pid": 1 }] }),
+            json!({ "role": "leader", "groups": [{ "group": 0 }], "warnings": [] }),
+        ];
+        let answers = (0..).map(|n: u32| n.to_string()).zip(documents);
+        assert_eq!(warned(&answers.collect()), 4);
+        assert_eq!(warned(&BTreeMap::new()), 0);
     }
 
     #[test]
