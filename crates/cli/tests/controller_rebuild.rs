@@ -14,6 +14,7 @@ use common::{Lowers, TestCluster, eventually, json, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply, Server};
 use node::ClusterFile;
+use node::cluster_file::Auth;
 use serde_json::Value;
 
 /// The answers that a client got to its INCRs.
@@ -191,9 +192,10 @@ fn a_lost_or_old_store_of_the_controller_is_made_anew() {
 }
 
 #[test]
-fn a_lost_or_old_store_is_made_anew_beside_durable_acceptors() {
+fn a_lost_or_old_store_is_made_anew_beside_durable_acceptors_that_sign() {
     the_store_is_made_anew(&Shape {
         durable: true,
+        auth: Some(Auth::SipHash),
         ..shape("leveldb")
     });
 }

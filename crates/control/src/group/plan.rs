@@ -417,11 +417,18 @@ impl Group {
         };
         let (node, epoch) = (newer.node, newer.round().epoch());
         let last = self.state.last_epoch();
+        let remedy = match self.settings.protocol {
+            Protocol::Paxos => {
+                "Stop this controller, and make its store anew from what the nodes know: `wirepaxos controller rebuild`"
+            }
+            Protocol::NoPaxos => {
+                "Stop this controller, and restore the newest copy of its epochs.json"
+            }
+        };
         Err(match epoch > last {
             true => format!(
                 "node {node} has seen epoch {epoch}, but the controller's store ends at epoch {last}: it is an old copy \
-                 or a new one. Stop this controller, and make its store anew from what the nodes know: \
-                 `wirepaxos controller rebuild`"
+                 or a new one. {remedy}"
             ),
             false => format!(
                 "node {node} has seen epoch {epoch}, which was left out when the controller's store was made anew: \
