@@ -233,11 +233,20 @@ fn an_epoch_that_may_have_begun_is_not_passed_over() {
         |nodes| nodes.records.clear(),
         "no record came from node 1, node 2, node 3",
     );
+    fn first_was_issued(nodes: &mut Nodes) {
+        for node in REPLICAS {
+            nodes.tell(node, &[record(1, Issued)]);
+        }
+    }
+    refused(
+        first_was_issued,
+        "the newest record that any node has is epoch 1's",
+    );
     refused(
         |nodes| {
-            REPLICAS
-                .iter()
-                .for_each(|n| nodes.tell(*n, &[record(1, Issued)]))
+            first_was_issued(nodes);
+            REPLICAS.iter().for_each(|n| nodes.show(*n, 0));
+            ACCEPTORS.iter().for_each(|n| nodes.show(*n, 1));
         },
         "no node that answers has the record of an active epoch",
     );
