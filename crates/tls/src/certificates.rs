@@ -18,8 +18,10 @@ use rustls::{InconsistentKeys, RootCertStore, version};
 use crate::{Files, PeerFiles};
 
 /// The parts of the documentation that explain how to make the files for Redis clients, and for other nodes.
-const FOR_CLIENTS: &str = "docs/operations.md (\"TLS for Redis clients\") says how to make one";
-const FOR_NODES: &str = "docs/operations.md (\"TLS for states\") says how to make one";
+const FOR_CLIENTS: &str =
+    "docs/operations/redis-and-tls.md (\"TLS for Redis clients\") says how to make one";
+const FOR_NODES: &str =
+    "docs/operations/redis-and-tls.md (\"TLS for states\") says how to make one";
 
 /// Returns the configuration of a server for Redis clients.
 pub fn config(files: &Files) -> Result<Arc<ServerConfig>, Error> {

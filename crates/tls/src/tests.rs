@@ -235,7 +235,11 @@ fn files_that_make_no_server_are_refused_by_name() {
     refused(certificate(&at("none")), &["none", "can't be read"]);
     refused(
         certificate(&garbage),
-        &["garbage", "no certificate in PEM", "docs/operations.md"],
+        &[
+            "garbage",
+            "no certificate in PEM",
+            "docs/operations/redis-and-tls.md",
+        ],
     );
     refused(certificate(&cut), &["cut", "is no certificate"]);
     refused(certificate(&no_der), &["no_der", "can't be used"]);

@@ -71,7 +71,7 @@ impl<A: Application> Execution<A> {
             "ALARM: epoch {epoch} begins at instance {at}, but this replica has executed everything \
              below {} without meeting its marker: acceptors have lost votes that they had shown, or \
              were restored from old copies. This replica stops and keeps what it has stored. Keep \
-             the data directories of all nodes and see docs/operations.md",
+             the data directories of all nodes and see docs/operations/trouble.md",
             self.next
         );
         self.failed.get_or_insert(Error(alarm));
@@ -128,7 +128,7 @@ impl<A: Application> Execution<A> {
              number {before} before, and has executed epoch {met}'s marker: the controller's store was \
              emptied, or replaced by an old copy, and epochs are issued for the second time. This replica \
              stops and keeps what it has stored: everything below {}. Keep the data directories of all nodes \
-             and see docs/operations.md",
+             and see docs/operations/trouble.md",
             drawn >> 32,
             self.next
         );
