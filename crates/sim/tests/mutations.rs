@@ -15,6 +15,14 @@ use sim::run::{Options, run_plan, run_seed};
 /// Seeds within which every mistake must be found.
 const SEEDS: u64 = 600;
 
+/// Mistakes that few seeds show, each with a seed that did. The search begins there, and goes on with all others if what
+/// is drawn has changed.
+const RARE: [(Mutation, u64); 3] = [
+    (Mutation::FirstVectorKept, 119),
+    (Mutation::PassedUnstable, 354),
+    (Mutation::FirstSlotNamed, 503),
+];
+
 /// Runs seeds until a mistake is found; says where and by which invariant.
 fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> {
     let options = Options {
@@ -22,7 +30,9 @@ fn find(mutation: Mutation, limits: Limits) -> Option<(u64, Invariant, String)> 
         limits,
         ..Options::default()
     };
-    (1..=SEEDS).find_map(|seed| {
+    let begin = RARE.iter().find(|(rare, _)| *rare == mutation);
+    let begin = begin.map_or(1, |(_, seed)| *seed);
+    (begin..=SEEDS).chain(1..begin).find_map(|seed| {
         let mut violations = run_seed(seed, &options).violations.into_iter();
         // A cluster that only stands still doesn't prove that a checker notices.
         let first = violations.find(|v| !matches!(v.invariant, Liveness | Convergence))?;
@@ -268,12 +278,11 @@ fn replicas_stop_where_an_epoch_begins_below_them() {
             seed,
             &Options {
                 mutation: Some(Mutation::BeginsTooLow),
-                trace: true,
                 ..Options::default()
             },
         );
         assert_eq!(outcome.violations, [], "seed {seed}");
-        alarms += outcome.trace.iter().filter(|l| l.contains("ALARM")).count();
+        alarms += outcome.alarms;
     }
     assert!(alarms > 0, "no seed brought it about");
 }

@@ -21,6 +21,8 @@ use crate::plan::{Action, Direction, Name};
 
 /// Marks the commands that are sent after a read, to tell them from all others.
 const BEHIND_READS: u64 = 1 << 40;
+/// No run's instances come so far.
+const IMPOSSIBLE: Instance = 1 << 20;
 
 impl<G: Protocol> Cluster<G> {
     pub(super) fn act(&mut self, action: &Action) {
@@ -315,13 +317,16 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Damages a memory so that it shows false values. From then on it counts among those that may be lost.
+    /// Damages a memory so that it shows false values. If they can't be true, it counts as lost from then on.
     fn claim(&mut self, name: Name, (trim, end): (Instance, Instance)) {
-        match self.index(name).map(|at| self.kind(at)) {
-            Some(Kind::Acceptor(n)) if self.may_forget(n) => self.acceptors[n].claim(trim, end),
-            _ => self
-                .world
-                .note(|_| format!("spared   {name}: more than f would have forgotten")),
+        let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
+            return;
+        };
+        if end < IMPOSSIBLE || self.may_forget(n) {
+            self.acceptors[n].claim(trim, end);
+        } else {
+            self.world
+                .note(|_| format!("spared   {name}: more than f would have forgotten"));
         }
     }
 

@@ -6,6 +6,7 @@ use paxos::Time;
 use super::Cluster;
 use super::client::{ClientHost, Wish};
 use super::layout::NodeIndex;
+use super::mutation::Mutation;
 use super::protocol::Protocol;
 use super::replica::ReplicaHost;
 use crate::check::{Invariant, has_no_circle};
@@ -47,7 +48,13 @@ impl<G: Protocol> Cluster<G> {
     }
 
     pub(super) fn settle(&mut self) {
-        let deadline = self.world.queue.now() + PATIENCE;
+        // Replicas that stop with an alarm complete nothing, however long one waits.
+        let only = self.world.mutation.and_then(Mutation::only);
+        let patience = match only {
+            Some(Invariant::Alarm) => SECOND,
+            _ => PATIENCE,
+        };
+        let deadline = self.world.queue.now() + patience;
         let mut order_at = self.world.queue.now() + ORDER;
         while self.is_sound() && self.world.queue.now() < deadline {
             if self.is_done() {

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub views: u64,
     /// With NOPaxos, the number of crowds that came and went. [N-CROWD]
     pub crowds: u64,
+    /// The number of times that a replica stopped with an alarm.
+    pub alarms: u64,
     /// One line for each event, if wanted.
     pub trace: Vec<String>,
 }
@@ -232,6 +234,7 @@ impl<G: Protocol> Cluster<G> {
             epochs: last(&self.controller).max(self.sessions.last()),
             views,
             crowds,
+            alarms: self.world.alarms,
             undecided: self.world.findings.undecided,
             violations: self.world.findings.violations,
             trace: self.world.trace.unwrap_or_default(),

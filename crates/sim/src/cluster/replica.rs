@@ -390,6 +390,7 @@ impl<G: Protocol> ReplicaHost<G> {
         if let Err(error) = result {
             let at = self.host.endpoint(pid as u8);
             world.note(|w| format!("stops    {}: {error}", w.name(at)));
+            world.alarms += u64::from(error.0.starts_with("ALARM"));
             for pid in world.pids() {
                 world.beginnings.stops((node_id(self.host.name), pid));
             }

@@ -233,6 +233,8 @@ pub struct World {
     pub readers: Vec<(u8, u8, u8)>,
     /// Answered reads whose clients haven't continued yet.
     pub answered_reads: Vec<usize>,
+    /// The number of times that a replica stopped with an alarm.
+    pub alarms: u64,
     /// The command of each (partition, session, request).
     pub requests: BTreeMap<(PartitionId, u64, u64), u64>,
     /// For commands that travel in parts, the numbers that stand for them in decided values.
@@ -283,6 +285,7 @@ impl World {
             reads: Vec::new(),
             readers: Vec::new(),
             answered_reads: Vec::new(),
+            alarms: 0,
             requests: BTreeMap::new(),
             in_parts: BTreeMap::new(),
             trimmed: vec![0; scenario.partitions.into()],
