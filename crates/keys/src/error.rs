@@ -7,7 +7,7 @@ use std::path::Path;
 /// An error and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    problem: String,
+    pub(crate) problem: String,
     remedy: String,
 }
 

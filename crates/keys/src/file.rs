@@ -248,13 +248,28 @@ impl KeyFile {
     /// If the file exists, or can't be written.
     pub fn create(&self, path: &Path) -> Result<(), Error> {
         self.write(path, path).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => Error::of(
+            io::ErrorKind::AlreadyExists => self.is_there(path),
+            _ => cannot_write(path, &e),
+        })
+    }
+
+    /// Returns the error of a place that is taken. The remedy depends on whose file is there.
+    fn is_there(&self, path: &Path) -> Error {
+        match Self::load(path, self.cluster) {
+            Ok(_) => Error::of(
                 path,
                 "is there already",
                 "a cluster's secret is replaced by `wirepaxos keys rotate`",
             ),
-            _ => cannot_write(path, &e),
-        })
+            Err(why) => Error::of(
+                path,
+                format_args!(
+                    "is there already, and is no key file of this cluster: {}",
+                    why.problem
+                ),
+                "if nobody needs that file, move it away; else name another one in the cluster file (`keys`)",
+            ),
+        }
     }
 
     /// Replaces another file by this one, as a whole.

@@ -61,13 +61,7 @@ pub fn password(path: &Path) -> Result<String, Error> {
 /// Returns the text of the file, if only its owner may read it.
 pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error> {
     let name = kind.name;
-    let cannot_read = |e: io::Error| {
-        Error::of(
-            path,
-            format_args!("the {name} can't be read: {e}"),
-            kind.missing,
-        )
-    };
+    let cannot_read = |e: io::Error| cannot_read(path, kind, &e);
     let file = File::open(path).map_err(cannot_read)?;
     let metadata = file.metadata().map_err(cannot_read)?;
     let mode = metadata.mode() & 0o777;
@@ -87,4 +81,14 @@ pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error>
         .read_to_string(&mut text)
         .map_err(cannot_read)?;
     Ok(text)
+}
+
+/// Returns the error of a file that can't be read. A file of another user has another remedy than a missing one.
+pub(crate) fn cannot_read(path: &Path, kind: &Kind<'_>, e: &io::Error) -> Error {
+    let remedy = match e.kind() {
+        io::ErrorKind::PermissionDenied => "run this as the user to whom it belongs, or with sudo",
+        _ => kind.missing,
+    };
+    let name = kind.name;
+    Error::of(path, format_args!("the {name} can't be read: {e}"), remedy)
 }

@@ -2,6 +2,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::*;
+use crate::secret::cannot_read;
 
 const CLUSTER: u32 = 0x5eed_0001;
 
@@ -67,6 +68,23 @@ fn a_secret_is_not_overwritten_by_a_new_one() {
         "{refused}"
     );
     assert_eq!(KeyFile::load(&path, CLUSTER).unwrap(), first);
+    let other = KeyFile::new(CLUSTER + 1).unwrap();
+    let refused = other.create(&path).unwrap_err().to_string();
+    assert!(refused.contains("is of cluster 5eed0001"), "{refused}");
+    assert!(refused.contains("move it away"), "{refused}");
+    assert!(!refused.contains("rotate"), "{refused}");
+    assert_eq!(KeyFile::load(&path, CLUSTER).unwrap(), first);
+}
+
+#[test]
+fn a_file_that_is_missing_or_of_another_user_has_another_remedy() {
+    let path = Path::new("nodes.key");
+    let said = |kind: io::ErrorKind| cannot_read(path, &KEY_FILE, &kind.into()).to_string();
+    let missing = said(io::ErrorKind::NotFound);
+    assert!(missing.contains("`wirepaxos keys new`"), "{missing}");
+    let of_another = said(io::ErrorKind::PermissionDenied);
+    assert!(of_another.contains("run this as the user"), "{of_another}");
+    assert!(!of_another.contains("keys new"), "{of_another}");
 }
 
 #[test]
