@@ -42,6 +42,22 @@ fn a_server_that_is_killed_loses_nothing() {
     expect(&mut app, "GET n", "$2\r\n20\r\n");
 }
 
+/// Spaces and colons separate the names of libraries that a program is to be started with.
+#[test]
+fn a_server_starts_in_a_directory_whose_name_has_a_space_and_a_colon() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis of: mine");
+    let mut app = Redis::open(&dir.0).unwrap();
+    expect(&mut app, "SET fruit apple", "+OK\r\n");
+    expect(
+        &mut app,
+        "EVAL return(redis.call('GET','fruit')) 0",
+        "$5\r\napple\r\n",
+    );
+}
+
 #[test]
 fn a_server_that_dies_while_a_checkpoint_is_written_writes_another_one() {
     if !is_installed() {

@@ -12,7 +12,7 @@ use super::server::nonce;
 
 /// The library as `build.rs` has built it.
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
-const PRELOAD_FILE: &str = "preload.so";
+pub(super) const FILE: &str = "preload.so";
 /// The layout of the clock's file, as the library reads it: the numbers that are written here, and behind them the
 /// library's own.
 const WRITTEN_WORDS: usize = 5;
@@ -131,7 +131,7 @@ pub(super) fn digest() -> [u8; 32] {
 /// Writes the library into `dir` and returns its path. The file is already there if another server of this directory
 /// runs.
 pub(super) fn write(dir: &Path) -> io::Result<PathBuf> {
-    let path = dir.join(PRELOAD_FILE);
+    let path = dir.join(FILE);
     let is_executable = |file: fs::Metadata| file.permissions().mode() & 0o100 != 0;
     if fs::read(&path).is_ok_and(|bytes| bytes == PRELOAD)
         && fs::metadata(&path).is_ok_and(is_executable)

@@ -157,9 +157,9 @@ impl Server {
         let mut command = Command::new(program);
         command
             .arg0(name)
+            .current_dir(dir)
             // This comes first, since other paths are relative to it.
-            .arg("--dir")
-            .arg(dir)
+            .args(["--dir", "."])
             .args(["--port", "0", "--unixsocketperm", "700"])
             .args(["--save", "", "--appendonly", "no", "--databases", "2"])
             .args(["--maxmemory", "0", "--activerehashing", "no"])
@@ -203,7 +203,8 @@ impl Server {
             .env_clear()
             .env("LC_ALL", "C")
             .envs(CPU_FEATURES)
-            .env("LD_PRELOAD", &preload)
+            // The whole path may have a space or a colon, which would separate names here.
+            .env("LD_PRELOAD", Path::new(".").join(preload::FILE))
             .env("WIREPAXOS_CLOCK", clock_path)
             .env("WIREPAXOS_SEED", SEED)
             .stdin(Stdio::piped())
@@ -603,7 +604,9 @@ fn find_program() -> Result<(PathBuf, &'static str), Error> {
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let found = PROGRAMS.iter().find_map(|(file, name)| {
         let mut files = dirs.iter().map(|dir| dir.join(file));
-        files.find(|path| path.is_file()).map(|path| (path, *name))
+        let path = files.find(|path| path.is_file())?;
+        // A server has another working directory.
+        Some((std::path::absolute(path).ok()?, *name))
     });
     found.ok_or_else(|| {
         Error(
