@@ -140,6 +140,10 @@ impl Object {
         }
         let there = match Occupant::of(interface) {
             Ok(Some(occupant)) => format!(". {} is there: stop its node", occupant.described()),
+            _ if too_long_frames(&refused) => format!(
+                ". Its frames are too long for programs: `ip link set {} mtu 1500`, also at the other end",
+                interface.name
+            ),
             _ => format!(
                 ". See what is attached there with `ip link show {}`",
                 interface.name
@@ -150,6 +154,13 @@ impl Object {
             interface.name, refused[0], refused[1]
         ))
     }
+}
+
+/// Whether one of these refusals is about the MTU, which drivers limit for programs: of their own words, or the error
+/// ERANGE.
+fn too_long_frames(refused: &[String]) -> bool {
+    let says = |why: &String| why.contains("MTU") || why.contains("Numerical result out of range");
+    refused.iter().any(says)
 }
 
 /// Why a driver refuses a program, in its own words: links of programs don't bring them along, `ip` does, which takes a
@@ -175,4 +186,22 @@ fn words_of_driver(program: &mut Xdp, interface: &Interface, pins: &Path) -> Opt
 
 pub(crate) fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {
     pins.join(format!("link-{}-{}", mode.name(), interface.index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_for_the_mtu_is_recognized() {
+        let refused =
+            |why: &str| too_long_frames(&[why.to_owned(), "Operation not supported".to_owned()]);
+        assert!(refused(
+            "its driver (veth) says \"Peer MTU is too large to set XDP\""
+        ));
+        assert!(refused(
+            "bpf_link_create failed: Numerical result out of range (os error 34)"
+        ));
+        assert!(!refused("Device or resource busy (os error 16)"));
+    }
 }

@@ -32,6 +32,14 @@ pub fn next_hops(interface: &Interface, to: &[IpAddr]) -> Result<Vec<Option<[u8;
 
 /// Whom frames for `to` are given to first.
 fn hop_of(interface: &Interface, to: IpAddr, route: &Value) -> Result<IpAddr> {
+    if route["dev"] == "lo" {
+        return Err(format!(
+            "{to} is an address of this machine, and frames from {} don't come back to it: with `plane = \"xdp\"` a leader \
+             and the acceptors that it sends to need addresses on machines of their own, or a switch (`switch`); give \
+             the node `plane = \"udp\"` otherwise",
+            interface.name
+        ));
+    }
     if route["dev"] != interface.name.as_str() {
         return Err(format!(
             "{to} is reached by {}, not by {}, where the node's own address is",
@@ -101,6 +109,26 @@ mod tests {
         for bad in ["", "02:77", "02:77:00:00:0a:ff:00", "x2:77:00:00:0a:ff"] {
             assert_eq!(parse_mac(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_member_on_the_same_machine_is_named_with_what_to_do() {
+        let interface = Interface {
+            name: "eth0".to_owned(),
+            index: 2,
+            mac: [2, 0, 0, 0, 0, 1],
+        };
+        let hop = |route| hop_of(&interface, [10, 0, 0, 1].into(), &route);
+        let here = hop(serde_json::json!({ "dst": "10.0.0.1", "dev": "lo" })).unwrap_err();
+        assert!(here.contains("an address of this machine"), "{here}");
+        assert!(here.contains("`plane = \"udp\"`"), "{here}");
+        let elsewhere = hop(serde_json::json!({ "dst": "10.0.0.1", "dev": "eth1" })).unwrap_err();
+        assert!(
+            elsewhere.contains("reached by eth1, not by eth0"),
+            "{elsewhere}"
+        );
+        let gateway = hop(serde_json::json!({ "dev": "eth0", "gateway": "10.0.0.254" }));
+        assert_eq!(gateway, Ok([10, 0, 0, 254].into()));
     }
 
     #[test]
