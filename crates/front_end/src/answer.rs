@@ -18,7 +18,7 @@ pub(crate) enum Shape {
     /// The answer to KEYS with this pattern. The partitions' answers, one after the other, only show that the replica has
     /// executed everything before; then a [walk](crate::walk) collects the keys.
     Keys(Option<Vec<u8>>),
-    /// The sum of the partitions' answers, asked one after the other; it is this much so far.
+    /// The answer is the sum of the partitions' answers, which are asked for one after the other. Holds the sum so far.
     Sum(i64),
     /// The answer to TYPE, made from a number that tells whether the key exists.
     Type,
@@ -60,7 +60,7 @@ impl Shape {
     }
 }
 
-/// Writes a complete answer; it, or its last part, came from partition `pid` of `partitions`.
+/// Writes a complete answer. Partition `pid` of `partitions` gave it, or its last part.
 pub(crate) fn show(
     writer: &mut Writer<'_>,
     reply: &Reply<'_>,

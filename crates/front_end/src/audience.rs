@@ -23,7 +23,7 @@ use crate::turns::{LOOK_UP, Turn};
 pub(crate) const BEAT: Duration = Duration::from_secs(2);
 /// A front end that sends no message for this time is forgotten.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(6);
-/// The front end asks for all counts no more often than this, and it waits so long after one of its messages was lost.
+/// The shortest time between two questions for all counts, and between the loss of a message and the next message.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 /// A message has at most this many bytes.
 const MAX_MESSAGE: usize = 64 << 10;
@@ -55,8 +55,8 @@ struct Other {
     counts: Counts,
 }
 
-/// The names whose counts have changed and weren't told since, each once. Changes are numbered; a name has the number of its
-/// first one.
+/// The names whose counts have changed since they were last told, each once. Changes are numbered, and a name keeps the
+/// number of its first change.
 #[derive(Default)]
 struct Queue {
     all: VecDeque<(u64, Kind, Vec<u8>)>,
@@ -64,7 +64,7 @@ struct Queue {
     bytes: usize,
 }
 
-/// How far this front end has come in telling all its counts.
+/// The progress of this front end in telling all its counts.
 struct Sweep {
     kind: Kind,
     /// The last name that was told.
@@ -85,14 +85,15 @@ pub(crate) struct Audience {
     /// Nothing is sent before this time; set after a message was lost.
     not_before: Option<Instant>,
     queue: Queue,
-    /// The number of changes that there ever were, then of those that were told, then of those that are in the log.
+    /// Three numbers of changes: all changes so far, those that were told to the other front ends, and those that are
+    /// in the log.
     changes: u64,
     said: u64,
     known: u64,
     says_everything: bool,
     sweep: Option<Sweep>,
     asks: bool,
-    /// The front ends of which a message is missing, and since when.
+    /// The front ends of which a message is missing, each with the time since when.
     missing: BTreeMap<u16, Instant>,
     asked: Option<Instant>,
     /// The number of the first message that asks. No other front end's message counts before this one is in the log.

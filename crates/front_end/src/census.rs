@@ -38,7 +38,7 @@ impl Census {
         self.due.saturating_duration_since(now)
     }
 
-    /// Asks for the keys and counts the commands, if it is time to.
+    /// Asks for the number of keys and computes the rate of commands, if a measurement is due.
     pub fn follow(&mut self, reads: &mut ReadQueue, shared: &Shared) {
         let now = Instant::now();
         if now < self.due {

@@ -12,7 +12,8 @@ use crate::transaction::Transaction;
 use crate::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-/// A client's name, and each of its library's, may have this many bytes, because CLIENT LIST shows those of all clients.
+/// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST shows the names of
+/// all clients.
 const MAX_NAME: usize = 1_024;
 
 /// The client's state, which commands such as HELLO and CLIENT change.
@@ -43,7 +44,7 @@ pub(crate) struct Client {
     pub library_version: Vec<u8>,
     pub last_command: LastCommand,
     pub silence: Silence,
-    /// True if other clients are to be given up before this one when memory is short.
+    /// True after CLIENT NO-EVICT ON: when memory is short, other clients are disconnected before this one.
     pub is_kept: bool,
 }
 
@@ -61,7 +62,7 @@ impl LastCommand {
         "client", "cluster", "command", "config", "object", "xinfo", "xgroup", "script", "function",
     ];
 
-    /// Sets the latest command, which has this name and these arguments.
+    /// Notes the latest command by its name and, if it has subcommands, its first argument.
     pub fn be(&mut self, name: &str, args: &[&[u8]]) {
         self.len = 0;
         self.push(name.as_bytes());
@@ -99,7 +100,7 @@ pub(crate) struct Details {
     pub memory: usize,
 }
 
-/// Returns an error if a client may not call itself or its library so, because the text is too long.
+/// Returns an error if a name for a client or its library is too long.
 pub(crate) fn may_be_called(name: &[u8]) -> Result<(), String> {
     match name.len() <= MAX_NAME {
         true => Ok(()),

@@ -492,7 +492,8 @@ impl Connection {
         }
     }
 
-    /// Tries the command that waits, on these keys first; returns false if no command waits any more.
+    /// Tries the waiting command once more, with the changed keys `first` before its others. Returns false if no
+    /// command waits any more.
     pub fn try_wait(&mut self, first: &[Vec<u8>], shared: &Shared) -> bool {
         let (Some(waiting), Some(native)) = (&mut self.waits, &shared.native) else {
             return false;
@@ -518,7 +519,7 @@ impl Connection {
         true
     }
 
-    /// Takes the answer to a try: the command is answered, or continues to wait.
+    /// Takes the answer to a try of the waiting command: the command is answered, or continues to wait.
     fn on_tried(&mut self, answer: Result<&[u8], Option<Status>>, shared: &Shared) {
         let Some(waiting) = &mut self.waits else {
             return;
@@ -544,14 +545,14 @@ impl Connection {
         self.answer(number, shared, write);
     }
 
-    /// Ends the wait with this answer, as nothing has appeared.
+    /// Ends the wait with `answer`, because nothing has appeared.
     pub fn wait_is_over(&mut self, answer: &[u8], shared: &Shared) {
         if let Some(waiting) = self.waits.take() {
             self.answer(waiting.number, shared, |writer| writer.out.extend(answer));
         }
     }
 
-    /// Returns true if a command waits, and isn't being tried, for a client that is gone.
+    /// Returns true if a command waits for a client that is gone and isn't being tried, so that the wait can end.
     pub fn waits_in_vain(&self) -> bool {
         let is_gone = self.end_of_input || self.ended;
         is_gone && self.waits.as_ref().is_some_and(|waiting| !waiting.tries)
@@ -580,7 +581,7 @@ impl Connection {
         })
     }
 
-    /// Lets the connection continue, as the pause is over.
+    /// Lets the connection continue after the end of the pause.
     pub fn go_on(&mut self) {
         self.is_postponed = false;
     }
@@ -637,7 +638,8 @@ impl Connection {
 
     // ---- The log
 
-    /// Sends the commands that may go, and asks for the sessions that they need. Each lane may have `values` values in flight.
+    /// Sends the commands that may be sent now, and asks for the sessions that they need. Each lane may have `values`
+    /// values in flight.
     pub fn propose(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
         self.propose_waiting(shared, values, sink);
         let mut part = Vec::new();
@@ -800,7 +802,7 @@ impl Connection {
         all
     }
 
-    /// Returns whether anything is in flight.
+    /// Returns true if any command is in flight.
     pub fn is_under_way(&self) -> bool {
         self.lanes.iter().any(|lane| !lane.is_idle())
     }
@@ -820,7 +822,7 @@ impl Connection {
         !waits && self.lanes.iter().all(Lane::is_idle)
     }
 
-    /// Removes the lanes that nobody needs and that were unused for so long; returns their sessions.
+    /// Removes the lanes that have nothing to do and weren't used within the time `idle`; returns their sessions.
     pub fn take_unused(&mut self, idle: Duration) -> Vec<(PartitionId, u64)> {
         let mut sessions = Vec::new();
         if self.waiting.is_empty() {
@@ -970,7 +972,7 @@ impl Connection {
             number,
             survey: Box::new(Survey::of(question, shared.max_answer_bytes)),
         };
-        // This job is no message, so it always has room.
+        // Only messages can be refused for lack of room, and this job isn't one.
         let _ = shared.jobs.borrow_mut().push(count);
     }
 
@@ -983,7 +985,7 @@ impl Connection {
             number,
             filling: Box::new(filling),
         };
-        // This job is no message, so it always has room.
+        // Only messages can be refused for lack of room, and this job isn't one.
         let _ = shared.jobs.borrow_mut().push(fill);
     }
 
@@ -1185,7 +1187,7 @@ impl Connection {
         self.ended = true;
     }
 
-    /// Gives the client up: commands that aren't in flight are dropped, and none is answered.
+    /// Stops serving the client: commands that aren't in flight are dropped, and none is answered.
     pub fn abandon(&mut self) {
         self.ended = true;
         self.input = Vec::new();

@@ -6,11 +6,11 @@ use paxos::PartitionId;
 
 use crate::partitions::MAX_PARTITIONS;
 
-/// Every language in which clients are written has numbers this large.
+/// A cursor stays below 2^53, so that clients in every programming language can represent it exactly.
 const _: () = assert!(((MAX_PARTITIONS as u64 - 1) << place::BITS) >> 53 == 0);
 
-/// How far a scan has come. It goes through one partition after the other, and in each through the keys in the order of their
-/// places.
+/// The position of a scan. A scan visits one partition after the other, and in each of them the keys in the order of
+/// their places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cursor {
     pub pid: PartitionId,
@@ -19,7 +19,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the cursor with this number in decimal digits, or `None` if no scan of so many partitions has such a one.
+    /// Returns the cursor with this number in decimal digits, or `None` if no scan over so many partitions has such a
+    /// cursor.
     pub fn parse(text: &[u8], partitions: u16) -> Option<Cursor> {
         if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
             return None;

@@ -11,7 +11,7 @@ const SHARE: Duration = Duration::from_millis(2);
 /// The least time between two lines in the log about failed handshakes.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A connection with its client's id, since another client may get the same place later.
+/// A connection, identified by its index and its client's id, since another client may get the same index later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Whose {
     pub index: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Whose {
 pub(crate) struct Handshakes {
     most: usize,
     patience: Duration,
-    /// The clients in a handshake and its latest end; the oldest handshake is first.
+    /// The clients in a handshake, the oldest first, each with the time by which the handshake must be done.
     open: VecDeque<(Instant, Whose)>,
     /// The time spent in this turn.
     spent: Duration,
@@ -41,8 +41,8 @@ impl Handshakes {
         }
     }
 
-    /// Notes that a handshake begins. If there are too many, returns the oldest one, which must go: a client that isn't held up
-    /// needs only its way there and back.
+    /// Notes that a handshake begins. If there are too many, returns the oldest one for the caller to end: a client
+    /// that nothing holds up would have finished by now.
     pub fn begin(&mut self, whose: Whose, now: Instant) -> Option<Whose> {
         self.open.push_back((now + self.patience, whose));
         let too_many = self.open.len() > self.most;

@@ -106,7 +106,8 @@ fn memory(call: &Call<'_>, text: &mut String) {
     let sum = |name: &str| of_all.iter().map(|status| kib(status, name)).sum::<u64>();
     let (used, peak) = (sum("VmRSS:"), sum("VmHWM:"));
     let metrics = &call.shared.metrics;
-    // What the servers say is what the limit is for. A store has no such number.
+    // The limit is compared with the memory that the Redis servers report. The key-value store reports none, so its
+    // resident memory is shown.
     let native = call.shared.native.as_ref();
     let of_servers = native.map(|native| native.seen().memory());
     let rss = used;

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lines in which questions stand that take something from keys. A question stands in the line of each of its keys, and
-//! its turn comes when it is first in all of them. So of two questions with a common key the one that came first is tried
-//! first, and never both at once.
+//! The queues ("lines") of waiting commands that take something from keys, one line for each key. A waiting command,
+//! here called a question, stands in the line of each of its keys, and it is tried when it is first in all of them. So
+//! of two questions with a common key the older one is tried first, and never both at once.
 
 use std::collections::{BTreeSet, HashMap};
 
 /// A place in a line: the position of the client that has waited longest, and the question's id.
 type Place = (u64, u64);
 
-/// The position of a question that is being tried, so that none gets before it.
+/// The position of a question that is being tried. It is lower than all others, so no other question can get before it.
 const HELD: u64 = 0;
 
 #[derive(Default)]
 pub(crate) struct Lines {
     of_keys: HashMap<Vec<u8>, BTreeSet<Place>>,
     standing: HashMap<u64, Standing>,
-    /// The questions that are first in all of their lines and aren't tried yet.
+    /// The questions that are first in all of their lines and aren't being tried yet.
     ready: BTreeSet<Place>,
-    /// The number of places that were looked for so far.
+    /// The number of places looked up since the last call of [`take_steps`](Self::take_steps).
     steps: usize,
 }
 
@@ -74,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// Counts one line more, or less, in which a question is first.
+    /// Counts that the question at `place` is first in one line more, if `is_first`, or in one line less.
     fn count(&mut self, place: Option<Place>, is_first: bool) {
         let Some((position, id)) = place else { return };
         let Some(standing) = self.standing.get_mut(&id) else {
@@ -91,13 +91,13 @@ impl Lines {
         };
     }
 
-    /// Takes the question whose turn it is and that came first. It keeps its place in all lines until it
-    /// [leaves](Self::leave) them.
+    /// Takes the oldest question that is first in all of its lines. It keeps its places until it [leaves](Self::leave)
+    /// them.
     pub fn take_ready(&mut self) -> Option<u64> {
         self.ready.pop_first().map(|(_, id)| id)
     }
 
-    /// Lets no question get before one whose turn has come.
+    /// Moves a question that is being tried to the front of its lines, so that no other one gets before it.
     pub fn hold(&mut self, id: u64, keys: &[Vec<u8>]) {
         self.leave(id, keys);
         self.enter(id, HELD, keys);
@@ -107,7 +107,7 @@ impl Lines {
         self.standing.contains_key(&id)
     }
 
-    /// Returns the number of places that were looked for since the last call.
+    /// Returns the number of places looked up since the last call, which the turn must pay for.
     pub fn take_steps(&mut self) -> usize {
         std::mem::take(&mut self.steps)
     }

@@ -130,8 +130,8 @@ impl<P: Plane> Log<P> {
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
-    /// Notes an answer. Returns false if nobody waits for it: it is a repetition, or it says that a copy came too early or died
-    /// at its places, and then the command is sent again.
+    /// Notes an answer; returns false if nobody waits for it. That may be a repeated answer, or one after which the
+    /// command is sent again: its copy came too early, or took no effect in all of its partitions.
     pub fn answered(&mut self, now: Time, answer: &Answer<'_>) -> bool {
         let &Answer {
             pid,
@@ -164,7 +164,7 @@ impl<P: Plane> Log<P> {
         self.proposer.outstanding()
     }
 
-    /// Reads the leader's REJECTs.
+    /// Reads the leader's REJECTs from the data plane.
     pub fn receive(&mut self) {
         let now = self.now();
         let mut buffer = [0; 2048];

@@ -96,7 +96,7 @@ struct Shared {
     ask_reads: OnceLock<AskReads>,
 }
 
-/// Hands reads without the log to the worker of a partition.
+/// Passes reads that needn't go through the log to the worker of a partition.
 type AskReads = Arc<dyn Fn(PartitionId, AskedReads) + Send + Sync>;
 
 impl Mailbox {
@@ -109,9 +109,9 @@ impl Mailbox {
         })))
     }
 
-    /// Leaves the replica's answer to a session without an address, until [`deliver`](Self::deliver) wakes the front end. All
-    /// of [`replica::Output::reply`]'s answers with [`replica::ReplyTo::Local`] belong here; the front end ignores those to
-    /// others' sessions.
+    /// Takes the replica's answer to a session that has no address. The front end gets it at the next
+    /// [`deliver`](Self::deliver). Pass all of [`replica::Output::reply`]'s answers with [`replica::ReplyTo::Local`];
+    /// the front end ignores answers to other front ends' sessions.
     pub fn reply(&self, pid: PartitionId, client: u64, request: u64, status: u8, bytes: &[u8]) {
         self.leave(|mail| {
             let start = mail.bytes.len();
@@ -126,9 +126,9 @@ impl Mailbox {
         });
     }
 
-    /// Leaves the answers to reads without the log, until [`deliver`](Self::deliver) wakes the front end. A read without an
-    /// answer goes through the log. The answers of a partition come in the order of the reads, except some reads without an
-    /// answer.
+    /// Takes the answers to reads that didn't go through the log; the front end gets them at the next
+    /// [`deliver`](Self::deliver). A read without an answer is sent through the log. A partition's answers come in the
+    /// order of the reads, except that reads without an answer may come out of order.
     pub fn answered_reads(&self, answered: &AnsweredReads) {
         self.leave(|mail| mail.reads.append(answered));
     }
@@ -144,8 +144,8 @@ impl Mailbox {
         self.0.ask_reads.get()
     }
 
-    /// Reports the sessions of a partition that answer to this front end, after the replica has opened its state or taken
-    /// another replica's. The front end closes those that no connection has.
+    /// Reports the sessions of a partition that answer to this front end, after the replica has opened its state or
+    /// taken another replica's. The front end closes the sessions that belong to no connection.
     pub fn local_sessions(&self, pid: PartitionId, sessions: Vec<LocalSession>) {
         self.post(|mail| mail.sessions.push((pid, sessions)));
     }

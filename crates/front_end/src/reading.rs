@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log: the reads of each connection that aren't answered yet, and the reads of all connections that are
-//! handed to the workers together.
+//! Reads that are answered without the log: those of each connection that have no answer yet, and the queues in which
+//! the reads of all connections are handed to the workers.
 
 use std::collections::VecDeque;
 
@@ -106,7 +106,7 @@ impl ReadQueue {
         (index != OWN_INDEX).then_some(index)
     }
 
-    /// Looks whether reads can be asked for now.
+    /// Notes whether the replica's workers take reads now.
     pub fn look(&mut self, mailbox: &Mailbox) {
         self.is_open = mailbox.ask_reads().is_some();
     }

@@ -12,7 +12,7 @@ use replica::parts::MAX_COMMAND_LEN;
 /// The longest line: an inline command, or a header that never ends.
 const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
-/// The longest argument that is skipped, as in Redis's `proto-max-bulk-len`. A longer one ends the connection.
+/// The longest argument that is read and skipped, as in Redis's `proto-max-bulk-len`. A longer one ends the connection.
 const MAX_BULK_LEN: i64 = 512 << 20;
 /// The memory of up to this many arguments is used again.
 const MAX_REUSED: usize = 16;
@@ -401,13 +401,13 @@ impl Writer<'_> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes the value that stands for nothing.
+    /// Writes the null value.
     pub fn null(&mut self) {
         let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"$-1\r\n" };
         self.out.extend_from_slice(text);
     }
 
-    /// Writes the value that stands for no array.
+    /// Writes the null array.
     pub fn null_array(&mut self) {
         let text: &[u8] = if self.resp3 { b"_\r\n" } else { b"*-1\r\n" };
         self.out.extend_from_slice(text);

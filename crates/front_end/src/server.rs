@@ -57,11 +57,12 @@ const PLANE: Token = Token(2);
 const FIRST_CONNECTION: usize = 3;
 
 const READ_BYTES: usize = 64 << 10;
-/// Rounds of reading and writing that a connection gets before the next connection's turn.
+/// The most rounds of reading and writing that a connection gets in one turn.
 const ROUNDS: usize = 16;
-/// How long to wait after an accept that failed for lack of descriptors or memory.
+/// The wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// The leader is asked for once a command has waited for its answer this many times as long as until its first repetition.
+/// The front end asks who leads once a command has waited for its answer this many times as long as until its first
+/// repetition.
 const ASK_AFTER: Time = 8;
 
 const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
@@ -123,7 +124,7 @@ pub fn start(settings: Settings, plane: impl Plane) -> io::Result<FrontEnd> {
 
 struct Peer {
     connection: Connection,
-    /// `None` once the client is gone and only its commands in flight are left.
+    /// `None` once the client is gone and only its commands in flight remain.
     stream: Option<Stream>,
     readable: bool,
     /// True if the client sends no more than what is in the socket.
@@ -601,7 +602,7 @@ impl<P: Plane> Server<P> {
         self.again.push(index);
     }
 
-    /// Returns true if the connection's answers wait for others.
+    /// Returns true if the connection's answers wait for further ones, to be sent together.
     fn keeps_answers(&mut self, index: usize) -> bool {
         let peer = self.peers[index].as_mut().expect("a connection");
         let of = &mut peer.confirmation;
@@ -808,10 +809,11 @@ impl<P: Plane> Server<P> {
 
     // ---- Sessions
 
-    /// Sends the connection's commands that may go, and opens the sessions that they need.
+    /// Sends the connection's commands that may be sent now, and opens the sessions that they need.
     ///
-    /// The connections with commands in flight share half of the values that a partition may have open, and each gets at most
-    /// [`MOST_VALUES`]. So a pipeline needs few round trips, and nobody waits behind many values of another connection.
+    /// The connections with commands in flight share half of the values that a partition may have open, and each gets
+    /// at most [`MOST_VALUES`]. So a pipeline needs few round trips, and nobody waits behind many values of another
+    /// connection.
     fn propose(&mut self, index: usize) {
         let peer = self.peers[index].as_mut().expect("a connection");
         let others = self.under_way - usize::from(peer.is_under_way);
@@ -860,7 +862,7 @@ impl<P: Plane> Server<P> {
         mail.clear();
     }
 
-    /// Takes the answer if it is one to a report of the clock; returns true then.
+    /// Takes an answer to a report of the clock; returns false if the answer belongs to something else.
     fn take_clock_report(
         &mut self,
         pid: PartitionId,

@@ -23,7 +23,8 @@ use crate::waits::Waits;
 /// ` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
 
-/// The earlier commands of its connection that a command may overtake. In any case answers leave in the order of the commands.
+/// The choice of which earlier commands of its connection a command may overtake. Answers always leave in the order of
+/// the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
     /// A command overtakes none: all take effect in the order sent, as in Redis. A command for another partition waits until
@@ -83,15 +84,15 @@ pub struct Settings {
     pub max_memory_bytes: usize,
     /// An answer that the front end puts together, such as that to KEYS, may have this many bytes, like those of the application.
     pub max_answer_bytes: usize,
-    /// How long the front end waits for the replica's answer before it sends a command again, until answers have shown how long
-    /// they take.
+    /// The time that the front end waits for the replica's answer before it sends a command again, until it has seen
+    /// how long answers take.
     pub retry_after: Time,
     /// The number of values that all connections together may have in flight in a partition.
     pub max_open_values: usize,
     /// A connection's session in a partition is closed if it is unused for this time, and the next command opens another one.
     /// This must be well below the replicas' own timeout, which would make an outcome unknown.
     pub session_idle: Duration,
-    /// How long a shutdown waits for commands in flight.
+    /// The longest time that a shutdown waits for commands in flight.
     pub shutdown_timeout: Duration,
     /// The lines of INFO about the replica, above all its position in the log.
     pub describe: Describe,

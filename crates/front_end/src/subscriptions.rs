@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::channels::{KINDS, Kind};
 
-/// The bytes that a subscription takes besides its name, roughly, here and in the channels' tables.
+/// The bytes that a subscription takes besides its name, here and in the channels' tables. This is an estimate.
 const EACH: usize = 200;
 
 /// The names to which a client has subscribed.

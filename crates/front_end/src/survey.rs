@@ -41,12 +41,12 @@ impl Question {
     }
 }
 
-/// A question, and how far it is answered.
+/// A question, and the progress of its answer.
 pub(crate) struct Survey {
     question: Question,
     /// The next name to look at, if the turn was over before it was done.
     next: Option<Vec<u8>>,
-    /// How far that name is compared with the pattern.
+    /// The progress of comparing that name with the pattern.
     search: Search,
     count: usize,
     /// The names found so far, with their counts, as the client will get them, and how many bytes they may have.
@@ -149,7 +149,7 @@ impl Survey {
     }
 }
 
-/// Which names are wanted.
+/// The names that a walk looks for.
 #[derive(Clone, Copy)]
 enum Fits<'a> {
     All,
@@ -208,7 +208,7 @@ impl Walk<'_> {
         *self.next = Some(at.to_vec());
     }
 
-    /// Returns whether a name is wanted, or nothing if the turn was over before that was known.
+    /// Returns true if the walk looks for this name, or `None` if the turn was over before that was known.
     fn compare(&mut self, name: &[u8], fits: Fits<'_>) -> Option<bool> {
         let (pattern, text) = match fits {
             Fits::All => return Some(true),

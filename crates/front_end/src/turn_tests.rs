@@ -160,11 +160,11 @@ fn largest() -> Vec<(usize, Vec<u8>)> {
     vec![
         of(&vec![&b""[..]; MOST_BYTES / 7]),
         of(&short[..all]),
-        // Here a number says how many of the arguments are keys, and stands in the first or second place.
+        // Some commands have a number in the first or second place that says how many of the arguments are keys.
         of(&[&[some.as_bytes()], &short[..few]].concat()),
         of(&[&[&b"0"[..], some.as_bytes()], &short[..few]].concat()),
         of(&[b"k", &long, &long]),
-        // Here a pattern is compared with every name, each of its bytes with each byte of the name.
+        // The pattern is a set of characters, and every byte of each name is compared with each byte of the set.
         of(&[&class]),
         of(&[b"0", b"MATCH", &class]),
         of(&[&class[..]; 3]),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the work for one client until it is the next one's turn. A single thread serves all clients, so all others wait while
-//! it works for one.
+//! Limits the work that is done for one client before the next one's turn. A single thread serves all clients, so all
+//! others wait while it works for one.
 //!
-//! Work is counted in steps, by the code that does it. A step takes a tenth of a microsecond, roughly.
+//! The code that does the work counts it in steps. A step takes roughly a tenth of a microsecond.
 
 use std::cell::Cell;
 
@@ -37,12 +37,12 @@ impl Turn {
         self.longest.set(self.longest.get().max(spent));
     }
 
-    /// Spends the steps that it takes to look at so many arguments.
+    /// Counts the steps that it takes to look at so many arguments.
     pub fn arguments(&self, many: usize) {
         self.spend(1 + many / ARGUMENTS);
     }
 
-    /// Spends the steps that it takes to copy so many bytes.
+    /// Counts the steps that it takes to copy so many bytes.
     pub fn copy(&self, bytes: usize) {
         self.spend(1 + bytes / BYTES);
     }

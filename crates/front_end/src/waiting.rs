@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A command that may wait, in the form in which it is tried: how long it waits, and its bytes for the log, where nothing
-//! waits.
+//! A command that may wait, its timeout, and the form in which it is tried. In the log it has a form that doesn't wait,
+//! because the log must not stand still.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 /// The commands that wait and may get the wrong-type error for another key than the one for which they wait.
 const MOVES: [&str; 2] = ["blmove", "brpoplpush"];
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
-/// The bytes in the log of a question about a key, besides the key.
+/// The bytes that a question about a key takes in the log, besides the key.
 const ABOUT_A_KEY: usize = 16;
 const NO_GROUP: &[u8] = b"-NOGROUP ";
 /// The answers to a client of a group whose stream, or group, goes away while it waits.
@@ -57,9 +57,9 @@ pub(crate) struct Waiting {
 /// The answer to a try.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Tried<'a> {
-    /// There is nothing, and this answer says so.
+    /// The key has nothing, and this answer says so.
     Nothing(&'a [u8]),
-    /// There is something, or an error; this is the answer.
+    /// This is the final answer: something was found, or there was an error.
     Something(&'a [u8]),
     /// The last ids are known now, so the command can be tried.
     Ready,
@@ -89,7 +89,7 @@ impl Waiting {
                 (timeout, from_now_on(spec, &args))
             }
             name => {
-                // Commands with several keys and further arguments have the timeout first.
+                // Commands such as BLMPOP have the timeout first, all others have it last.
                 let at = match name.ends_with("mpop") {
                     true => 1,
                     false => args.len() - 1,
@@ -153,8 +153,8 @@ impl Waiting {
         self.encode(Stamp::default(), &[]).len() + named_again
     }
 
-    /// Returns the command's bytes for the log, or for the worker, with these keys first. It is put into a transaction, in
-    /// which Redis doesn't wait.
+    /// Returns the command's bytes for the log or the worker, with the keys `first` before the others. They are a
+    /// transaction, because within one Redis never waits.
     pub fn encode(&self, stamp: Stamp, first: &[Vec<u8>]) -> Vec<u8> {
         let exec = |resp3, commands| Command::Exec {
             stamp,
@@ -200,7 +200,7 @@ impl Waiting {
     /// Returns the arguments, with these keys before the others.
     fn with_first<'a>(&'a self, first: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
         let mut args = borrowed(&self.args);
-        // Streams keep their order, as each has an id further behind.
+        // Keys of streams aren't reordered, since each key belongs to the id at the same position further behind.
         if !self.is_of_group {
             let known: HashSet<&[u8]> = first.iter().map(Vec::as_slice).collect();
             let others = self

@@ -24,7 +24,7 @@ const MAX_KEYS: usize = 1 << 20;
 pub(crate) const MAX_KEYS_EACH: usize = 4_096;
 /// The least time between two tries of a command if it is only a guess that one of its keys has changed.
 const BETWEEN_GUESSES: Duration = Duration::from_millis(20);
-/// That time grows by this for each question, because each guess is a command in the log, which all others share.
+/// This is added to that time for each question, because each guess is a command in the log, which all clients share.
 const BETWEEN_GUESSES_EACH: Duration = Duration::from_micros(500);
 
 const TOO_MANY: &str = "LIMIT not executed: clients of this front end wait for 1,048,576 keys together at most, which no setting \
@@ -56,12 +56,12 @@ pub(crate) enum Act {
 struct Waiting {
     waiter: Waiter,
     deadline: Option<Instant>,
-    /// Set if the wait is over: the answer, unless a current try gets something. With no answer inside, the client is answered
-    /// as if its time were up.
+    /// The answer that ends the wait, unless a try that runs now finds something. `Some(None)` ends it as if its time
+    /// were up.
     ends: Option<Option<Vec<u8>>>,
 }
 
-/// How soon to try again after a try.
+/// The time of the next try.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Again {
     No,
@@ -76,19 +76,19 @@ struct Asked {
     keys: Vec<Vec<u8>>,
     /// The clients with this question, by their positions among all that ever began to wait; the first one tries.
     waiting: BTreeMap<u64, Waiting>,
-    /// The positions of the clients whose wait is over, once nothing is found.
+    /// The positions of the clients whose wait ends as soon as a try finds nothing.
     ended: BTreeSet<u64>,
     tries: bool,
     again: Again,
-    /// The keys that have changed since there was nothing.
+    /// The keys that have changed since a try found nothing.
     changed: Changed,
     /// The time of the last try.
     tried: Instant,
-    /// The answer if there is nothing; unknown before the first try.
+    /// The answer that says that nothing was found; unknown before the first try.
     nothing: Option<Vec<u8>>,
 }
 
-/// Keys in the order of their first change, and how many of them the last try knew.
+/// Keys in the order of their first change; the latest try was told of the first `tried` of them.
 #[derive(Default)]
 struct Changed {
     keys: Vec<Vec<u8>>,
@@ -113,7 +113,8 @@ impl Changed {
     }
 }
 
-/// Something that may have changed, until all questions about it are noted. `after` is the last question that was noted.
+/// A change of one or more keys, kept until it is noted at all questions about them. `after` is the last question at
+/// which it was noted.
 struct Change {
     what: What,
     after: u64,
@@ -122,7 +123,7 @@ struct Change {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum What {
     Key(Vec<u8>),
-    /// Any key of this partition; with `Again::Later` it is only a guess.
+    /// Any key of this partition may have changed; with `Again::Later` that is only a guess.
     Any(PartitionId, Again),
 }
 
@@ -135,7 +136,7 @@ pub(crate) struct Waits {
     asked: BTreeMap<u64, Asked>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
-    /// The changes that aren't noted yet, and those of them that aren't begun.
+    /// The changes that aren't noted at all questions yet, and those of them for which that hasn't begun.
     changes: VecDeque<Change>,
     new_changes: HashSet<What>,
     lines: Lines,
@@ -149,7 +150,7 @@ pub(crate) struct Waits {
     /// The questions that are tried again later.
     later: BTreeSet<(Instant, u64)>,
     acts: VecDeque<(Waiter, Act)>,
-    /// The steps that were done outside of [`go_on`](Self::go_on) and count for its next turn.
+    /// Steps that other functions have used. They count for the next turn of [`go_on`](Self::go_on).
     steps: usize,
 }
 
@@ -237,7 +238,7 @@ impl Waits {
         let (waiter, mut act) = self.acts.pop_front()?;
         let of = self.clients.get(&waiter.client);
         let asked = of.and_then(|(id, _)| self.asked.get_mut(id));
-        // A try takes all keys with it that have changed up to now.
+        // The try is told all keys that have changed up to now.
         if let (Act::Try(first), Some(asked)) = (&mut act, asked) {
             first.clone_from(&asked.changed.keys);
             asked.changed.tried = first.len();
@@ -275,7 +276,7 @@ impl Waits {
         }
     }
 
-    /// Ends the waits whose time is up, and notes which questions may now find something, until the turn is over.
+    /// Ends the waits whose time is up, and finds the questions that may succeed now. Stops when the turn is over.
     pub fn go_on(&mut self, now: Instant, turn: &Turn) {
         self.spend(turn);
         while !turn.is_over() && self.end_late(now) {
@@ -297,7 +298,7 @@ impl Waits {
         turn.spend(std::mem::take(&mut self.steps) + in_lines);
     }
 
-    /// Notes a change in the questions about it. If the turn is over first, the rest waits for the next one.
+    /// Notes a change at the questions about it. If the turn is over first, the rest is done in the next one.
     fn note(&mut self, mut change: Change, turn: &Turn) {
         self.new_changes.remove(&change.what);
         while let Some(id) = self.next_question(&change) {
@@ -332,7 +333,7 @@ impl Waits {
         }
     }
 
-    /// Lets a question be tried again: at once when its turn comes, or later.
+    /// Marks a question to be tried again, either as soon as it is first in its lines, or later.
     fn look_at(&mut self, id: u64, again: Again) {
         let each = BETWEEN_GUESSES_EACH.saturating_mul(self.asked.len() as u32);
         let asked = self.asked.get_mut(&id).expect("known");
@@ -347,7 +348,8 @@ impl Waits {
         }
     }
 
-    /// Puts a question that is due into the lines of its keys. One that takes nothing is tried at once.
+    /// Puts a question that is due into the lines of its keys. A question that takes nothing needs no line and is tried
+    /// at once.
     fn stand_in_line(&mut self, id: u64) {
         let asked = &self.asked[&id];
         let Some((position, _)) = asked.waiting.first_key_value() else {
@@ -408,12 +410,12 @@ impl Waits {
     /// Continues with a question after its try has ended.
     fn after_try(&mut self, id: u64, again: Again) {
         let Some(asked) = self.asked.get_mut(&id) else {
-            // The question has left its lines, in which others may be first now.
+            // The question has no client left and has left its lines, in which others may be first now.
             return self.try_ready();
         };
         asked.tries = false;
         self.lines.leave(id, &asked.keys);
-        // Before the first such answer nobody knows that there is nothing.
+        // A wait can only end with the answer that says that there is nothing, which is unknown before the first try.
         if again < Again::Now && asked.nothing.is_some() {
             let ended = std::mem::take(&mut asked.ended);
             let ended = ended.iter().filter_map(|at| asked.waiting.get(at));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! KEYS: a walk over all keys of all partitions, in its own thread.
 //!
-//! First the log of each partition is asked for something, from the first one to the last. By the last answer, the replica
-//! beside this front end has executed everything that any client was told before KEYS was called. So its state from then on is
-//! new enough, and no other replica's state is needed. [X-READ]
+//! Before the walk, the front end sends a command through the log of each partition, from the first one to the last.
+//! When the last one is answered, the replica beside this front end has executed everything that any client was told
+//! before KEYS was called. So this replica's state is new enough, and no other replica's state is needed. [X-READ]
 
 use std::io;
 use std::sync::{Arc, Weak, mpsc};
@@ -16,7 +16,7 @@ use replica::application::{OpenReader, Reader};
 use crate::mailbox::Mailbox;
 use crate::resp::Writer;
 
-/// The number of keys that are looked at in a row. After them the walk checks if anybody still waits.
+/// The number of keys that are looked at before the walk checks again if anybody still waits.
 const AT_ONCE: u32 = 1_000;
 
 /// A walk that is asked for.
@@ -75,7 +75,7 @@ impl Walker {
     pub fn start(mailbox: Mailbox, partitions: u16, most: usize) -> io::Result<Walker> {
         let (ask, asked) = mpsc::channel::<Walk>();
         let walk = move || {
-            // The walks are done one after the other, so that only one answer takes memory.
+            // The walks are done one after the other, so that only one answer at a time takes memory.
             for walk in asked {
                 if let Some(found) = find(&mailbox, &walk, partitions, most) {
                     mailbox.walked(walk.whose, found);
