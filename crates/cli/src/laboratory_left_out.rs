@@ -5,13 +5,32 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use local_cluster::Error;
 
-use crate::exit;
+use crate::{CommandLine, exit};
 
-/// Reports that a command isn't in this build. `words` are its name and its arguments.
+/// The commands that this build leaves out.
+const LEFT_OUT: [&str; 4] = ["bench", "torture", "sim", "check-trace"];
+
+/// Reports that a command isn't in this build, or in none. `words` are its name and its arguments.
 pub fn run(words: &[OsString]) -> ExitCode {
-    exit(Err(not_built(words)))
+    match is_left_out(&words[0]) {
+        true => exit(Err(not_built(words))),
+        false => unknown(words).exit(),
+    }
+}
+
+fn is_left_out(name: &OsString) -> bool {
+    LEFT_OUT.iter().any(|left_out| name == left_out)
+}
+
+/// Returns the error of a command that no build has, which names a similar one.
+fn unknown(words: &[OsString]) -> clap::Error {
+    let line = CommandLine::command().allow_external_subcommands(false);
+    let name = OsString::from("wirepaxos");
+    let parsed = line.try_get_matches_from(std::iter::once(&name).chain(words));
+    parsed.expect_err("it isn't among the commands")
 }
 
 fn not_built(words: &[OsString]) -> Error {
@@ -41,9 +60,23 @@ mod tests {
             said.contains("no command `bench`") && said.contains("./dev setup"),
             "{said}"
         );
+        assert!(is_left_out(&words[0]));
         assert!(matches!(
             parsed(&["wirepaxos", "demo"]),
             crate::Command::Demo(_)
         ));
+    }
+
+    #[test]
+    fn a_command_that_is_not_even_left_out_is_answered_with_a_similar_one() {
+        let crate::Command::Laboratory(words) = parsed(&["wirepaxos", "statsu"]) else {
+            panic!("there is a `statsu`");
+        };
+        assert!(!is_left_out(&words[0]));
+        let said = unknown(&words).to_string();
+        assert!(
+            said.contains("'statsu'") && said.contains("'status'"),
+            "{said}"
+        );
     }
 }

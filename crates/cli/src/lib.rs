@@ -27,6 +27,7 @@ mod members;
 mod new_cluster;
 mod recover;
 mod run_node;
+mod silence;
 #[cfg(feature = "laboratory")]
 mod simulate;
 mod skip;

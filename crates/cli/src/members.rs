@@ -2,6 +2,7 @@
 //! `wirepaxos members`: shows whose memories a group counts on, and which changes of the cluster file aren't in force
 //! yet.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -11,6 +12,7 @@ use paxos::GroupId;
 use serde_json::{Value, json};
 
 use crate::arguments::Cluster;
+use crate::silence;
 use local_cluster::Error;
 use wirepaxos::admin;
 
@@ -43,10 +45,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
         )));
     }
     let until = Instant::now() + Duration::from_secs(options.wait.unwrap_or(0));
-    let (mut groups, mut missing) = look(&cluster, options.group)?;
+    let (mut groups, mut missing) = look(&cluster, &options.cluster.file, options.group)?;
     while missing.is_some() && options.wait.is_some() && Instant::now() < until {
         std::thread::sleep(LOOK_EVERY);
-        (groups, missing) = look(&cluster, options.group)?;
+        (groups, missing) = look(&cluster, &options.cluster.file, options.group)?;
     }
     match options.json {
         true => println!("{}", json!({ "groups": groups })),
@@ -64,15 +66,13 @@ pub fn run(options: &Options) -> Result<(), Error> {
 /// Returns the groups, and a reason if one of them isn't as the cluster file has it.
 fn look(
     cluster: &ClusterFile,
+    file: &Path,
     only: Option<GroupId>,
 ) -> Result<(Vec<Value>, Option<String>), Error> {
     let controller = cluster.controller_node();
-    let document = admin::ask(cluster, controller)?.ok_or_else(|| {
-        Error::new(format!(
-            "{} doesn't answer: start it with: wirepaxos node --name {}",
-            controller.name, controller.name
-        ))
-    })?;
+    let Some(document) = admin::ask(cluster, controller)? else {
+        return Err(silence::error(cluster, file, &[controller])?);
+    };
     let groups = cluster.groups.iter();
     let wanted = groups.filter(|group| only.is_none_or(|id| id == group.id));
     let shown: Vec<Value> = wanted.map(|g| membership(cluster, g, &document)).collect();
@@ -145,7 +145,8 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     waits_for.extend(joining.map(|node| match answers(&node.id.into()) {
         Some(_) => format!("{} joins by another epoch", node.name),
         None => format!(
-            "{} has never answered the controller's PROBEs: start it, or let UDP packets pass between {} and the controller",
+            "{} has never answered the controller's PROBEs: start it; if it runs, let UDP packets pass between {} and the \
+             controller, and give both the same cluster file and key file",
             node.name, node.address
         ),
     }));
@@ -186,14 +187,15 @@ fn lines(group: &Value) -> Vec<String> {
         true => "session",
         false => "epoch",
     };
-    let mut lines = vec![format!(
-        "group {} ({}): {what} {} is {}, f = {}",
-        group["group"],
-        text(&group["protocol"]),
-        group["epoch"],
-        text(&group["state"]),
-        group["f"]
-    )];
+    let of = format!("group {} ({})", group["group"], text(&group["protocol"]));
+    let mut lines = vec![match group["epoch"].as_u64() {
+        Some(number) => format!(
+            "{of}: {what} {number} is {}, f = {}",
+            text(&group["state"]),
+            group["f"]
+        ),
+        None => format!("{of}: no {what} has begun yet"),
+    }];
     lines.extend(entries(&group["members"]).map(|m| {
         let state = match (m["in_cluster_file"].as_bool(), m["answers"].as_bool()) {
             (Some(false), _) => ", not in the cluster file",
@@ -332,5 +334,19 @@ mod tests {
         assert!(smaller.contains("node 5 leaves"), "{smaller}");
         let writing = waits(&cluster(3), "writing", &named);
         assert!(writing.contains("no epoch is in force"), "{writing}");
+    }
+
+    #[test]
+    fn a_group_whose_first_session_is_on_its_way_has_no_number() {
+        let cluster = cluster(3);
+        let empty = json!({ "groups": [{ "group": 0, "epochs": [] }] });
+        let shown = membership(&cluster, &cluster.groups[0], &empty);
+        let lines = lines(&shown);
+        assert_eq!(lines[0], "group 0 (nopaxos): no session has begun yet");
+        assert!(
+            lines[1].contains("replica-1 has never answered"),
+            "{lines:?}"
+        );
+        assert!(!lines.concat().contains("null"), "{lines:?}");
     }
 }

@@ -11,6 +11,7 @@ use node::ClusterFile;
 use serde_json::{Value, json};
 
 use crate::arguments::Cluster;
+use crate::silence;
 use local_cluster::Error;
 use wirepaxos::admin::{self, Digests};
 
@@ -41,22 +42,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         print_table(&cluster, &answers, &digests);
     }
-    let silent: Vec<&str> = cluster
-        .nodes
-        .iter()
-        .map(|n| n.name.as_str())
-        .filter(|name| !answers.contains_key(*name))
+    let nodes = cluster.nodes.iter();
+    let silent: Vec<_> = nodes
+        .filter(|node| !answers.contains_key(&node.name))
         .collect();
     let old_keys = summary::old_keys(&answers).map_or(0, |_| 1);
-    match (silent.first(), summary::warned(&answers) + old_keys) {
-        (Some(first), _) => Err(Error::new(format!(
-            "no answer from {}; start with: wirepaxos node -c {} --name {first}",
-            silent.join(", "),
-            options.cluster.file.display(),
-        ))),
-        (None, 0) => Ok(()),
-        (None, 1) => Err(Error::new("there is a warning above")),
-        (None, n) => Err(Error::new(format!("there are {n} warnings above"))),
+    match summary::warned(&answers) + old_keys {
+        _ if !silent.is_empty() => Err(silence::error(&cluster, &options.cluster.file, &silent)?),
+        0 => Ok(()),
+        1 => Err(Error::new("there is a warning above")),
+        n => Err(Error::new(format!("there are {n} warnings above"))),
     }
 }
 

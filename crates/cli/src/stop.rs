@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::arguments::Cluster;
 use local_cluster::Error;
+use wirepaxos::admin;
 
 /// The roles in the order in which their nodes are stopped.
 const ORDER: [Role; 6] = [
@@ -54,14 +55,31 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         println!("stopped: {}", stopped.join(", "));
     }
-    if silent.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::new(format!(
-            "no answer from {}: not running?",
-            silent.join(", ")
-        )))
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(not_stopped(&cluster, &silent)?),
     }
+}
+
+/// Returns the error of silent nodes, of which those that run still run.
+fn not_stopped(cluster: &ClusterFile, silent: &[String]) -> Result<Error, Error> {
+    let mut unheard = Vec::new();
+    for name in silent {
+        if !admin::is_down(cluster, cluster.named(name)?)? {
+            unheard.push(name.as_str());
+        }
+    }
+    let unheard = match unheard.is_empty() {
+        true => "nothing listens there, so nothing is to be stopped".to_owned(),
+        false => format!(
+            "{} may be running: out of reach, or with another key file or cluster file",
+            unheard.join(", ")
+        ),
+    };
+    Ok(Error::new(format!(
+        "no answer from {}: {unheard}",
+        silent.join(", ")
+    )))
 }
 
 /// The names of all nodes that were asked to end.
@@ -92,6 +110,7 @@ pub fn stop_nodes(cluster: &ClusterFile, only: Option<&str>) -> Result<Stopped, 
 /// Asks a node to end, and returns whether it said that it is ending.
 fn stop(cluster: &ClusterFile, control: SocketAddr) -> Result<bool, Error> {
     let mut socket = ControlClient::new(cluster)?;
+    socket.check_order(&Message::Stop)?;
     let start = Instant::now();
     let mut silent_for = 0;
     while start.elapsed() < STOP_TIMEOUT && silent_for < 4 {

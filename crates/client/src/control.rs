@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use control::{Message, OUTSIDE};
 use node::{ClusterFile, ControlPeers};
 
+use crate::error::Error;
+
 /// The error of a question without an answer, from which the caller can make a message.
 #[derive(Debug)]
 pub struct NoAnswer {
@@ -63,6 +65,14 @@ impl ControlClient {
             buffer: vec![0; MAX_MESSAGE_LEN],
             sent: BTreeMap::new(),
         })
+    }
+
+    /// Returns an error if nodes would ignore a message because this end has a client's key.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`].
+    pub fn check_order(&self, message: &Message) -> Result<(), Error> {
+        Ok(self.peers.check_order(message)?)
     }
 
     /// Sends one message. Errors of nodes that are down show at later calls, and are ignored.

@@ -2,6 +2,7 @@
 //! The `recover` of the papers (P4xos, Figure 4): finds out what an instance decided, and closes it if it decided
 //! nothing.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,7 +14,9 @@ use node::cluster_file::{ClusterFile, Node, Role};
 use node::host::wait;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::recover::{Filler, Outcome, Recover, RecoverSettings};
-use paxos::{Deployment, GroupId, Header, Instance, Outbox, PartitionId, Time, To};
+use paxos::{
+    Deployment, GroupId, Header, Instance, NodeId, Outbox, PartitionId, Reason, Time, To, Verdict,
+};
 
 use crate::control::ControlClient;
 use crate::error::Error;
@@ -36,6 +39,9 @@ pub struct Recovery {
     inbox: RecvBatch,
     outbox: AcceptorOutbox,
     recover: Recover,
+    /// The acceptors that have said that the instance lies beyond their windows.
+    beyond: BTreeSet<NodeId>,
+    quorum: usize,
 }
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -48,7 +54,9 @@ impl Recovery {
         group: GroupId,
         pid: PartitionId,
     ) -> Result<Recovery, Error> {
-        if known_group(cluster, group)?.protocol == Protocol::NoPaxos {
+        let known = known_group(cluster, group)?;
+        let quorum = usize::from(known.f) + 1;
+        if known.protocol == Protocol::NoPaxos {
             return Err(Error::configuration(
                 format!(
                     "group {group} has protocol \"nopaxos\": no acceptors know what an instance holds"
@@ -83,6 +91,8 @@ impl Recovery {
                 max_open: 1,
                 nonce,
             }),
+            beyond: BTreeSet::new(),
+            quorum,
         };
         recovery.enter_epoch(cluster, group, nonce)?;
         Ok(recovery)
@@ -118,6 +128,7 @@ impl Recovery {
             node: 0,
             nonce,
         };
+        control.check_order(&ask_lane)?;
         let lane = control
             .ask(
                 &peers,
@@ -149,7 +160,7 @@ impl Recovery {
     /// Returns what `inst` decided; if it decided nothing, `filler` is proposed first.
     ///
     /// # Errors
-    /// [`Error::Denied`] if the instance has been trimmed; [`Error::NoQuorum`] if no majority of the acceptors answers
+    /// [`Error::Denied`] if the instance has been trimmed, or lies beyond the log; [`Error::NoQuorum`] if no majority of the acceptors answers
     /// within `timeout`.
     pub fn recover(
         &mut self,
@@ -160,8 +171,9 @@ impl Recovery {
         self.recover
             .recover(self.now(), inst, filler)
             .map_err(|reason| Error::Denied(format!("instance {inst}: {}", reason.name())))?;
+        self.beyond.clear();
         let deadline = Instant::now() + timeout;
-        while Instant::now() < deadline {
+        while Instant::now() < deadline && self.beyond.len() < self.quorum {
             self.advance()?;
             match self.recover.poll() {
                 Some(Outcome::Decided { header, value }) => return Ok(Decided { header, value }),
@@ -177,10 +189,7 @@ impl Recovery {
                 return Err(Error::Denied(text.to_owned()));
             }
         }
-        Err(Error::NoQuorum(format!(
-            "no quorum of acceptors answered for instance {inst} within {} s; see wirepaxos status",
-            timeout.as_secs()
-        )))
+        Err(undecided(inst, timeout, self.beyond.len() >= self.quorum))
     }
 
     /// Recovers an instance with `bytes` as the filler. They belong to no client, so replicas deliver them nowhere.
@@ -217,8 +226,11 @@ impl Recovery {
             for arrival in self.inbox.iter() {
                 for datagram in arrival.datagrams() {
                     if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
-                        // A packet that is dropped is late or isn't ours, which doesn't matter here.
-                        let _ = self.recover.step(now, &packet, &mut self.outbox);
+                        let verdict = self.recover.step(now, &packet, &mut self.outbox);
+                        // Other packets that are dropped are late or aren't ours, which doesn't matter here.
+                        if verdict == Verdict::Dropped(Reason::Window) {
+                            self.beyond.insert(packet.header.swid);
+                        }
                     }
                 }
             }
@@ -229,6 +241,20 @@ impl Recovery {
 
     fn now(&self) -> Time {
         self.start.elapsed().as_nanos() as Time
+    }
+}
+
+/// Returns why nothing was found out about an instance.
+fn undecided(inst: Instance, timeout: Duration, is_beyond: bool) -> Error {
+    match is_beyond {
+        true => Error::Denied(format!(
+            "instance {inst} lies beyond the acceptors' window, where nothing can be decided yet: the log goes up to \
+             the leader's `next` in wirepaxos status"
+        )),
+        false => Error::NoQuorum(format!(
+            "no quorum of acceptors answered for instance {inst} within {} s; see wirepaxos status",
+            timeout.as_secs()
+        )),
     }
 }
 

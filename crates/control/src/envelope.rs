@@ -167,7 +167,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
 
 /// Returns whether a client may send this message. Clients send commands over the data plane; here they only ask who
 /// leads and how the nodes are.
-fn is_for_clients(message: &Message) -> bool {
+pub fn is_for_clients(message: &Message) -> bool {
     match message {
         Message::ViewRequest { .. } | Message::StatusRequest { .. } => true,
         Message::Failover { forced, .. } => !forced,

@@ -37,7 +37,7 @@ pub mod views;
 
 pub use clocks::Clocks;
 pub use controller::Controller;
-pub use envelope::{Envelope, OUTSIDE, Sender, Turned};
+pub use envelope::{Envelope, OUTSIDE, Sender, Turned, is_for_clients};
 pub use memory::MemoryRecord;
 pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};

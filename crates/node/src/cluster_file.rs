@@ -12,6 +12,7 @@ mod validate;
 mod write;
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -470,13 +471,29 @@ pub struct ControllerSettings {
     pub suspect_after: u32,
 }
 
+/// Returns the remedy if a cluster file can't be read.
+fn unread_remedy(why: io::ErrorKind) -> &'static str {
+    match why {
+        io::ErrorKind::PermissionDenied => {
+            "run this as a user who may read it, such as that of the nodes, or with sudo"
+        }
+        io::ErrorKind::NotFound => {
+            "give the path of a cluster file (-c); `wirepaxos init` and `wirepaxos up` write one"
+        }
+        _ => "give the path of a readable cluster file (-c)",
+    }
+}
+
 impl ClusterFile {
     /// Reads and checks a cluster file.
     pub fn load(path: &Path) -> Result<ClusterFile, Errors> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| {
-            let remedy = "give the path of a readable cluster file; examples/cluster.toml is one";
-            Errors::one(&file, format!("can't be read: {e}"), remedy)
+            Errors::one(
+                &file,
+                format!("can't be read: {e}"),
+                unread_remedy(e.kind()),
+            )
         })?;
         parse(&text, &file)
     }
@@ -677,8 +694,8 @@ pub struct Error {
     pub remedy: String,
 }
 
-/// All errors in a cluster file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// All errors in a cluster file. Its `{:?}` is its text, too.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Errors {
     /// The name of the file; empty for a text that has no file.
     pub file: String,
@@ -701,6 +718,12 @@ impl fmt::Display for Errors {
             write!(f, "{}; {}", error.problem, error.remedy)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

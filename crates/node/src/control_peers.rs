@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use control::{Envelope, Message, OUTSIDE, Sender, Turned};
-use keys::{KeyFile, NODES};
+use control::{Envelope, Message, OUTSIDE, Sender, Turned, is_for_clients};
+use keys::{Holder, KeyFile, NODES};
 use paxos::NodeId;
 use serde::ser::Error as _;
 
@@ -72,6 +72,23 @@ impl ControlPeers {
     /// Returns an error if keys are required and missing, since then no message can be sent.
     pub fn check_keys(&self) -> Result<(), Error> {
         self.key_file().map(|_| ())
+    }
+
+    /// Returns an error if a message is an order of an operator and this end has a client's key, since nodes ignore
+    /// such an order and wouldn't answer. [E-SIGNED]
+    pub fn check_order(&self, message: &Message) -> Result<(), Error> {
+        let keys = self.key_file()?;
+        match keys.as_ref().map(|keys| keys.holder()) {
+            Some(Holder::Client { name, .. }) if !is_for_clients(message) => {
+                Err(Error::configuration(
+                    format!(
+                        "`keys` in the cluster file is the key of the client {name:?}, with which nodes take commands and questions, but no orders"
+                    ),
+                    "run this on a node's machine, with the nodes' key file",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the bytes of a message to an address, signed if there are keys. [E-SIGNED]
@@ -261,6 +278,28 @@ mod tests {
     use crate::cluster_file::{self, Auth};
     use crate::test_dir::TestDir;
     use control::View;
+
+    #[test]
+    fn an_order_is_refused_here_if_nodes_would_ignore_it() {
+        let directory = TestDir::new();
+        let sample = include_str!("../../../examples/cluster.toml");
+        let mut cluster = cluster_file::parse(sample, "test").unwrap();
+        cluster.auth = Auth::Control;
+        cluster.keys = directory.path().join("nodes.key");
+        let mut keys = KeyFile::new(cluster.cluster).unwrap();
+        let client = keys.client("billing").unwrap();
+        keys.create(&cluster.keys).unwrap();
+        let question = Message::ViewRequest { group: 0 };
+        let of_nodes = ControlPeers::new(&cluster, OUTSIDE);
+        assert!(of_nodes.check_order(&Message::Stop).is_ok());
+        client.replace(&cluster.keys).unwrap();
+        let of_client = ControlPeers::new(&cluster, OUTSIDE);
+        assert!(of_client.check_order(&question).is_ok());
+        let refused = of_client.check_order(&Message::Stop).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("the client \"billing\""), "{refused}");
+        assert!(refused.contains("the nodes' key file"), "{refused}");
+    }
 
     /// A client's key proves no message of a node. [E-SIGNED]
     #[test]

@@ -113,6 +113,25 @@ pub fn ask(
     Ok(answers)
 }
 
+/// Returns true if a node's machine answers that nothing listens at its control address. False says nothing: the
+/// machine may be off, the packets may be lost, or the node may ignore them.
+pub fn is_refused(peers: &ControlPeers, node: SocketAddr, timeout: Duration) -> io::Result<bool> {
+    let question = Message::StatusRequest {
+        id: random_nonce().map_err(io::Error::other)?,
+        part: 0,
+    };
+    let socket = match node {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+    };
+    // Only a connected socket hears of such an answer.
+    socket.connect(node)?;
+    socket.set_read_timeout(Some(timeout))?;
+    let asked = socket.send(&peers.seal(node, &question)?);
+    let answer = asked.and_then(|_| socket.recv(&mut [0; 2_048]));
+    Ok(answer.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused))
+}
+
 /// Returns the sum of all conflict counters in the document, whichever role it belongs to.
 fn conflicts(document: &Value) -> u64 {
     match document {
@@ -131,6 +150,20 @@ fn conflicts(document: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_the_node_is_told_from_a_node_that_is_silent() {
+        let sample = include_str!("../../../examples/cluster.toml");
+        let mut cluster = crate::cluster_file::parse(sample, "test").unwrap();
+        cluster.auth = crate::cluster_file::Auth::Off;
+        let peers = ControlPeers::new(&cluster, control::OUTSIDE);
+        let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = silent.local_addr().unwrap();
+        let is_refused = || is_refused(&peers, at, Duration::from_millis(100)).unwrap();
+        assert!(!is_refused(), "it may have another key");
+        drop(silent);
+        assert!(is_refused(), "nothing listens");
+    }
 
     #[test]
     fn a_conflict_is_a_warning_wherever_it_is_counted() {

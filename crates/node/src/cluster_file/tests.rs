@@ -879,3 +879,18 @@ fn what_replicas_show_each_other_lies_beside_the_cluster_file() {
     };
     assert_eq!(file.state_tls, Some(files));
 }
+
+#[test]
+fn a_file_that_is_missing_and_one_that_nobody_may_read_have_other_remedies() {
+    let missing = ClusterFile::load(Path::new("no/such/cluster.toml")).unwrap_err();
+    assert!(
+        missing.to_string().contains("`wirepaxos init`"),
+        "{missing}"
+    );
+    let forbidden = unread_remedy(std::io::ErrorKind::PermissionDenied);
+    assert!(
+        forbidden.contains("as a user who may read it"),
+        "{forbidden}"
+    );
+    assert!(!forbidden.contains("init"), "{forbidden}");
+}

@@ -40,6 +40,9 @@ struct Asked<'a> {
 /// [`Error::System`] if there is no socket.
 pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     let mut socket = ControlClient::new(cluster)?;
+    for group in &cluster.groups {
+        socket.check_order(&Message::DigestRequest { group: group.id })?;
+    }
     let start = Instant::now();
     let mut open = BTreeMap::new();
     for group in &cluster.groups {
@@ -62,8 +65,10 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     while !open.is_empty() {
         let now = Instant::now();
         if now >= next_digest {
-            if now > start {
-                say_who_is_waited_for(&open, now - start);
+            if let Some(text) =
+                who_is_waited_for(open.values().map(|asked| asked.name), now - start)
+            {
+                tracing::info!("{text}");
             }
             for (&to, asked) in &open {
                 let group = asked.group;
@@ -123,8 +128,25 @@ fn receive(
     }
 }
 
-fn say_who_is_waited_for(open: &BTreeMap<SocketAddr, Asked<'_>>, waited: Duration) {
-    let names: Vec<&str> = open.values().map(|asked| asked.name).collect();
-    let (names, waited) = (names.join(", "), waited.as_secs());
-    tracing::info!("after {waited} s still reading its contents: {names}");
+/// Returns who still reads its contents, unless all were asked a moment ago.
+fn who_is_waited_for<'a>(names: impl Iterator<Item = &'a str>, waited: Duration) -> Option<String> {
+    let names: Vec<&str> = names.collect();
+    let (names, seconds) = (names.join(", "), waited.as_secs());
+    let is_long = waited >= ASK_DIGEST_INTERVAL;
+    is_long.then(|| format!("after {seconds} s still reading its contents: {names}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_waited_for_who_was_asked_a_moment_ago() {
+        let names = || ["replica-1", "replica-2"].into_iter();
+        assert_eq!(who_is_waited_for(names(), Duration::from_micros(1)), None);
+        assert_eq!(
+            who_is_waited_for(names(), ASK_DIGEST_INTERVAL).as_deref(),
+            Some("after 5 s still reading its contents: replica-1, replica-2")
+        );
+    }
 }

@@ -45,6 +45,7 @@ pub fn change_leader(
         forced: true,
         accept_data_loss,
     };
+    socket.check_order(&order)?;
     let result = socket.ask(
         &controllers,
         &order,

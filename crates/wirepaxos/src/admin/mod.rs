@@ -27,4 +27,4 @@ mod status;
 pub use digests::{Digests, digests};
 pub use failover::change_leader;
 pub use skip::{Skipped, skip};
-pub use status::{ask, ask_all, leader, leading_replica};
+pub use status::{ask, ask_all, is_down, leader, leading_replica};

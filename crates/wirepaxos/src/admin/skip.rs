@@ -73,13 +73,14 @@ pub fn skip(
         )));
     }
     let mut socket = ControlClient::new(cluster)?;
+    let order = Message::Skip {
+        group,
+        pid,
+        instance,
+    };
+    socket.check_order(&order)?;
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        let order = Message::Skip {
-            group,
-            pid,
-            instance,
-        };
         tell.iter().for_each(|&to| socket.send(to, &order));
         // An answer may be a challenge, which `receive` answers.
         let until = Instant::now() + ASK_INTERVAL;

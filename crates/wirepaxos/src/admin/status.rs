@@ -13,6 +13,8 @@ use serde_json::Value;
 use crate::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// A machine refuses a packet at once.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Returns each node's status document, by the node's name. A node that is silent for a second is missing.
 ///
@@ -29,6 +31,16 @@ pub fn ask_all(cluster: &ClusterFile) -> Result<BTreeMap<String, Value>, Error> 
 pub fn ask(cluster: &ClusterFile, node: &Node) -> Result<Option<Value>, Error> {
     let mut answers = ask_these(cluster, std::slice::from_ref(node))?;
     Ok(answers.remove(&node.name))
+}
+
+/// Returns true if nothing listens at the control address of a silent node, as its machine says. False says nothing: the
+/// machine may be off or out of reach, or the node may have another key.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
+pub fn is_down(cluster: &ClusterFile, node: &Node) -> Result<bool, Error> {
+    let peers = ControlPeers::new(cluster, OUTSIDE);
+    Ok(node::is_refused(&peers, node.control, REFUSAL_TIMEOUT)?)
 }
 
 fn ask_these(cluster: &ClusterFile, nodes: &[Node]) -> Result<BTreeMap<String, Value>, Error> {
