@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::challenges::Challenges;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
+use crate::refused::Refused;
 use crate::{Error, listen};
 
 /// The largest payload of a datagram.
@@ -34,6 +35,7 @@ pub struct ControlSocket {
     challenges: Challenges,
     turn: Turn,
     turned: BTreeMap<Turned, u64>,
+    refused: Refused,
     challenged: u64,
     documents: Documents,
     making: Budget,
@@ -73,6 +75,7 @@ impl ControlSocket {
             challenges: Challenges::draw()?,
             turn: Turn::default(),
             turned: BTreeMap::new(),
+            refused: Refused::default(),
             challenged: 0,
             documents: Documents::default(),
             making: Budget::new(DOCUMENTS.0, DOCUMENTS.1),
@@ -135,6 +138,10 @@ impl ControlSocket {
     /// one.
     fn turn_away(&mut self, why: Turned, n: usize, from: SocketAddr) {
         *self.turned.entry(why).or_default() += 1;
+        // Nobody in particular sends what is no message, and a late message to a former address says nothing.
+        if !matches!(why, Turned::Malformed | Turned::Misdirected) {
+            self.refused.note(why.name(), from.ip().to_canonical());
+        }
         if why == Turned::OtherKey && self.sender.peers.is_newer(&self.buffer[..n]) {
             self.challenge(from);
         }

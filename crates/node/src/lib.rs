@@ -36,6 +36,7 @@ pub mod log;
 pub mod loopback;
 mod metrics;
 pub mod plane;
+mod refused;
 mod roles;
 mod senders;
 mod signature;

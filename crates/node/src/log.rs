@@ -9,17 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use tracing::{Level, Metadata};
+use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{fmt, registry};
+use tracing_subscriber::{Layer, fmt, registry};
 
 use crate::Error;
 use crate::budget::Budget;
 
 /// The environment variable that selects the messages: a level, or levels by module, as in `warn,node::plane=debug`.
 const VARIABLE: &str = "WIREPAXOS_LOG";
+
+/// The environment variable that selects the form of the lines: `text`, or a JSON object a line.
+const FORM: &str = "WIREPAXOS_LOG_FORM";
 
 /// The level if the variable isn't set.
 const DEFAULT: &str = "info";
@@ -32,12 +36,37 @@ const LINES: (u32, u32) = (1_000, 100);
 pub fn to_stderr() -> Result<(), Error> {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = targets(wanted.as_deref().unwrap_or(DEFAULT))?;
+    let is_json = is_json(std::env::var(FORM).ok().as_deref())?;
+    let _ = registry()
+        .with(lines(is_json, io::stderr))
+        .with(wanted)
+        .try_init();
+    Ok(())
+}
+
+/// Returns the layer that writes a line for each event.
+fn lines<S, M, W>(is_json: bool, make: M) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    M: Fn() -> W + Send + Sync + 'static,
+    W: Write + 'static,
+{
     let lines = fmt::layer()
-        .with_writer(Bounded::new(io::stderr))
+        .with_writer(Bounded::new(make))
         // Otherwise an error of the layer would be printed on standard error, too, which would panic.
         .log_internal_errors(false);
-    let _ = registry().with(lines).with(wanted).try_init();
-    Ok(())
+    match is_json {
+        true => lines.json().with_span_list(false).boxed(),
+        false => lines.boxed(),
+    }
+}
+
+fn is_json(form: Option<&str>) -> Result<bool, Error> {
+    match form {
+        None | Some("" | "text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Error::new(format!("{FORM}={other:?}: write text or json"))),
+    }
 }
 
 /// Returns how many lines of this process were left out because there were too many.
@@ -145,6 +174,26 @@ mod tests {
             assert!(why.contains(&format!("WIREPAXOS_LOG={wrong:?}")), "{why}");
             assert!(why.contains("warn,node::plane=debug"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_line_is_a_json_object_that_names_the_node() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let shared = written.clone();
+        let subscriber = registry().with(lines(true, move || Shared(shared.clone())));
+        tracing::subscriber::with_default(subscriber, || {
+            let _node = tracing::error_span!("node", node = "leader-1").entered();
+            tracing::info!(epoch = 5, "leads from now on");
+        });
+        let line: serde_json::Value =
+            serde_json::from_slice(&written.lock().unwrap()).expect("one object");
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["fields"]["message"], "leads from now on");
+        assert_eq!(line["fields"]["epoch"], 5);
+        assert_eq!(line["span"]["node"], "leader-1");
+        assert!(is_json(Some("json")).unwrap() && !is_json(None).unwrap());
+        let refused = is_json(Some("xml")).unwrap_err().to_string();
+        assert!(refused.contains("write text or json"), "{refused}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use tracing::{Span, error_span};
+use tracing::{Span, error_span, info};
 
 use crate::cluster_file::{ClusterFile, Node, Plane, Role};
 use crate::host::{Stop, pin_to_cpu};
@@ -21,7 +21,8 @@ pub fn run(
 ) -> Result<(), Error> {
     let members = nodes.iter().map(|(name, services)| {
         let node = cluster.named(name)?;
-        let span = error_span!("node", name);
+        // A field `name` would hide the name of the span in JSON.
+        let span = error_span!("node", node = name);
         Ok(Member {
             node,
             services: *services,
@@ -30,6 +31,9 @@ pub fn run(
     });
     let members = members.collect::<Result<Vec<_>, Error>>()?;
     fit(&members)?;
+    for member in &members {
+        member.span.in_scope(|| say_start(cluster, member.node));
+    }
     let metrics = members.iter().filter_map(|member| {
         let address = member.node.metrics?;
         Some(metrics::Server::start(address, cluster, member.node))
@@ -70,8 +74,28 @@ pub fn run(
             .into_iter()
             .map(|t| t.join().unwrap_or_else(panicked));
         let ended: Vec<_> = ended.collect();
-        [begun, ran].into_iter().chain(ended).collect()
+        let result: Result<(), Error> = [begun, ran].into_iter().chain(ended).collect();
+        if result.is_ok() {
+            members
+                .iter()
+                .for_each(|member| member.span.in_scope(|| info!("stopped in good order")));
+        }
+        result
     })
+}
+
+/// Logs what starts, and where.
+fn say_start(cluster: &ClusterFile, node: &Node) {
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        commit = option_env!("WIREPAXOS_COMMIT"),
+        cluster = format_args!("{:08x}", cluster.cluster),
+        role = node.role.name(),
+        address = %node.address,
+        control = %node.control,
+        plane = node.plane.name(),
+        "starting"
+    );
 }
 
 /// Opens the ports of the nodes that execute, and starts the others. A node that is at no port has ended when this

@@ -85,6 +85,8 @@ pub(crate) struct ControlLoop<'a> {
     /// For each group a member in its newest view that the cluster file doesn't name.
     unknown_members: BTreeMap<GroupId, Unknown>,
     stop: &'a Stop,
+    /// The node has told that it is ready.
+    is_ready: bool,
     stoppers: Vec<SocketAddr>,
     asked_view: Option<Instant>,
 }
@@ -113,6 +115,7 @@ impl<'a> ControlLoop<'a> {
             refusal: None,
             unknown_members: BTreeMap::new(),
             stop,
+            is_ready: false,
             stoppers: Vec::new(),
             asked_view: None,
         })
@@ -121,6 +124,7 @@ impl<'a> ControlLoop<'a> {
     /// Drives a role until the node should end. By then the packets of its last turn have left.
     pub fn run(&mut self, role: &mut impl Controlled) -> Result<(), Error> {
         let mut spinner = Spinner::new(role.spin());
+        self.begin();
         loop {
             let timeout = role.settle(self)?;
             if self.is_stopping() {
@@ -141,6 +145,9 @@ impl<'a> ControlLoop<'a> {
     /// Gives one turn to a role that polls for packets. With `messages` it also polls for messages, which costs a
     /// system call.
     pub fn turn(&mut self, role: &mut impl Controlled, messages: bool) -> Result<Turn, Error> {
+        if !self.is_ready {
+            self.begin();
+        }
         role.settle(self)?;
         if self.is_stopping() {
             return Ok(Turn::Ended);
@@ -152,9 +159,26 @@ impl<'a> ControlLoop<'a> {
         Ok(if found { Turn::Busy } else { Turn::Idle })
     }
 
+    /// Notes that the node is ready: by now its sockets are open and what it stores is read.
+    fn begin(&mut self) {
+        self.is_ready = true;
+        info!("ready");
+    }
+
+    /// Logs why the node ends; of what is wrong it returns an error instead.
+    fn say_why_it_ends(&self) {
+        match self.stoppers.first() {
+            Some(by) => info!(%by, "stopping, by an order"),
+            None => info!("stopping, by a signal"),
+        }
+    }
+
     /// Tells those who asked that this node ends, including those who asked while it was ending. Returns an error if
     /// the node ends because it must not continue.
     pub fn end(mut self) -> Result<(), Error> {
+        if self.alarm().is_none() {
+            self.say_why_it_ends();
+        }
         self.socket.begin_turn();
         while let Some((message, from)) = self.socket.receive() {
             if let Message::Stop = message {

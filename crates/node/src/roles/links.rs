@@ -8,13 +8,16 @@ use std::sync::Arc;
 use keys::NODES;
 use paxos::auth::signer_of;
 use paxos::group_commit::Turn;
-use paxos::{GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, To};
+use paxos::{
+    GroupCommit, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Reason, To, Verdict,
+};
 
 use crate::Error;
 use crate::auth::{Keyring, Keys, Signer};
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::counters::Counters;
 use crate::plane::{SendBatch, Sends};
+use crate::refused::Refused;
 use crate::trace::Recorder;
 
 /// The addresses of nodes, as one group sees them.
@@ -117,6 +120,21 @@ pub enum Leaving {
     Waits,
 }
 
+/// Returns whether a packet that is dropped for this reason shows that its sender is configured otherwise, or a stranger.
+fn is_foreign(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::BadVersion
+            | Reason::WrongCluster
+            | Reason::ForeignAddress
+            | Reason::Unsigned
+            | Reason::UnknownKey
+            | Reason::BadMac
+            | Reason::BadDigest
+            | Reason::ForeignKey
+    )
+}
+
 /// A role's connection to all other nodes on the data plane.
 pub struct Links {
     groups: Vec<Linked>,
@@ -130,6 +148,7 @@ pub struct Links {
     leaving: GroupCommit<SendBatch>,
     /// The counters of packets that came in and went out.
     pub counters: Counters,
+    refused: Refused,
 }
 
 /// The part of one group.
@@ -170,6 +189,7 @@ impl Links {
             sender: None,
             leaving: GroupCommit::default(),
             counters: Counters::default(),
+            refused: Refused::default(),
         })
     }
 
@@ -185,6 +205,17 @@ impl Links {
         };
         self.groups[group].trace.received(datagram);
         Some(group)
+    }
+
+    /// Counts the verdict on the packet in hand. One that is refused for its key, cluster or version is logged, too.
+    #[inline]
+    pub fn conclude(&mut self, verdict: Verdict) {
+        self.counters.conclude(verdict);
+        if let (Verdict::Dropped(reason), Some(from)) = (verdict, self.sender) {
+            if is_foreign(reason) {
+                self.refused.note(reason.name(), from.ip().to_canonical());
+            }
+        }
     }
 
     /// Sets the address from which the packet that is handled next came.

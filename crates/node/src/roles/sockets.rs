@@ -206,7 +206,7 @@ impl<R: Role, P: DataPlane> Process<R, P> {
                     },
                     Err(reason) => Verdict::Dropped(reason),
                 };
-                self.links.counters.conclude(verdict);
+                self.links.conclude(verdict);
             }
         }
         self.links.forget_sender();

@@ -7,6 +7,7 @@
 mod clients;
 mod rebuilding;
 mod sockets;
+mod story;
 
 use control::{GroupSettings, Protocol, Settings};
 use paxos::NodeId;

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::clients::Clients;
 use super::settings;
+use super::story::Story;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::ControlSender;
 use crate::host::is_due;
@@ -35,6 +36,7 @@ pub(super) struct ControllerRole {
     looked: Option<Instant>,
     /// The warnings at the last check.
     said: Vec<String>,
+    story: Story,
 }
 
 impl ControllerRole {
@@ -61,11 +63,13 @@ impl ControllerRole {
             started: Instant::now(),
             looked: None,
             said: Vec::new(),
+            story: Story::new(cluster),
         })
     }
 
-    /// Logs new warnings once.
+    /// Logs what has changed, and new warnings once.
     fn say_news(&mut self) {
+        self.story.tell(&self.controller.status(self.now()).groups);
         if !is_due(self.looked, LOOK_INTERVAL) {
             return;
         }

@@ -7,6 +7,7 @@ use control::{Message, View};
 use paxos::stamping::{Kind, Stamper};
 use paxos::{Packet, Verdict, trace};
 use serde_json::Value;
+use tracing::info;
 
 use super::Shown;
 use crate::cluster_file::{self, ClusterFile, Node};
@@ -68,10 +69,13 @@ impl<K: Kind> Role for StampingRole<K> {
             return Ok(());
         }
         links.record(group, |trace| trace.programmed(&program));
-        if let Err(why) = stamper.program(&program) {
-            let node = stamper.deployment().node;
-            let order = format!("programming epoch {} of group {group}", program.epoch);
-            self.refusals.say(node, order, why);
+        match stamper.program(&program) {
+            Ok(()) => info!(group, epoch = program.epoch, "leads from now on"),
+            Err(why) => {
+                let node = stamper.deployment().node;
+                let order = format!("programming epoch {} of group {group}", program.epoch);
+                self.refusals.say(node, order, why);
+            }
         }
         Ok(())
     }
@@ -82,7 +86,14 @@ impl<K: Kind> Role for StampingRole<K> {
         let stamper = of_group(&mut self.stampers, view.group, id);
         if let (Some(epoch), Some(stamper)) = (view.begun(), stamper) {
             links.record(view.group, |trace| trace.retired(epoch));
+            let led = stamper.round();
             stamper.retire(epoch);
+            if stamper.round() != led {
+                info!(
+                    group = view.group,
+                    epoch, "leads no more: another epoch has begun"
+                );
+            }
         }
     }
 

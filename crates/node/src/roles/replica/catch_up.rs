@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paxos::{Deployment, Instance, PartitionId};
 use replica::storage::{CheckpointFile, Storage, sync_directory_of};
@@ -338,6 +338,8 @@ impl Thread {
     /// Fetches the missing parts of a state, installs it, and follows its source.
     fn take(&mut self, peer: &mut Peer, mut incoming: Incoming) -> Result<(), Missed> {
         let Head { from, state, .. } = incoming.head;
+        let begun = Instant::now();
+        info!(%from, positions = ?incoming.head.positions, "fetching another replica's state");
         for pid in self.in_order(&incoming) {
             while !incoming.is_whole(pid) && self.is_ahead(&incoming, pid) {
                 self.show("fetching", from, &incoming);
@@ -353,7 +355,10 @@ impl Thread {
         let head = incoming.head;
         incoming::remove(&self.incoming)?;
         info!(%from, positions = ?head.positions, "another replica's state is in place");
-        self.follow(peer, &head)
+        self.follow(peer, &head)?;
+        let seconds = begun.elapsed().as_secs_f32();
+        info!(seconds, "has caught up");
+        Ok(())
     }
 
     /// Returns the partitions in order. Those that need the state come first, since the others may get there without it

@@ -462,7 +462,7 @@ impl<G: Followed> WorkerThread<G> {
             let worker = &mut self.worker;
             match decisions.next(|packet| worker.deliver(now, packet)) {
                 None => break false,
-                Some(verdict) => self.outbox.links.counters.conclude(verdict),
+                Some(verdict) => self.outbox.links.conclude(verdict),
             }
             taken += 1;
         };
@@ -498,7 +498,7 @@ impl<G: Followed> WorkerThread<G> {
                 match verdict {
                     // This decision was in the ring, too, and its packet only wakes this thread.
                     Verdict::Dropped(Reason::Stale | Reason::Duplicate) if in_ring => {}
-                    verdict => self.outbox.links.counters.conclude(verdict),
+                    verdict => self.outbox.links.conclude(verdict),
                 }
                 if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
                     self.worker
@@ -527,7 +527,7 @@ impl<G: Followed> WorkerThread<G> {
                 }
                 Err(reason) => Verdict::Dropped(reason),
             };
-            self.outbox.links.counters.conclude(verdict);
+            self.outbox.links.conclude(verdict);
             if self.worker.pending_replies() >= MAX_PENDING_REPLIES {
                 self.finish(now)?;
             }

@@ -3,13 +3,18 @@
 //! checkpoint has reached before the worker hears of its end.
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::time::Instant;
 
 use paxos::Instance;
 use replica::Checkpoint;
+use tracing::warn;
 
 use super::reached::Reached;
 use super::waker::Wake;
 use crate::Error;
+
+/// A checkpoint that takes so many seconds is worth a line of the log: meanwhile acceptors forget nothing.
+const LONG: u64 = 10;
 
 /// The result of a checkpoint.
 pub type Ended = Result<(), replica::Error>;
@@ -27,7 +32,12 @@ impl Writer {
         let (tell, ended) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || {
             for (write, upto) in to_write {
+                let begun = Instant::now();
                 let written = write().and_then(|()| upto.map_or(Ok(()), |i| reached.note(i)));
+                let seconds = begun.elapsed().as_secs();
+                if seconds >= LONG {
+                    warn!(seconds, "a checkpoint took long: look at the disk");
+                }
                 if tell.send(written).is_err() {
                     break;
                 }
