@@ -25,6 +25,7 @@ mod laboratory;
 mod manual;
 mod members;
 mod new_cluster;
+mod readiness;
 mod recover;
 mod run_node;
 mod silence;

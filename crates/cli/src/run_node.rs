@@ -7,6 +7,7 @@ use node::cluster_file::Plane;
 use serde_json::json;
 
 use crate::arguments::{Cluster, plane_of_node};
+use crate::readiness;
 use local_cluster::Error;
 use wirepaxos::Program;
 
@@ -42,6 +43,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let stop = Stop::new()?;
     stop.on_signals()?;
     let names: Vec<_> = options.name.iter().map(String::as_str).collect();
+    stop.on_ready(names.len(), readiness::tell);
     wirepaxos::run_together(&cluster, &names, &Program::configured(), &stop)?;
     if options.json {
         for name in names {

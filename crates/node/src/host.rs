@@ -9,11 +9,13 @@ use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use libc::c_int;
+
+use crate::transfer::held::lock;
 
 /// Returns the nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 pub fn monotonic_ns() -> u64 {
@@ -29,6 +31,14 @@ pub fn monotonic_ns() -> u64 {
 pub struct Stop {
     requested: AtomicBool,
     event: OwnedFd,
+    awaited: Mutex<Option<Awaited>>,
+}
+
+/// Who waits until nodes are ready.
+struct Awaited {
+    /// The nodes that aren't ready yet.
+    nodes: usize,
+    tell: Box<dyn FnOnce() + Send>,
 }
 
 impl Stop {
@@ -37,7 +47,29 @@ impl Stop {
         Ok(Arc::new(Stop {
             requested: AtomicBool::new(false),
             event: event()?,
+            awaited: Mutex::new(None),
         }))
+    }
+
+    /// Calls `tell` once, as soon as so many nodes that are run with this stop are ready: they have read what they store
+    /// and listen. A node that can't start never is.
+    pub fn on_ready(&self, nodes: usize, tell: impl FnOnce() + Send + 'static) {
+        let tell = Box::new(tell);
+        *lock(&self.awaited) = Some(Awaited { nodes, tell });
+    }
+
+    /// Notes that another node is ready.
+    pub(crate) fn has_another_ready(&self) {
+        let mut awaited = lock(&self.awaited);
+        let Some(one) = awaited.as_mut() else { return };
+        one.nodes = one.nodes.saturating_sub(1);
+        if one.nodes == 0 {
+            let one = awaited.take();
+            drop(awaited);
+            if let Some(one) = one {
+                (one.tell)();
+            }
+        }
     }
 
     /// Requests the stop. It may be called from any thread, any number of times, and from a signal handler.

@@ -163,6 +163,7 @@ impl<'a> ControlLoop<'a> {
     fn begin(&mut self) {
         self.is_ready = true;
         info!("ready");
+        self.stop.has_another_ready();
     }
 
     /// Logs why the node ends; of what is wrong it returns an error instead.

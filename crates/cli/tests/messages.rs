@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Messages and logs of real processes: an operator learns from them what is wrong and what has happened.
+
+mod common;
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{PROGRAM, TestCluster, eventually, json, shape, text};
+use node::cluster_file::Auth;
+
+/// An order that nobody answers takes at least as long as this.
+const UNANSWERED: Duration = Duration::from_secs(2);
+
+fn started() -> TestCluster {
+    let mut shape = shape("echo");
+    shape.redis = false;
+    shape.auth = Some(Auth::SipHash);
+    let cluster = TestCluster::start(&shape);
+    eventually("an epoch", || {
+        let status = cluster.status("controller");
+        status["groups"][0]["active"].as_u64()
+    });
+    cluster
+}
+
+/// Writes the cluster file with another key file, NAME.key, and returns its path.
+fn with_key(cluster: &TestCluster, name: &str) -> String {
+    let path = cluster.local.directory().join(format!("{name}.toml"));
+    let text = fs::read_to_string(&cluster.local.file).unwrap();
+    fs::write(&path, format!("keys = \"{name}.key\"\n{text}")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    text(&output.stderr)
+}
+
+fn log(cluster: &TestCluster, name: &str) -> String {
+    let path = cluster.local.directory().join(format!("{name}.log"));
+    fs::read_to_string(path).unwrap()
+}
+
+/// Waits until a line of a node's log has all these words, and returns it.
+fn line(cluster: &TestCluster, name: &str, words: &[&str]) -> String {
+    eventually(&format!("{words:?} in the log of {name}"), || {
+        let log = log(cluster, name);
+        let found = log
+            .lines()
+            .find(|line| words.iter().all(|word| line.contains(word)));
+        found.map(str::to_owned)
+    })
+}
+
+#[test]
+fn the_logs_tell_who_is_suspected_who_leads_and_how_long_that_took() {
+    let mut cluster = started();
+    for (name, role) in [
+        ("controller", "controller"),
+        ("acceptor-1", "acceptor"),
+        ("replica-1", "replica"),
+    ] {
+        let start = line(&cluster, name, &["starting", "plane=\"udp\""]);
+        let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+        assert!(start.contains(&version), "{start}");
+        assert!(start.contains(&format!("role=\"{role}\"")), "{start}");
+        line(&cluster, name, &["ready"]);
+    }
+    line(
+        &cluster,
+        "controller",
+        &["epoch 1 is active after", "leader-1 leads"],
+    );
+    line(&cluster, "leader-1", &["leads from now on", "epoch=1"]);
+
+    cluster.processes.kill("leader-1");
+    line(&cluster, "controller", &["WARN", "leader-1 is suspected"]);
+    line(
+        &cluster,
+        "controller",
+        &["epoch 2 is active after", "ms, leader-2 leads"],
+    );
+    line(&cluster, "leader-2", &["leads from now on", "epoch=2"]);
+    cluster.start_node("leader-1");
+    line(&cluster, "controller", &["leader-1 answers again"]);
+
+    let stopped = cluster.run("stop", &["--name", "replica-2"]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    line(&cluster, "replica-2", &["stopping, by an order"]);
+    line(&cluster, "replica-2", &["stopped in good order"]);
+    let pid = cluster.processes.pid("acceptor-3").unwrap().to_string();
+    assert!(Command::new("kill").arg(&pid).status().unwrap().success());
+    line(&cluster, "acceptor-3", &["stopping, by a signal"]);
+}
+
+#[test]
+fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() {
+    let mut cluster = started();
+    let beyond = cluster.run("recover", &["--instance", "1000000000", "--timeout", "30"]);
+    assert!(
+        said(&beyond).contains("lies beyond the acceptors' window"),
+        "{beyond:?}"
+    );
+
+    // A node of another key is silent, and its machine doesn't say that nothing listens there.
+    let other = with_key(&cluster, "other");
+    let new = run(&["keys", "new", "-c", &other]);
+    assert!(new.status.success(), "{new:?}");
+    cluster.processes.kill("replica-3");
+    let mut node = Command::new(PROGRAM);
+    node.args(["node", "-c", &other, "--name", "replica-3"]);
+    let directory = cluster.local.directory();
+    cluster
+        .processes
+        .start(node, directory, "replica-3")
+        .unwrap();
+    line(
+        &cluster,
+        "controller",
+        &["WARN", "are refused", "another key"],
+    );
+    line(
+        &cluster,
+        "replica-3",
+        &["WARN", "are refused", "another key"],
+    );
+    let status = said(&cluster.run("status", &[]));
+    assert!(status.contains("no answer from replica-3"), "{status}");
+    assert!(status.contains("another key file"), "{status}");
+    assert!(!status.contains("start with"), "{status}");
+    cluster.processes.kill("replica-3");
+    let status = said(&cluster.run("status", &[]));
+    assert!(
+        status.contains("where nothing listens; start with"),
+        "{status}"
+    );
+
+    // Orders with a client's key are refused here, since nodes wouldn't answer them.
+    let of_client = with_key(&cluster, "billing");
+    let file = cluster.local.file.to_str().unwrap();
+    let key = cluster.local.directory().join("billing.key");
+    let made = run(&[
+        "keys",
+        "client",
+        "-c",
+        file,
+        "billing",
+        "--out",
+        key.to_str().unwrap(),
+    ]);
+    assert!(made.status.success(), "{made:?}");
+    for command in ["failover", "stop"] {
+        let begun = Instant::now();
+        let output = Command::new(PROGRAM)
+            .arg(command)
+            .arg("-c")
+            .arg(&of_client)
+            .output();
+        let refused = said(&output.unwrap());
+        assert!(refused.contains("the client \"billing\""), "{refused}");
+        assert!(
+            begun.elapsed() < UNANSWERED,
+            "it was asked of nodes: {refused}"
+        );
+    }
+    let status = cluster.run("status", &["--json"]);
+    assert!(
+        json(&status)["nodes"].is_array(),
+        "the nodes still run: {status:?}"
+    );
+}
+
+#[test]
+fn a_service_manager_is_told_when_a_node_is_ready_and_not_before() {
+    let mut shape = shape("echo");
+    shape.redis = false;
+    let cluster = TestCluster::create(&shape);
+    let socket = cluster.local.directory().join("manager");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(40)))
+        .unwrap();
+    let start = |name: &str| {
+        let mut node = Command::new(PROGRAM);
+        node.args(["node", "-c"])
+            .arg(&cluster.local.file)
+            .args(["--name", name]);
+        node.env("NOTIFY_SOCKET", &socket).stderr(Stdio::null());
+        node.spawn().unwrap()
+    };
+    let mut first = start("acceptor-1");
+    let mut message = [0; 64];
+    let n = manager.recv(&mut message).unwrap();
+    assert_eq!(text(&message[..n]), "READY=1");
+    // A second process of this name can't start.
+    assert!(!start("acceptor-1").wait().unwrap().success());
+    manager.set_nonblocking(true).unwrap();
+    assert!(manager.recv(&mut message).is_err(), "it isn't ready");
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
