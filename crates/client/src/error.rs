@@ -10,8 +10,8 @@ use crate::outcome::{Doubt, Refusal};
 
 /// An error. Its text says the remedy if there is one.
 ///
-/// More kinds may come, so a `match` needs a `_`.
-#[derive(Debug)]
+/// More kinds may come, so a `match` needs a `_`. The `{:?}` of an error is its text, too, so that a `main` that returns
+/// it prints that.
 #[non_exhaustive]
 pub enum Error {
     /// No answer came in time. This says nothing about the outcome of a command; [`Unknown`](Error::Unknown) does.
@@ -57,6 +57,12 @@ impl fmt::Display for Error {
             | Error::Store(text)
             | Error::System(text) => f.write_str(text),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

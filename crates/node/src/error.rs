@@ -5,8 +5,7 @@ use std::fmt;
 
 use crate::cluster_file::Errors;
 
-/// An error, whose text also says the remedy if there is one.
-#[derive(Debug)]
+/// An error, whose text also says the remedy if there is one. Its `{:?}` is that text, too.
 #[non_exhaustive]
 pub enum Error {
     /// The cluster file is wrong, or it doesn't fit what was asked.
@@ -40,6 +39,12 @@ impl fmt::Display for Error {
             Error::Configuration(errors) => errors.fmt(f),
             Error::Store(text) | Error::System(text) => f.write_str(text),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

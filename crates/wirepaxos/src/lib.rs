@@ -223,7 +223,7 @@ pub mod application {
 /// # use std::time::Duration;
 /// # use wirepaxos::cluster_file::{ApplicationKind, Draft};
 /// # use wirepaxos::{Client, ClientOptions, Embedded, Outcome, Program};
-/// use wirepaxos::recovery::Recovery;
+/// use wirepaxos::recovery::{Filler, Flags, Header, Recovery};
 ///
 /// # struct Nothing;
 /// # impl wirepaxos::StateMachine for Nothing {
@@ -240,6 +240,9 @@ pub mod application {
 /// let mut recovery = Recovery::open(&cluster, cluster.groups[0].id, 0)?; // partition 0
 /// let decided = recovery.recover_with(0, b"my no-op", timeout)?; // instance 0
 /// assert_ne!(decided.value, b"my no-op"); // the client's session was opened there
+/// let again = recovery.recover(0, Filler::Noop, timeout)?;
+/// let header: Header = again.header;
+/// assert!(!header.flags.has(Flags::NOOP));
 /// # nodes.stop()?;
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok(())
@@ -248,6 +251,10 @@ pub mod application {
 pub mod recovery {
     #[doc(inline)]
     pub use client::{Decided, Recovery};
+    #[doc(inline)]
+    pub use paxos::recover::Filler;
+    #[doc(inline)]
+    pub use paxos::{Flags, Header, Round};
 }
 
 /// Plays the role of the node `name` in the calling thread until `stop` is requested or `wirepaxos stop` is run; the

@@ -86,6 +86,18 @@ fn a_bad_configuration_keeps_line_cause_and_remedy() {
     }
 }
 
+/// A `main` that returns an error prints it by `{:?}`.
+#[test]
+fn a_main_that_returns_an_error_prints_its_text() {
+    let load = || ClusterFile::load("no/such/file.toml".as_ref()).unwrap_err();
+    let text = load().to_string();
+    assert!(text.contains("can't be read"), "{text}");
+    assert_eq!(format!("{:?}", load()), text);
+    assert_eq!(format!("{:?}", Error::from(load())), text);
+    let refused = Error::from(Refusal::WindowFull);
+    assert_eq!(format!("{refused:?}"), refused.to_string());
+}
+
 #[test]
 fn what_the_file_does_not_have_is_a_bad_configuration() {
     let directory = Directory::new("unknown");
