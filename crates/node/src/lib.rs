@@ -60,7 +60,7 @@ pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
-pub use listen::cannot_listen;
+pub use listen::{await_addresses, cannot_listen};
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::controller::{RebuildOptions, RebuiltStore, rebuild as rebuild_store};

@@ -2,13 +2,14 @@
 //! Binds the sockets that the cluster file names, and accepts connections.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::Error;
+use crate::cluster_file::{Node, Plane};
 use crate::host::{Stop, wait};
 
 /// The pause of a process that is short of descriptors or memory, before it tries again.
@@ -71,6 +72,75 @@ impl Iterator for Connections<'_> {
     }
 }
 
+/// How long a node waits for an address that its machine doesn't have yet, as after a boot.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(60);
+const ADDRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Waits until this machine has the addresses at which a node listens, for a minute at most or until the stop. If one is
+/// still missing then, the node's own attempt to listen there fails and says so.
+pub fn await_addresses(node: &Node, stop: &Stop) {
+    let is_here = |ip| match UdpSocket::bind((ip, 0)) {
+        Ok(_) => true,
+        Err(e) => e.kind() != io::ErrorKind::AddrNotAvailable,
+    };
+    for (key, ip) in own_addresses(node) {
+        if is_here(ip) {
+            continue;
+        }
+        warn!(
+            "this machine doesn't have the address {ip} (`{key}` of {}): waiting for it, for {} s at most. If the node \
+             belongs to another machine, start it there",
+            node.name,
+            ADDRESS_TIMEOUT.as_secs()
+        );
+        let came = until(ADDRESS_TIMEOUT, ADDRESS_INTERVAL, stop, || is_here(ip));
+        if came {
+            info!("the address {ip} is here");
+        }
+    }
+}
+
+/// Returns the addresses that the kernel of the node's machine has, with their keys in the cluster file. At a DPDK port
+/// and in a switch the role's own address is none of them.
+fn own_addresses(node: &Node) -> Vec<(&'static str, IpAddr)> {
+    let in_kernel = node.plane != Plane::Dpdk && node.switch.is_none();
+    let all = [
+        ("address", in_kernel.then_some(node.address)),
+        ("control", Some(node.control)),
+        ("redis", node.redis),
+        ("metrics", node.metrics),
+    ];
+    let mut found: Vec<(&'static str, IpAddr)> = Vec::new();
+    for (key, address) in all {
+        let Some(ip) = address.map(|address| address.ip()) else {
+            continue;
+        };
+        if found.iter().all(|(_, known)| *known != ip) {
+            found.push((key, ip));
+        }
+    }
+    found
+}
+
+/// Returns whether something is so within `limit`; looks again after each `interval`, until the stop.
+fn until(
+    limit: Duration,
+    interval: Duration,
+    stop: &Stop,
+    mut is_so: impl FnMut() -> bool,
+) -> bool {
+    let begun = Instant::now();
+    while !stop.is_requested() && begun.elapsed() < limit {
+        if is_so() {
+            return true;
+        }
+        if wait(&[stop.as_fd()], Some(interval)).is_err() {
+            return false;
+        }
+    }
+    false
+}
+
 /// Opens a non-blocking UDP socket; `key` is the name of the address in the cluster file.
 pub(crate) fn udp(address: SocketAddr, key: &str) -> Result<UdpSocket, Error> {
     let bind = || {
@@ -104,7 +174,6 @@ pub fn cannot_listen(address: SocketAddr, protocol: &str, key: &str, why: &io::E
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn an_address_that_cannot_be_taken_is_refused_with_what_to_do() {
@@ -121,6 +190,36 @@ mod tests {
             assert!(refused.contains(remedy), "{refused}");
             assert!(refused.contains("`control`"), "{refused}");
         }
+    }
+
+    #[test]
+    fn an_address_that_comes_late_is_waited_for_until_the_limit_or_the_stop() {
+        let stop = Stop::new().unwrap();
+        let (moment, never) = (Duration::from_millis(1), Duration::from_secs(3_600));
+        let mut looks = 0;
+        let came = until(never, moment, &stop, || {
+            looks += 1;
+            looks == 3
+        });
+        assert!(came && looks == 3);
+        assert!(!until(moment, moment, &stop, || false), "the limit");
+        stop.request();
+        assert!(!until(never, never, &stop, || false), "the stop");
+    }
+
+    #[test]
+    fn a_node_waits_for_each_address_of_its_machine_once() {
+        let sample = include_str!("../../../examples/cluster.toml");
+        let cluster = crate::cluster_file::parse(sample, "test").unwrap();
+        let mut node = cluster.node("replica-1").unwrap().clone();
+        node.redis = Some("192.0.2.1:6379".parse().unwrap());
+        let keys = |node: &Node| {
+            let own = own_addresses(node).into_iter();
+            own.map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(&node), ["address", "redis"]);
+        node.plane = Plane::Dpdk;
+        assert_eq!(keys(&node), ["control", "redis"]);
     }
 
     #[test]

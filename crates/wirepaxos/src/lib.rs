@@ -301,6 +301,9 @@ pub fn run_together(
     program: &Program,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
+    for name in names {
+        node::await_addresses(cluster.named(name)?, stop);
+    }
     let services = names.iter().map(|name| program.services_of(cluster, name));
     let services = services.collect::<Result<Vec<_>, _>>()?;
     let nodes = names.iter().zip(&services);
