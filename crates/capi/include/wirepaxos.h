@@ -129,6 +129,12 @@ struct paxos_ctx {
                int size,
                struct paxos_bytes *answer);
   /*
+   Called once if the replica ends after `paxos_ctx_start` has returned 0 and before `paxos_ctx_free`, from a
+   thread of its own. `why` is what went wrong, or NULL if it was told to stop (`wirepaxos stop`). It must not call
+   `paxos_ctx_free`. May be NULL.
+   */
+  void (*ended)(struct paxos_ctx *ctx, const char *why);
+  /*
    Yours.
    */
   void *arg;
@@ -153,8 +159,8 @@ extern "C" {
 struct paxos_ctx *paxos_ctx_new(const char *cluster_file, const char *node_name);
 
 /*
- Starts the replica, if the context is one, and connects the client. Returns 0, or -1: see
- `paxos_ctx_error`.
+ Starts the replica, if the context is one, waits until it runs, and connects the client. Returns 0, or -1 if
+ either can't start: see `paxos_ctx_error`.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.

@@ -4,6 +4,8 @@
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,8 @@ const RECOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// After this time without any acknowledgement a full window is an error.
 const SUBMIT_TIMEOUT: Duration = Duration::from_secs(30);
 const WINDOW: u16 = 256;
+/// How often a start looks whether the replica has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub struct Context {
@@ -46,6 +50,8 @@ struct Running {
 struct Replica {
     id: u16,
     stop: Arc<Stop>,
+    /// This process ends the replica, so the program isn't told.
+    is_ending: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), Error>>,
 }
 
@@ -270,7 +276,16 @@ impl Running {
 }
 
 impl Replica {
+    /// Returns why a replica has ended before it ran.
+    fn why_it_ended(self) -> String {
+        let ended = self.end();
+        ended
+            .err()
+            .unwrap_or_else(|| "it was told to stop".to_owned())
+    }
+
     fn end(self) -> Result<(), String> {
+        self.is_ending.store(true, Ordering::Release);
         self.stop.request();
         let result = match self.thread.join() {
             Ok(result) => result.map_err(|e| e.to_string()),
@@ -294,18 +309,175 @@ fn start_replica(
             "{name} is no replica: name one, or NULL for a client only"
         ));
     }
+    let delivered = callbacks.clone();
     let program = Program::stored(move |pid, directory| {
-        let application = CallbackApplication::open(callbacks.clone(), pid, directory)?;
+        let application = CallbackApplication::open(delivered.clone(), pid, directory)?;
         Ok(Box::new(application) as Box<dyn Application>)
     });
     // A C program has no other way to hear what its replica says.
     wirepaxos::log_to_stderr().map_err(|e| e.to_string())?;
     let id = node.id;
     let stop = Stop::new().map_err(|e| e.to_string())?;
-    let (stopping, cluster, name) = (stop.clone(), cluster.clone(), name.to_owned());
+    let (runs, told) = mpsc::channel();
+    let has_run = Arc::new(AtomicBool::new(false));
+    let ready = has_run.clone();
+    stop.on_ready(1, move || {
+        ready.store(true, Ordering::Release);
+        let _ = runs.send(());
+    });
+    let is_ending = Arc::new(AtomicBool::new(false));
+    let (stopping, ending) = (stop.clone(), is_ending.clone());
+    let (cluster, name) = (cluster.clone(), name.to_owned());
     let thread = std::thread::Builder::new()
         .name("replica".into())
-        .spawn(move || wirepaxos::run(&cluster, &name, &program, &stopping))
+        .spawn(move || {
+            let result = wirepaxos::run(&cluster, &name, &program, &stopping);
+            if has_run.load(Ordering::Acquire) && !ending.load(Ordering::Acquire) {
+                let why = result.as_ref().err().map(ToString::to_string);
+                let why = why.map(|text| CString::new(text).unwrap_or_default());
+                callbacks.ended(why.as_deref());
+            }
+            result
+        })
         .map_err(|e| e.to_string())?;
-    Ok(Replica { id, stop, thread })
+    let replica = Replica {
+        id,
+        stop,
+        is_ending,
+        thread,
+    };
+    // The thread may end without a word.
+    while told.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        if replica.thread.is_finished() && told.try_recv().is_err() {
+            return Err(replica.why_it_ended());
+        }
+    }
+    Ok(replica)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::{c_char, c_int};
+    use std::net::UdpSocket;
+    use std::sync::mpsc::Sender;
+
+    use wirepaxos::StateMachine;
+    use wirepaxos::cluster_file::{ApplicationKind, Draft};
+
+    use crate::{
+        paxos_ctx, paxos_ctx_error, paxos_ctx_free, paxos_ctx_new, paxos_ctx_start, submit,
+    };
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(test: &str) -> Directory {
+            let name = format!("wirepaxos-capi-{test}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+
+        /// Writes a cluster file, and returns it with a context for a replica.
+        fn cluster(&self, draft: &Draft) -> (ClusterFile, *mut paxos_ctx) {
+            let file = self.0.join("cluster.toml");
+            let cluster = draft.write(&file).unwrap();
+            let file = CString::new(file.to_str().unwrap()).unwrap();
+            // SAFETY: both are strings that end with a zero.
+            let ctx = unsafe { paxos_ctx_new(file.as_ptr(), c"replica-1".as_ptr()) };
+            (cluster, ctx)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_replica_that_cannot_start_is_an_error_of_the_start() {
+        let directory = Directory::new("start");
+        let draft = Draft::on_loopback("data", ApplicationKind::Own).unwrap();
+        let (cluster, ctx) = directory.cluster(&draft);
+        let _taken = UdpSocket::bind(cluster.node("replica-1").unwrap().address).unwrap();
+        // SAFETY: the context was made above, and is freed once.
+        let (started, said) = unsafe {
+            let started = paxos_ctx_start(ctx);
+            let said = CStr::from_ptr(paxos_ctx_error(ctx))
+                .to_string_lossy()
+                .into_owned();
+            paxos_ctx_free(ctx);
+            (started, said)
+        };
+        assert_eq!(started, -1);
+        assert!(said.contains("another process has the port"), "{said}");
+    }
+
+    struct Nothing;
+
+    impl StateMachine for Nothing {
+        fn execute(&mut self, _: &[u8], _: &mut Vec<u8>) {}
+
+        fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> {
+            Ok(Nothing)
+        }
+    }
+
+    unsafe extern "C" fn no_checkpoint(_: *mut paxos_ctx, _: u16) -> c_int {
+        -1
+    }
+
+    unsafe extern "C" fn tell_end(ctx: *mut paxos_ctx, why: *const c_char) {
+        // SAFETY: the context is alive, `arg` is the test's channel, and `why` a string.
+        unsafe {
+            let channel = (*ctx).arg.cast::<Sender<String>>();
+            let why = CStr::from_ptr(why).to_string_lossy().into_owned();
+            (*channel).send(why).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_program_is_told_that_its_replica_has_ended() {
+        let directory = Directory::new("ended");
+        let mut draft = Draft::on_loopback("data", ApplicationKind::Own).unwrap();
+        draft.groups[0].checkpoint_every = Some(1);
+        let (cluster, ctx) = directory.cluster(&draft);
+        let stop = Stop::new().unwrap();
+        let others = cluster.nodes.iter().filter(|node| node.name != "replica-1");
+        let others = others.map(|node| {
+            let (cluster, name, stop) = (cluster.clone(), node.name.clone(), stop.clone());
+            let program = Program::in_memory(|| Nothing);
+            std::thread::spawn(move || wirepaxos::run(&cluster, &name, &program, &stop))
+        });
+        let others: Vec<_> = others.collect();
+        let (tell, told) = mpsc::channel::<String>();
+        let mut tell = Box::new(tell);
+        // SAFETY: the context and the channel outlive the replica, which ends with `paxos_ctx_free`.
+        let ended = unsafe {
+            (*ctx).checkpoint = Some(no_checkpoint);
+            (*ctx).ended = Some(tell_end);
+            (*ctx).arg = std::ptr::from_mut(&mut *tell).cast();
+            assert_eq!(paxos_ctx_start(ctx), 0);
+            let mut value = *b"value";
+            assert_eq!(
+                submit(ctx, value.as_mut_ptr().cast(), value.len() as c_int),
+                0
+            );
+            let why = told.recv_timeout(Duration::from_secs(60));
+            (why, paxos_ctx_free(ctx))
+        };
+        stop.request();
+        others
+            .into_iter()
+            .for_each(|node| node.join().unwrap().unwrap());
+        let (why, freed) = ended;
+        assert!(why.unwrap().contains("checkpoint"));
+        assert_eq!(freed, -1, "it had failed");
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C program as a replicated application.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::path::Path;
 use std::ptr;
@@ -52,6 +52,20 @@ impl Callbacks {
                 value.as_mut_ptr().cast(),
                 value.len() as c_int,
             )
+        }
+    }
+
+    /// Calls `ended`. Other callbacks may be called meanwhile: none of them can end.
+    pub fn ended(&self, why: Option<&CStr>) {
+        let (ctx, ended) = {
+            let context = self.lock();
+            // SAFETY: valid by the contract of `new`.
+            (context.0, unsafe { (*context.0).ended })
+        };
+        let why = why.map_or(ptr::null(), CStr::as_ptr);
+        if let Some(ended) = ended {
+            // SAFETY: the program's own function, called as its contract says.
+            unsafe { ended(ctx, why) }
         }
     }
 
@@ -354,6 +368,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let mut calls = Calls::new();
         let mut ctx = paxos_ctx {
+            ended: None,
             deliver: None,
             checkpoint: Some(checkpoint),
             deliver_in: None,

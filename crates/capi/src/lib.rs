@@ -90,6 +90,10 @@ pub struct paxos_ctx {
             answer: *mut paxos_bytes,
         ),
     >,
+    /// Called once if the replica ends after `paxos_ctx_start` has returned 0 and before `paxos_ctx_free`, from a
+    /// thread of its own. `why` is what went wrong, or NULL if it was told to stop (`wirepaxos stop`). It must not call
+    /// `paxos_ctx_free`. May be NULL.
+    pub ended: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx, why: *const c_char)>,
     /// Yours.
     pub arg: *mut c_void,
     /// Not yours.
@@ -163,13 +167,14 @@ pub unsafe extern "C" fn paxos_ctx_new(
         combine: None,
         apply: None,
         read: None,
+        ended: None,
         arg: ptr::null_mut(),
         private_: Box::into_raw(Box::new(context)).cast(),
     }))
 }
 
-/// Starts the replica, if the context is one, and connects the client. Returns 0, or -1: see
-/// `paxos_ctx_error`.
+/// Starts the replica, if the context is one, waits until it runs, and connects the client. Returns 0, or -1 if
+/// either can't start: see `paxos_ctx_error`.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.
