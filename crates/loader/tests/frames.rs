@@ -110,7 +110,7 @@ fn what_is_not_ours_passes_untouched() {
     assert_eq!(acceptor.memory(), before);
 }
 
-/// [M-CHECKSUM]
+/// The programs notice damaged frames and change nothing because of them. [M-CHECKSUM]
 #[test]
 fn damage_is_seen_and_changes_nothing() {
     let Some(dir) = objects_or_skip() else { return };
@@ -321,7 +321,7 @@ fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
     header.datagram(value)
 }
 
-/// [D-FULL]
+/// Decisions reach the worker's ring; while it is full, a vote that would decide isn't counted. [D-FULL]
 #[test]
 fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     let Some(dir) = objects_or_skip() else { return };

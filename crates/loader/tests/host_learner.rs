@@ -105,7 +105,7 @@ fn the_vote_that_decides_wakes_who_sleeps() {
     }
 }
 
-/// [D-DELIVER]
+/// A decision from another host's learner is passed on once. [D-DELIVER]
 #[test]
 fn decisions_of_learners_elsewhere_count_once() {
     let Some(dir) = objects_or_skip() else { return };

@@ -55,7 +55,7 @@ fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
     loaded
 }
 
-/// [M-SENDER]
+/// A packet in a node's name counts only if it comes from the node's address. [M-SENDER]
 #[test]
 fn nodes_are_believed_at_their_own_addresses() {
     let Some(dir) = objects_or_skip() else { return };
@@ -97,7 +97,7 @@ fn nodes_are_believed_at_their_own_addresses() {
     }
 }
 
-/// [M-ASKER]
+/// Requests of clients count only from the networks where clients may be. [M-ASKER]
 #[test]
 fn clients_are_where_they_may_be() {
     let Some(dir) = objects_or_skip() else { return };

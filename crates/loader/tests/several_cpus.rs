@@ -81,7 +81,7 @@ fn header(msgtype: MsgType) -> Header {
     }
 }
 
-/// [D-QUORUM]
+/// If several CPUs count votes at once, each instance is decided once. [D-QUORUM]
 #[test]
 fn an_instance_is_decided_once() {
     let Some(dir) = objects_or_skip() else { return };
@@ -124,7 +124,7 @@ fn an_instance_is_decided_once() {
     );
 }
 
-/// [O-ONCE]
+/// If several CPUs handle packets at once, each ordered message is handed over once. [O-ONCE]
 #[test]
 fn an_ordered_message_is_handed_over_once() {
     let Some(dir) = objects_or_skip() else { return };
@@ -159,7 +159,7 @@ fn an_ordered_message_is_handed_over_once() {
     assert_eq!(handed_over + busy + repeated, 3 * INSTANCES);
 }
 
-/// [A-CPUS]
+/// If several CPUs handle packets at once, a range promise shows every vote below it. [A-CPUS]
 #[test]
 fn a_promise_sees_every_vote_below_it() {
     let Some(dir) = objects_or_skip() else { return };
@@ -247,12 +247,14 @@ fn vote_and_promise(acceptor: &mut Loaded, first: u64, round: Round) -> (Vec<u64
     ((first..first + VOTES).filter(cast).collect(), end)
 }
 
-/// [L-STAMP] [L-MULTI]
+/// If several CPUs stamp at once, no instance is used twice, and the partitions order common commands alike. [L-STAMP]
+/// [L-MULTI]
 #[test]
 fn stamping_is_unique_and_vectors_are_ordered_alike() {
     several_stamp(Role::Leader);
 }
 
+/// If several CPUs stamp at once, a sequencer uses no slot twice, and the partitions order common commands alike.
 /// [Q-STAMP] [L-MULTI]
 #[test]
 fn sequencing_is_unique_and_vectors_are_ordered_alike() {

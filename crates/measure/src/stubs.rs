@@ -389,7 +389,7 @@ mod tests {
         open.to_bytes()
     }
 
-    /// [N-ACK]
+    /// The acknowledgement of a value goes to the client of its first command. [N-ACK]
     #[test]
     fn the_first_command_of_a_value_names_who_is_told() {
         let mut clients = BTreeMap::new();

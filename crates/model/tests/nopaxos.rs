@@ -103,13 +103,13 @@ fn breaks(bounds: &Bounds, mutation: Mutation, invariants: &[&str]) {
     assert!(invariants.iter().any(is_of), "{mutation:?}: {}", way.flaw);
 }
 
-/// [Q-PROGRAM]
+/// If a sequencer begins its session again, the model finds a slot that was stamped twice. [Q-PROGRAM]
 #[test]
 fn a_sequencer_that_begins_again_stamps_a_slot_twice() {
     breaks(&named("ordered"), Mutation::StampsAgain, &["INV-15"]);
 }
 
-/// [N-APPEND]
+/// If replicas append what an old sequencer has stamped, the model notices it. [N-APPEND]
 #[test]
 fn what_an_old_sequencer_stamps_is_not_taken() {
     let bounds = named("session");
@@ -117,7 +117,7 @@ fn what_an_old_sequencer_stamps_is_not_taken() {
     breaks(&bounds, Mutation::OldSessionTaken, &by);
 }
 
-/// [H-NOOP]
+/// If the leader executes past a no-op that the others don't have yet, the model finds a lost answer. [H-NOOP]
 #[test]
 fn a_leader_that_passes_a_no_op_at_once_loses_what_it_answers() {
     breaks(
@@ -127,7 +127,7 @@ fn a_leader_that_passes_a_no_op_at_once_loses_what_it_answers() {
     );
 }
 
-/// [Y-APPLY]
+/// If a point counts as stable before f others have reached it, the model notices it. [Y-APPLY]
 #[test]
 fn a_point_that_f_others_have_not_reached_is_not_stable() {
     let bounds = named("stable-view-change");
@@ -135,7 +135,7 @@ fn a_point_that_f_others_have_not_reached_is_not_stable() {
     breaks(&bounds, Mutation::SyncAnsweredEarly, &by);
 }
 
-/// [W-TELL] [W-MERGE]
+/// If VIEW_CHANGE doesn't tell of no-ops, the model finds requests in their place. [W-TELL] [W-MERGE]
 #[test]
 fn no_ops_that_are_not_told_come_back_as_requests() {
     breaks(
@@ -145,7 +145,7 @@ fn no_ops_that_are_not_told_come_back_as_requests() {
     );
 }
 
-/// [W-MERGE]
+/// If a new leader counts logs of earlier views, the model notices it. [W-MERGE]
 #[test]
 fn logs_of_earlier_views_do_not_count() {
     let bounds = Bounds {
@@ -155,13 +155,13 @@ fn logs_of_earlier_views_do_not_count() {
     breaks(&bounds, Mutation::AllMerged, &["INV-10"]);
 }
 
-/// [W-QUORUM]
+/// If f members are enough for a view, the model finds that committed commands are missing. [W-QUORUM]
 #[test]
 fn a_view_by_f_members_lacks_what_is_committed() {
     breaks(&named("view-change"), Mutation::QuorumOfF, &["INV-10"]);
 }
 
-/// [W-QUORUM]
+/// If a view asks the new members only, the model finds that committed commands are missing. [W-QUORUM]
 #[test]
 fn new_members_alone_lack_what_is_committed() {
     let bounds = named("session-leader");
@@ -169,7 +169,7 @@ fn new_members_alone_lack_what_is_committed() {
     breaks(&bounds, Mutation::NewMembersOnly, &by);
 }
 
-/// [F-STARTED]
+/// If a session becomes active by one member that has begun it, the model notices it. [F-STARTED]
 #[test]
 fn a_session_that_one_member_has_begun_is_not_active() {
     let bounds = Bounds {
@@ -180,7 +180,7 @@ fn a_session_that_one_member_has_begun_is_not_active() {
     breaks(&bounds, Mutation::ActiveEarly, &["INV-10"]);
 }
 
-/// [N-MUTE]
+/// If a replica that lost its log goes on, the model finds a lost acknowledgement. [N-MUTE]
 #[test]
 fn who_forgot_and_goes_on_loses_what_it_acknowledged() {
     let bounds = Bounds {
@@ -190,13 +190,13 @@ fn who_forgot_and_goes_on_loses_what_it_acknowledged() {
     breaks(&bounds, Mutation::Forgets, &["INV-10"]);
 }
 
-/// [N-REWIND]
+/// The model notices a deposed leader that keeps the effects of what it executed. [N-REWIND]
 #[test]
 fn a_deposed_leader_that_keeps_what_it_executed_is_noticed() {
     breaks(&named("view-change"), Mutation::NoRollback, &["INV-13"]);
 }
 
-/// [K-QUORUM]
+/// If a client counts the leader twice, the model finds an answer that counted as final too early. [K-QUORUM]
 #[test]
 fn a_client_that_counts_the_leader_twice_believes_too_early() {
     breaks(&named("ordered"), Mutation::LeaderCountsTwice, &["INV-10"]);

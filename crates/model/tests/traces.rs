@@ -34,7 +34,8 @@ fn recorded_seeds_are_allowed() {
     assert!(events > 100_000, "only {events} events");
 }
 
-/// [N-ACK] [W-TELL] [W-ONCE] [W-QUORUM] [W-MERGE] [F-PROGRAM] [Q-STAMP]
+/// The model allows everything that seeds of the simulator with NOPaxos have recorded. [N-ACK] [W-TELL] [W-ONCE]
+/// [W-QUORUM] [W-MERGE] [F-PROGRAM] [Q-STAMP]
 #[test]
 fn recorded_seeds_of_nopaxos_are_allowed() {
     let (mut events, mut failed) = (0, Vec::new());
@@ -76,14 +77,14 @@ fn is_found_in_nopaxos(
     assert_eq!(count, 3);
 }
 
-/// [N-ACK]
+/// The check of traces finds an acknowledgement of a request that never came. [N-ACK]
 #[test]
 fn an_acknowledgement_of_what_never_came_is_found() {
     is_found_in_nopaxos(of_type(MsgType::Ack), |h, _| h.inst += 20);
     is_found_in_nopaxos(of_type(MsgType::SyncRep), |h, _| h.inst += 20);
 }
 
-/// [N-ANSWER]
+/// The check of traces finds an answer to a request that never came. [N-ANSWER]
 #[test]
 fn an_answer_for_what_never_came_is_found() {
     let early = |h: &Header| h.msgtype == MsgType::Reply && !h.rnd.is_none();
@@ -91,7 +92,7 @@ fn an_answer_for_what_never_came_is_found() {
     is_found_in_nopaxos(early, |h, _| h.rnd = Round(h.rnd.0 + 1));
 }
 
-/// [W-TELL]
+/// The check of traces finds a VIEW_CHANGE that tells too little. [W-TELL]
 #[test]
 fn a_view_change_that_tells_too_little_is_found() {
     let later = |h: &Header| h.msgtype == MsgType::ViewChange && !h.vrnd.is_none() && h.inst > 8;
@@ -101,14 +102,14 @@ fn a_view_change_that_tells_too_little_is_found() {
     });
 }
 
-/// [Q-STAMP] [Q-PROGRAM]
+/// The check of traces finds a stamped packet without a request. [Q-STAMP] [Q-PROGRAM]
 #[test]
 fn a_stamp_that_nobody_asked_for_is_found() {
     is_found_in_nopaxos(of_type(MsgType::Ordered), |h, _| h.inst += 1);
     is_found_in_nopaxos(of_type(MsgType::Ordered), |h, _| h.request += 1);
 }
 
-/// [W-MERGE] [W-ONCE]
+/// The check of traces finds a view that begins with a shorter log than it must. [W-MERGE] [W-ONCE]
 #[test]
 fn a_view_that_begins_with_less_is_found() {
     let later = |h: &Header| h.msgtype == MsgType::StartView && h.inst > 8;
@@ -118,7 +119,7 @@ fn a_view_that_begins_with_less_is_found() {
     });
 }
 
-/// [Y-POINT]
+/// The check of traces finds a point that one replica alone has made stable. [Y-POINT]
 #[test]
 fn what_is_made_stable_alone_is_found() {
     is_found_in_nopaxos(of_type(MsgType::SyncCommit), |h, _| h.inst += 20);
@@ -258,7 +259,7 @@ fn a_vote_given_many_times_is_found() {
     }
 }
 
-/// [L-STAMP]
+/// The check of traces finds an instance that was stamped twice. [L-STAMP]
 #[test]
 fn an_instance_stamped_twice_is_found() {
     is_found(|trace| {
@@ -269,7 +270,7 @@ fn an_instance_stamped_twice_is_found() {
     });
 }
 
-/// [A-PROMISE]
+/// The check of traces finds a promise that doesn't show the acceptor's vote. [A-PROMISE]
 #[test]
 fn a_promise_that_hides_its_vote_is_found() {
     let shows = |h: &Header| h.msgtype == MsgType::Phase1b && !h.vrnd.is_none() && !h.rnd.is_none();
@@ -289,6 +290,7 @@ fn a_promise_that_hides_its_vote_is_found() {
     });
 }
 
+/// The check of traces finds a decision that differs from the votes that the learner node got, or comes before them.
 /// [D-QUORUM]
 #[test]
 fn a_decision_that_a_learner_node_didnt_hear_is_found() {
@@ -321,7 +323,7 @@ fn a_decision_that_a_learner_node_didnt_hear_is_found() {
     });
 }
 
-/// [A-STRANGER]
+/// The check of traces finds an answer of a stranger that must not answer. [A-STRANGER]
 #[test]
 fn a_stranger_that_answers_is_found() {
     let enabled = |e: &Event| matches!(e, Event::Enable(11, _));
@@ -347,14 +349,14 @@ fn a_proposal_without_promises_is_found() {
     });
 }
 
-/// [L-PROGRAM]
+/// The check of traces finds a leader that stamps before it has a round. [L-PROGRAM]
 #[test]
 fn a_leader_that_stamps_without_a_round_is_found() {
     let programmed = |e: &Event| matches!(e, Event::Program(1, _));
     lack_is_found(1, programmed, MsgType::Phase2a);
 }
 
-/// [C-HANDOVER]
+/// The check of traces finds a leader that doesn't begin where its epoch says. [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_elsewhere_is_found() {
     is_found(|trace| {
@@ -367,7 +369,7 @@ fn a_leader_that_begins_elsewhere_is_found() {
     });
 }
 
-/// [L-RETIRE]
+/// The check of traces finds a leader that is told of other acceptors than its epoch's. [L-RETIRE]
 #[test]
 fn a_leader_that_is_told_of_other_acceptors_is_found() {
     is_found(|trace| {
@@ -380,7 +382,7 @@ fn a_leader_that_is_told_of_other_acceptors_is_found() {
     });
 }
 
-/// [C-SEAL]
+/// The check of traces finds an epoch that is active before its marker is confirmed. [C-SEAL]
 #[test]
 fn an_epoch_that_is_active_before_its_marker_is_found() {
     is_found(|trace| {
@@ -392,7 +394,7 @@ fn an_epoch_that_is_active_before_its_marker_is_found() {
     });
 }
 
-/// [C-PROMISE]
+/// The check of traces finds an epoch that is writing without enough promises. [C-PROMISE]
 #[test]
 fn an_epoch_that_writes_without_promises_is_found() {
     let mut found = 0;
@@ -475,7 +477,7 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result
     verdict(&Trace { settings, events })
 }
 
-/// [A-DURABLE]
+/// After a power failure a durable acceptor may have lost only records that nobody has seen. [A-DURABLE]
 #[test]
 fn a_log_may_lose_only_what_nobody_saw() {
     assert_eq!(after_a_kill(true, true, true), Ok(()));
@@ -485,7 +487,7 @@ fn a_log_may_lose_only_what_nobody_saw() {
     assert!(found.contains("hasn't earned"), "{found}");
 }
 
-/// [A-MUTE]
+/// A restarted acceptor sends nothing until the controller lets it go on. [A-MUTE]
 #[test]
 fn a_restarted_memory_says_nothing_before_it_may_go_on() {
     let found = after_a_kill(true, true, false).unwrap_err();

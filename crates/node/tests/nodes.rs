@@ -434,7 +434,7 @@ fn what_is_in_a_nodes_name_counts_from_its_address_alone() {
     acceptor.join().unwrap().unwrap();
 }
 
-/// [A-DURABLE]
+/// A durable acceptor that is killed and restarted still has its votes and promises. [A-DURABLE]
 #[test]
 fn a_killed_durable_acceptor_forgets_nothing() {
     let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -53,7 +53,7 @@ fn message(msgtype: MsgType, swid: NodeId) -> Vec<u8> {
     header.datagram(b"")
 }
 
-/// [M-SENDER]
+/// A packet in a node's name counts only if it comes from the node's address. [M-SENDER]
 #[test]
 fn nodes_are_believed_at_their_own_addresses() {
     let roles = [Role::Acceptor, Role::Leader];
@@ -97,7 +97,7 @@ fn nodes_are_believed_at_their_own_addresses() {
     }
 }
 
-/// [M-ASKER]
+/// Requests of clients count only from the networks where clients may be. [M-ASKER]
 #[test]
 fn clients_are_where_they_may_be() {
     let roles = [Role::Leader, Role::Learner, Role::Sequencer];

@@ -169,7 +169,7 @@ mod tests {
         TrimReport { incarnation, inst }
     }
 
-    /// [T-NEWEST]
+    /// Once a replica has a new disk, reports of its old one no longer count. [T-NEWEST]
     #[test]
     fn a_disk_that_is_gone_covers_nothing() {
         let mut reports = TrimReports::new(1, &[7, 8, 9], 1).unwrap();
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(reports.trim_point(0), 900);
     }
 
-    /// [T-QUORUM]
+    /// The trim point is the largest position that the checkpoints of g+1 replicas cover. [T-QUORUM]
     #[test]
     fn trims_to_what_g_plus_one_replicas_cover() {
         let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(reports.changed(&[8], 0).unwrap().trim_point(1), 40);
     }
 
-    /// [E-MEMBERS]
+    /// Configurations without quorums that meet are refused. [E-MEMBERS]
     #[test]
     fn impossible_configurations_are_refused() {
         assert!(TrimReports::new(1, &[7, 8], 1).is_err());

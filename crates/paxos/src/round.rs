@@ -103,6 +103,7 @@ impl fmt::Debug for Round {
 mod tests {
     use super::*;
 
+    /// A later attempt has a larger round, and any round of a later epoch is larger than all of an earlier one.
     /// [E-ROUND]
     #[test]
     fn later_attempts_outrank_and_epochs_outrank_all() {
@@ -113,7 +114,7 @@ mod tests {
         assert!(Round::base(1).is_base() && !first.is_base() && !Round::NONE.is_base());
     }
 
-    /// [E-LANE]
+    /// No round is made once the lanes or attempts of an epoch are used up. [E-LANE]
     #[test]
     fn exhausted_lanes_and_attempts_are_refused() {
         assert_eq!(Round::repair(1, 0, 0), None);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(Round::repair(1, 1, MAX_ATTEMPT + 1), None);
     }
 
-    /// [E-ROUND]
+    /// A number with an attempt but without a lane isn't a valid round. [E-ROUND]
     #[test]
     fn a_sub_round_without_a_lane_is_no_round() {
         assert!(!Round(1 << SUB_BITS | 1 << LANE_BITS).is_valid());

@@ -81,7 +81,7 @@ mod tests {
         round_trip
     }
 
-    /// [P-WAIT]
+    /// Half of the first sample is taken as its variation. [P-WAIT]
     #[test]
     fn the_first_sample_counts_as_half_of_its_variation() {
         assert_eq!(after(&[]).timeout(UNKNOWN), UNKNOWN);
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(first.usual(), Some(4_000 * MICROSECOND));
     }
 
-    /// [P-WAIT]
+    /// Later samples change the average and the variation a little. [P-WAIT]
     #[test]
     fn later_ones_are_smoothed() {
         // RFC 6298, 2.3: the variation is 3/4 * 2,000 + 1/4 * |4,000 - 12,000|, the mean 7/8 * 4,000 + 1/8 * 12,000.
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(second.timeout(UNKNOWN), (5_000 + 4 * 3_500) * MICROSECOND);
     }
 
-    /// [P-WAIT]
+    /// If the round trip is steady, the timeout approaches it, but not below the time that a thread needs. [P-WAIT]
     #[test]
     fn a_steady_time_is_waited_for_once_and_no_shorter_than_a_thread_needs() {
         let steady = after(&[20_000 * MICROSECOND; 100]);

@@ -190,7 +190,7 @@ fn a_reply_ends_a_command_once() {
     assert!(tick(&mut proposer, Time::MAX).is_empty());
 }
 
-/// [P-AGAIN]
+/// If one command of a value was answered, only the others are sent again. [P-AGAIN]
 #[test]
 fn an_answered_neighbour_does_not_travel_again() {
     let mut proposer = Proposer::new(settings());
@@ -269,7 +269,7 @@ fn malformed_replies_change_nothing() {
     assert_eq!(proposer.outstanding(), 1);
 }
 
-/// [P-AGAIN]
+/// An answer `out_of_order` doesn't count as an answer; the command is sent again. [P-AGAIN]
 #[test]
 fn out_of_order_is_no_answer() {
     let mut proposer = Proposer::new(settings());
@@ -428,7 +428,7 @@ fn a_dead_vector_costs_one_further_request() {
     assert_eq!(tick(&mut proposer, LATE).len(), 0, "it was answered");
 }
 
-/// [P-AGAIN]
+/// The proposer waits longer before each retry, and asks for the leader after some of them. [P-AGAIN]
 #[test]
 fn retries_back_off_and_ask_for_a_leader() {
     let mut proposer = Proposer::new(settings());

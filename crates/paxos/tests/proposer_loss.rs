@@ -85,7 +85,7 @@ fn acquainted() -> (Proposer, Time) {
     (proposer, now)
 }
 
-/// [P-OVERTAKEN]
+/// If a later answer shows that a value was lost, the value is sent again at once. [P-OVERTAKEN]
 #[test]
 fn what_a_later_answer_shows_to_be_lost_leaves_again_at_once() {
     let (mut proposer, start) = acquainted();
@@ -142,7 +142,7 @@ fn where_packets_overtake_each_other_there_is_more_patience() {
     assert_eq!(tick(&mut proposer, now + ROUND_TRIP), [1]);
 }
 
-/// [P-OVERTAKEN]
+/// A command that was given up doesn't make another value count as lost. [P-OVERTAKEN]
 #[test]
 fn what_is_given_up_shows_nothing() {
     let (mut proposer, start) = acquainted();
@@ -175,7 +175,7 @@ fn what_is_overtaken_again_and_again_leaves_ever_more_seldom() {
     );
 }
 
-/// [P-WAIT]
+/// Without any answer only one value at a time is sent again. [P-WAIT]
 #[test]
 fn without_any_answer_one_value_alone_leaves_again() {
     let (mut proposer, start) = acquainted();

@@ -303,7 +303,8 @@ fn run(seed: u64, mistake: Mistake) -> Run {
     run
 }
 
-/// [B-COUNT] [B-ASK]
+/// In random runs the bound of a read covers every command that was acknowledged before the read came. [B-COUNT]
+/// [B-ASK]
 #[test]
 fn a_bound_covers_what_was_acknowledged_when_the_read_came() {
     let runs: Vec<Run> = (0..3_000).map(|seed| run(seed, Mistake::None)).collect();
@@ -312,7 +313,7 @@ fn a_bound_covers_what_was_acknowledged_when_the_read_came() {
     assert!(counted(|run| run.told == 2 && run.bounds > 2) > 100);
 }
 
-/// [B-COUNT] [B-ASK]
+/// The random runs notice each deliberate mistake in the bound. [B-COUNT] [B-ASK]
 #[test]
 fn each_mistake_is_found() {
     for mistake in [Mistake::AnyFloor, Mistake::AnyQuestion, Mistake::AnyMember] {

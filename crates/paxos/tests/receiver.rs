@@ -90,7 +90,7 @@ fn all(receiver: &mut Receiver, now: Time) -> Vec<String> {
     }
 }
 
-/// [O-ONCE]
+/// A receiver delivers messages in order, each once. [O-ONCE]
 #[test]
 fn messages_come_in_order_and_once() {
     let mut r = receiver();
@@ -113,7 +113,7 @@ fn messages_come_in_order_and_once() {
     assert_eq!(r.position(), 104);
 }
 
-/// [O-WAIT]
+/// A missing message is reported once the wait for it is over, and until the caller passes over it. [O-WAIT]
 #[test]
 fn a_gap_is_told_when_it_was_waited_for_and_until_it_is_passed_over() {
     let mut r = receiver();
@@ -145,7 +145,7 @@ fn a_gap_is_told_when_it_was_waited_for_and_until_it_is_passed_over() {
     assert_eq!((r.position(), r.next_deadline()), (106, None), "no gap");
 }
 
-/// [O-ONCE]
+/// A message too far ahead for the ring is dropped, and doesn't hold up others. [O-ONCE]
 #[test]
 fn what_is_beyond_the_ring_waits_for_nobody() {
     let mut r = receiver();
@@ -181,7 +181,7 @@ fn the_last_slots_do_not_wrap() {
     assert_eq!(all(&mut r, 0).len(), 3);
 }
 
-/// [O-LATER]
+/// A packet of another session is dropped and doesn't end the present one. [O-LATER]
 #[test]
 fn a_packet_of_another_session_ends_nothing() {
     let mut r = receiver();
@@ -200,7 +200,7 @@ fn a_packet_of_another_session_ends_nothing() {
     assert_eq!(all(&mut r, 0), ["101", "nothing"]);
 }
 
-/// [O-LATER]
+/// An order of the control plane ends the session. [O-LATER]
 #[test]
 fn the_control_plane_ends_a_session() {
     let mut r = receiver();
@@ -236,7 +236,7 @@ fn the_control_plane_ends_a_session() {
     assert_eq!(all(&mut r, WAIT), ["200", "201", "nothing"]);
 }
 
-/// [O-SENDER] [M-PACKET]
+/// A packet that isn't for this receiver changes nothing. [O-SENDER] [M-PACKET]
 #[test]
 fn what_is_not_for_it_changes_nothing() {
     let mut r = receiver();

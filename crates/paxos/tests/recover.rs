@@ -192,7 +192,7 @@ fn vote(from: NodeId, inst: Instance, round: Round, value: &[u8]) -> Header {
 
 const BASE: Round = Round::base(2);
 
-/// [R-QUERY]
+/// Two equal votes decide an instance, so nothing needs to be proposed. [R-QUERY]
 #[test]
 fn two_equal_votes_decide_without_a_proposal() {
     let mut bench = Bench::new();
@@ -239,7 +239,7 @@ fn votes_of_different_rounds_or_values_or_strangers_do_not_decide() {
     assert_eq!(bench.recover.poll(), None);
 }
 
-/// [R-QUERY]
+/// A vote is judged by the configuration of its round's epoch. [R-QUERY]
 #[test]
 fn votes_are_judged_by_the_configuration_of_their_round() {
     let mut bench = Bench::new();
@@ -261,7 +261,7 @@ fn votes_are_judged_by_the_configuration_of_their_round() {
     assert_eq!(bench.all(MsgType::Phase1a).len(), 3);
 }
 
-/// [R-VALUE] [R-CONFIRM]
+/// An instance without votes gets the no-op, and answers to QUERY confirm it. [R-VALUE] [R-CONFIRM]
 #[test]
 fn an_empty_instance_gets_the_noop_and_is_confirmed_by_queries() {
     let (mut bench, round) = Bench::in_phase1();
@@ -296,7 +296,7 @@ fn an_empty_instance_gets_the_noop_and_is_confirmed_by_queries() {
     ));
 }
 
-/// [R-VALUE]
+/// If there are votes, the repair proposes the value of the highest one and not the no-op. [R-VALUE]
 #[test]
 fn the_vote_of_the_highest_round_is_proposed_not_the_filler() {
     let (mut bench, round) = Bench::in_phase1();
@@ -307,7 +307,7 @@ fn the_vote_of_the_highest_round_is_proposed_not_the_filler() {
     assert_eq!(bench.all(MsgType::Phase2a).len(), 3);
 }
 
-/// [R-VALUE]
+/// A promise counts only for the round that it names. [R-VALUE]
 #[test]
 fn a_promise_counts_for_its_own_round_only() {
     let (mut bench, first) = Bench::in_phase1();
@@ -353,7 +353,7 @@ fn two_values_in_one_round_are_reported() {
     assert!(bench.all(MsgType::Phase2a).is_empty());
 }
 
-/// [A-QUERY] [R-QUERY]
+/// An old answer "no vote" doesn't answer a new question. [A-QUERY] [R-QUERY]
 #[test]
 fn an_old_no_vote_answers_no_new_question() {
     let mut bench = Bench::new();
@@ -369,7 +369,7 @@ fn an_old_no_vote_answers_no_new_question() {
     assert_eq!(bench.receive(answer, &[]), Verdict::Dropped(Reason::Stale));
 }
 
-/// [R-ROUND]
+/// A repair that begins again uses a new round. [R-ROUND]
 #[test]
 fn a_repair_that_begins_again_takes_a_fresh_round() {
     let (mut bench, first) = Bench::in_phase1();
@@ -409,7 +409,7 @@ fn a_new_epoch_begins_anew_and_an_old_one_is_ignored() {
     );
 }
 
-/// [R-ACTIVE]
+/// Without an active epoch the repair sends nothing; without a lane it asks, but proposes nothing. [R-ACTIVE]
 #[test]
 fn without_an_active_epoch_nothing_is_sent_and_without_a_lane_nothing_proposed() {
     let mut bench = Bench::new();
@@ -435,7 +435,7 @@ fn without_an_active_epoch_nothing_is_sent_and_without_a_lane_nothing_proposed()
     );
 }
 
-/// [R-RETREAT]
+/// A repair whose round was preempted asks again, and waits before it uses its next round. [R-RETREAT]
 #[test]
 fn who_is_preempted_asks_again_and_waits_before_the_next_round() {
     let (mut bench, first) = Bench::in_phase1();
@@ -449,6 +449,7 @@ fn who_is_preempted_asks_again_and_waits_before_the_next_round() {
     assert!(bench.last(MsgType::Phase1a).rnd > in_the_way);
 }
 
+/// If its rounds are used up or a later epoch exists, the repair reports it and waits for the control plane.
 /// [R-RETREAT] [E-LANE]
 #[test]
 fn used_up_rounds_and_later_epochs_need_the_control_plane() {
@@ -469,7 +470,7 @@ fn used_up_rounds_and_later_epochs_need_the_control_plane() {
     assert_eq!(bench.recover.later_epoch(), None);
 }
 
-/// [R-TRIMMED]
+/// A trimmed instance is reported and never repaired. [R-TRIMMED]
 #[test]
 fn what_is_trimmed_is_reported_and_never_repaired() {
     let mut bench = Bench::new();
@@ -504,7 +505,7 @@ fn what_is_trimmed_is_reported_and_never_repaired() {
     assert_eq!(bench.recover.open(), 0);
 }
 
-/// [R-TRIMMED]
+/// One acceptor that wrongly says that an instance is trimmed doesn't end the repair. [R-TRIMMED]
 #[test]
 fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
     let wrong = |trim| Rejection {
@@ -543,7 +544,7 @@ fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
     assert_eq!(bench.recover.poll(), None);
 }
 
-/// [R-TRIMMED]
+/// Acceptors of another configuration don't count when an instance is said to be trimmed. [R-TRIMMED]
 #[test]
 fn members_of_another_configuration_confirm_no_trim() {
     let mut bench = Bench::new();

@@ -194,7 +194,7 @@ mod tests {
         assert!(c.is_due(499, 700), "a slow disk: at each mark");
     }
 
-    /// [T-CHECKPOINT]
+    /// No second checkpoint begins before the first one has ended. [T-CHECKPOINT]
     #[test]
     fn one_checkpoint_is_under_way_at_a_time() {
         let mut c = Checkpoints::new(RHYTHM, 0, 0);
@@ -208,7 +208,7 @@ mod tests {
         assert!(c.is_due(2_000, 300));
     }
 
-    /// [T-CHECKPOINT]
+    /// TRIM is sent as soon as a checkpoint is written, and repeated later. [T-CHECKPOINT]
     #[test]
     fn trim_is_sent_at_once_and_again() {
         let mut c = Checkpoints::new(RHYTHM, 0, 0);

@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// [B-PIECES]
+    /// The pieces of an answer can arrive in any order. [B-PIECES]
     #[test]
     fn pieces_in_any_order_make_the_answer() {
         for len in [85, 84 * PIECES, 84 * PIECES + 1, 10_000] {
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// [B-PIECES]
+    /// If the answer changes before all pieces are there, the client starts again and never mixes the two. [B-PIECES]
     #[test]
     fn an_answer_that_changes_meanwhile_is_begun_anew_and_never_mixed() {
         let old = LongAnswer::new(&read(0), answer(9_000, 0));

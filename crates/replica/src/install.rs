@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// [X-INSTALL]
+    /// Each partition keeps its own state or the copy, whichever is further in the log. [X-INSTALL]
     #[test]
     fn each_partition_keeps_what_is_further() {
         let install = Install::new(vec![10, 20]);

@@ -91,7 +91,7 @@ fn damaged() -> Error {
 mod tests {
     use super::*;
 
-    /// [X-CATCHUP]
+    /// A reader returns only whole values, waits for the rest of an incomplete one, and notices damage. [X-CATCHUP]
     #[test]
     fn values_arrive_whole_or_wait_and_damage_is_noticed() {
         let mut bytes = Vec::new();

@@ -307,7 +307,7 @@ mod tests {
         assert!(longest.parts < LAST);
     }
 
-    /// [S-PARTS]
+    /// The last part is sent only after all other parts are answered. [S-PARTS]
     #[test]
     fn the_last_part_leaves_once_all_others_are_answered() {
         let command = vec![1; 10_000];

@@ -197,7 +197,7 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     assert_eq!(r.worker.checkpointed(), 1_030);
 }
 
-/// [N-COMMIT]
+/// If commits take long, the replica executes at most as many commands ahead as the application allows. [N-COMMIT]
 #[test]
 fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
     let disk = Disk::default();

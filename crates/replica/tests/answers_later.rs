@@ -123,7 +123,8 @@ impl Clients {
     }
 }
 
-/// [X-GATHER] [S-ONCE] [S-ORDERED] [S-PARTS]
+/// An application that answers later gives the same results, wherever its batches end. [X-GATHER] [S-ONCE] [S-ORDERED]
+/// [S-PARTS]
 #[test]
 fn it_makes_no_difference_wherever_batches_end() {
     for seed in 0..60 {

@@ -136,7 +136,7 @@ fn what_is_decided_meanwhile_comes_behind_the_state() {
     assert_eq!(r.worker.next() + 1, source.worker.next(), "committed");
 }
 
-/// [X-LOG]
+/// A log with a gap or with damage is used up to that place. [X-LOG]
 #[test]
 fn a_log_with_a_gap_or_damage_is_taken_up_to_there() {
     let (mut source, s) = ahead(3);
@@ -164,7 +164,7 @@ fn a_log_with_a_gap_or_damage_is_taken_up_to_there() {
     }
 }
 
-/// [X-HOLD]
+/// A partition stays held until the last holder releases it. [X-HOLD]
 #[test]
 fn a_partition_is_held_as_long_as_anybody_holds_it() {
     let mut r = ahead(1).0;

@@ -533,7 +533,7 @@ fn voided(cluster: &Cluster) -> BTreeSet<(u64, u64)> {
     void.map(|(request, _)| *request).collect()
 }
 
-/// [X-DIED] [X-VOID]
+/// A command on which every replica's program dies is passed without effect, and the group continues. [X-DIED] [X-VOID]
 #[test]
 fn a_command_of_which_every_program_dies_takes_no_effect_and_all_goes_on() {
     for seed in 200..206 {
@@ -579,7 +579,8 @@ fn a_command_that_one_program_survives_takes_effect_everywhere() {
     );
 }
 
-/// [X-VOID]
+/// A command on which programs die isn't passed while a replica is silent, unless an operator orders it. The silent
+/// replica finds the contradiction later. [X-VOID]
 #[test]
 fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_learns_of_it() {
     let mut cluster = with_deadly(401, |node, _| node != REPLICAS[2]);

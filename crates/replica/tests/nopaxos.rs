@@ -841,13 +841,14 @@ fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
     assert!(all.iter().all(|n| *n > 0), "{all:?}");
 }
 
-/// [N-ANSWER] [N-REWIND] [N-COMMIT] [S-ONCE]
+/// In random runs every command takes effect once, and nothing unstable is stored. [N-ANSWER] [N-REWIND] [N-COMMIT]
+/// [S-ONCE]
 #[test]
 fn every_command_takes_effect_once_and_nothing_unstable_is_stored() {
     random_runs::<Disk>(0..10);
 }
 
-/// [N-ANSWER] [N-REWIND] [N-COMMIT] [S-ONCE]
+/// The same holds for an application in memory only. [N-ANSWER] [N-REWIND] [N-COMMIT] [S-ONCE]
 #[test]
 fn so_it_is_with_a_program_in_memory() {
     random_runs::<MemoryDisk>(100..110);
@@ -876,7 +877,8 @@ fn leader_alone<K: Kept>(c: &mut Cluster<K>) -> (u64, u64) {
     of
 }
 
-/// [N-ANSWER] [N-REWIND] [N-MUTE] [K-QUORUM]
+/// A deposed leader takes back what it has executed ahead, and follows the new view. [N-ANSWER] [N-REWIND] [N-MUTE]
+/// [K-QUORUM]
 fn deposed<K: Kept>() {
     let mut c = Cluster::<K>::begun(1);
     let of = leader_alone(&mut c);
@@ -932,7 +934,7 @@ fn a_deposed_leader_has_told_a_crowd_nothing() {
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
-/// [N-COMMIT] [X-ATOMIC]
+/// Commands that a killed leader has executed ahead are not in its store. [N-COMMIT] [X-ATOMIC]
 #[test]
 fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
     let mut c = Cluster::<Disk>::begun(2);
@@ -985,7 +987,8 @@ fn accepted_loss<K: Kept>() {
     (0..3).for_each(|index| c.check_stored(index));
 }
 
-/// [F-ANEW] [G-STOP] [G-LEAP] [G-BEHIND] [N-COMMIT]
+/// After an accepted loss of logs the group continues from what was stable. [F-ANEW] [G-STOP] [G-LEAP] [G-BEHIND]
+/// [N-COMMIT]
 #[test]
 fn an_accepted_loss_goes_on_from_what_was_stable() {
     accepted_loss::<Disk>();
@@ -1132,6 +1135,7 @@ fn a_retry_gets_the_first_result_in_whatever_view() {
     assert!(repeated.count() > 1);
 }
 
+/// A command that reached no replica becomes a no-op, and nothing behind it is answered before all agree on that.
 /// [H-NOOP] [H-ASK]
 #[test]
 fn a_command_that_reached_nobody_becomes_a_no_op_that_all_agree_on_first() {
@@ -1157,7 +1161,7 @@ fn a_command_that_reached_nobody_becomes_a_no_op_that_all_agree_on_first() {
     assert!(c.finals.contains_key(&lost) && c.finals.contains_key(&next));
 }
 
-/// [Y-TAIL]
+/// If the end of a burst reached no replica, they notice it without another command. [Y-TAIL]
 #[test]
 fn the_end_of_a_burst_that_reached_nobody_is_found_without_another_command() {
     let mut c = Cluster::<Disk>::begun(5);
@@ -1175,7 +1179,7 @@ fn the_end_of_a_burst_that_reached_nobody_is_found_without_another_command() {
     c.check();
 }
 
-/// [W-CHECKPOINT] [N-FULL]
+/// A replica that was away for longer than the logs reach installs a checkpoint. [W-CHECKPOINT] [N-FULL]
 #[test]
 fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     let mut c = Cluster::<Disk>::begun(6);
@@ -1194,7 +1198,7 @@ fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     assert!(c.restored > 0);
 }
 
-/// [N-COMMIT] [K-STABLE]
+/// A replica whose application can't take effects back answers only from stable slots. [N-COMMIT] [K-STABLE]
 #[test]
 fn who_can_take_nothing_back_answers_only_what_is_stable() {
     let mut c = Cluster::<Disk>::with(8, true, 7, || {

@@ -53,7 +53,7 @@ fn stored_parts(r: &mut Fed) -> usize {
     keys.filter(|key| key[0] == b'q').count()
 }
 
-/// [S-PARTS]
+/// A command in parts takes effect once, when its last part is executed. [S-PARTS]
 #[test]
 fn a_command_in_parts_takes_effect_once_with_the_last() {
     for ordered in [false, true] {
@@ -86,7 +86,7 @@ fn a_command_in_parts_takes_effect_once_with_the_last() {
     }
 }
 
-/// [S-PARTS]
+/// The last part isn't executed before all other parts are there. [S-PARTS]
 #[test]
 fn the_last_part_waits_for_all_others() {
     for ordered in [false, true] {
@@ -105,7 +105,7 @@ fn the_last_part_waits_for_all_others() {
     }
 }
 
-/// [S-PARTS] [X-ATOMIC]
+/// Parts survive kills and power failures, and a copy of the replica's state contains them. [S-PARTS] [X-ATOMIC]
 #[test]
 fn parts_survive_kills_and_power_failures_and_come_with_a_copy() {
     let command = long(7, 400);
@@ -202,7 +202,7 @@ fn parts_whose_request_is_over_are_forgotten() {
     assert_eq!(stored_parts(&mut r), 0);
 }
 
-/// [S-ORDERED] [S-PARTS]
+/// An ordered session accepts only parts of its next request. [S-ORDERED] [S-PARTS]
 #[test]
 fn an_ordered_session_takes_parts_of_its_next_request_only() {
     let mut r = fed();
@@ -216,7 +216,7 @@ fn an_ordered_session_takes_parts_of_its_next_request_only() {
     assert_eq!(r.times(2), 1);
 }
 
-/// [S-PARTS] [S-EXPIRE]
+/// The memory of parts is limited, and they are removed with their session. [S-PARTS] [S-EXPIRE]
 #[test]
 fn parts_are_bounded_and_go_with_their_session() {
     let limits = Limits {
@@ -263,7 +263,7 @@ fn parts_are_bounded_and_go_with_their_session() {
     assert_eq!(r.times(1), 1);
 }
 
-/// [S-PARTS]
+/// Parts that don't fit together change nothing. [S-PARTS]
 #[test]
 fn parts_that_do_not_fit_together_change_nothing() {
     let mut r = fed();

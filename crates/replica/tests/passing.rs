@@ -23,7 +23,7 @@ fn with_session(node: u16, answers_later: bool) -> (Fed, u64) {
     (fed, 1 << 16)
 }
 
-/// [S-PASS]
+/// A replica doesn't execute a read whose answer goes to another replica's front end. [S-PASS]
 #[test]
 fn a_read_that_another_front_end_hears_is_not_executed() {
     for answers_later in [false, true] {
@@ -47,7 +47,7 @@ fn a_read_that_another_front_end_hears_is_not_executed() {
     }
 }
 
-/// [S-PASS]
+/// The home replica of a session executes its reads, and answers repetitions from its record. [S-PASS]
 #[test]
 fn the_home_of_a_session_executes_its_reads_and_answers_from_its_record() {
     for answers_later in [false, true] {
@@ -63,7 +63,8 @@ fn the_home_of_a_session_executes_its_reads_and_answers_from_its_record() {
     }
 }
 
-/// [S-PASS]
+/// If a home takes over the state of a replica that passed a read, it executes the read when that is repeated, unless a
+/// command followed. [S-PASS]
 #[test]
 fn a_home_that_took_the_state_of_one_that_passed_a_read_executes_it_again_if_nothing_came_behind_it()
  {

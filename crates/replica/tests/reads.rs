@@ -136,7 +136,7 @@ impl Fed {
     }
 }
 
-/// [B-EXECUTE]
+/// A read waits until everything that acceptors have shown is executed. [B-EXECUTE]
 #[test]
 fn a_read_waits_until_what_acceptors_show_is_executed() {
     let mut r = fed();
@@ -151,7 +151,7 @@ fn a_read_waits_until_what_acceptors_show_is_executed() {
     assert_eq!(r.answered(), [(1, Some(2))]);
 }
 
-/// [B-EXECUTE] [X-GATHER]
+/// Reads are answered together, and see all commands that were begun before them. [B-EXECUTE] [X-GATHER]
 #[test]
 fn reads_are_answered_together_and_see_all_that_was_begun() {
     let disk = Disk::default();
@@ -175,7 +175,7 @@ fn reads_are_answered_together_and_see_all_that_was_begun() {
     assert_eq!([r.times(1), r.times(2)], [1, 1]);
 }
 
-/// [B-ASK]
+/// Reads that arrive during a question share the next question. [B-ASK]
 #[test]
 fn reads_that_come_meanwhile_share_the_next_question() {
     let mut r = fed();
@@ -199,7 +199,7 @@ fn reads_that_come_meanwhile_share_the_next_question() {
     assert_eq!(r.answered(), [(3, Some(0))]);
 }
 
-/// [B-COUNT]
+/// A higher floor makes earlier answers void, and the replica asks for the new view. [B-COUNT]
 #[test]
 fn a_later_floor_makes_answers_void_and_the_view_is_asked_for() {
     let mut r = fed();
@@ -226,7 +226,7 @@ fn a_later_floor_makes_answers_void_and_the_view_is_asked_for() {
     assert_eq!(r.answered(), [(1, Some(0))]);
 }
 
-/// [B-EXECUTE]
+/// Instances that f+1 acceptors show are repaired without waiting for the next poll. [B-EXECUTE]
 #[test]
 fn what_f_plus_one_acceptors_show_is_repaired_without_a_poll() {
     let mut r = fed();
@@ -245,7 +245,7 @@ fn what_f_plus_one_acceptors_show_is_repaired_without_a_poll() {
     assert!(r.out.sent.iter().any(|(_, h, _)| asks(h) && h.inst == 0));
 }
 
-/// [B-LIMIT]
+/// A read that has waited for too long is sent through the log. [B-LIMIT]
 #[test]
 fn a_read_that_waits_for_long_goes_through_the_log() {
     let mut r = fed();
@@ -273,7 +273,7 @@ fn what_writes_goes_through_the_log() {
     assert_eq!(r.times(5), 0);
 }
 
-/// [B-STALE]
+/// A read that may be stale needs no question to acceptors. [B-STALE]
 #[test]
 fn a_read_that_may_be_old_asks_nobody() {
     let mut r = fed();
@@ -315,7 +315,7 @@ fn a_read_is_answered_like_a_command() {
 
 // ---- Clients
 
-/// [B-CLIENT]
+/// A client's read waits like a front end's, and is answered at the address of its session. [B-CLIENT]
 #[test]
 fn a_clients_read_waits_as_the_front_ends_and_is_answered_where_its_session_says() {
     let mut r = fed();
@@ -337,7 +337,7 @@ fn a_clients_read_waits_as_the_front_ends_and_is_answered_where_its_session_says
     assert_eq!(r.worker.next(), end, "nothing has a place in the log");
 }
 
-/// [B-CLIENT]
+/// A request that a client may not send as a read changes nothing. [B-CLIENT]
 #[test]
 fn what_a_client_may_not_read_so_changes_nothing() {
     let mut r = fed();
@@ -364,7 +364,8 @@ fn what_a_client_may_not_read_so_changes_nothing() {
     assert_eq!(r.times(5), 0);
 }
 
-/// [B-STALE] [B-CLIENT]
+/// A client's stale read needs no question to acceptors, and a read that waits for too long is dropped. [B-STALE]
+/// [B-CLIENT]
 #[test]
 fn a_clients_stale_read_asks_nobody_and_one_that_waits_for_long_is_forgotten() {
     let mut r = fed();
@@ -384,7 +385,7 @@ fn a_clients_stale_read_asks_nobody_and_one_that_waits_for_long_is_forgotten() {
     assert_eq!(r.told(), [], "its client has asked another replica");
 }
 
-/// [B-PIECES]
+/// A client gets a long answer in pieces, which need no further question to acceptors. [B-PIECES]
 #[test]
 fn a_long_answer_leaves_in_pieces_that_are_asked_for_without_a_bound() {
     // No answer fits, and a piece has one byte.

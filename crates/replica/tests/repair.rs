@@ -117,7 +117,7 @@ fn votes_are_counted_with_a_real_quorum() {
     assert_eq!(r.vote(ACCEPTORS[1], 0), Verdict::Dropped(Reason::Stale));
 }
 
-/// [X-HOLE]
+/// An instance that is missing below a decided one is asked for soon, and only once at first. [X-HOLE]
 #[test]
 fn what_something_was_decided_behind_is_asked_for_soon_and_once() {
     let mut r = fed();
@@ -141,7 +141,7 @@ fn what_something_was_decided_behind_is_asked_for_soon_and_once() {
     assert_eq!(r.worker.next(), 6);
 }
 
-/// [X-REPAIR]
+/// Only instances that have been missing for long are asked for. [X-REPAIR]
 #[test]
 fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     let mut r = fed();
@@ -166,7 +166,7 @@ fn what_is_missing_is_asked_for_when_it_is_old_and_nothing_else() {
     assert!(queried(&r.wait()).is_empty());
 }
 
-/// [X-POLL]
+/// A replica that starts asks the acceptors how far the log has come. [X-POLL]
 #[test]
 fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     let mut r = fed();
@@ -363,7 +363,7 @@ fn a_replica_that_learns_by_asking_alone_goes_on_asking() {
     }
 }
 
-/// [R-ACTIVE]
+/// A repair needs an active epoch and a lane in it. [R-ACTIVE]
 #[test]
 fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     let mut r = fed();
@@ -407,7 +407,7 @@ fn repair_rounds_need_an_active_epoch_and_a_lane_of_it() {
     assert_eq!(Some(header.rnd), Round::repair(2, 5, 0));
 }
 
-/// [X-CATCHUP]
+/// Instances that the acceptors have trimmed are fetched from another replica. [X-CATCHUP]
 #[test]
 fn what_has_been_forgotten_is_fetched_from_another_replica() {
     let mut r = fed();

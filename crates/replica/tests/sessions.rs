@@ -13,7 +13,7 @@ fn fed() -> Fed {
     Fed::new(settings(REPLICAS[0]))
 }
 
-/// [S-ONCE]
+/// A repeated command takes effect once and gets the same answer again. [S-ONCE]
 #[test]
 fn a_repeated_command_takes_effect_once_and_is_answered_alike() {
     let mut r = fed();
@@ -26,7 +26,7 @@ fn a_repeated_command_takes_effect_once_and_is_answered_alike() {
     assert_eq!(r.times(100), 1);
 }
 
-/// [S-ONCE]
+/// A command that is sent again together with others takes effect once. [S-ONCE]
 #[test]
 fn a_retry_in_another_pack_takes_effect_once() {
     let mut r = fed();
@@ -50,7 +50,7 @@ fn a_retry_in_another_pack_takes_effect_once() {
     }
 }
 
-/// [S-ONCE]
+/// Within the window an unordered session executes its requests in any order. [S-ONCE]
 #[test]
 fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
     let mut r = fed();
@@ -93,7 +93,7 @@ fn requests_of_an_unordered_session_execute_in_any_order_within_the_window() {
     );
 }
 
-/// [S-ORDERED]
+/// An ordered session executes its requests one after the other, without gaps. [S-ORDERED]
 #[test]
 fn an_ordered_session_executes_without_gaps() {
     let mut r = fed();
@@ -156,7 +156,7 @@ fn expire(request: u64, inst: u64) -> SessionOp {
     }
 }
 
-/// [S-EXPIRE]
+/// Late packets of an expired session are answered with "unknown session". [S-EXPIRE]
 #[test]
 fn an_expired_session_is_unknown_to_late_packets() {
     let mut r = fed();
@@ -178,7 +178,7 @@ fn an_expired_session_is_unknown_to_late_packets() {
     assert_eq!(left.records.len(), 2);
 }
 
-/// [S-EXPIRE]
+/// A session doesn't expire if one of its commands comes before the expiry in the log. [S-EXPIRE]
 #[test]
 fn expiry_has_no_effect_when_the_log_has_something_of_the_session_first() {
     let mut r = fed();
@@ -200,7 +200,7 @@ fn expiry_has_no_effect_when_the_log_has_something_of_the_session_first() {
     assert_eq!(r.worker.sessions(), 0);
 }
 
-/// [S-OPEN]
+/// A repeated OPEN returns the same session while that exists. [S-OPEN]
 #[test]
 fn a_repeated_open_names_the_same_session_while_it_lives() {
     let mut r = fed();
@@ -232,7 +232,7 @@ fn a_repeated_open_names_the_same_session_while_it_lives() {
     );
 }
 
-/// [S-OPEN]
+/// The log gives ids to sessions, and two sessions opened in one value get different ids. [S-OPEN]
 #[test]
 fn ids_are_given_by_the_log_and_differ_within_a_pack() {
     let mut r = fed();
@@ -280,7 +280,7 @@ fn sessions_are_bounded_in_number_and_size() {
     assert_eq!(status_of(&r.op(5, wider)), Status::Malformed);
 }
 
-/// [S-SHARE]
+/// Clients at one address can't use up the whole session table. [S-SHARE]
 #[test]
 fn one_address_leaves_room_for_sessions_of_others() {
     let limits = Limits {
@@ -322,7 +322,7 @@ fn one_address_leaves_room_for_sessions_of_others() {
     assert!(open_from(&mut r, 4, 1).is_none());
 }
 
-/// [S-SHARE] [S-NAMED]
+/// Named sessions can't use up the whole session table, and every replica answers them. [S-SHARE] [S-NAMED]
 #[test]
 fn names_leave_room_for_sessions_of_others_and_every_replica_answers_them() {
     let limits = Limits {
@@ -451,7 +451,7 @@ fn recorded_replies_are_bounded_over_all_sessions() {
     );
 }
 
-/// [X-MULTI] [S-SAYS] [X-FORM]
+/// A command that isn't executed is answered with the reason and leaves no trace. [X-MULTI] [S-SAYS] [X-FORM]
 #[test]
 fn what_is_not_executed_says_so_and_leaves_no_trace() {
     let mut r = fed();
@@ -499,7 +499,7 @@ fn what_is_not_executed_says_so_and_leaves_no_trace() {
     );
 }
 
-/// [S-HOME]
+/// The home replica answers the first execution, and every replica answers a repetition. [S-HOME]
 #[test]
 fn the_home_replica_answers_first_and_all_answer_a_repetition() {
     let home = REPLICAS[1];

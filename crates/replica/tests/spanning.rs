@@ -51,7 +51,8 @@ trait Script {
 
 // ---- Without faults
 
-/// [V-STEPS] [V-STAND] [V-SESSION]
+/// A command over several partitions takes effect in all of them once each has met its copy. [V-STEPS] [V-STAND]
+/// [V-SESSION]
 #[test]
 fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     let mut r = Replica::new(3);
@@ -98,7 +99,7 @@ fn only_the_session_of_the_lowest_partition_is_asked() {
     assert_eq!(r.replies[0].bytes, 1u64.to_be_bytes());
 }
 
-/// [V-STAND]
+/// A copy that is met early waits until its sibling is met. [V-STAND]
 #[test]
 fn a_copy_that_came_early_waits_for_its_turn() {
     let mut r = Replica::new(2);
@@ -112,7 +113,7 @@ fn a_copy_that_came_early_waits_for_its_turn() {
     assert_eq!((r.next(), r.times(5)), (vec![3, 3], vec![1, 1]));
 }
 
-/// [X-MULTI]
+/// An application without the three steps refuses commands over several partitions. [X-MULTI]
 #[test]
 fn a_program_without_the_three_steps_refuses() {
     let mut r = Replica::new(2);
@@ -128,7 +129,7 @@ fn a_program_without_the_three_steps_refuses() {
     assert_eq!(r.times(5), [0, 0]);
 }
 
-/// [X-FORM]
+/// A value that isn't a well-formed command over several partitions executes nothing. [X-FORM]
 #[test]
 fn what_is_no_vector_executes_nothing() {
     let mut r = Replica::new(2);
@@ -155,7 +156,7 @@ fn died(replies: &[Reply], epoch: u32, inst: Instance) -> bool {
     last.is_some_and(|r| (r.status, &r.bytes) == (Status::Dead, &place))
 }
 
-/// [V-ALIVE] [V-DEAD]
+/// If another partition holds something else at the command's place, the command has no effect. [V-ALIVE] [V-DEAD]
 #[test]
 fn a_copy_whose_sibling_holds_something_else_is_dead() {
     for lowest_lost in [true, false] {
@@ -174,7 +175,7 @@ fn a_copy_whose_sibling_holds_something_else_is_dead() {
     }
 }
 
-/// [V-ALIVE]
+/// A copy at a place that its vector doesn't name has no effect. [V-ALIVE]
 #[test]
 fn a_copy_at_a_place_that_its_vector_does_not_name_is_dead() {
     let mut r = Replica::new(2);
@@ -187,7 +188,7 @@ fn a_copy_at_a_place_that_its_vector_does_not_name_is_dead() {
     assert_eq!(r.times(5), [1, 1], "those at its places live");
 }
 
-/// [V-ALIVE] [V-MARKER] [V-JUDGE]
+/// The marker of a later epoch ends the wait for a copy. [V-ALIVE] [V-MARKER] [V-JUDGE]
 #[test]
 fn a_later_epochs_marker_ends_waiting() {
     for lowest_waits in [true, false] {
@@ -212,7 +213,7 @@ fn a_later_epochs_marker_ends_waiting() {
     }
 }
 
-/// [V-JUDGE]
+/// A marker behind the places of a command doesn't make it dead. [V-JUDGE]
 #[test]
 fn a_marker_behind_the_places_kills_nothing() {
     let mut r = Replica::new(2);
@@ -239,7 +240,7 @@ fn replay(r: &mut Replica, pid: usize) {
 
 // ---- What is kept
 
-/// [V-RECORD] [V-FORGET]
+/// Outcomes are kept until all partitions have passed them and that is on disk. [V-RECORD] [V-FORGET]
 #[test]
 fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
     for lost in [0, 1, 2] {

@@ -646,7 +646,7 @@ fn each_partition_holds_what_the_logs_say() {
     }
 }
 
-/// [G-LEAP] [G-COMPLETE] [G-STOP]
+/// An accepted loss never lets a command take effect in only some of its partitions. [G-LEAP] [G-COMPLETE] [G-STOP]
 #[test]
 fn what_is_given_up_cuts_no_command_in_two() {
     for seed in 0..3_000 {
@@ -676,7 +676,7 @@ fn logs_have_living_and_dead_copies_and_repeated_ones() {
     );
 }
 
-/// [V-FORGET] [V-MARKER] [X-HOLD] [X-INSTALL]
+/// The random runs notice each rule that is left out. [V-FORGET] [V-MARKER] [X-HOLD] [X-INSTALL]
 #[test]
 fn each_rule_that_is_left_out_is_missed() {
     for mistake in [

@@ -18,7 +18,7 @@ fn fed() -> Fed {
 
 // ---- Order
 
-/// [X-ORDER]
+/// Values are executed in the order of instances, in whatever order they arrive. [X-ORDER]
 #[test]
 fn values_execute_in_instance_order_however_they_come() {
     let mut r = fed();
@@ -62,7 +62,7 @@ fn values_beyond_the_buffer_are_dropped() {
     assert_eq!(r.worker.waiting(), 1);
 }
 
-/// [M-REFUSE] [D-DELIVER]
+/// A packet that isn't valid changes nothing. [M-REFUSE] [D-DELIVER]
 #[test]
 fn bad_packets_change_nothing() {
     let mut r = fed();
@@ -165,7 +165,7 @@ fn a_probe_shows_what_is_committed_and_what_is_durable() {
 
 // ---- Commit
 
-/// [X-ATOMIC]
+/// With `answers_wait` replies are sent only after the commit. [X-ATOMIC]
 #[test]
 fn replies_leave_only_after_the_commit() {
     let mut r = fed();
@@ -195,7 +195,7 @@ fn answers_at_once() -> Fed {
     })
 }
 
-/// [X-ANSWER]
+/// Otherwise answers are sent before the commit, which follows within a limited time. [X-ANSWER]
 #[test]
 fn answers_leave_before_the_commit_which_follows_in_time() {
     let mut r = answers_at_once();
@@ -220,7 +220,7 @@ fn answers_leave_before_the_commit_which_follows_in_time() {
     assert_eq!((r.worker.next(), r.times(1)), (2, 1));
 }
 
-/// [X-ANSWER]
+/// A commit is due after a number of commands. [X-ANSWER]
 #[test]
 fn a_commit_is_due_by_number() {
     let every = settings(REPLICAS[0]).commit_every;
@@ -287,7 +287,7 @@ fn what_was_answered_is_stored_before_an_alarm() {
     assert_alarmed(&mut r);
 }
 
-/// [X-FAIL]
+/// After a failed commit the worker acknowledges nothing and stops. [X-FAIL]
 #[test]
 fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
     let mut r = fed();
@@ -312,7 +312,7 @@ fn a_failed_commit_acknowledges_nothing_and_ends_the_worker() {
     assert_eq!(r.times(1), 1);
 }
 
-/// [X-FAIL]
+/// If the application can't continue, the worker stops at that instance. [X-FAIL]
 #[test]
 fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
     let mut r = fed();
@@ -436,7 +436,7 @@ fn run_log(log: &[(Flags, u64, u64, Vec<u8>)], disturb: Option<u64>) -> Image {
     r.disk.committed().without_commits()
 }
 
-/// [X-ATOMIC]
+/// A commit is one record, however many sessions it changes. [X-ATOMIC]
 #[test]
 fn a_commit_is_one_record_however_many_sessions_it_changes() {
     let mut r = fed();
@@ -549,7 +549,7 @@ fn every_ten(node: NodeId) -> Fed {
     })
 }
 
-/// [T-CHECKPOINT]
+/// TRIM is sent after a checkpoint, and repeated. [T-CHECKPOINT]
 #[test]
 fn trim_follows_a_checkpoint_and_is_repeated() {
     let mut r = every_ten(REPLICAS[0]);
@@ -591,7 +591,7 @@ fn report(r: &mut Fed) -> Option<(u64, Instance)> {
     said.first().map(|(_, h, _)| (h.client, h.inst))
 }
 
-/// [T-DISK]
+/// A replica with an empty disk reports that at once, and keeps the number of the disk. [T-DISK]
 #[test]
 fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     let mut r = every_ten(REPLICAS[0]);
@@ -623,7 +623,7 @@ fn an_empty_disk_says_so_at_once_and_keeps_its_number() {
     assert!(r.worker.wanted().incarnation);
 }
 
-/// [T-DISK]
+/// A copy of another replica's state doesn't contain the number of that replica's disk. [T-DISK]
 #[test]
 fn another_replicas_state_brings_no_number_of_a_disk() {
     let mut ahead = fed();
@@ -647,7 +647,7 @@ fn another_replicas_state_brings_no_number_of_a_disk() {
     assert_eq!(report(&mut r), Some((3, 2)));
 }
 
-/// [T-CHECKPOINT]
+/// TRIM never covers what a power failure could take away. [T-CHECKPOINT]
 #[test]
 fn trim_never_covers_what_a_power_failure_takes() {
     let mut r = every_ten(REPLICAS[0]);
@@ -676,7 +676,7 @@ fn trim_never_covers_what_a_power_failure_takes() {
     assert_eq!(r.worker.next(), 10);
 }
 
-/// [T-CHECKPOINT]
+/// TRIM covers only what was committed when the checkpoint began. [T-CHECKPOINT]
 #[test]
 fn trim_covers_no_more_than_was_committed_when_the_checkpoint_began() {
     let mut r = every_ten(REPLICAS[0]);
@@ -829,7 +829,7 @@ fn a_snapshot_brings_sessions_along_and_waiting_values_go_on() {
     assert_eq!(behind.log(s, 1, &command(1)), first, "also after a kill");
 }
 
-/// [T-CHECKPOINT]
+/// A snapshot isn't taken while a checkpoint is being made. [T-CHECKPOINT]
 #[test]
 fn a_snapshot_never_meets_a_checkpoint_under_way() {
     let mut ahead = fed();
@@ -855,7 +855,7 @@ fn a_snapshot_never_meets_a_checkpoint_under_way() {
     assert_eq!(behind.worker.next(), 20);
 }
 
-/// [X-CATCHUP]
+/// A replica never installs a state that is older than its own. [X-CATCHUP]
 #[test]
 fn a_replica_never_goes_backwards() {
     let mut old = fed();
@@ -945,7 +945,7 @@ fn strangers() -> [Settings; 4] {
     ]
 }
 
-/// [X-NAME]
+/// A directory that belongs to another replica is refused, and the error names that replica. [X-NAME]
 #[test]
 fn anothers_directory_is_refused_by_name() {
     let mut own = fed();
@@ -969,7 +969,7 @@ fn anothers_directory_is_refused_by_name() {
     Worker::open(settings(REPLICAS[1]), Durable::open(disk), 1, 0).unwrap();
 }
 
-/// [X-NAME]
+/// A checkpoint of another partition or group is refused and changes nothing. [X-NAME]
 #[test]
 fn anothers_checkpoint_is_refused_and_changes_nothing() {
     let mut ahead = fed();
@@ -1163,7 +1163,7 @@ fn standing_at(next: Instance) -> Fed {
     r
 }
 
-/// [G-LEAP]
+/// A replica that has executed everything that stays continues behind the instances that were given up. [G-LEAP]
 #[test]
 fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     let mut r = standing_at(3);
@@ -1182,7 +1182,7 @@ fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     assert_eq!((r.times(1), r.times(2)), (0, 1));
 }
 
-/// [G-LEAP] [G-BEHIND]
+/// A replica that is behind executes what stays, and nothing that was given up. [G-LEAP] [G-BEHIND]
 #[test]
 fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     let mut r = standing_at(2);
@@ -1196,7 +1196,7 @@ fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     assert_eq!(r.times(1), 0);
 }
 
-/// [G-BEHIND]
+/// A replica that has executed an instance that was given up installs another replica's state. [G-BEHIND]
 #[test]
 fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     let mut r = standing_at(4);
@@ -1243,7 +1243,7 @@ fn assert_stopped(r: &mut Fed) {
     assert_eq!((r.disk.committed(), r.out.replies.len()), (stored, 0));
 }
 
-/// [X-BEGIN]
+/// A replica stops if an epoch begins below what it has executed. [X-BEGIN]
 #[test]
 fn a_replica_stops_where_an_epoch_begins_below_what_it_has_executed() {
     let mut r = fed();
@@ -1314,7 +1314,7 @@ fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
     r.worker.set_incarnation(number(1, 1)).unwrap();
 }
 
-/// [X-EARLIER]
+/// Votes of epochs before the last executed marker decide nothing. [X-EARLIER]
 #[test]
 fn nothing_is_decided_in_epochs_before_the_last_marker() {
     let mut r = fed();
@@ -1330,7 +1330,7 @@ fn nothing_is_decided_in_epochs_before_the_last_marker() {
     r.give(1, Flags::NOOP, (0, 0), &[]);
 }
 
-/// [E-NEWEST]
+/// PROBE_ACK shows the last epoch whose marker was executed. [E-NEWEST]
 #[test]
 fn a_probe_shows_the_last_epoch_whose_marker_was_executed() {
     let mut r = fed();
@@ -1366,7 +1366,7 @@ fn step(r: &mut Fed, header: &Header, value: &[u8]) -> Verdict {
     r.worker.step(r.now, &packet, &mut r.out)
 }
 
-/// [X-BEGIN]
+/// A report that is late or repeated doesn't cause an alarm. [X-BEGIN]
 #[test]
 fn what_is_told_late_or_again_is_no_alarm() {
     let mut r = fed();

@@ -70,7 +70,7 @@ fn assert_found_with(mutation: Mutation, limits: Limits, by: &[Invariant]) {
     assert_eq!(sound, [], "seed {seed} without the mistake");
 }
 
-/// [A-STRANGER]
+/// The simulator finds an acceptor that forgets its votes and goes on. [A-STRANGER]
 #[test]
 fn an_acceptor_that_forgets_its_votes_and_goes_on() {
     assert_found(Mutation::AcceptorForgets, &[Remembered, Agreement]);
@@ -112,25 +112,25 @@ const LARGE: Limits = Limits {
     courses: false,
 };
 
-/// [S-PARTS]
+/// The simulator finds a restart that loses parts of a command. [S-PARTS]
 #[test]
 fn parts_of_commands_that_a_restart_takes() {
     assert_found_with(Mutation::PartsForgotten, LARGE, &[InOrderOnce, Trim]);
 }
 
-/// [S-PARTS]
+/// The simulator finds parts of two commands that are joined to one. [S-PARTS]
 #[test]
 fn parts_of_two_commands_that_are_joined() {
     assert_found_with(Mutation::PartsMixed, LARGE, &[Agreement]);
 }
 
-/// [B-EXECUTE]
+/// The simulator finds a read that is executed before what acceptors show. [B-EXECUTE]
 #[test]
 fn a_read_before_what_acceptors_show_is_executed() {
     assert_found_with(Mutation::ReadsUnexecuted, READS, &[Linearizable]);
 }
 
-/// [B-ASK]
+/// The simulator finds a read that uses a question from before it came. [B-ASK]
 #[test]
 fn a_read_that_shares_a_question_asked_before_it() {
     let script = include_str!("../../../testdata/cluster/read_asked_before.txt");
@@ -138,7 +138,7 @@ fn a_read_that_shares_a_question_asked_before_it() {
     assert_eq!(found, Some(Linearizable));
 }
 
-/// [B-ONE]
+/// The simulator finds a read of several partitions that isn't of one moment. [B-ONE]
 #[test]
 fn a_read_of_several_partitions() {
     let limits = Limits {
@@ -148,19 +148,19 @@ fn a_read_of_several_partitions() {
     assert_found_with(Mutation::ReadsSeveral, limits, &[Linearizable]);
 }
 
-/// [B-ALONE]
+/// The simulator finds a read that doesn't hold back the commands behind it. [B-ALONE]
 #[test]
 fn a_read_that_does_not_hold_back_what_is_sent_behind_it() {
     assert_found_with(Mutation::WritesBesideRead, READS, &[Linearizable]);
 }
 
-/// [V-RECORD]
+/// The simulator finds a restart that loses outcomes of commands over several partitions. [V-RECORD]
 #[test]
 fn outcomes_that_a_restart_takes() {
     assert_found_with(Mutation::OutcomesForgotten, SPANNING, &HALF);
 }
 
-/// [V-JUDGE]
+/// The simulator finds a marker that counts although an outcome is on record. [V-JUDGE]
 #[test]
 fn a_marker_that_counts_before_an_outcome_on_record() {
     let script = include_str!("../../../testdata/cluster/outcome_before_marker.txt");
@@ -199,19 +199,19 @@ fn assert_stands_still(mutation: Mutation, limits: Limits) {
 /// checkpoint that lacks it.
 const HALF: [Invariant; 4] = [AllOrNothing, InOrderOnce, Acknowledged, Trim];
 
-/// [L-PROGRAM]
+/// The simulator finds a leader that begins its round again after a restart. [L-PROGRAM]
 #[test]
 fn a_leader_that_begins_its_round_again_after_a_restart() {
     assert_found(Mutation::LeaderReusesRound, &[OneProposer]);
 }
 
-/// [D-VOTE]
+/// The simulator finds a learner that counts a vote twice. [D-VOTE]
 #[test]
 fn a_learner_that_counts_a_vote_twice() {
     assert_found(Mutation::DuplicateVoteCounted, &[Agreement]);
 }
 
-/// [D-VOTE]
+/// The simulator finds a learner node that counts a vote twice. [D-VOTE]
 #[test]
 fn a_learner_node_that_counts_a_vote_twice() {
     let limits = Limits {
@@ -221,49 +221,49 @@ fn a_learner_node_that_counts_a_vote_twice() {
     assert_found_with(Mutation::LearnerNodeCountsTwice, limits, &[Agreement]);
 }
 
-/// [C-PROMISE] [C-SEAL]
+/// The simulator finds a candidate that is content with f acceptors. [C-PROMISE] [C-SEAL]
 #[test]
 fn a_candidate_with_a_quorum_of_f() {
     assert_found(Mutation::QuorumOfF, &[Agreement, Remembered, OneProposer]);
 }
 
-/// [T-CHECKPOINT]
+/// The simulator finds slots that are used again before they are trimmed. [T-CHECKPOINT]
 #[test]
 fn slots_used_again_before_they_are_trimmed() {
     assert_found(Mutation::FalseTrim, &[Trim]);
 }
 
-/// [C-PROPOSE] [R-VALUE]
+/// The simulator finds a no-op that is proposed over a value that may have been chosen. [C-PROPOSE] [R-VALUE]
 #[test]
 fn a_no_op_over_a_value_that_may_have_been_chosen() {
     assert_found(Mutation::VotesIgnored, &[Agreement]);
 }
 
-/// [A-QUERY] [C-READ]
+/// The simulator finds an answer to QUERY that counts as a promise. [A-QUERY] [C-READ]
 #[test]
 fn an_answer_to_query_that_passes_for_a_promise() {
     assert_found(Mutation::QueryCountedAsPromise, &[Remembered, Agreement]);
 }
 
-/// [A-RANGE]
+/// The simulator finds an acceptor that breaks its range promise. [A-RANGE]
 #[test]
 fn a_range_promise_that_is_not_kept() {
     assert_found(Mutation::IgnoresFloor, &[Remembered]);
 }
 
-/// [A-PREEMPT]
+/// The simulator finds a vote in a lower round than the promised one. [A-PREEMPT]
 #[test]
 fn a_vote_in_a_stale_round() {
     assert_found(Mutation::StaleRoundAccepted, &[Remembered, Agreement]);
 }
 
-/// [C-READ]
+/// The simulator finds a candidate that reads no votes. [C-READ]
 #[test]
 fn a_candidate_that_does_not_read() {
     assert_found(Mutation::SkipsReading, &[Agreement]);
 }
 
-/// [X-BEGIN]
+/// The simulator finds a replica that continues although an epoch begins below its position. [X-BEGIN]
 #[test]
 fn a_replica_that_goes_on_in_an_epoch_that_begins_below_it() {
     assert_found(Mutation::BeginningIgnored, &[Alarm]);
@@ -287,13 +287,13 @@ fn replicas_stop_where_an_epoch_begins_below_them() {
     assert!(alarms > 0, "no seed brought it about");
 }
 
-/// [A-MUTE]
+/// The simulator finds an old copy of an acceptor's memory that votes before it is compared. [A-MUTE]
 #[test]
 fn an_old_copy_that_votes_before_it_is_compared() {
     assert_found(Mutation::RestartedIsNotMute, &[Remembered, Agreement]);
 }
 
-/// [E-LANE]
+/// The simulator finds a node with an old copy that claims the lane of its last start. [E-LANE]
 #[test]
 fn an_old_copy_that_says_it_was_at_the_last_start() {
     for script in [
@@ -315,37 +315,37 @@ fn two_hosts_with_one_lane() {
     assert_found(Mutation::SharedLane, &[OneProposer]);
 }
 
-/// [C-HANDOVER]
+/// The simulator finds a leader that begins at the marker instead of behind it. [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_at_the_marker() {
     assert_found(Mutation::NextIsMarker, &[OneProposer]);
 }
 
-/// [S-ONCE]
+/// The simulator finds a session that forgets which commands it has executed. [S-ONCE]
 #[test]
 fn a_session_that_forgets_what_it_executed() {
     assert_found(Mutation::SessionForgets, &[InOrderOnce]);
 }
 
-/// [X-ATOMIC]
+/// The simulator finds a position that is stored in another commit than the effects. [X-ATOMIC]
 #[test]
 fn a_position_that_is_stored_apart_from_the_effects() {
     assert_found(Mutation::PositionNotAtomic, &[InOrderOnce, Trim]);
 }
 
-/// [X-ATOMIC]
+/// The simulator finds a commit that is reported before it is made. [X-ATOMIC]
 #[test]
 fn a_commit_that_is_reported_before_it_happened() {
     assert_found(Mutation::CommitReportedEarly, &[Acknowledged]);
 }
 
-/// [T-CHECKPOINT]
+/// The simulator finds a checkpoint that counts before it is written. [T-CHECKPOINT]
 #[test]
 fn a_checkpoint_that_counts_before_it_is_written() {
     assert_found(Mutation::CheckpointReportedEarly, &[Trim]);
 }
 
-/// [A-DURABLE]
+/// The simulator finds a durable acceptor that answers before its log is synced. [A-DURABLE]
 #[test]
 fn a_durable_acceptor_that_answers_before_the_sync() {
     let limits = Limits {
@@ -356,7 +356,7 @@ fn a_durable_acceptor_that_answers_before_the_sync() {
     assert_found_with(Mutation::AnswersBeforeSync, limits, &by);
 }
 
-/// [A-DURABLE]
+/// The simulator finds a sync that counts for records that came while it ran. [A-DURABLE]
 #[test]
 fn a_sync_that_counts_for_what_came_while_it_was_under_way() {
     let limits = Limits {
@@ -428,7 +428,7 @@ fn found_with_a_seed(script: &str, own: &str, mutation: Mutation) -> Option<Inva
         .find_map(|seed| found_by_script(&script.replace(own, &format!("seed={seed}")), mutation))
 }
 
-/// [T-DISK]
+/// The simulator finds a report of a lost disk that still counts. [T-DISK]
 #[test]
 fn a_report_of_a_disk_that_is_gone() {
     let script = include_str!("../../../testdata/cluster/disk_replaced.txt");
@@ -452,7 +452,7 @@ fn lanes_that_are_given_out_again_after_a_backup_was_restored() {
     assert_eq!(found, Some(OneProposer));
 }
 
-/// [A-ONE]
+/// The simulator finds a round that is promised to two candidates. [A-ONE]
 #[test]
 fn a_round_that_is_promised_to_two_candidates() {
     let script = include_str!("../../../testdata/cluster/two_controllers.txt");
@@ -460,7 +460,8 @@ fn a_round_that_is_promised_to_two_candidates() {
     assert_eq!(found, Some(OneProposer));
 }
 
-/// [E-OWN] [T-DISK]
+/// The simulator finds numbers of disks that are given out again after a backup of the store was restored. [E-OWN]
+/// [T-DISK]
 #[test]
 fn numbers_of_disks_that_are_given_out_again_after_a_backup_was_restored() {
     let script = include_str!("../../../testdata/cluster/restored_store_disk.txt");
@@ -468,7 +469,7 @@ fn numbers_of_disks_that_are_given_out_again_after_a_backup_was_restored() {
     assert_eq!(found, Some(Trim));
 }
 
-/// [E-NEWEST] [E-FIRST]
+/// The simulator finds a first epoch that is opened although a replica has met others. [E-NEWEST] [E-FIRST]
 #[test]
 fn a_first_epoch_where_a_replica_has_met_others() {
     let script = include_str!("../../../testdata/cluster/store_lost.txt");
@@ -500,7 +501,8 @@ const BEGUN_ANEW: &str = "scenario seed=52 clients=1\n\
     1.500000 restart replica-3\n\
     2.500000 heal\n";
 
-/// [X-ANEW]
+/// A replica stops if epochs have begun again without it. If it ignores the numbers that show this, the simulator finds
+/// that it continues. [X-ANEW]
 #[test]
 fn a_replica_stops_if_epochs_have_begun_anew_without_it() {
     let plan = Plan::parse(BEGUN_ANEW).unwrap();
@@ -520,7 +522,7 @@ fn a_replica_stops_if_epochs_have_begun_anew_without_it() {
     assert_eq!(found.first().map(|v| v.invariant), Some(Alarm), "{found:?}");
 }
 
-/// [C-BELIEF]
+/// The simulator finds a trim point that counts although no checkpoint confirms it. [C-BELIEF]
 #[test]
 fn a_trim_point_that_no_checkpoint_confirms() {
     let script = include_str!("../../../testdata/cluster/false_memories.txt");
@@ -528,7 +530,7 @@ fn a_trim_point_that_no_checkpoint_confirms() {
     assert_eq!(found, Some(Trim));
 }
 
-/// [C-ENDS]
+/// The simulator finds an epoch that begins below what replicas have executed. [C-ENDS]
 #[test]
 fn an_epoch_that_begins_below_what_replicas_have_executed() {
     let script = include_str!("../../../testdata/cluster/ends_too_low.txt");
@@ -543,13 +545,13 @@ fn an_end_that_one_acceptor_alone_shows() {
     assert_eq!(found, Some(Ahead));
 }
 
-/// [X-ANSWER]
+/// The simulator finds answers that are sent before the commit for which they must wait. [X-ANSWER]
 #[test]
 fn answers_that_do_not_wait_where_they_are_to() {
     assert_found(Mutation::AnswersDoNotWait, &[Acknowledged]);
 }
 
-/// [X-ANSWER]
+/// The simulator finds a replica that takes answered commands for stored ones. [X-ANSWER]
 #[test]
 fn what_was_answered_counts_as_stored() {
     assert_found(Mutation::ExecutedCountsAsStored, &[InOrderOnce, Trim]);
@@ -604,7 +606,7 @@ const ORDERED_DURABLE: Limits = Limits {
     ..ORDERED
 };
 
-/// [N-STORED]
+/// The simulator finds a replica that answers before its log is synced. [N-STORED]
 #[test]
 fn a_replica_that_answers_before_its_log_is_synced() {
     let by = [Committed, OneStart, Stable, InOrderOnce, Acknowledged];
@@ -617,14 +619,14 @@ fn a_sequencer_that_begins_its_session_again_after_a_restart() {
     assert_found_with(Mutation::SequencerBeginsAgain, ORDERED, &[OneStamp]);
 }
 
-/// [N-MUTE]
+/// The simulator finds a replica that has lost its log and goes on. [N-MUTE]
 #[test]
 fn a_replica_that_lost_its_log_and_goes_on() {
     let by = [Committed, OneStart, Stable, InOrderOnce, Acknowledged];
     assert_found_with(Mutation::ReplicaForgets, ORDERED, &by);
 }
 
-/// [N-REWIND]
+/// The simulator finds a deposed leader that doesn't take back what it executed ahead. [N-REWIND]
 #[test]
 fn an_ousted_leader_that_takes_nothing_back() {
     let by = [InOrderOnce, Acknowledged, Convergence, Trim];
@@ -647,73 +649,73 @@ const LOST: [Invariant; 6] = [
     Linearizable,
 ];
 
-/// [N-APPEND]
+/// The simulator finds replicas that append what an old sequencer stamps. [N-APPEND]
 #[test]
 fn replicas_that_take_what_an_old_sequencer_stamps() {
     assert_found_with(Mutation::OldSessionTaken, COURSES, &LOST);
 }
 
-/// [W-TELL] [W-MERGE]
+/// The simulator finds a view change that doesn't tell of no-ops. [W-TELL] [W-MERGE]
 #[test]
 fn a_view_change_that_does_not_tell_of_no_ops() {
     assert_found_with(Mutation::NoopsNotTold, COURSES, &LOST);
 }
 
-/// [W-MERGE]
+/// The simulator finds a new leader that merges the logs of all views. [W-MERGE]
 #[test]
 fn a_new_leader_that_merges_logs_of_all_views() {
     assert_found_with(Mutation::AllViewsMerged, COURSES, &LOST);
 }
 
-/// [W-QUORUM]
+/// The simulator finds a new leader that counts one member twice. [W-QUORUM]
 #[test]
 fn a_new_leader_that_counts_one_member_twice() {
     assert_found_with(Mutation::ToldByAnother, COURSES, &LOST);
 }
 
-/// [W-QUORUM] [F-TOLD]
+/// The simulator finds a session that doesn't ask the members of the session before. [W-QUORUM] [F-TOLD]
 #[test]
 fn a_session_that_does_not_ask_the_members_of_the_one_before() {
     assert_found_with(Mutation::OldMembersNotAsked, COURSES, &LOST);
 }
 
-/// [F-STARTED] [F-ACTIVE]
+/// The simulator finds a session that becomes active by one member. [F-STARTED] [F-ACTIVE]
 #[test]
 fn a_session_that_is_active_by_one_member() {
     assert_found_with(Mutation::ActiveByOne, COURSES, &LOST);
 }
 
-/// [F-PROGRAM]
+/// The simulator finds a sequencer that stamps before its session is active. [F-PROGRAM]
 #[test]
 fn a_sequencer_that_stamps_before_its_session_is_active() {
     assert_found_with(Mutation::ProgrammedEarly, COURSES, &[OneStamp]);
 }
 
-/// [H-OBEY] [H-NOOP]
+/// The simulator finds a follower that confirms no-ops that it doesn't have. [H-OBEY] [H-NOOP]
 #[test]
 fn a_follower_that_answers_for_no_ops_that_it_does_not_have() {
     assert_found_with(Mutation::GapAnsweredEarly, COURSES, &LOST);
 }
 
-/// [Y-APPLY]
+/// The simulator finds a follower that confirms a point that it hasn't reached. [Y-APPLY]
 #[test]
 fn a_follower_that_answers_for_a_point_that_it_has_not_reached() {
     assert_found_with(Mutation::SyncAnsweredEarly, COURSES, &LOST);
 }
 
-/// [N-ACK]
+/// The simulator finds a follower that acknowledges entries that it doesn't have. [N-ACK]
 #[test]
 fn a_follower_that_acknowledges_what_it_does_not_have() {
     assert_found_with(Mutation::AcksTooMuch, COURSES, &LOST);
 }
 
-/// [N-ANSWER]
+/// The simulator finds answers that name an earlier slot than they should. [N-ANSWER]
 #[test]
 fn answers_that_name_a_slot_before_the_last_of_them() {
     assert_found_with(Mutation::FirstSlotNamed, COURSES, &LOST);
 }
 
-/// [K-QUORUM]
+/// The simulator finds a client that is content with the leader's answer. [K-QUORUM]
 #[test]
 fn a_client_that_is_content_with_the_leader() {
     assert_found_with(Mutation::LeaderSuffices, COURSES, &LOST);
@@ -725,7 +727,7 @@ const ORDERED_SPANNING: Limits = Limits {
     ..ORDERED
 };
 
-/// [V-RECORD]
+/// The simulator finds a restart that loses outcomes, with a sequencer instead of a leader. [V-RECORD]
 #[test]
 fn outcomes_that_a_restart_takes_behind_a_sequencer() {
     let limits = Limits {
@@ -735,7 +737,7 @@ fn outcomes_that_a_restart_takes_behind_a_sequencer() {
     assert_found_with(Mutation::OutcomesForgotten, limits, &HALF);
 }
 
-/// [L-MULTI]
+/// The simulator finds a sequencer that orders commands over several partitions differently in each. [L-MULTI]
 #[test]
 fn commands_over_several_partitions_that_a_sequencer_stamps_crosswise() {
     assert_stands_still(Mutation::StampsCrosswise, ORDERED_SPANNING);
@@ -783,13 +785,13 @@ fn a_follower_that_does_not_make_up_for_acknowledgements_when_a_crowd_is_over() 
     assert_stands_still(Mutation::CrowdNotMadeUp, CALM);
 }
 
-/// [V-KEPT]
+/// The simulator finds a partition that runs ahead of a copy that isn't stored. [V-KEPT]
 #[test]
 fn a_partition_that_runs_ahead_of_a_copy_that_is_not_stored() {
     assert_found_with(Mutation::AheadOfCopies, SPANNING_COURSES, &[AllOrNothing]);
 }
 
-/// [W-VECTOR]
+/// The simulator finds a replica that compares entries by their command alone. [W-VECTOR]
 #[test]
 fn a_replica_that_tells_entries_apart_by_their_command() {
     assert_found_with(Mutation::FirstVectorKept, SPANNING_COURSES, &[Committed]);

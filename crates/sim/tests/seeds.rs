@@ -12,7 +12,7 @@ fn seeds_are_sound() {
     are_sound(150, Limits::default());
 }
 
-/// [V-ALIVE] [V-STAND] [V-JUDGE] [V-SESSION] [V-DEAD]
+/// Seeds with commands over several partitions find no violation. [V-ALIVE] [V-STAND] [V-JUDGE] [V-SESSION] [V-DEAD]
 #[test]
 fn seeds_with_commands_over_several_partitions_are_sound() {
     let limits = Limits {
@@ -22,7 +22,7 @@ fn seeds_with_commands_over_several_partitions_are_sound() {
     are_sound(100, limits);
 }
 
-/// [S-PARTS]
+/// Seeds with commands longer than a value find no violation. [S-PARTS]
 #[test]
 fn seeds_with_commands_that_are_longer_than_a_value_are_sound() {
     for (seeds, ordered) in [(60, false), (40, true)] {

@@ -524,7 +524,7 @@ mod tests {
         committed.violations().iter().map(|v| v.id).collect()
     }
 
-    /// [K-QUORUM]
+    /// The checker notices a later view that lacks a committed entry. [K-QUORUM]
     #[test]
     fn what_is_committed_must_be_in_later_views() {
         let mut sound = one_committed();

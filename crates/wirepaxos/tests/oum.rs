@@ -73,7 +73,7 @@ impl World {
     }
 }
 
-/// [O-ONCE] [O-WAIT]
+/// A receiver gets the messages in order, and a report of each one that it missed. [O-ONCE] [O-WAIT]
 #[test]
 fn a_receiver_gets_the_order_and_what_it_missed() {
     let mut world = World::new();
@@ -90,7 +90,7 @@ fn a_receiver_gets_the_order_and_what_it_missed() {
     assert!(world.is_silent(), "its place was passed");
 }
 
-/// [O-SENDER] [O-LATER]
+/// Packets of anybody but the session's sequencer are ignored. [O-SENDER] [O-LATER]
 #[test]
 fn nobody_else_is_heard() {
     let mut world = World::new();
@@ -115,7 +115,7 @@ fn nobody_else_is_heard() {
     assert_eq!(world.next(), "100 a");
 }
 
-/// [Q-PROGRAM]
+/// A sequencer accepts only later sessions, and stamps nothing before the first one. [Q-PROGRAM]
 #[test]
 fn sessions_only_grow_and_nothing_is_stamped_before_the_first() {
     let mut world = World::new();

@@ -46,7 +46,7 @@ fn a_silent_node_that_nobody_needs_is_a_warning() {
     assert_eq!(world.warnings(), "");
 }
 
-/// [E-FIRST]
+/// The first epoch is opened only after every acceptor has answered, since it names their memories. [E-FIRST]
 #[test]
 fn the_first_start_waits_for_every_acceptor() {
     let mut world = World::new();
@@ -82,7 +82,7 @@ fn losses_delay_a_start_but_do_not_prevent_it() {
 
 // ---- Leaders ---------------------------------------------------------------------------------
 
-/// [C-PROPOSE]
+/// After the leader's death a new epoch replaces it, and no chosen value is lost. [C-PROPOSE]
 #[test]
 fn a_dead_leader_is_replaced_and_nothing_chosen_is_lost() {
     let mut world = World::started();
@@ -115,6 +115,7 @@ fn a_leader_that_is_back_stays_a_backup() {
     assert!(world.net.leaders[&LEADERS[0]].round().is_none());
 }
 
+/// A leader that restarted before anybody suspected it gets a new epoch, because it has forgotten its round.
 /// [L-PROGRAM]
 #[test]
 fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
@@ -125,7 +126,7 @@ fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
     assert_eq!(world.net.leaders[&LEADERS[0]].round(), Round::base(2));
 }
 
-/// [E-NEED]
+/// If the leader was made to retire, the controller opens a new epoch. [E-NEED]
 #[test]
 fn a_leader_that_was_made_to_retire_gets_a_new_epoch() {
     let mut world = World::started();
@@ -165,7 +166,7 @@ fn a_leader_below_one_acceptors_trim_point_stays() {
     assert_eq!(world.epoch(), 1);
 }
 
-/// [E-SUSPECT]
+/// A node isn't suspected because a few probes were lost. [E-SUSPECT]
 #[test]
 fn a_few_lost_probes_make_no_suspect() {
     let mut world = World::started();
@@ -178,7 +179,7 @@ fn a_few_lost_probes_make_no_suspect() {
     assert_eq!(world.epoch(), 1);
 }
 
-/// [E-SUSPECT]
+/// A controller that stood still for long suspects nobody, since it counts probes and not time. [E-SUSPECT]
 #[test]
 fn a_controller_that_was_held_up_suspects_nobody() {
     let mut world = World::started();
@@ -189,7 +190,7 @@ fn a_controller_that_was_held_up_suspects_nobody() {
     assert_eq!(world.epoch(), 1);
 }
 
-/// [E-SUSPECT]
+/// A late answer to an old probe doesn't make a node count as alive. [E-SUSPECT]
 #[test]
 fn an_answer_from_the_past_makes_nobody_alive() {
     use paxos::wire::value::{Probe, ProbeReport};
@@ -232,7 +233,7 @@ fn an_answer_from_the_past_makes_nobody_alive() {
 
 // ---- Acceptors -------------------------------------------------------------------------------
 
-/// [E-NEED]
+/// The death of an acceptor is no reason for a new epoch. [E-NEED]
 #[test]
 fn a_dead_acceptor_triggers_nothing() {
     let mut world = World::started();
@@ -248,7 +249,7 @@ fn a_dead_acceptor_triggers_nothing() {
     );
 }
 
-/// [C-ENABLE] [E-MEMBERS]
+/// An acceptor that lost its memory becomes a member again in a new epoch. [C-ENABLE] [E-MEMBERS]
 #[test]
 fn an_acceptor_that_lost_its_memory_joins_in_a_new_epoch() {
     let mut world = World::started();
@@ -304,7 +305,7 @@ fn an_acceptor_that_restarts_while_its_epoch_is_on_its_way_joins_in_the_next() {
     assert_eq!(world.warnings(), "");
 }
 
-/// [E-PACE]
+/// An epoch that makes no progress is superseded, after a longer wait each time. [E-PACE]
 #[test]
 fn a_stuck_epoch_is_superseded_slowly() {
     let mut world = World::started();
@@ -317,7 +318,7 @@ fn a_stuck_epoch_is_superseded_slowly() {
     assert!(world.run_until(10_000, |w| w.is_served()));
 }
 
-/// [E-PACE]
+/// Repeated orders for a new epoch use up epochs at a bounded rate only. [E-PACE]
 #[test]
 fn orders_without_end_spend_epochs_at_a_bounded_rate() {
     let mut world = World::started();
@@ -357,7 +358,7 @@ fn a_membership_change_in_the_cluster_file_takes_effect_at_the_next_start() {
 
 // ---- More than f -------------------------------------------------------------------------------
 
-/// [G-ORDER]
+/// If more than f acceptors have lost their votes, the controller opens no epoch and reports it. [G-ORDER]
 #[test]
 fn more_than_f_lost_spends_no_epochs_and_says_so() {
     let mut world = World::started();
@@ -395,7 +396,7 @@ fn more_than_f_down_goes_on_once_they_are_back() {
     assert_eq!(world.leader(), LEADERS[1]);
 }
 
-/// [G-ORDER] [G-RANGE] [G-ALL]
+/// After an operator has accepted the loss of data, the group continues. [G-ORDER] [G-RANGE] [G-ALL]
 #[test]
 fn an_operator_may_accept_data_loss() {
     let mut world = World::started();
@@ -473,7 +474,7 @@ fn nothing_is_given_up_while_those_that_got_furthest_are_down() {
     assert_eq!(given_up.of(0).start, 8);
 }
 
-/// [G-AGAIN]
+/// If no replica can follow an accepted loss, the operator may give the order again. [G-AGAIN]
 #[test]
 fn an_override_that_no_replica_can_follow_may_be_repeated() {
     let mut world = World::started();
@@ -626,7 +627,7 @@ fn a_replica_that_stands_on_both_sides_of_what_was_given_up_is_not_chosen() {
     assert_eq!(world.state().given_up.unwrap().from, [7, to[1] + 2]);
 }
 
-/// [G-TOLD] [G-WHOLE]
+/// Instances are given up only once an epoch is active that continues behind them. [G-TOLD] [G-WHOLE]
 #[test]
 fn nothing_is_given_up_before_an_epoch_goes_on_behind_it() {
     let world = World::started();
@@ -707,7 +708,7 @@ fn an_order_that_cannot_be_carried_out_is_refused() {
     assert_eq!(world.state().last_epoch(), 1);
 }
 
-/// [E-NEED]
+/// A client that suspects the leader doesn't cause a new epoch by that alone. [E-NEED]
 #[test]
 fn a_clients_suspicion_alone_changes_nothing() {
     let mut world = World::started();
@@ -770,7 +771,7 @@ fn lane_of(world: &mut World, node: NodeId, epoch: Epoch, nonce: u64) -> Option<
     }
 }
 
-/// [E-LANE]
+/// Every start of a process gets its own lane, no matter which controller gives it out. [E-LANE]
 #[test]
 fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
     let mut world = World::started();
@@ -787,7 +788,7 @@ fn every_process_start_has_a_lane_of_its_own_also_across_controllers() {
     assert_eq!(lane(&mut world, 2, 72), Some(1));
 }
 
-/// [E-LANE]
+/// Processes that are started from the command line can't use up the epochs. [E-LANE]
 #[test]
 fn command_lines_can_use_up_no_epoch() {
     let mut world = World::started();
@@ -832,7 +833,7 @@ fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
     assert!(world.run_until(1_000, |w| w.is_served() && w.epoch() == 2));
 }
 
-/// [E-DOUBT]
+/// A lane isn't given out if it is uncertain that it was stored. [E-DOUBT]
 #[test]
 fn a_lane_whose_storing_is_doubtful_is_not_given() {
     let mut world = World::started();
@@ -885,7 +886,7 @@ fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
     assert!(incarnation(&mut world, 71).unwrap() > first);
 }
 
-/// [E-DOUBT]
+/// An incarnation isn't given out if it is uncertain that it was stored. [E-DOUBT]
 #[test]
 fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
     let mut world = World::started();
@@ -969,7 +970,7 @@ fn an_order_that_cannot_be_stored_is_answered_with_the_stores_complaint() {
     assert!(world.told_failover()[0].is_ok());
 }
 
-/// [E-NEWEST]
+/// A controller reports at once that its store is an old copy. [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_is_reported_at_once() {
     let mut world = World::started();
@@ -1140,7 +1141,7 @@ fn a_controller_that_reads_two_values_of_one_round_stops() {
     assert!(!world.is_served());
 }
 
-/// [E-LANE]
+/// Once all lanes of an epoch are given out, the controller opens a new epoch. [E-LANE]
 #[test]
 fn exhausted_lanes_bring_a_new_epoch() {
     let mut world = World::started();
@@ -1225,7 +1226,7 @@ fn nothing_goes_on_while_the_store_fails() {
     assert!(world.run_until(10_000, |w| w.is_served()));
 }
 
-/// [E-ISSUE]
+/// Two controllers on the same store never issue one epoch twice. [E-ISSUE]
 #[test]
 fn two_controllers_on_one_store_do_no_harm() {
     let mut world = World::new();
@@ -1247,7 +1248,7 @@ fn two_controllers_on_one_store_do_no_harm() {
     );
 }
 
-/// [E-NEWEST]
+/// A controller notices by an answer of a node that its store is an old copy. [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_is_noticed() {
     let mut world = World::started();
@@ -1291,7 +1292,7 @@ fn no_epoch_is_the_first_where_a_replica_has_met_others() {
     assert_eq!((world.epoch(), world.warnings().as_str()), (1, ""));
 }
 
-/// [E-FIRST]
+/// The first epoch waits until every replica has answered or is suspected. [E-FIRST]
 #[test]
 fn the_first_start_waits_until_replicas_have_answered_or_are_suspected() {
     let mut world = World::new();

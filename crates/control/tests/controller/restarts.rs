@@ -41,7 +41,7 @@ fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
     assert!(stored.iter().any(|m| m.node == 3 && m.start == start));
 }
 
-/// [A-COMPARE] [A-DISCARD]
+/// An acceptor that restarts with an old copy of its memory is emptied and joins again. [A-COMPARE] [A-DISCARD]
 #[test]
 fn an_old_copy_is_emptied_and_joins_again() {
     let mut world = World::started();
@@ -71,7 +71,7 @@ fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     put_aside_after(&world, 1);
 }
 
-/// [A-COMPARE]
+/// A controller that starts later also notices the old copy, by what the store has of that memory. [A-COMPARE]
 #[test]
 fn a_later_controller_notices_by_what_is_stored() {
     let mut world = World::started();
@@ -250,7 +250,7 @@ fn positions_reach_the_store() {
     put_aside_after(&world, 0);
 }
 
-/// [A-DISCARD]
+/// If more than f acceptors have forgotten votes, their files are kept until an operator decides. [A-DISCARD]
 #[test]
 fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
     let mut world = World::started();
@@ -275,7 +275,7 @@ fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
     assert!(world.is_served(), "{}", world.warnings());
 }
 
-/// [A-COMPARE]
+/// A restarted acceptor may go on only after its start is in the store. [A-COMPARE]
 #[test]
 fn no_start_goes_on_before_it_is_stored() {
     let mut world = World::started();

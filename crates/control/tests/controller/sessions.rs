@@ -54,7 +54,7 @@ fn members(world: &World) -> Vec<(NodeId, u64)> {
 
 // ---- The first one ---------------------------------------------------------------------------
 
-/// [E-FIRST] [F-ACTIVE]
+/// A new cluster starts in session 1 once all replicas have answered. [E-FIRST] [F-ACTIVE]
 #[test]
 fn a_cluster_starts_in_session_1_once_all_replicas_have_answered() {
     let mut world = World::new(1);
@@ -88,7 +88,7 @@ fn losses_and_delays_do_not_prevent_a_start() {
 
 // ---- Another sequencer -----------------------------------------------------------------------
 
-/// [F-NEED] [F-ACTIVE]
+/// A new session replaces a silent sequencer, and committed commands stay. [F-NEED] [F-ACTIVE]
 #[test]
 fn a_silent_sequencer_is_replaced_and_what_is_committed_stays() {
     let mut world = World::started(3);
@@ -107,7 +107,7 @@ fn a_silent_sequencer_is_replaced_and_what_is_committed_stays() {
     world.check();
 }
 
-/// [E-ASKED]
+/// A client that asked for the view before a session began is told of it without asking again. [E-ASKED]
 #[test]
 fn who_asked_before_another_session_began_is_told_without_asking_again() {
     let mut world = World::started(3);
@@ -124,7 +124,7 @@ fn who_asked_before_another_session_began_is_told_without_asking_again() {
     assert_eq!(world.sessions_told().len(), 3);
 }
 
-/// [F-NEED] [F-PROGRAM]
+/// A sequencer that restarted gets a new session for its new memory. [F-NEED] [F-PROGRAM]
 #[test]
 fn a_sequencer_that_restarted_gets_a_session_for_its_new_memory() {
     let mut world = World::started(4);
@@ -149,7 +149,7 @@ fn a_sequencer_that_restarts_before_it_shows_its_round_needs_another_session() {
     assert_eq!(world.programs, [(SEQUENCERS[0], 1), (SEQUENCERS[0], 2)]);
 }
 
-/// [F-PROGRAM]
+/// The sequencer is programmed until its probes show the session, and not again after that. [F-PROGRAM]
 #[test]
 fn a_sequencer_is_programmed_until_it_shows_it_and_never_again() {
     let mut world = World::new(6);
@@ -189,7 +189,7 @@ fn an_operator_moves_a_group_to_another_sequencer() {
 
 // ---- Members ---------------------------------------------------------------------------------
 
-/// [F-NEED]
+/// The death of a replica is no reason for a new session. [F-NEED]
 #[test]
 fn a_dead_replica_triggers_nothing() {
     let mut world = World::started(8);
@@ -200,7 +200,7 @@ fn a_dead_replica_triggers_nothing() {
     goes_on_in(&mut world, 1);
 }
 
-/// [F-NEED] [N-MUTE]
+/// A replica that lost its log becomes a member again in a new session. [F-NEED] [N-MUTE]
 #[test]
 fn a_replica_that_lost_its_log_joins_by_a_session() {
     let mut world = World::started(9);
@@ -218,7 +218,7 @@ fn a_replica_that_lost_its_log_joins_by_a_session() {
     goes_on_in(&mut world, 2);
 }
 
-/// [F-NEED]
+/// Replicas can be replaced, added and removed while commands are executed. [F-NEED]
 #[test]
 fn replicas_are_replaced_added_and_removed_while_commands_go_on() {
     let mut world = World::started(10);
@@ -268,7 +268,7 @@ fn a_session_needs_nobody_who_is_new_and_away() {
 
 // ---- Logs on disk ----------------------------------------------------------------------------
 
-/// [N-RESTART]
+/// A replica that restarts with its log stays the same member. [N-RESTART]
 #[test]
 fn a_replica_that_comes_back_with_its_log_is_the_member_that_it_was() {
     let mut world = World::durable(70);
@@ -364,7 +364,7 @@ fn more_than_f_old_copies_are_kept() {
     world.check();
 }
 
-/// [F-LOST]
+/// If more than f logs are lost, no further session is issued. [F-LOST]
 #[test]
 fn with_more_than_f_logs_lost_no_session_follows() {
     let mut world = World::started(12);
@@ -402,7 +402,7 @@ fn with_two_logs_lost(seed: u64) -> World {
     world
 }
 
-/// [F-LOST] [F-ANEW] [G-ONE] [G-RANGE]
+/// An operator may accept the loss of logs, and then the group continues. [F-LOST] [F-ANEW] [G-ONE] [G-RANGE]
 #[test]
 fn an_operator_may_accept_the_loss_of_logs() {
     let mut world = with_two_logs_lost(40);
@@ -664,7 +664,8 @@ fn a_session_waits_for_who_has_the_log() {
     goes_on_in(&mut world, 2);
 }
 
-/// [F-NEED]
+/// If a replica reports that it has executed what no other has, one new session follows. A late or repeated report
+/// causes none. [F-NEED]
 #[test]
 fn a_contradiction_is_settled_by_one_session() {
     let mut world = World::started(14);
@@ -699,7 +700,7 @@ fn a_contradiction_is_settled_by_one_session() {
     );
 }
 
-/// [F-NEED]
+/// The controller ends a session long before its leader numbers are used up. [F-NEED]
 #[test]
 fn a_session_ends_long_before_its_leaders_do() {
     let mut world = World::started(15);
@@ -711,7 +712,7 @@ fn a_session_ends_long_before_its_leaders_do() {
 
 // ---- What leaders report ---------------------------------------------------------------------
 
-/// [F-STARTED]
+/// Reports of other sessions, from strangers or repeated ones change nothing. [F-STARTED]
 #[test]
 fn reports_of_other_sessions_from_strangers_and_repeated_change_nothing() {
     let mut world = World::started(16);
@@ -836,7 +837,7 @@ fn a_session_that_a_killed_controller_left_is_finished() {
     }
 }
 
-/// [F-RESUME] [E-ISSUE]
+/// Two controllers on one store continue the same session. [F-RESUME] [E-ISSUE]
 #[test]
 fn two_controllers_of_one_store_meet_in_it() {
     for seed in 20..26 {
@@ -884,7 +885,7 @@ fn of_two_controllers_with_copies_of_a_store_one_stops() {
     }
 }
 
-/// [E-NEWEST]
+/// A controller whose store is an old copy doesn't issue a session number twice. [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_issues_no_session_twice() {
     let mut world = World::started(30);
@@ -958,7 +959,7 @@ fn an_old_copy_of_the_store_is_noticed_while_views_change() {
     world.check();
 }
 
-/// [E-ISSUE]
+/// No session follows the one with the largest number. [E-ISSUE]
 #[test]
 fn the_last_session_is_followed_by_none() {
     let mut world = World::started(31);
@@ -982,7 +983,7 @@ fn the_last_session_is_followed_by_none() {
     assert!(warning.contains(why), "{warning}");
 }
 
-/// [F-TOLD]
+/// A group can't change its protocol. [F-TOLD]
 #[test]
 fn a_group_keeps_its_protocol() {
     let mut world = World::started(32);
@@ -1028,7 +1029,7 @@ fn trouble(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// [F-ACTIVE] [F-STARTED] [F-RESUME]
+/// In random runs with failures everything committed stays. [F-ACTIVE] [F-STARTED] [F-RESUME]
 #[test]
 fn whatever_happens_what_is_committed_stays() {
     let mut sessions = 0;

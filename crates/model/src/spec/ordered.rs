@@ -63,7 +63,7 @@ impl Ordered {
         }
     }
 
-    /// [F-ACTIVE]
+    /// Checks that a session is active only if f others have begun a view of it in each partition. [F-ACTIVE]
     pub fn active(&self, epoch: Epoch, epochs: &Epochs, partitions: u16) -> Result<(), String> {
         let Some(session) = self.configuration(epoch, epochs) else {
             return Ok(());
@@ -170,7 +170,8 @@ impl Ordered {
         Ok(())
     }
 
-    /// [W-TELL] [W-UNTOUCHED]
+    /// Checks that a VIEW_CHANGE tells the replica's last normal view and at least the log that it had there. [W-TELL]
+    /// [W-UNTOUCHED]
     fn tells(&mut self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
         let h = &packet.header;
         let known = self.node(h.pid, node);
@@ -185,7 +186,8 @@ impl Ordered {
         Ok(())
     }
 
-    /// [W-ONCE] [W-QUORUM] [W-MERGE]
+    /// Checks that a START_VIEW follows from what a quorum has told, and that each view starts only once. [W-ONCE]
+    /// [W-QUORUM] [W-MERGE]
     fn begins(
         &mut self,
         node: NodeId,
@@ -264,7 +266,8 @@ impl Ordered {
         }
     }
 
-    /// [N-ACK] [Y-APPLY] [H-OBEY]
+    /// Checks that a replica has everything that its ACK, SYNC_REP or GAP_COMMIT_REP confirms. [N-ACK] [Y-APPLY]
+    /// [H-OBEY]
     fn has_filled(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
@@ -282,7 +285,8 @@ impl Ordered {
         }
     }
 
-    /// [N-ANSWER] [H-NOOP]
+    /// Checks that a replica that answers has everything up to the slot, and that f others have its no-ops. [N-ANSWER]
+    /// [H-NOOP]
     fn answers(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
@@ -306,7 +310,7 @@ impl Ordered {
         self.views(h.pid).give_up(h.rnd, &noops)
     }
 
-    /// [Y-POINT]
+    /// Checks that a leader has everything below the point that its SYNC_PREPARE names. [Y-POINT]
     fn prepares(&mut self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
         let h = &packet.header;
         if SyncPrepare::parse(packet.value, h.inst, u16::MAX).is_err() {
@@ -319,7 +323,7 @@ impl Ordered {
             .map_err(|slot| format!("node {node} has nothing in slot {slot}, and sends {h:?}"))
     }
 
-    /// [Y-POINT] [W-STABLE]
+    /// Checks that f others have confirmed a point before SYNC_COMMIT makes it stable. [Y-POINT] [W-STABLE]
     fn makes_stable(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let f = usize::from(session.f);
         if !self.node(h.pid, node).was_synced_by(f, h.rnd, h.inst) {

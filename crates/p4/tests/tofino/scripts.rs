@@ -116,7 +116,7 @@ fn ipv6_passes_by() {
     assert_eq!(device.counters(), before, "it isn't the role's");
 }
 
-/// [M-CHECKSUM]
+/// A frame with a right UDP checksum leaves a fixed remainder, and a flipped bit changes the remainder. [M-CHECKSUM]
 #[test]
 fn a_right_checksum_leaves_the_same() {
     let mut random = Rng::new(1);

@@ -114,7 +114,7 @@ impl fmt::Display for Start {
 mod tests {
     use super::*;
 
-    /// [A-MUTE]
+    /// Each start has the next number and its own salt. [A-MUTE]
     #[test]
     fn starts_are_counted_and_salted() {
         let second = Start::FIRST.next(0xabcd);

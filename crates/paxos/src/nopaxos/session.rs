@@ -378,7 +378,7 @@ mod tests {
         session(number, Stage::Active { by }, 1)
     }
 
-    /// [E-ONE]
+    /// The number of a session that was only issued may be issued again with other contents. [E-ONE]
     #[test]
     fn a_session_that_was_only_issued_may_be_issued_again() {
         let mut sessions = Sessions::default();

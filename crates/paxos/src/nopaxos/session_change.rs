@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// [F-ACTIVE] [F-WRITING]
+    /// The session becomes active once each partition has a view that has begun. [F-ACTIVE] [F-WRITING]
     #[test]
     fn a_session_is_active_once_a_view_of_each_partition_has_begun() {
         let mut change = SessionChange::resume(session(5, Stage::Issued), 2).unwrap();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(change.phase(), Phase::Done);
     }
 
-    /// [F-STARTED]
+    /// A repeated report of a view that has begun changes nothing. [F-STARTED]
     #[test]
     fn a_view_that_has_begun_is_noted_once() {
         let mut change = writing();
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(change.begun(), 1);
     }
 
-    /// [F-STARTED]
+    /// Reports of strangers and of other sessions change nothing. [F-STARTED]
     #[test]
     fn what_a_stranger_says_or_what_is_of_another_session_changes_nothing() {
         let reborn = Member {
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// [F-RESUME]
+    /// The change continues from the stage that is stored. [F-RESUME]
     #[test]
     fn it_goes_on_from_what_the_store_has() {
         let mut issued = SessionChange::resume(session(5, Stage::Issued), 1).unwrap();
@@ -420,7 +420,7 @@ mod tests {
         assert!(SessionChange::resume(session(5, active), 1).is_err());
     }
 
-    /// [E-ISSUE] [E-MEMBERS]
+    /// A session with an impossible number or impossible members is refused. [E-ISSUE] [E-MEMBERS]
     #[test]
     fn impossible_sessions_are_refused() {
         let resume = |session| SessionChange::resume(session, 1);

@@ -84,7 +84,7 @@ mod tests {
         Round::repair(3, lane, attempt)
     }
 
-    /// [R-ROUND] [E-LANE]
+    /// Repairs of one instance never use the same round twice. [R-ROUND] [E-LANE]
     #[test]
     fn an_instance_never_gets_a_round_twice() {
         let mut attempts = Attempts::new(3, Some(5));
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(attempts.take(7, Round::NONE), round(6, 1));
     }
 
-    /// [R-ROUND]
+    /// If attempts had to be forgotten to save memory, later repairs skip the rounds that may have been used. [R-ROUND]
     #[test]
     fn what_was_forgotten_for_want_of_room_skips_rounds() {
         let mut attempts = Attempts::new(3, Some(5));

@@ -25,7 +25,7 @@ fn is_marker(value: &Value, epoch: u32) -> bool {
 
 // ---- Whole runs ------------------------------------------------------------------------------
 
-/// [C-SEAL]
+/// The first epoch begins with its marker in instance 0. [C-SEAL]
 #[test]
 fn the_first_epoch_starts_with_a_marker_in_instance_0() {
     let net = started(1);
@@ -35,7 +35,7 @@ fn the_first_epoch_starts_with_a_marker_in_instance_0() {
     }
 }
 
-/// [C-PROPOSE]
+/// The candidate proposes the values that may have been chosen, and no-ops in the holes between them. [C-PROPOSE]
 #[test]
 fn chosen_values_survive_and_holes_become_no_ops() {
     let mut net = started(2);
@@ -104,7 +104,7 @@ fn a_full_ring_waits_for_the_replicas_to_trim() {
     net.assert_chosen_is_held();
 }
 
-/// [C-TRIMMED]
+/// If one acceptor has trimmed, the candidate makes the others trim before the epoch becomes active. [C-TRIMMED]
 #[test]
 fn one_trimmed_acceptor_makes_the_others_trim_before_the_epoch_is_active() {
     let mut net = started(5);
@@ -423,7 +423,7 @@ impl ByHand {
     }
 }
 
-/// [C-PROMISE] [E-MEMBERS]
+/// A member's promise counts only if it comes from the memory that the configuration names. [C-PROMISE] [E-MEMBERS]
 #[test]
 fn only_the_memory_that_a_configuration_names_counts_for_it() {
     let mut hand = ByHand::new(&OLD);
@@ -451,7 +451,7 @@ fn only_the_memory_that_a_configuration_names_counts_for_it() {
     assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
 }
 
-/// [C-PROMISE] [C-FENCE]
+/// The candidate needs promises of every earlier epoch that may have written. [C-PROMISE] [C-FENCE]
 #[test]
 fn every_earlier_epoch_that_wrote_must_promise() {
     let other = [(3, 13), (4, 14), (6, 16)];
@@ -474,7 +474,7 @@ fn every_earlier_epoch_that_wrote_must_promise() {
     assert_eq!(hand.candidate.poll(), Some(Effect::MarkWriting));
 }
 
-/// [C-READ]
+/// An answer to QUERY doesn't count as a promise. [C-READ]
 #[test]
 fn an_answer_to_a_query_is_no_promise() {
     let mut hand = ByHand::new(&OLD);
@@ -496,7 +496,7 @@ fn an_answer_to_a_query_is_no_promise() {
     assert_eq!(hand.candidate.stage(), Stage::Reading);
 }
 
-/// [C-PROPOSE]
+/// The candidate proposes the value of the vote with the highest round. [C-PROPOSE]
 #[test]
 fn the_vote_of_the_highest_round_is_proposed() {
     let mut hand = ByHand::new(&OLD);
@@ -541,7 +541,7 @@ fn two_votes_of_one_round_that_differ_stop_it() {
     }
 }
 
-/// [C-SKIP]
+/// The candidate skips an instance only if a quorum of members that continue has the same vote. [C-SKIP]
 #[test]
 fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
     let mut hand = ByHand::new(&OLD);
@@ -559,7 +559,7 @@ fn an_instance_is_skipped_only_if_a_quorum_that_continues_agrees() {
     assert_eq!(hand.proposed(), [(0, 4, false), (1, 0, true)]);
 }
 
-/// [C-ENABLE]
+/// Fresh members are enabled only after the candidate has read all votes. [C-ENABLE]
 #[test]
 fn fresh_members_are_enabled_only_after_everything_was_read() {
     let mut hand = ByHand::new(&[(3, 13), (4, 14), (5, 25)]);
@@ -576,7 +576,7 @@ fn fresh_members_are_enabled_only_after_everything_was_read() {
     assert_eq!(hand.candidate.poll(), Some(enabled));
 }
 
-/// [C-READ]
+/// If an instance is trimmed, the candidate stops reading it and tells all acceptors to trim. [C-READ]
 #[test]
 fn a_trimmed_instance_is_forgotten_and_everybody_is_told() {
     let mut hand = ByHand::new(&OLD);
@@ -638,7 +638,7 @@ fn a_trimmed_instance_is_forgotten_and_everybody_is_told() {
     assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
 }
 
-/// [C-SEAL] [R-CONFIRM]
+/// A proposal is confirmed only by votes of new members in the new base round. [C-SEAL] [R-CONFIRM]
 #[test]
 fn only_votes_in_the_new_base_round_of_new_members_confirm_a_proposal() {
     let mut hand = ByHand::new(&[(3, 13), (4, 14), (6, 16)]);
@@ -673,7 +673,7 @@ fn only_votes_in_the_new_base_round_of_new_members_confirm_a_proposal() {
     assert_eq!(hand.candidate.stage(), Stage::MarkingActive);
 }
 
-/// [C-FENCE]
+/// A candidate stops only because of a later epoch. [C-FENCE]
 #[test]
 fn only_a_later_epoch_stops_it() {
     let mut hand = ByHand::new(&OLD);
@@ -709,7 +709,7 @@ fn a_later_epoch_cannot_be_an_earlier_one() {
     assert!(Candidate::new(deployment(1), new, earlier, 7).is_err());
 }
 
-/// [G-ORDER]
+/// After an accepted loss of data the candidate starts at the instance that it is told. [G-ORDER]
 #[test]
 fn data_loss_accepted_starts_where_it_is_told() {
     let new = configuration(5, &OLD);
@@ -733,7 +733,7 @@ fn data_loss_accepted_starts_where_it_is_told() {
     );
 }
 
-/// [C-FENCE]
+/// The epoch of a candidate that crashed never becomes active. [C-FENCE]
 #[test]
 fn a_crashed_candidates_epoch_never_becomes_active() {
     let mut net = started(6);

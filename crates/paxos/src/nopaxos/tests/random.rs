@@ -67,13 +67,13 @@ fn sound(seeds: std::ops::Range<u64>, replicas: u16) {
     }
 }
 
-/// [N-MUTE] [N-TIME] [H-ASK] [W-START]
+/// Random runs with three replicas lose no committed command. [N-MUTE] [N-TIME] [H-ASK] [W-START]
 #[test]
 fn three_replicas_keep_what_is_committed() {
     sound(0..150, 3);
 }
 
-/// [W-MERGE] [Y-POINT]
+/// Random runs with five replicas lose no committed command. [W-MERGE] [Y-POINT]
 #[test]
 fn five_replicas_keep_what_is_committed() {
     sound(1000..1160, 5);

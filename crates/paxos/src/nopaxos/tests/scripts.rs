@@ -672,7 +672,8 @@ fn lists_of_no_ops_fit_one_datagram() {
 
 // ---- Normal operation
 
-/// [N-ANSWER] [N-ACK]
+/// The leader executes ahead of what is stable, and followers acknowledge once for each batch of packets. [N-ANSWER]
+/// [N-ACK]
 #[test]
 fn the_leader_runs_ahead_and_followers_acknowledge_once_a_batch() {
     let mut group = Group::new(3);
@@ -695,7 +696,7 @@ fn the_leader_runs_ahead_and_followers_acknowledge_once_a_batch() {
     assert_eq!(group.replicas.get_mut(&2).unwrap().take_ack(), None);
 }
 
-/// [N-APPEND]
+/// A replica appends only the next request of its view's session. [N-APPEND]
 #[test]
 fn only_the_next_request_of_the_session_is_appended() {
     let mut group = Group::new(3);
@@ -811,7 +812,7 @@ fn malformed_messages_change_nothing() {
 
 // ---- Gaps
 
-/// [H-ASK]
+/// A missing entry is accepted from any replica, and kept until all entries before it are there. [H-ASK]
 #[test]
 fn an_entry_is_taken_from_anybody_and_kept_for_its_turn() {
     let mut group = Group::new(3);
@@ -857,7 +858,7 @@ fn an_entry_of_another_session_fills_no_gap() {
     assert_eq!(group.log(3), [1]);
 }
 
-/// [H-ASK]
+/// A no-op for a missing entry is accepted from the leader only. [H-ASK]
 #[test]
 fn a_no_op_is_taken_from_the_leader_alone() {
     let mut group = Group::new(3);
@@ -903,7 +904,7 @@ fn lost() -> Group {
     group
 }
 
-/// [F-ANEW]
+/// A session with an accepted loss begins with empty logs. [F-ANEW]
 #[test]
 fn a_session_in_which_a_loss_is_accepted_begins_anew() {
     let mut group = lost();
@@ -971,7 +972,7 @@ fn what_ran_ahead_of_an_accepted_loss_is_taken_back() {
     assert!(group.of(3).entry(3).is_none());
 }
 
-/// [F-ANEW]
+/// Sessions after an accepted loss need no members of the sessions before it. [F-ANEW]
 #[test]
 fn sessions_after_an_accepted_loss_ask_none_before_it() {
     let mut group = lost();
@@ -1058,7 +1059,7 @@ fn what_a_replica_does_is_counted() {
     assert_eq!(same, before[&3]);
 }
 
-/// [H-NOOP]
+/// The leader doesn't answer commands behind a no-op until f others have the no-op. [H-NOOP]
 #[test]
 fn the_leader_answers_beyond_a_no_op_once_f_others_have_it() {
     let mut group = Group::new(3);
@@ -1072,6 +1073,7 @@ fn the_leader_answers_beyond_a_no_op_once_f_others_have_it() {
     assert_eq!(group.step(&answer), Verdict::Dropped(Reason::Duplicate));
 }
 
+/// A follower replaces an acknowledged request by the leader's no-op, and confirms once it has everything below.
 /// [H-NOOP] [H-OBEY]
 #[test]
 fn a_no_op_goes_over_what_was_acknowledged_and_is_confirmed_when_all_below_is_filled() {
@@ -1108,7 +1110,7 @@ fn a_former_leaders_order_counts_for_nothing() {
 
 // ---- Synchronisation
 
-/// [Y-POINT] [Y-APPLY]
+/// A point becomes stable once f followers have everything below it. [Y-POINT] [Y-APPLY]
 #[test]
 fn a_point_is_stable_once_f_others_have_all_below() {
     let mut group = Group::new(3);
@@ -1277,6 +1279,7 @@ fn nothing_becomes_stable_in_a_session_with_a_conflict() {
 
 // ---- View changes
 
+/// If one log has a request where another one has a no-op of the latest view, the new view's log has the no-op.
 /// [W-MERGE]
 #[test]
 fn a_no_op_of_the_latest_view_wins() {
@@ -1336,7 +1339,7 @@ fn a_new_session_asks_the_members_of_the_last_active_one() {
     );
 }
 
-/// [W-QUORUM]
+/// A view asks the members of every session that may have committed something. [W-QUORUM]
 #[test]
 fn whom_a_view_asks() {
     let members: Vec<Vec<Member>> = (0..4)
@@ -1392,7 +1395,7 @@ fn an_older_or_contradicting_view_of_the_store_changes_nothing() {
     assert!(replica.configure(&[]).is_err());
 }
 
-/// [W-WHEN]
+/// If the leader is silent, a follower begins the next view, as long as the session has leader numbers left. [W-WHEN]
 #[test]
 fn a_silent_leader_is_replaced_and_leader_numbers_end() {
     let mut group = Group::new(3);
@@ -1431,7 +1434,7 @@ fn who_has_missed_a_view_follows() {
     assert_eq!(group.log(1), [1]);
 }
 
-/// [W-TELL]
+/// A new member reports an empty log, even if its application already has a state. [W-TELL]
 #[test]
 fn a_new_member_tells_an_empty_log_whatever_its_application_holds() {
     let mut group = Group::new(3);
@@ -1474,7 +1477,7 @@ fn who_holds_more_than_its_group_starts_no_view() {
     assert_eq!(group.of(3).status(), Status::ViewChange);
 }
 
-/// [W-STABLE]
+/// The log with which a view began becomes stable once f other replicas have it. [W-STABLE]
 #[test]
 fn what_a_view_began_with_is_stable_once_f_others_have_it() {
     let mut group = Group::new(3);
@@ -1783,7 +1786,7 @@ fn client() -> Quorum<&'static str> {
     quorum
 }
 
-/// [K-QUORUM] [K-NEWEST]
+/// An answer is final once f other members of its view have acknowledged the slot. [K-QUORUM] [K-NEWEST]
 #[test]
 fn an_answer_is_final_with_f_others_of_its_view() {
     let mut client = client();
@@ -1800,7 +1803,7 @@ fn an_answer_is_final_with_f_others_of_its_view() {
     assert_eq!((client.next(), client.next()), (Some("b"), None));
 }
 
-/// [K-LEADER]
+/// Acknowledgements of followers prove nothing without the leader's answer. [K-LEADER]
 #[test]
 fn followers_alone_prove_nothing() {
     let mut client = client();
@@ -1827,7 +1830,7 @@ fn followers_alone_prove_nothing() {
     );
 }
 
-/// [K-STABLE]
+/// An answer from a stable slot is final without any acknowledgement. [K-STABLE]
 #[test]
 fn an_answer_from_a_stable_slot_is_final_by_itself() {
     let mut client = client();
@@ -1854,7 +1857,7 @@ fn who_acknowledges_in_another_session_of_that_number_is_no_member() {
     assert_eq!(client.next(), Some("a"), "the first one stays");
 }
 
-/// [K-SAME]
+/// ACK shows the session's digest, by which clients notice that a replica is in another session. [K-SAME]
 #[test]
 fn a_follower_shows_clients_which_session_it_is_in() {
     let mut group = Group::new(3);

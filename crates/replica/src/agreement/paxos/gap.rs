@@ -137,7 +137,7 @@ impl Holes {
 mod tests {
     use super::*;
 
-    /// [X-HOLE]
+    /// A hole is reported once, after a short wait. [X-HOLE]
     #[test]
     fn a_hole_is_told_of_once_and_soon() {
         let mut holes = Holes::new(5);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(holes.old_below(101, 10), None, "it has come");
     }
 
-    /// [X-REPAIR]
+    /// Only an instance that stays missing for the whole time counts as old. [X-REPAIR]
     #[test]
     fn only_what_stays_open_gets_old() {
         let mut gaps = Gaps::new(10);

@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// [X-ORDER]
+    /// The ring returns each value once, and only for its own instance. [X-ORDER]
     #[test]
     fn values_come_out_once_and_only_under_their_own_number() {
         let mut ring = Ring::new(4);
