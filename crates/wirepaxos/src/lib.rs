@@ -242,7 +242,7 @@ pub mod application {
 /// assert_ne!(decided.value, b"my no-op"); // the client's session was opened there
 /// let again = recovery.recover(0, Filler::Noop, timeout)?;
 /// let header: Header = again.header;
-/// assert!(!header.flags.has(Flags::NOOP));
+/// assert_eq!((header.flags.has(Flags::NOOP), again.value), (decided.header.flags.has(Flags::NOOP), decided.value));
 /// # nodes.stop()?;
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok(())
