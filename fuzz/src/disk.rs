@@ -10,7 +10,7 @@ use replica::storage::Storage;
 pub struct Disk(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl Disk {
-    /// What is stored.
+    /// Returns what is stored.
     pub fn content(&self) -> Option<Vec<u8>> {
         self.0.lock().expect("nobody panics").clone()
     }

@@ -4,7 +4,7 @@
 use super::input::NONCE;
 use paxos::{Configuration, Deployment, Epoch, Member, NodeId, PartitionId};
 
-/// How node `node` is set up.
+/// Returns how node `node` is set up.
 pub fn deployment(node: NodeId, partitions: PartitionId, max_value: u16) -> Deployment {
     Deployment {
         cluster: 7,

@@ -75,7 +75,7 @@ fn session(number: u32, stage: Stage) -> Session {
     }
 }
 
-/// What the store says once session `number` is active, or writing.
+/// Returns what the store says once session `number` is active, or writing.
 fn told(number: u32, is_active: bool) -> Vec<Session> {
     let by = |number| view::first(number);
     let active = |number| session(number, Stage::Active { by: by(number) });

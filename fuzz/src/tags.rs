@@ -123,7 +123,7 @@ fn keyring(algorithm: Algorithm) -> Keyring {
     keyring
 }
 
-/// Who signs with this key.
+/// Returns who signs with this key.
 fn sender(id: KeyId, algorithm: Algorithm) -> Keyring {
     let mut keyring = Keyring::by(algorithm, id);
     keyring.insert(id, pair(id));

@@ -281,7 +281,7 @@ impl World {
         self.check(&out);
     }
 
-    /// What a packet may change.
+    /// Returns what a packet may change.
     fn shown(&mut self) -> (Instance, usize, usize, usize, Statistics, Tally) {
         let worker = &mut self.worker;
         (

@@ -465,7 +465,7 @@ pub enum Message {
         group: GroupId,
         /// The node that reports, which is the view's leader.
         node: NodeId,
-        /// Its boot nonce.
+        /// The boot nonce.
         nonce: u64,
         /// The partition.
         pid: PartitionId,
@@ -485,7 +485,7 @@ pub enum Message {
         group: GroupId,
         /// The node that reports.
         node: NodeId,
-        /// Its boot nonce.
+        /// The boot nonce.
         nonce: u64,
         /// The session.
         epoch: Epoch,

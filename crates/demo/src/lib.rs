@@ -46,17 +46,17 @@ pub struct Settings {
     pub plane: Plane,
     /// Learners that tell replicas what is decided; without any, replicas get the votes.
     pub learners: usize,
-    /// Whether leaders, acceptors and learners are in a switch.
+    /// True if leaders, acceptors and learners are in a switch.
     pub in_switch: bool,
     /// The share of packets that is lost, duplicated and reordered on every link, 0 to 1; wants root.
     pub faults: Option<f64>,
-    /// Whether all roles are in this one process; then only the leader is changed, by hand-over.
+    /// True if all roles are in this one process; then only the leader is changed, by hand-over.
     pub embedded: bool,
     /// What is signed; `None` is as much as the nodes can.
     pub auth: Option<Auth>,
     /// Seconds of load between two faults.
     pub seconds: u64,
-    /// Whether the cluster's directory stays.
+    /// True if the cluster's directory stays.
     pub keep: bool,
 }
 
@@ -340,7 +340,8 @@ impl<'a> Demo<'a> {
         Err(Error::new("the controller doesn't say which replica leads"))
     }
 
-    /// Who puts commands in order: the first leader or sequencer in the file, unless another one was ready sooner.
+    /// Returns who puts commands in order: the first leader or sequencer in the file, unless another one was ready
+    /// sooner.
     fn leader(&self) -> Result<String, Error> {
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let group = self.cluster.groups[0].id;

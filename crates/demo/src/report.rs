@@ -21,7 +21,7 @@ pub struct Phase {
 pub struct Digests {
     /// One a replica.
     pub replicas: Vec<(String, u64, String)>,
-    /// Whether all are there, at the same instance, with the same contents.
+    /// True if all are there, at the same instance, with the same contents.
     pub equal: bool,
 }
 

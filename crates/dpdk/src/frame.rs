@@ -30,7 +30,7 @@ pub enum Ends {
 }
 
 impl Ends {
-    /// Its sender.
+    /// Returns its sender.
     pub fn from(&self) -> SocketAddr {
         match self {
             Ends::V4(ends) => (Ipv4Addr::from(octets(ends, 0)), u16_at(ends, 8)).into(),
@@ -62,7 +62,7 @@ impl Ends {
 pub struct Datagram<'a> {
     /// Who has put it on this link: its sender, or a router.
     pub by: Mac,
-    /// Its sender, and whom it is for.
+    /// The sender, and whom it is for.
     pub ends: Ends,
     /// What is in it.
     pub payload: &'a [u8],
@@ -265,7 +265,7 @@ impl Head {
     }
 }
 
-/// What a payload adds to the checksum of its datagram, whoever that is for.
+/// Returns what a payload adds to the checksum of its datagram, whoever that is for.
 #[inline]
 pub fn payload_sum(payload: &[u8]) -> u64 {
     sum(payload, 0)

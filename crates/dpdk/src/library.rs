@@ -108,7 +108,7 @@ impl Eal {
         Ok(unsafe { (self.functions.start)(count, pointers.as_mut_ptr()) })
     }
 
-    /// What DPDK says of an error.
+    /// Returns what DPDK says of an error.
     pub(crate) fn why(&self, error: c_int) -> String {
         // SAFETY: it returns a string, valid until this thread asks again.
         let text = unsafe { CStr::from_ptr((self.functions.why)(error.abs())) };
@@ -172,7 +172,7 @@ enum Holder {
     Nobody,
 }
 
-/// What to do for a port of this name.
+/// Returns what to do for a port of this name.
 fn how_to_get(name: &str, cards: &Path) -> String {
     match (held_by(name, cards), name.strip_prefix("net_memif")) {
         (Some(Holder::Driver(driver)), _) => format!(

@@ -135,7 +135,7 @@ impl Link {
         }))
     }
 
-    /// Its port.
+    /// Returns its port.
     pub fn port(&self) -> &Port {
         &self.port
     }
@@ -336,7 +336,7 @@ impl Link {
         self.send_frames(&answers);
     }
 
-    /// Which of the flows a datagram is of, if it is for a station.
+    /// Returns which of the flows a datagram is of, if it is for a station.
     #[inline]
     fn flow(&mut self, by: Mac, ends: &Ends) -> Option<usize> {
         let at = ends.spread() % FLOWS;

@@ -54,7 +54,7 @@ struct Node {
 }
 
 impl Neighbours {
-    /// Those of `own`, whose card has `mac`. The cluster's other nodes have the addresses `nodes`.
+    /// Returns those of `own`, whose card has `mac`. The cluster's other nodes have the addresses `nodes`.
     pub fn new(own: IpAddr, mac: Mac, nodes: impl IntoIterator<Item = IpAddr>) -> Neighbours {
         let others = nodes.into_iter().filter(|address| *address != own);
         let mut addresses: Vec<_> = others.collect();
@@ -133,7 +133,7 @@ impl Neighbours {
         }
     }
 
-    /// What to ask now. Those who are `here`, at the same port, aren't asked for.
+    /// Returns what to ask now. Those who are `here`, at the same port, aren't asked for.
     pub fn questions(&mut self, now: Instant, here: &[IpAddr]) -> Vec<Vec<u8>> {
         let (own, mac) = (self.own, self.mac);
         let is_due = |node: &&mut Node| {

@@ -48,7 +48,7 @@ pub(crate) const NO_FRAME: Frame = Frame {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// Its bytes.
+    /// Returns its bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: a frame is lent by the port that holds its buffer, with this many bytes in it.
@@ -64,17 +64,17 @@ impl Frame {
         self.len = range.len() as u32;
     }
 
-    /// Whether the card has found its checksums right.
+    /// Returns whether the card has found its checksums right.
     pub fn is_checked(&self) -> bool {
         self.flags & RIGHT != 0
     }
 
-    /// Whether the card has found one of them wrong.
+    /// Returns whether the card has found one of them wrong.
     pub fn is_damaged(&self) -> bool {
         self.flags & WRONG != 0
     }
 
-    /// Whether it is longer than a buffer; then there is nothing to look at.
+    /// Returns whether it is longer than a buffer; then there is nothing to look at.
     pub fn is_too_long(&self) -> bool {
         self.flags & LONG != 0
     }
@@ -175,7 +175,7 @@ impl Port {
         })
     }
 
-    /// Its hardware address.
+    /// Returns its hardware address.
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -203,7 +203,7 @@ impl Port {
         self.received.len
     }
 
-    /// What was received last.
+    /// Returns what was received last.
     #[inline]
     pub fn frames(&self) -> &[Frame] {
         &self.received.all[..self.received.len]
@@ -362,7 +362,7 @@ impl Port {
         unsafe { (self.functions.missed)(self.raw) }
     }
 
-    /// Whether there is somebody at the other end. It takes a moment.
+    /// Returns whether there is somebody at the other end. It takes a moment.
     pub fn is_up(&self) -> bool {
         // SAFETY: the port is open.
         unsafe { (self.functions.is_up)(self.raw) != 0 }

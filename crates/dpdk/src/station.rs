@@ -37,7 +37,7 @@ impl View {
         View { link, own }
     }
 
-    /// What became of frames that brought nothing to anybody at the port.
+    /// Returns what became of frames that brought nothing to anybody at the port.
     pub fn counters(&self) -> Counters {
         take(&self.link).counters()
     }
@@ -53,7 +53,7 @@ impl View {
         link.port().missed() + link.counters().no_room
     }
 
-    /// Whether there is somebody at the other end, as it was found last.
+    /// Returns whether there is somebody at the other end, as it was found last.
     pub fn is_up(&self) -> bool {
         take(&self.link).is_up()
     }
@@ -105,12 +105,12 @@ impl Station {
         }
     }
 
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What is to be seen at its link.
+    /// Returns what is to be seen at its link.
     pub fn view(&self) -> View {
         View::of(&self.link, self.address.ip())
     }
@@ -133,12 +133,12 @@ impl Station {
         self.received.len() > 0
     }
 
-    /// Whether what it took last was a full burst: then more may be there.
+    /// Returns whether what it took last was a full burst: then more may be there.
     pub fn is_full(&self) -> bool {
         self.received.len() >= BURST
     }
 
-    /// What it took, in order: senders and datagrams.
+    /// Returns what it took, in order: senders and datagrams.
     #[inline]
     pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         self.received.iter()
@@ -150,7 +150,7 @@ impl Station {
         self.split().1
     }
 
-    /// What it took, and the way out.
+    /// Returns what it took, and the way out.
     #[inline]
     pub fn split(&mut self) -> (impl Iterator<Item = (SocketAddr, &[u8])>, Outlet<'_>) {
         let outlet = Outlet {

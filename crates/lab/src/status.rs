@@ -13,7 +13,7 @@ use crate::{Error, Lab, Result, Shape, namespace};
 /// A lab in its current state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// How the hosts are connected.
     pub topology: String,
@@ -21,9 +21,9 @@ pub struct Status {
     pub directory: PathBuf,
     /// The cluster file, for `wirepaxos status -c` and the like inside one of the lab's namespaces.
     pub cluster_file: PathBuf,
-    /// Its hosts and switches.
+    /// The hosts and switches.
     pub hosts: Vec<HostStatus>,
-    /// Its links.
+    /// The links.
     pub links: Vec<LinkStatus>,
     /// All processes that run in the lab.
     pub processes: Vec<Process>,
@@ -34,19 +34,19 @@ pub struct Status {
 /// A host or a switch.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its network namespace.
+    /// The network namespace.
     pub namespace: String,
     /// The purpose of the host.
     pub role: String,
     /// The interface with its addresses.
     pub interface: String,
-    /// Its IPv4 address.
+    /// The IPv4 address.
     pub ipv4: String,
-    /// Its IPv6 address.
+    /// The IPv6 address.
     pub ipv6: String,
-    /// Its hardware address.
+    /// The hardware address.
     pub mac: String,
     /// The process that runs its node.
     pub node_pid: Option<u32>,
@@ -55,11 +55,11 @@ pub struct HostStatus {
 /// A link.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The link leads through a wire.
     pub wired: bool,
-    /// Its ends.
+    /// The ends.
     pub ends: Vec<EndStatus>,
 }
 
@@ -72,7 +72,7 @@ pub struct EndStatus {
     pub interface: String,
     /// The index of the interface on that host.
     pub index: u64,
-    /// Its hardware address.
+    /// The hardware address.
     pub mac: String,
     /// The interface is up and the other end is there.
     pub up: bool,

@@ -50,7 +50,7 @@ impl Acceptor {
         })
     }
 
-    /// Which start of this memory it is, and whether it is mute.
+    /// Returns which start of this memory it is, and whether it is mute.
     pub fn start(&self) -> (Start, bool) {
         Start::from_shown(self.member().start).unwrap_or((Start::FIRST, true))
     }
@@ -74,7 +74,7 @@ impl Acceptor {
         Ok(true)
     }
 
-    /// Whether this memory was once at the start `earlier`, like [`paxos::Acceptor::was_at`].
+    /// Returns whether this memory was once at the start `earlier`, like [`paxos::Acceptor::was_at`].
     pub fn was_at(&self, earlier: Start) -> bool {
         self.told().has(earlier)
     }
@@ -229,7 +229,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Where it lies.
+    /// Returns the place in the node's maps.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -283,8 +283,8 @@ impl Acceptor {
         nodes.enumerate().map(report).collect()
     }
 
-    /// What is remembered of an instance, with the value; `None` where nothing was promised or
-    /// voted for it alone, or where it is forgotten.
+    /// Returns what is remembered of an instance, with the value; `None` where nothing was promised or voted for it
+    /// alone, or where it is forgotten.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<(AcceptorSlot, Vec<u8>)> {
         let at = self.place.slot(pid, inst);
         let slot = self.slots.get(at);
@@ -324,7 +324,7 @@ impl Acceptor {
         }
     }
 
-    /// What g+1 replicas cover.
+    /// Returns what g+1 replicas cover.
     fn trim_point(&self, pid: PartitionId) -> Instance {
         let member = self.member();
         let g = member.replicas[(member.bank & 1) as usize].g;

@@ -104,7 +104,7 @@ pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
     }
 }
 
-/// Whether a command over several partitions was stamped: each of them gets a copy.
+/// Returns whether a command over several partitions was stamped: each of them gets a copy.
 pub(crate) fn has_stamped_vector(header: &Header) -> bool {
     matches!(header.msgtype, MsgType::Phase2a | MsgType::Ordered) && header.flags.has(Flags::MULTI)
 }

@@ -18,7 +18,7 @@ const MAPS: [(&str, usize); 3] = [
 /// Room of `multicast_small`.
 const SMALL: usize = 4;
 
-/// Where each link lies, as `link_of` in `programs/xdp/include/multicast.h` looks for it.
+/// Returns where each link lies, as `link_of` in `programs/xdp/include/multicast.h` looks for it.
 fn placed(links: &[Link]) -> Result<Vec<Link>> {
     let mut places = vec![Link::default(); LINK_PLACES];
     for link in links {

@@ -25,13 +25,12 @@ const NLM_F_REQUEST: u16 = 1;
 /// Message header, then the generic one.
 const HEADERS: usize = 16 + 4;
 
-/// Whether frames can be redirected to an interface. `None` where the kernel doesn't say, as before
-/// 6.3.
+/// Returns whether frames can be redirected to an interface. `None` where the kernel doesn't say, as before 6.3.
 pub fn takes_redirects(interface: &Interface) -> Option<bool> {
     features(interface.index).ok().map(|f| f & NDO_XMIT != 0)
 }
 
-/// Whether an interface's driver runs programs. `None` where the kernel doesn't say.
+/// Returns whether an interface's driver runs programs. `None` where the kernel doesn't say.
 pub fn runs_programs(interface: &Interface) -> Option<bool> {
     features(interface.index).ok().map(|f| f & BASIC != 0)
 }

@@ -31,7 +31,7 @@ pub fn build(datagram: &[u8], v6: bool) -> Vec<u8> {
     between(from, to, datagram)
 }
 
-/// From where to where such frames go.
+/// Returns from where to where such frames go.
 pub fn addresses(v6: bool) -> (SocketAddr, SocketAddr) {
     let (from, to): (IpAddr, IpAddr) = match v6 {
         true => (V6_FROM.into(), V6_TO.into()),
@@ -145,7 +145,7 @@ pub fn datagram(frame: &[u8], v6: bool, back: bool) -> Result<&[u8], String> {
     Ok(&frame[head..])
 }
 
-/// Whether a frame's UDP checksum is right.
+/// Returns whether a frame's UDP checksum is right.
 pub fn checksum_is_right(frame: &[u8], v6: bool) -> bool {
     udp_sum(frame, v6) == 0xffff
 }
@@ -180,13 +180,13 @@ pub fn set_ip_checksum(frame: &mut [u8]) {
     header[10..12].copy_from_slice(&check.to_be_bytes());
 }
 
-/// Whether the header checksum of an IPv4 frame is right.
+/// Returns whether the header checksum of an IPv4 frame is right.
 pub fn ip_checksum_is_right(frame: &[u8]) -> bool {
     sum(&frame[ETHERNET..ETHERNET + V4], 0) == 0xffff
 }
 
-/// Whether a frame, however damaged, still holds a datagram as long as its UDP header says, with the
-/// right checksum. What follows it is padding.
+/// Returns whether a frame, however damaged, still holds a datagram as long as its UDP header says, with the right
+/// checksum. What follows it is padding.
 pub fn checksum_is_right_if_whole(frame: &[u8], v6: bool) -> bool {
     let head = head_len(v6);
     if frame.len() < head {

@@ -11,11 +11,11 @@ use crate::object::Result;
 /// An interface that programs can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its number.
+    /// The number.
     pub index: u32,
-    /// Its hardware address.
+    /// The hardware address.
     pub mac: [u8; 6],
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct HostLocation {
     pub mac: [u8; 6],
 }
 
-/// Where addresses are, as far as the kernel knows, and whether what it knows is fresh.
+/// Returns where addresses are, as far as the kernel knows, and whether what it knows is fresh.
 pub(crate) fn places(bridge: &str, of: &[IpAddr]) -> Result<Vec<(Option<HostLocation>, bool)>> {
     let shown = ip::batch(&["-json"], &[format!("neigh show dev {bridge}")])?;
     let neighbours = json("ip -json neigh", &shown)?;

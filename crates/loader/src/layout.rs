@@ -102,9 +102,9 @@ shared! {
     }
     /// Map `nodes`: where a node is; the key is its number. All zero = there is no such node.
     NodeAddress {
-        /// Its IPv4 address, bytes in network order.
+        /// The IPv4 address, bytes in network order.
         ip4: [u8; 4],
-        /// Its IPv6 address.
+        /// The IPv6 address.
         ip6: [u8; 16],
         /// 0.
         unused: u32,
@@ -438,7 +438,7 @@ shared! {
         role: u16,
         /// The group.
         group: u16,
-        /// Its partitions.
+        /// The partitions.
         partitions: u16,
         /// Slots of each.
         slots: u64,

@@ -28,7 +28,7 @@ pub struct Leader {
     leaders: Mapped<LeaderGroup>,
     partitions: Mapped<LeaderPartition>,
     banks: Banks,
-    /// Its acceptors are its replicas.
+    /// The acceptors are its replicas.
     is_sequencer: bool,
 }
 
@@ -128,7 +128,7 @@ impl Leader {
         unsafe { atomic32(&raw mut (*group).banks[used].retired).store(1, SeqCst) };
     }
 
-    /// Where it lies.
+    /// Returns the place in the node's maps.
     pub fn place(&self) -> &Place {
         &self.place
     }

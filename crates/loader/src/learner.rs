@@ -117,12 +117,12 @@ impl Learner {
         let _ = self.banks.settle();
     }
 
-    /// What the readers of its partitions' decisions tell it.
+    /// Returns what the readers of its partitions' decisions tell it.
     pub fn windows(&self) -> &Windows {
         &self.windows
     }
 
-    /// Where it lies.
+    /// Returns the place in the node's maps.
     pub fn place(&self) -> &Place {
         &self.windows.place
     }
@@ -132,7 +132,7 @@ impl Learner {
         self.known().iter().map(|k| k.epoch).collect()
     }
 
-    /// What was counted for an instance.
+    /// Returns what was counted for an instance.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<LearnerSlot> {
         let slot = self.slots.get(self.place().slot(pid, inst));
         (slot.inst == inst && slot.rnd != 0).then_some(slot)
@@ -148,7 +148,7 @@ impl Learner {
 }
 
 impl Windows {
-    /// Those of the learner, or the receiver, at `place`.
+    /// Returns those of the learner, or the receiver, at `place`.
     pub fn open(object: &Object, place: Place) -> Result<Windows> {
         Ok(Windows {
             place,
@@ -171,7 +171,7 @@ impl Windows {
         Ok(())
     }
 
-    /// Where they lie.
+    /// Returns the place in the node's maps.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
@@ -194,14 +194,13 @@ impl Windows {
         }
     }
 
-    /// Whether the host's sockets get the votes of a partition, too.
+    /// Returns whether the host's sockets get the votes of a partition, too.
     pub fn show_votes(&self, pid: PartitionId, show: bool) {
         self.set_flag(pid, PARTITION_SHOW_VOTES, show);
     }
 
-    /// Whether the reader of a partition's ring is awake: then records don't wake it. Before it
-    /// waits it says that it isn't, and then looks once more whether the ring is empty
-    /// ([`crate::ring::Ring::is_empty`]).
+    /// Returns whether the reader of a partition's ring is awake: then records don't wake it. Before it waits it says
+    /// that it isn't, and then looks once more whether the ring is empty ([`crate::ring::Ring::is_empty`]).
     pub fn set_awake(&self, pid: PartitionId, awake: bool) {
         self.set_flag(pid, PARTITION_AWAKE, awake);
     }

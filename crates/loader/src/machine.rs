@@ -31,13 +31,13 @@ const MAX_NAME: usize = 8;
 /// What a switch is to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its name, also that of its bridge.
+    /// The name, also that of its bridge.
     pub name: String,
     /// The cluster that it serves.
     pub cluster: u32,
-    /// Its interfaces, by name.
+    /// The interfaces, by name.
     pub ports: Vec<String>,
-    /// Its own addresses, with their networks.
+    /// The own addresses, with their networks.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of roles that it is to call.
     pub roles: Vec<IpAddr>,
@@ -48,9 +48,9 @@ pub struct Plan {
 /// A switch as it is.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its interfaces.
+    /// The interfaces.
     pub ports: Vec<PortStatus>,
-    /// Its own addresses, with their networks.
+    /// The own addresses, with their networks.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Addresses of its roles, and whose program it calls for each.
     pub roles: Vec<(IpAddr, Option<String>)>,
@@ -61,13 +61,13 @@ pub struct Machine {
 /// An interface of a switch.
 #[derive(Clone, Debug)]
 pub struct PortStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its driver, where that says so.
+    /// The driver, where that says so.
     pub driver: Option<String>,
-    /// Whether there is somebody at the other end.
+    /// True if there is somebody at the other end.
     pub is_up: bool,
-    /// Whether the forwarder is there.
+    /// True if the forwarder is there.
     pub forwards: bool,
 }
 
@@ -122,7 +122,7 @@ pub fn find_hosts(mount: &Path, name: &str, hosts: &[IpAddr]) -> Result<Vec<IpAd
     Ok(unknown)
 }
 
-/// What there is of a switch.
+/// Returns what there is of a switch.
 pub fn status(mount: &Path, name: &str) -> Result<Machine> {
     let links = kernel_links::all()?;
     let pins = pins_of(mount, name);

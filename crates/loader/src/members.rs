@@ -21,7 +21,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Where it listens for what is about a partition; `None` where there is no such port.
+    /// Returns where it listens for what is about a partition; `None` where there is no such port.
     fn listens_at(&self, pid: PartitionId) -> Option<SocketAddr> {
         let mut address = self.address;
         if self.port_per_partition {
@@ -40,7 +40,7 @@ pub struct Members {
     listeners: Vec<IpAddr>,
     /// How each of them was reached when that was last looked up.
     hops: BTreeMap<IpAddr, Hop>,
-    /// Whether members are called in turn; `None` before the first look, as an earlier process may have said so.
+    /// True if members are called in turn; `None` before the first look, as an earlier process may have said so.
     within: Option<bool>,
     /// The ports, each as often as the largest group has members behind it.
     ports: Vec<u32>,
@@ -66,12 +66,12 @@ impl Members {
         }
     }
 
-    /// In whose name copies leave.
+    /// Returns in whose name copies leave.
     pub fn from(&self) -> SocketAddr {
         self.from
     }
 
-    /// Where a group's members listen for what is about a partition.
+    /// Returns where a group's members listen for what is about a partition.
     pub fn receivers(
         &self,
         group: GroupId,
@@ -131,7 +131,7 @@ impl Members {
         })
     }
 
-    /// Who is behind each port, for each group; and who are roles of this switch, if all are.
+    /// Returns who is behind each port, for each group; and who are roles of this switch, if all are.
     fn links(
         &self,
         most: &BTreeMap<u32, usize>,
@@ -162,8 +162,8 @@ impl Members {
         links
     }
 
-    /// Whether all members can be called in turn: they are programs of this switch, too, and all that
-    /// they send goes to one program here, since only one frame leaves in a run.
+    /// Returns whether all members can be called in turn: they are programs of this switch, too, and all that they send
+    /// goes to one program here, since only one frame leaves in a run.
     fn are_within(&self, hops: &BTreeMap<IpAddr, Hop>, station: &Station) -> bool {
         let few = |(_, members): &(u16, Vec<Member>)| members.len() <= MAX_MEMBERS;
         let listener_is_here = match (station, &self.listeners[..]) {

@@ -61,7 +61,7 @@ impl Role {
         }
     }
 
-    /// Whether it puts requests in order, in copies for several partitions, too.
+    /// Returns whether it puts requests in order, in copies for several partitions, too.
     pub const fn stamps(self) -> bool {
         matches!(self, Role::Leader | Role::Sequencer)
     }
@@ -78,7 +78,7 @@ pub struct Sizes {
     pub slots: u32,
     /// Bytes of each ring of a learner, or a receiver: a power of two, at least a page.
     pub ring_bytes: u32,
-    /// Its rings that are used, one a partition.
+    /// The rings that are used, one a partition.
     pub rings: u32,
 }
 
@@ -182,7 +182,7 @@ impl Object {
         Ok(object)
     }
 
-    /// What it does.
+    /// Returns the role that the object is for.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -276,7 +276,7 @@ impl Object {
         map.set(0, device, 0).map_err(|error| whole(&error))
     }
 
-    /// Where this node stands, as it was said.
+    /// Returns where this node stands, as it was said.
     pub(crate) fn device(&self) -> Result<Device> {
         let map = self.ebpf.map("device").ok_or("no map device")?;
         let map: aya::maps::Array<_, Device> = map.try_into().map_err(|e| whole(&e))?;
@@ -355,14 +355,14 @@ impl Object {
         map.insert(key, value, 0).map_err(|error| whole(&error))
     }
 
-    /// What was counted under a verdict, on all CPUs.
+    /// Returns what was counted under a verdict, on all CPUs.
     pub fn counter(&self, which: usize) -> u64 {
         (0..self.counters.len())
             .map(|cpu| self.counters.get(cpu).of[which])
             .sum()
     }
 
-    /// How many CPUs count.
+    /// Returns how many CPUs count.
     pub fn cpus(&self) -> usize {
         self.counters.len()
     }

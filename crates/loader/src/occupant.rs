@@ -23,7 +23,7 @@ pub struct Occupant {
 }
 
 impl Occupant {
-    /// Who is at an interface, as far as this process may know.
+    /// Returns who is at an interface, as far as this process may know.
     pub fn of(interface: &Interface) -> Result<Option<Occupant>> {
         let lines = [format!("link show dev {}", interface.name)];
         let shown = ip::batch(&["-json"], &lines)?;
@@ -46,13 +46,13 @@ impl Occupant {
         }
     }
 
-    /// Whether it is an earlier version of the program that stands there.
+    /// Returns whether it is an earlier version of the program that stands there.
     pub(crate) fn is_of(&self, own: &Device) -> bool {
         self.device
             .is_some_and(|device| (device.cluster, device.node) == (own.cluster, own.node))
     }
 
-    /// Whether it takes what is sent to any of these ports. `None` = that isn't known.
+    /// Returns whether it takes what is sent to any of these ports. `None` = that isn't known.
     pub fn takes(&self, first: SocketAddr, ports: u16) -> Option<bool> {
         let device = self.device?;
         let own = match first.ip() {
@@ -91,7 +91,7 @@ fn program(id: u32) -> Option<ProgramInfo> {
     all.find(|program| program.id() == id)
 }
 
-/// Its map `device`.
+/// Returns its map `device`.
 fn device_of(program: &ProgramInfo) -> Option<Device> {
     let maps = program.map_ids().ok()??;
     let found = maps.into_iter().find(|id| {

@@ -37,7 +37,7 @@ impl Pins {
         Ok(Pins(directory))
     }
 
-    /// Whether a node has left programs or memory there.
+    /// Returns whether a node has left programs or memory there.
     pub fn are_left(mount: &Path, cluster: u32, node: &str) -> bool {
         let mut entries = fs::read_dir(directory_of(mount, cluster, node));
         entries
@@ -45,12 +45,12 @@ impl Pins {
             .is_ok_and(|entries| entries.next().is_some())
     }
 
-    /// Where it is.
+    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether a program is at an interface or a switch.
+    /// Returns whether a program is at an interface or a switch.
     pub fn is_attached(&self) -> bool {
         fs::read_dir(&self.0).is_ok_and(|entries| entries.flatten().any(|e| is_link(&e.path())))
     }

@@ -43,7 +43,7 @@ impl Receiver {
         word.store(new, SeqCst);
     }
 
-    /// What the readers of its partitions' rings tell it.
+    /// Returns what the readers of its partitions' rings tell it.
     pub fn windows(&self) -> &Windows {
         &self.windows
     }

@@ -52,7 +52,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is no record, not even one that is still being written.
+    /// Returns whether there is no record, not even one that is still being written.
     pub fn is_empty(&self) -> bool {
         // SAFETY: both positions begin pages that `self` has mapped.
         let (consumed, produced) = unsafe {

@@ -118,7 +118,7 @@ impl Runner {
         Ok((run.action, &self.out[..run.len]))
     }
 
-    /// What was counted since this was asked last: the verdict, and whether a decision was made.
+    /// Returns what was counted since this was asked last: the verdict, and whether a decision was made.
     pub fn counted(&mut self, object: &Object) -> Result<(Verdict, bool)> {
         let counted = self.counted_beside(object, &[])?;
         counted.ok_or("no verdict was counted".into())
@@ -175,7 +175,7 @@ impl Runner {
         Ok((sent, verdict))
     }
 
-    /// What one member gets of a multicast frame.
+    /// Returns what one member gets of a multicast frame.
     fn copies(&mut self, frame: &[u8], datagram: Vec<u8>) -> Result<Vec<Vec<u8>>> {
         let packet = Packet::parse(&datagram).map_err(|reason| reason.name())?;
         if !has_stamped_vector(&packet.header) || self.v6 {

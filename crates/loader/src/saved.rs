@@ -14,7 +14,7 @@ use crate::layout::{AcceptorSlot, LongValue, MAX_REPLICAS, Replicas, Report, SHO
 use crate::sys::{atomic32, atomic64};
 
 impl Acceptor {
-    /// What [`paxos::Acceptor::load`] reads. Only while no program runs.
+    /// Returns what [`paxos::Acceptor::load`] reads. Only while no program runs.
     pub fn save(&self) -> Vec<u8> {
         let place = self.place();
         let mut out = Vec::new();

@@ -49,7 +49,7 @@ impl Station {
         }
     }
 
-    /// How packets for each of these addresses leave.
+    /// Returns how packets for each of these addresses leave.
     pub fn hops(&self, to: &[IpAddr]) -> Result<Vec<Hop>> {
         match self {
             Station::Interface(interface) => {

@@ -61,13 +61,13 @@ impl Switch {
         })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where packets for an address go now: by a port, unless a role's program is there to be called. The node of
-    /// an address of the switch's own may be behind sockets, and a host may not have been found yet.
+    /// Returns where packets for an address go now: by a port, unless a role's program is there to be called. The node
+    /// of an address of the switch's own may be behind sockets, and a host may not have been found yet.
     pub fn hop(&self, to: IpAddr) -> Result<Hop> {
         let Some(route) = self.known_route(to)? else {
             return Ok(Hop::UNKNOWN);

@@ -399,7 +399,7 @@ impl<T: Shared> Mapped<T> {
         self.entries
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }

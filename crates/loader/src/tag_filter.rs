@@ -58,7 +58,7 @@ impl TagFilter {
         self.keyring.set(keyring)
     }
 
-    /// What it has dropped.
+    /// Returns what it has dropped.
     pub fn dropped(&self) -> ReasonCounters {
         let mut dropped = ReasonCounters::default();
         for of_cpu in self.counters.copy() {

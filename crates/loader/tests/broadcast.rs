@@ -406,7 +406,7 @@ fn deployment(group: u16, partitions: u16) -> Deployment {
     }
 }
 
-/// What a leader has stamped.
+/// Returns what a leader has stamped.
 fn next(object: &Object, group: u16, pid: u16) -> u64 {
     let mut first_partition = 0;
     for (index, (number, partitions, _)) in GROUPS.into_iter().enumerate() {

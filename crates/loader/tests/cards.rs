@@ -78,7 +78,7 @@ impl Pair {
         driver.expect("a card has one")
     }
 
-    /// In which way this pair is there to be tried.
+    /// Returns in which way this pair is there to be tried.
     fn expected(&self) -> Mode {
         match &self.word[..] {
             "native" => Mode::Native,
@@ -159,8 +159,8 @@ enum Multicast {
     Clones,
 }
 
-/// Those that can be tried in a mode. In the stack nodes have clones alone: copies by redirects share a buffer in some
-/// kernels, that of 6.1 among them.
+/// Returns those that can be tried in a mode. In the stack nodes have clones alone: copies by redirects share a buffer
+/// in some kernels, that of 6.1 among them.
 fn multicasts(mode: Mode) -> &'static [Multicast] {
     match mode {
         Mode::Native => &[Multicast::Egress, Multicast::Clones],
@@ -231,7 +231,7 @@ impl AtCard {
     }
 }
 
-/// Who gets copies, all of them behind the card.
+/// Returns who gets copies, all of them behind the card.
 fn link(pair: &Pair, group: u16, v6: bool) -> Link {
     let from = address(99, v6);
     let mut link = Link {
@@ -347,7 +347,7 @@ impl AtCard {
         }
     }
 
-    /// What the frames say: each copy has come to each member once, and all of them are the same.
+    /// Returns what the frames say: each copy has come to each member once, and all of them are the same.
     fn read(&self, frames: &[Vec<u8>]) -> Vec<(To, Vec<u8>)> {
         let to = match self.inner.loaded.object.role() {
             Role::Leader => To::Acceptors,
@@ -421,7 +421,7 @@ fn role_scripts_hold_by_cards() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// What differs.
+/// Returns what differs.
 fn run_script(
     dir: &Path,
     path: &Path,
@@ -447,8 +447,8 @@ fn run_script(
     differences
 }
 
-/// Those with frames of all kinds, malformed, long, over several partitions, signed, of roles that need no host: what
-/// passes to one is counted nowhere.
+/// Returns those with frames of all kinds, malformed, long, over several partitions, signed, of roles that need no
+/// host: what passes to one is counted nowhere.
 fn scripts() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/roles");
     let entries = fs::read_dir(dir).expect("testdata is there");

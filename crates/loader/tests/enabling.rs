@@ -41,7 +41,7 @@ fn votes(acceptor: &mut Loaded, pid: PartitionId) -> Verdict {
     acceptor.step(&proposal).1
 }
 
-/// What PROBE shows of a partition.
+/// Returns what PROBE shows of a partition.
 fn floor(acceptor: &mut Loaded, pid: PartitionId) -> Round {
     let question = Header {
         rnd: Round(0),
@@ -53,7 +53,7 @@ fn floor(acceptor: &mut Loaded, pid: PartitionId) -> Round {
     paxos::Packet::parse(answer).expect("an answer").header.rnd
 }
 
-/// What PROBE shows of each partition: the controller asks one after the other.
+/// Returns what PROBE shows of each partition: the controller asks one after the other.
 fn floors(acceptor: &mut Loaded) -> Vec<Round> {
     (0..PARTITIONS).map(|pid| floor(acceptor, pid)).collect()
 }

@@ -42,7 +42,7 @@ fn load(dir: &Path, role: Role, partitions: u16) -> Loaded {
     Loaded::new(dir, role, place(partitions), 1)
 }
 
-/// What the program makes of a frame, on this thread's CPU.
+/// Returns what the program makes of a frame, on this thread's CPU.
 fn run(program: &ProgramFd, frame: &[u8]) -> (u32, Vec<u8>) {
     let mut out = vec![0; 2048];
     let run = test_run(program.as_fd(), frame, &mut out, 1).expect("it runs");

@@ -203,7 +203,7 @@ fn sequencer(dir: &Path, node: NodeId, session: Epoch, next: &[Instance]) -> Loa
     sequencer
 }
 
-/// What leaves of a command over these partitions.
+/// Returns what leaves of a command over these partitions.
 fn stamped(sequencer: &mut Loaded, pids: &[PartitionId]) -> Vec<Vec<u8>> {
     let (mut header, mut value) = (request(pids[0]), Vec::new());
     if pids.len() > 1 {

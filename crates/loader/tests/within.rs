@@ -60,7 +60,7 @@ impl Cluster {
         self.switch.takes(LEADER, &request.datagram(value))
     }
 
-    /// Whether what came out is the decision of the instance, as it should be.
+    /// Returns whether what came out is the decision of the instance, as it should be.
     fn is_decision(&self, (action, out): &(u32, Vec<u8>), inst: u64, value: &[u8]) -> bool {
         let expected = Header {
             inst,

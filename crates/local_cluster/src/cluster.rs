@@ -52,9 +52,9 @@ pub struct Shape {
     pub slots: usize,
     /// `echo`, `rocksdb` or `leveldb`.
     pub application: String,
-    /// Whether replicas run a Redis front end.
+    /// True if replicas run a Redis front end.
     pub redis: bool,
-    /// Whether acceptors store their votes on disk.
+    /// True if acceptors store their votes on disk.
     pub durable: bool,
     /// In a lab: leaders, acceptors and learners are in the switch.
     pub in_switch: bool,
@@ -296,7 +296,7 @@ impl LocalCluster {
         self.lab.as_ref().map(Lab::name)
     }
 
-    /// Where the nodes keep their data and logs.
+    /// Returns where the nodes keep their data and logs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -351,7 +351,7 @@ fn lab_shape(shape: &Shape, plane: Plane) -> lab::Shape {
     }
 }
 
-/// How a lab is made for it: one of DPDK is one of sockets first.
+/// Returns how a lab is made for it: one of DPDK is one of sockets first.
 fn kernel_plane(plane: Plane) -> Plane {
     match plane {
         Plane::Dpdk => Plane::Udp,

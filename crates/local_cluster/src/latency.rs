@@ -33,7 +33,7 @@ impl Latencies {
         let _ = self.0.add(&other.0);
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -131,8 +131,8 @@ impl Processes {
         }
     }
 
-    /// Whether a signal would end this child before it has any say in it: a new process lets the kernel
-    /// do so until it has come to its handlers.
+    /// Returns whether a signal would end this child before it has any say in it: a new process lets the kernel do so
+    /// until it has come to its handlers.
     pub fn is_at_mercy_of(&self, name: &str, signal: libc::c_int) -> bool {
         let handled = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -32,7 +32,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Whether a write succeeds through it.
+    /// Returns whether a write succeeds through it.
     pub fn serves(self) -> bool {
         let attempt = || -> io::Result<bool> {
             let mut connection = Connection::open(self, Duration::from_secs(2))?;

@@ -4,7 +4,7 @@
 use node::ClusterFile;
 use node::cluster_file::{Auth, Plane};
 
-/// What is signed, and where the keys are.
+/// Returns what is signed, and where the keys are.
 pub fn signed(cluster: &ClusterFile) -> String {
     let keys = cluster.keys.display();
     let in_switches = cluster.nodes.iter().any(|node| node.plane == Plane::P4);

@@ -146,7 +146,7 @@ impl Settings {
         }
     }
 
-    /// Whether there is a network of namespaces.
+    /// Returns whether there is a network of namespaces.
     pub fn is_in_lab(&self) -> bool {
         self.lab || self.plane != Plane::Udp
     }
@@ -164,7 +164,7 @@ impl Settings {
         }
     }
 
-    /// What puts the requests in order, if that is NOPaxos's.
+    /// Returns what puts the requests in order, if that is NOPaxos's.
     pub fn sequencer(&self) -> Option<Sequencer> {
         let found = match (self.in_switch, self.plane) {
             (true, _) => Sequencer::Switch,
@@ -209,7 +209,7 @@ impl Contender {
         }
     }
 
-    /// What stands in the cluster file; that of others only says where they are.
+    /// Returns what stands in the cluster file; that of others only says where they are.
     fn of_cluster_file(self) -> Protocol {
         match self {
             Contender::NoPaxos => Protocol::NoPaxos,
@@ -217,12 +217,12 @@ impl Contender {
         }
     }
 
-    /// Whether there are replicas that don't lead.
+    /// Returns whether there are replicas that don't lead.
     pub fn has_followers(self) -> bool {
         matches!(self, Contender::NoPaxos | Contender::Peers(_))
     }
 
-    /// What a client waits for before an answer counts that isn't final by itself.
+    /// Returns what a client waits for before an answer counts that isn't final by itself.
     fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
         if self != Contender::Peers(OfPeers::SpecPaxos) {
             return None;
@@ -281,7 +281,7 @@ impl Reads {
         }
     }
 
-    /// How a client asks without the log, if it does.
+    /// Returns how a client asks without the log, if it does.
     fn freshness(self) -> Option<Freshness> {
         match self {
             Reads::Log => None,
@@ -401,7 +401,7 @@ impl Bench {
         self.local.set_faults(rates)
     }
 
-    /// Where the nodes store their data.
+    /// Returns where the nodes store their data.
     pub fn file_system(&self) -> &FileSystem {
         &self.file_system
     }
@@ -689,7 +689,7 @@ impl System {
         Ok(found)
     }
 
-    /// How many packets with a wrong tag the leader has dropped so far; where nobody sends any it isn't asked.
+    /// Returns how many packets with a wrong tag the leader has dropped so far; where nobody sends any it isn't asked.
     fn forged(&self, settings: &Settings) -> Result<u64, Error> {
         if settings.flood.is_none() {
             return Ok(0);

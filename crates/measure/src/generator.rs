@@ -72,7 +72,7 @@ impl Generator {
         self.packets.set(cpu, packet);
     }
 
-    /// How many a CPU has made.
+    /// Returns how many a CPU has made.
     pub fn made(&self, cpu: usize) -> u64 {
         self.packets.get(cpu).made
     }

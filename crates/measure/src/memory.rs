@@ -18,7 +18,7 @@ pub struct Kept {
     pub slots: usize,
     /// Bytes of a slot, without its value.
     pub slot_bytes: usize,
-    /// Whether a slot holds a value, too: as many bytes as the largest one that it had.
+    /// True if a slot holds a value, too: as many bytes as the largest one that it had.
     pub holds_values: bool,
     /// Bytes of a partition, without its slots.
     pub partition_bytes: usize,

@@ -354,7 +354,7 @@ impl Output for Outgoing {
 
 // ---- What is asked
 
-/// What all replicas of a running group have counted together.
+/// Returns what all replicas of a running group have counted together.
 pub fn counters(cluster: &ClusterFile) -> Result<Counters, Error> {
     let mut all = Counters::default();
     for node in cluster.replicas(group_of(cluster).id) {

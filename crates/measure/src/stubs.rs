@@ -320,8 +320,8 @@ fn group_of<'a>(cluster: &'a ClusterFile, node: &Node) -> Result<&'a Group, Erro
     })
 }
 
-/// Who waits for the answer to a value; also notes whose sessions are opened in it. A session's id is the place of its
-/// OPEN.
+/// Returns who waits for the answer to a value; also notes whose sessions are opened in it. A session's id is the place
+/// of its OPEN.
 fn client_of(clients: &mut BTreeMap<u64, SocketAddr>, value: &Decided<'_>) -> Option<SocketAddr> {
     if value.flags.has(Flags::NOOP) {
         return None;

@@ -59,7 +59,7 @@ pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
     }
 }
 
-/// Where the server keeps its data.
+/// Returns where the server keeps its data.
 pub(super) fn data(cluster: &ClusterFile) -> PathBuf {
     cluster.data.join("unreplicated")
 }

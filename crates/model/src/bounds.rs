@@ -62,7 +62,7 @@ pub enum Local {
 /// acceptors' first memories as members and leader 0, unless `unborn`.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Its name in tests and reports.
+    /// The name in tests and reports.
     pub name: &'static str,
     /// What is in it.
     pub about: &'static str,
@@ -89,11 +89,11 @@ pub struct Bounds {
     pub g: u8,
     /// What may happen once.
     pub locals: Vec<Local>,
-    /// Whether REJECT reaches leaders. It can only make one retire, that is do less.
+    /// True if REJECT reaches leaders. It can only make one retire, that is do less.
     pub rejects_to_leaders: bool,
-    /// Whether members that go on are enabled again, as the controller does.
+    /// True if members that go on are enabled again, as the controller does.
     pub enables_all: bool,
-    /// Whether even epoch 1 has to be made first.
+    /// True if even epoch 1 has to be made first.
     pub unborn: bool,
 }
 
@@ -171,12 +171,12 @@ impl Bounds {
             .unwrap_or(90)
     }
 
-    /// Where a node is.
+    /// Returns where a node is.
     pub fn place_of(&self, node: NodeId) -> Option<Place> {
         (0..self.places() as Place).find(|&place| self.node(place) == node)
     }
 
-    /// Where the role at a place stands.
+    /// Returns where the role at a place stands.
     pub fn deployment(&self, place: Place) -> Deployment {
         Deployment {
             cluster: 1,

@@ -151,7 +151,7 @@ impl<S: System> Cluster<S> {
         id
     }
 
-    /// What the actor at `place` makes of a message.
+    /// Returns what the actor at `place` makes of a message.
     fn deliver(&mut self, place: Place, actor: u32, id: MessageId) -> u32 {
         let known = self.taken[actor as usize].get(usize::from(id));
         if let Some(&step) = known.filter(|step| **step != UNKNOWN) {
@@ -169,7 +169,7 @@ impl<S: System> Cluster<S> {
         step
     }
 
-    /// What becomes of an actor to which a local happens.
+    /// Returns what becomes of an actor to which a local happens.
     fn happen(&mut self, at: u8, actor: u32) -> u32 {
         if let Some(&known) = self.happened.get(&(actor, at)) {
             return known;
@@ -208,7 +208,7 @@ impl<S: System> Cluster<S> {
         FIRST + (self.steps.len() - 1) as u32
     }
 
-    /// Whether a step leads anywhere, or what is wrong with it.
+    /// Returns whether a step leads anywhere, or what is wrong with it.
     fn leads_on(&self, state: &State, place: Place, step: u32) -> Result<bool, String> {
         if step == NOTHING {
             return Ok(false);
@@ -221,7 +221,7 @@ impl<S: System> Cluster<S> {
         Ok(step.next != state.actors[usize::from(place)] || step.sends.iter().any(new))
     }
 
-    /// Where an action happens, its step, and which `locals` have happened then.
+    /// Returns where an action happens, its step, and which `locals` have happened then.
     fn look_up(&mut self, state: &State, action: Action) -> (Place, u32, u32) {
         match action {
             Action::Deliver(place, id) => {

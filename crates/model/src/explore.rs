@@ -20,7 +20,7 @@ pub trait Model {
     /// A step from one state to another.
     type Action: Clone;
 
-    /// Where it begins.
+    /// Returns where it begins.
     fn initial(&mut self) -> Self::State;
     /// Calls `visit` with every step from `state` and the fingerprint of what it leads to, or with
     /// what is wrong with the step itself.
@@ -29,12 +29,11 @@ pub trait Model {
         state: &Self::State,
         visit: &mut dyn FnMut(Self::Action, Result<Fingerprint, String>),
     );
-    /// What a step leads to: most are known already, and needn't be built.
+    /// Returns what a step leads to: most are known already, and needn't be built.
     fn apply(&mut self, state: &Self::State, action: &Self::Action) -> Self::State;
     /// Equal for states that need not be told apart.
     fn fingerprint(&self, state: &Self::State) -> Fingerprint;
-    /// What is wrong with `state`, the first time it is reached, from `parent`, in which all was
-    /// well.
+    /// Returns what is wrong with `state`, the first time it is reached, from `parent`, in which all was well.
     fn flaw(&mut self, parent: Option<&Self::State>, state: &Self::State) -> Option<String>;
     /// One line about a step.
     fn describe(&self, action: &Self::Action) -> String;
@@ -52,7 +51,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// What fits a test.
+    /// Returns what fits a test.
     fn default() -> Self {
         Limits {
             states: 60_000_000,
@@ -81,7 +80,7 @@ pub struct Report {
     pub depth: usize,
     /// How long it took.
     pub time: Duration,
-    /// Whether nothing was left out.
+    /// True if nothing was left out.
     pub complete: bool,
     /// What was seen on the way: a search that never decides anything proves nothing.
     pub reached: Vec<(&'static str, u64)>,
@@ -90,7 +89,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What of all that was to be reached wasn't.
+    /// Returns what of all that was to be reached wasn't.
     pub fn missed(&self, of: &[&'static str]) -> Vec<&'static str> {
         let is_seen = |what: &&str| self.reached.iter().any(|(seen, _)| seen == what);
         of.iter().copied().filter(|what| !is_seen(what)).collect()

@@ -80,7 +80,7 @@ impl Judge {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    /// How many different messages of interesting kinds were sent.
+    /// Returns how many different messages of interesting kinds were sent.
     pub fn seen(&self) -> Vec<(&'static str, u64)> {
         self.seen.iter().map(|(what, n)| (*what, *n)).collect()
     }
@@ -162,7 +162,7 @@ impl Judge {
 
     // ---- Properties
 
-    /// What a message that has just been sent breaks.
+    /// Returns what a message that has just been sent breaks.
     pub fn flaw_of_message(&mut self, id: MessageId, sent: &Sent) -> Option<String> {
         self.two_values(id, sent)
             .or_else(|| self.two_decisions(id, sent))
@@ -223,7 +223,7 @@ impl Judge {
         (!decided).then(|| format!("INV-1: {value:?} is delivered at {inst} but isn't decided"))
     }
 
-    /// Whether all below `inst` is decided; for replicas that store checkpoints.
+    /// Returns whether all below `inst` is decided; for replicas that store checkpoints.
     pub fn all_decided_below(&self, inst: Instance, sent: &Sent) -> bool {
         (0..inst).all(|below| {
             let ballots = self.by_inst.get(&below).into_iter().flatten();
@@ -276,7 +276,7 @@ fn contains(sent: &Sent, id: MessageId) -> bool {
     sent.binary_search(&id).is_ok()
 }
 
-/// What an acceptor's answer shows.
+/// Returns what an acceptor's answer shows.
 fn shown(h: &Header, value: Value) -> Option<Shown> {
     let range = h.flags.has(Flags::RANGE);
     let voted = (!h.vrnd.is_none()).then_some((h.vrnd, value));

@@ -20,7 +20,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Which line of which file an event is from.
+    /// Returns which line of which file an event is from.
     pub fn place(&self, event: usize) -> (&Path, usize) {
         let (file, line) = self.places[event];
         (&self.files[file], line)

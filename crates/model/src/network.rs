@@ -20,9 +20,9 @@ pub type Place = u8;
 pub enum Payload {
     /// A packet of the data plane.
     Packet {
-        /// Its header.
+        /// The header.
         header: Header,
-        /// Its value.
+        /// The value.
         value: Vec<u8>,
     },
     /// Controller to acceptor.
@@ -156,12 +156,12 @@ impl Messages {
         &self.all[id as usize]
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

@@ -251,7 +251,7 @@ impl Spec {
         ))
     }
 
-    /// Whether f+1 members have voted for the marker of their epoch, there or anywhere.
+    /// Returns whether f+1 members have voted for the marker of their epoch, there or anywhere.
     fn has_marker(&self, pid: PartitionId, inst: Option<Instance>, epoch: Epoch) -> bool {
         let Some(configuration) = self.epochs.get(epoch) else {
             return false;

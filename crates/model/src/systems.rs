@@ -60,12 +60,12 @@ pub trait System {
     /// The message with actors exchanged.
     fn exchanged(&self, way: &[u8], message: Message) -> Message;
 
-    /// How they begin, by place.
+    /// Returns how they begin, by place.
     fn first_actors(&mut self) -> Vec<Self::Actor>;
-    /// What was sent before.
+    /// Returns what was sent before.
     fn first_messages(&self) -> Vec<Message>;
 
-    /// What an actor makes of a message.
+    /// Returns what an actor makes of a message.
     fn take(&self, actor: &Self::Actor, message: &Message) -> Happened<Self::Actor>;
     /// The messages that an actor's outputs are: it was sent something by whom is at `sender`.
     fn messages_of(
@@ -76,23 +76,23 @@ pub trait System {
         out: Outputs,
     ) -> Vec<Message>;
 
-    /// How many locals there are.
+    /// Returns how many locals there are.
     fn locals(&self) -> usize;
     /// Whose it is.
     fn place_of_local(&self, at: usize) -> Place;
-    /// Whether it may happen more than once.
+    /// Returns whether it may happen more than once.
     fn repeats(&self, at: usize) -> bool;
-    /// Whether it may happen now. `used`: which of those that happen once have happened, one bit each.
+    /// Returns whether it may happen now. `used`: which of those that happen once have happened, one bit each.
     fn may_happen(&self, at: usize, used: u32, sent: &Sent) -> bool;
-    /// What becomes of an actor to which it happens.
+    /// Returns what becomes of an actor to which it happens.
     fn happen(&self, at: usize, actor: &Self::Actor) -> Happened<Self::Actor>;
     /// One line about it.
     fn describe_local(&self, at: usize) -> String;
 
     /// Notes what a message says, the first time it is sent in any state.
     fn note(&mut self, id: MessageId, message: &Message);
-    /// What is wrong with a state.
+    /// Returns what is wrong with a state.
     fn flaw(&mut self, reached: &Reached<'_, Self::Actor>) -> Option<String>;
-    /// How many interesting things were reached.
+    /// Returns how many interesting things were reached.
     fn seen(&self) -> Vec<(&'static str, u64)>;
 }

@@ -33,7 +33,7 @@ impl Trace {
 
 /// A line of a trace.
 pub(crate) struct Line {
-    /// Its number, from 1.
+    /// The number, from 1.
     pub number: usize,
     /// Nanoseconds of the recording machine's clock; 0 where the line says none.
     pub time: u64,

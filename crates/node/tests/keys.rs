@@ -39,7 +39,7 @@ fn start_all(bed: &Bed) -> Vec<Running> {
     NODES.map(|(name, _)| bed.start(name)).into()
 }
 
-/// How many messages a node has turned away for their signatures.
+/// Returns how many messages a node has turned away for their signatures.
 fn turned_away(document: &Value) -> u64 {
     let of = |why: &&str| document["control"][*why].as_u64().unwrap();
     ["unsigned", "bad_mac", "other_key"].iter().map(of).sum()

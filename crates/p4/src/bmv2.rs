@@ -35,7 +35,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Those that `WIREPAXOS_P4C` and `WIREPAXOS_BMV2` name, or in the search path; otherwise what to do.
+    /// Returns those that `WIREPAXOS_P4C` and `WIREPAXOS_BMV2` name, or in the search path; otherwise what to do.
     pub fn find() -> Result<Tools> {
         let driver = find("p4c", "WIREPAXOS_P4C")?;
         let switch = find("simple_switch", "WIREPAXOS_BMV2")?;
@@ -46,7 +46,7 @@ impl Tools {
         })
     }
 
-    /// Which versions they are. Refuses those that are too old.
+    /// Returns which versions they are. Refuses those that are too old.
     pub fn versions(&self) -> Result<String> {
         let mut versions = Vec::new();
         for (tool, oldest) in [
@@ -85,8 +85,8 @@ impl Tools {
         }
     }
 
-    /// What starts a switch with this program, whose ports are these interfaces, and which takes commands at a port of
-    /// loopback.
+    /// Returns what starts a switch with this program, whose ports are these interfaces, and which takes commands at a
+    /// port of loopback.
     pub fn switch(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Command {
         let mut command = Command::new(&self.switch);
         for (port, interface) in ports {
@@ -139,7 +139,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Those of the switch that takes commands at this address.
+    /// Returns those of the switch that takes commands at this address.
     pub fn at(at: SocketAddr) -> Result<Tables> {
         let switch = find("simple_switch", "WIREPAXOS_BMV2")?;
         let program = beside(&switch, "simple_switch_CLI")?;

@@ -176,12 +176,12 @@ impl Order {
         Some((order, behind))
     }
 
-    /// Whether this answers that order.
+    /// Returns whether this answers that order.
     pub fn answers(&self, order: &Order) -> bool {
         (self.op, self.number) == (order.op, order.number)
     }
 
-    /// Whether an answer says that it is done; otherwise why not.
+    /// Returns whether an answer says that it is done; otherwise why not.
     pub fn done(&self) -> Result<(), String> {
         match (self.result, Reason::from_u16(self.result.into())) {
             (0, _) => Ok(()),

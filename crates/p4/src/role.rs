@@ -53,7 +53,7 @@ impl<P: Port> Role<P> {
         Ok(self.look(0)?.nonce)
     }
 
-    /// Which program the switch runs.
+    /// Returns which program the switch runs.
     pub fn about(&mut self) -> Result<About> {
         let about = self.order(Op::About, 0);
         let answer = self.done(&about)?;
@@ -96,13 +96,13 @@ impl<P: Port> Role<P> {
         self.done(&order).map(drop)
     }
 
-    /// What is kept about a partition.
+    /// Returns what is kept about a partition.
     pub fn look(&mut self, pid: PartitionId) -> Result<Order> {
         let order = self.order(Op::Look, pid);
         self.done(&order)
     }
 
-    /// What is kept about an instance, and its value.
+    /// Returns what is kept about an instance, and its value.
     pub fn slot(&mut self, pid: PartitionId, inst: Instance) -> Result<(Order, Vec<u8>)> {
         let mut order = self.order(Op::LookSlot, pid);
         order.a = inst;
@@ -111,7 +111,7 @@ impl<P: Port> Role<P> {
         Ok((answer, value))
     }
 
-    /// What the replica at a place has reported, and which one that is.
+    /// Returns what the replica at a place has reported, and which one that is.
     pub fn report(&mut self, pid: PartitionId, place: usize) -> Result<(NodeId, TrimReport)> {
         let mut order = self.order(Op::LookReport, pid);
         order.at = place as u16;

@@ -27,7 +27,7 @@ pub struct Place {
     pub deployment: Deployment,
     /// Slots of a partition, a power of two.
     pub slots: u64,
-    /// Its number among the node's groups.
+    /// The number among the node's groups.
     pub index: u16,
     /// Before it.
     pub first_partition: u32,
@@ -45,7 +45,7 @@ impl Place {
 /// A receiver of a group's multicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// Its number in the group.
+    /// The number in the group.
     pub number: u8,
     /// Where it listens; of a replica, partition 0.
     pub to: SocketAddr,
@@ -210,7 +210,7 @@ fn handles(said: &str) -> Vec<String> {
     said.lines().filter_map(handle).collect()
 }
 
-/// What removes all multicast that `mc_dump` has shown.
+/// Returns what removes all multicast that `mc_dump` has shown.
 pub fn remove_multicast(dump: &str) -> Vec<String> {
     let number = |line: &str, before: &str| -> Option<String> {
         let (_, rest) = line.split_once(before)?;

@@ -315,7 +315,7 @@ fn entries(place: &Place, v6: bool) -> Vec<String> {
     lines
 }
 
-/// Which addresses are here, and whose turn comes with which address.
+/// Returns which addresses are here, and whose turn comes with which address.
 fn turns(v6: bool) -> Vec<String> {
     let family = if v6 { 6 } else { 4 };
     let here = |(_, node)| {

@@ -191,7 +191,7 @@ fn order(random: &mut Rng) -> Vec<u8> {
     order.emit()
 }
 
-/// Whether it may be whole after all. A datagram without a checksum counts in IPv4.
+/// Returns whether it may be whole after all. A datagram without a checksum counts in IPv4.
 fn may_count(frame: &[u8]) -> bool {
     match frame[12..14] {
         [0x08, 0x00] => {

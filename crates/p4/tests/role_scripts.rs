@@ -105,7 +105,7 @@ fn every_role_script_holds_in_combinations() {
     assert!(failures.is_empty(), "\n{failures}");
 }
 
-/// What a script finds, a line each.
+/// Returns what a script finds, a line each.
 fn differences(what: &str, script: &str, build: &mut Build<'_>) -> String {
     complaints(what, run_signed(script, Algorithm::HalfSipHash, build))
 }

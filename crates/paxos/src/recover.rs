@@ -70,11 +70,11 @@ pub enum Filler<'a> {
     Noop,
     /// A command of the application's own choice.
     Command {
-        /// Its session.
+        /// The session.
         client: u64,
-        /// Its request number.
+        /// The request number.
         request: u64,
-        /// Its bytes.
+        /// The bytes.
         bytes: &'a [u8],
     },
 }

@@ -54,7 +54,7 @@ impl Source {
         self.got.len() as u64 == self.slots.end - self.slots.start
     }
 
-    /// What is asked for next.
+    /// Returns what is asked for next.
     fn missing(&self) -> Range<Instance> {
         let from = self.slots.clone().find(|slot| !self.got.contains_key(slot));
         let from = from.unwrap_or(self.slots.end);
@@ -151,7 +151,7 @@ impl Peer {
         self.fetch(out);
     }
 
-    /// Which logs are needed from `from` on: of an ordered view the longest, of a free one all.
+    /// Returns which logs are needed from `from` on: of an ordered view the longest, of a free one all.
     fn sources(&self, of: u32, from: Instance) -> Vec<Source> {
         let source = |(member, end)| Source {
             member,

@@ -99,7 +99,7 @@ impl Peer {
         }
     }
 
-    /// When the leader speaks next, if nothing happens.
+    /// Returns when the leader speaks next, if nothing happens.
     pub(crate) fn sync_deadline(&self) -> Time {
         let is_open = self.order == Order::Free && self.log.end() > self.commit;
         match is_open || self.commit > self.votes.told {
@@ -205,7 +205,7 @@ impl Peer {
         }
     }
 
-    /// When something is done about what isn't committed.
+    /// Returns when something is done about what isn't committed.
     pub(crate) fn votes_deadline(&self) -> Option<Time> {
         match self.order {
             Order::Free if self.commit < self.log.end() => {
@@ -217,7 +217,8 @@ impl Peer {
         }
     }
 
-    /// When entries are sent again: nothing is committed any more, or somebody who is up lacks what was committed last.
+    /// Returns when entries are sent again: nothing is committed any more, or somebody who is up lacks what was
+    /// committed last.
     fn again_deadline(&self) -> Option<Time> {
         let votes = &self.votes;
         let since = match self.commit < self.log.end() {

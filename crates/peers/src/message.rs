@@ -16,7 +16,7 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Report {
     pub commit: Instance,
-    /// Its last view began with the log below.
+    /// The last view began with the log below.
     pub base: Instance,
     pub order: Order,
 }

@@ -166,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// What the leader says is committed, as far as it is here.
+    /// Returns what the leader says is committed, as far as it is here.
     pub(crate) fn follow_commit(&mut self, commit: Instance) -> bool {
         self.commit_to(commit.min(self.log.end()))
     }

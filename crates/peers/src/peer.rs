@@ -89,7 +89,7 @@ pub struct Peer {
     pub(crate) settings: Settings,
     pub(crate) now: Time,
     pub(crate) group: Option<Group>,
-    /// Its place among the members.
+    /// The place among the members.
     pub(crate) me: usize,
     pub(crate) status: Status,
     pub(crate) view: u32,
@@ -113,7 +113,7 @@ pub struct Peer {
     /// When the leader was heard last; of a leader: when it was last heard by others.
     pub(crate) heard: Time,
     pub(crate) told: Time,
-    /// Whether this batch of packets has brought something that the leader, or the followers, are to be shown.
+    /// True if this batch of packets has brought something that the leader, or the followers, are to be shown.
     pub(crate) has_news: bool,
     pub(crate) batch: Batch,
     pub(crate) votes: Votes,
@@ -161,29 +161,29 @@ impl Peer {
 
     // ---- What is asked
 
-    /// What it is doing.
+    /// Returns what it is doing.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Its view; 0 = none yet.
+    /// Returns its view; 0 = none yet.
     pub fn view(&self) -> u32 {
         self.view
     }
 
-    /// What has happened.
+    /// Returns what has happened.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What an answer that isn't final was computed on: the digest of the log up to a slot, included. None if the view
-    /// isn't in force here any more; then nobody is to get the answer.
+    /// Returns what an answer that isn't final was computed on: the digest of the log up to a slot, included. None if
+    /// the view isn't in force here any more; then nobody is to get the answer.
     pub fn digest_at(&self, basis: Basis) -> Option<u64> {
         let is_here = self.status == Status::Normal && self.view == basis.view.0;
         self.log.digest(basis.slot + 1).filter(|_| is_here)
     }
 
-    /// Whether it leads its view.
+    /// Returns whether it leads its view.
     pub fn leads(&self) -> bool {
         self.status == Status::Normal && self.leader_of(self.view) == self.me
     }
@@ -431,7 +431,7 @@ impl Peer {
         self.log.trim(kept.min(needed));
     }
 
-    /// How far f+1 members' logs are filled in this view, the leader's included.
+    /// Returns how far f+1 members' logs are filled in this view, the leader's included.
     pub(crate) fn filled_by(&self, how_many: usize) -> Instance {
         let mut filled = self.filled.clone();
         filled[self.me] = self.log.end();

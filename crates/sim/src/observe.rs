@@ -16,17 +16,17 @@ pub enum Observed<'a> {
     },
     /// A leader's process started, with an empty memory.
     LeaderStarted {
-        /// Its boot nonce.
+        /// The boot nonce.
         nonce: u64,
     },
     /// A sequencer's process started, with an empty memory.
     SequencerStarted {
-        /// Its boot nonce.
+        /// The boot nonce.
         nonce: u64,
     },
     /// A replica's process started.
     ReplicaStarted {
-        /// Its boot nonce.
+        /// The boot nonce.
         nonce: u64,
     },
     /// The store has taken an epoch.
@@ -49,9 +49,9 @@ pub enum Observed<'a> {
     Received(&'a Packet<'a>),
     /// A packet has left.
     Sent {
-        /// Its header.
+        /// The header.
         header: &'a Header,
-        /// Its value.
+        /// The value.
         value: &'a [u8],
     },
 }

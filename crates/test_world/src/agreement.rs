@@ -98,7 +98,7 @@ impl Agreement {
         }
     }
 
-    /// What is chosen for an instance.
+    /// Returns what is chosen for an instance.
     pub fn chosen(&self, pid: PartitionId, inst: Instance) -> Option<&Value> {
         self.chosen.get(&(pid, inst))
     }
@@ -108,7 +108,7 @@ impl Agreement {
         self.chosen.iter().map(|((pid, inst), v)| (*pid, *inst, v))
     }
 
-    /// Whether the votes of this round alone choose something.
+    /// Returns whether the votes of this round alone choose something.
     pub fn is_chosen_in(&self, pid: PartitionId, inst: Instance, round: Round) -> bool {
         let quorum = self.epochs[&round.epoch()].quorum();
         let voters = self.voters.get(&(pid, inst, round));
@@ -121,8 +121,8 @@ impl Agreement {
         (0..).find(open).expect("the log has an end")
     }
 
-    /// Whether every quorum of these acceptors, which are 2f+1, would lead a later candidate to what is chosen, or
-    /// show that it is trimmed.
+    /// Returns whether every quorum of these acceptors, which are 2f+1, would lead a later candidate to what is chosen,
+    /// or show that it is trimmed.
     pub fn assert_held(&self, acceptors: &BTreeMap<NodeId, Acceptor>) {
         for (&(pid, inst), value) in &self.chosen {
             for absent in acceptors.keys() {

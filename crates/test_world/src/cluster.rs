@@ -73,7 +73,8 @@ pub fn refused(message: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN
     (header, rejection.emit())
 }
 
-/// What an acceptor answers to a QUERY for a whole partition, of which it has trimmed nothing: header and value.
+/// Returns what an acceptor answers to a QUERY for a whole partition, of which it has trimmed nothing: header and
+/// value.
 pub fn range_answer(
     question: &Header,
     from: Member,

@@ -33,7 +33,7 @@ pub enum Content {
     Known(u64, u64),
     /// This very entry. A command over several partitions that was sent again has the same name, and another vector.
     Whole {
-        /// Its client and number.
+        /// The client and number.
         name: (u64, u64),
         /// Of flags and value.
         digest: u64,
@@ -41,7 +41,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// What a log shows of a slot that is filled: client and request, flags and value.
+    /// Returns what a log shows of a slot that is filled: client and request, flags and value.
     pub fn whole(name: (u64, u64), flags: u16, value: &[u8]) -> Content {
         match Flags(flags).has(Flags::NOOP) {
             true => Content::Noop,
@@ -60,7 +60,7 @@ impl Content {
         }
     }
 
-    /// Whether both may be said of one slot.
+    /// Returns whether both may be said of one slot.
     fn fits(self, other: Content) -> bool {
         match (self, other) {
             (Content::Whole { .. }, Content::Whole { .. }) => self == other,
@@ -70,7 +70,7 @@ impl Content {
         }
     }
 
-    /// Whether it says more.
+    /// Returns whether it says more.
     fn is_more_than(self, other: Content) -> bool {
         let says = |content| match content {
             Content::Request => 0,
@@ -132,17 +132,17 @@ impl Committed {
         self.sessions.insert(number, Members { nodes, f, lead });
     }
 
-    /// What was broken so far.
+    /// Returns what was broken so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How far a view's log is committed.
+    /// Returns how far a view's log is committed.
     fn committed_in(&self, view: Round) -> Instance {
         self.committed.get(&view).copied().unwrap_or(0)
     }
 
-    /// How much was committed in any view.
+    /// Returns how much was committed in any view.
     pub fn most_committed(&self) -> Instance {
         self.committed.values().copied().max().unwrap_or(0)
     }
@@ -370,7 +370,7 @@ impl Committed {
         }
     }
 
-    /// Who leads a view.
+    /// Returns who leads a view.
     fn leader(&self, view: Round) -> Option<NodeId> {
         let session = self.sessions.get(&view.epoch())?;
         let turn = session.lead + usize::from(self.pid) + view::number(view) as usize;

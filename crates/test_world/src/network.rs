@@ -87,7 +87,7 @@ impl Network {
         self.blocked[from * self.nodes + to] = blocked;
     }
 
-    /// Whether one direction of a link is cut.
+    /// Returns whether one direction of a link is cut.
     pub fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.blocked[from * self.nodes + to]
     }

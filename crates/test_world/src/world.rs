@@ -32,7 +32,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// What it says.
+    /// Returns what it says.
     pub fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.datagram).expect("nothing else arrives")
     }

@@ -44,7 +44,7 @@ impl Shared {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Whether all is to end.
+    /// Returns whether all is to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

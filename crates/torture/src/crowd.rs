@@ -112,7 +112,7 @@ impl Member {
         }
     }
 
-    /// Whether it was answered. What wasn't stays open: the client tries on as long as it is there.
+    /// Returns whether it was answered. What wasn't stays open: the client tries on as long as it is there.
     fn command(&mut self, client: &mut Client) -> bool {
         let (key, op) = self.author.draw_single();
         let bytes = encoded(&key, &op);
@@ -132,7 +132,7 @@ impl Member {
     }
 }
 
-/// What a front end makes of such a command.
+/// Returns what a front end makes of such a command.
 fn encoded(key: &str, op: &Op) -> Vec<u8> {
     let key = key.as_bytes();
     let command = match op {

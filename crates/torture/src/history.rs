@@ -54,7 +54,7 @@ pub enum Answer {
 }
 
 impl Op {
-    /// Its name on the wire.
+    /// Returns its name on the wire.
     pub const fn name(&self) -> &'static str {
         match self {
             Op::Get => "GET",
@@ -67,7 +67,7 @@ impl Op {
         }
     }
 
-    /// What it sets or appends.
+    /// Returns what it sets or appends.
     pub fn argument(&self) -> Option<&str> {
         match self {
             Op::Set(value) | Op::Append(value) | Op::SetSome(_, value) => Some(value),
@@ -84,7 +84,7 @@ impl Op {
         }
     }
 
-    /// Its words on the wire.
+    /// Returns its words on the wire.
     pub fn words(&self, key: &str) -> Vec<String> {
         let keys = match self.members() {
             Some(members) => members.iter().map(|n| format!("{key}/{n}")).collect(),
@@ -97,7 +97,7 @@ impl Op {
             .collect()
     }
 
-    /// Whether it changes something.
+    /// Returns whether it changes something.
     pub fn writes(&self) -> bool {
         !matches!(self, Op::Get | Op::GetAll)
     }
@@ -164,8 +164,8 @@ pub fn without_unseen(history: &[Event]) -> Vec<Event> {
     history.iter().filter(is_seen).cloned().collect()
 }
 
-/// What the last read of a key showed, if the key was only appended to and read, and nothing was answered
-/// after that read began.
+/// Returns what the last read of a key showed, if the key was only appended to and read, and nothing was answered after
+/// that read began.
 fn last_contents<'a>(events: &[&'a Event]) -> Option<&'a str> {
     let is_append_or_read = |event: &&Event| matches!(event.op, Op::Append(_) | Op::Get);
     let reads = events.iter().filter(|event| event.op == Op::Get);

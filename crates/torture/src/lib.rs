@@ -50,11 +50,11 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Where the nodes handle their packets.
     pub planes: Planes,
-    /// Whether leaders, sequencers, acceptors and learners are in the switches.
+    /// True if leaders, sequencers, acceptors and learners are in the switches.
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
-    /// Whether acceptors store their votes on disk, or NOPaxos's replicas their logs; drawn if `None`.
+    /// True if acceptors store their votes on disk, or NOPaxos's replicas their logs; drawn if `None`.
     pub durable: Option<bool>,
     /// The number of partitions; drawn if `None`.
     pub partitions: Option<u16>,
@@ -138,7 +138,7 @@ impl Out {
         self.0.join("history.jsonl")
     }
 
-    /// What the checkers were given.
+    /// Returns what the checkers were given.
     fn checked(&self) -> PathBuf {
         self.0.join("checked.jsonl")
     }

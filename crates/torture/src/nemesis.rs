@@ -77,7 +77,7 @@ pub struct Nemesis<'a> {
     paused: BTreeSet<String>,
     full: BTreeMap<String, Option<Instant>>,
     suspects: BTreeMap<String, Suspect>,
-    /// Whether a replica's disk or log was lost, and the others weren't seen since to hold all that is needed.
+    /// True if a replica's disk or log was lost, and the others weren't seen since to hold all that is needed.
     disk_lost: bool,
     next_look: Instant,
     /// What came of it.
@@ -580,7 +580,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Whether a replica may end at any moment, since its disk has no room, and its log with it.
+    /// Returns whether a replica may end at any moment, since its disk has no room, and its log with it.
     fn a_log_may_go(&self) -> bool {
         self.full.keys().any(|node| self.bed.has_volatile_log(node))
     }
@@ -656,13 +656,14 @@ impl<'a> Nemesis<'a> {
         self.attempt(limit, &holds)
     }
 
-    /// Whether the controller has issued epochs with the files that it was given: then what was kept of it is an old copy.
+    /// Returns whether the controller has issued epochs with the files that it was given: then what was kept of it is
+    /// an old copy.
     fn has_gone_on(&self, controller: &str) -> bool {
         let suspect = &self.suspects[controller];
         wholeness::has_issued_since(&suspect.before, &self.bed.documents())
     }
 
-    /// Whether all other acceptors have the memory that the epoch in force counts on.
+    /// Returns whether all other acceptors have the memory that the epoch in force counts on.
     fn others_hold(&self, node: &str) -> bool {
         let mut others = self.bed.of_role(Role::Acceptor);
         others.retain(|other| other != node);

@@ -36,7 +36,7 @@ pub enum Planes {
 impl Planes {
     const ALL: [Planes; 3] = [Planes::Udp, Planes::Xdp, Planes::Mixed];
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Planes::Udp => "udp",
@@ -62,7 +62,7 @@ pub struct Wanted {
     pub protocol: Protocol,
     /// On which planes.
     pub planes: Planes,
-    /// Whether leaders, acceptors and learners are in the switches.
+    /// True if leaders, acceptors and learners are in the switches.
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
@@ -87,7 +87,7 @@ impl Wanted {
 pub struct Plan {
     /// The cluster.
     pub shape: Shape,
-    /// Whether nodes record their packets.
+    /// True if nodes record their packets.
     pub trace: bool,
     /// Operations a second that clients try to send, together.
     pub rate: f64,
@@ -96,7 +96,7 @@ pub struct Plan {
     /// Faults begin at the start and end here. Those that have to wait delay the others, some of which then are
     /// left out, but for kills in a row.
     pub end_ms: u64,
-    /// Whether every step is carried out, however late.
+    /// True if every step is carried out, however late.
     pub all: bool,
     /// In the order of time.
     pub steps: Vec<Step>,
@@ -412,7 +412,7 @@ impl Drawing {
         self.rng.pick(&self.nodes).1.clone()
     }
 
-    /// Who puts commands in order.
+    /// Returns who puts commands in order.
     fn stampers(&self) -> Role {
         match self.protocol {
             Protocol::Paxos => Role::Leader,
@@ -577,7 +577,7 @@ impl Drawing {
         }
     }
 
-    /// Whether all are behind stacks of hosts of their own.
+    /// Returns whether all are behind stacks of hosts of their own.
     fn reaches_by_stacks(&self) -> bool {
         self.shape.plane == "udp" && !self.shape.in_switch
     }

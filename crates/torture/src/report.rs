@@ -39,7 +39,7 @@ pub struct Report {
     pub lost: u64,
     /// Commands that took effect twice.
     pub executed_twice: u64,
-    /// Whether the replicas' contents are equal.
+    /// True if the replicas' contents are equal.
     pub digests_equal: bool,
     /// What the traces show; null if there are none.
     pub traces: Value,
@@ -187,14 +187,14 @@ impl Report {
     }
 }
 
-/// Whether all replicas are there, each partition at the same instance.
+/// Returns whether all replicas are there, each partition at the same instance.
 pub fn at_one_place(digests: &[(String, u64, String)]) -> bool {
     let replicas = by_replica(digests);
     let places = |at: usize| replicas[at].iter().map(|(place, _)| place);
     replicas.len() == REPLICAS && (1..REPLICAS).all(|at| places(at).eq(places(0)))
 }
 
-/// What each replica says, partitions one after the other.
+/// Returns what each replica says, partitions one after the other.
 fn by_replica(digests: &[(String, u64, String)]) -> Vec<Vec<(u64, &str)>> {
     let replicas = digests.chunk_by(|a, b| a.0 == b.0);
     let said = replicas.map(|of| {

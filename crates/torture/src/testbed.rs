@@ -35,7 +35,7 @@ pub struct Testbed {
     lab: Lab,
     /// What it is made of.
     pub shape: Shape,
-    /// Its cluster file, read.
+    /// The cluster file, read.
     pub cluster: ClusterFile,
     /// What nodes run.
     program: PathBuf,
@@ -50,11 +50,11 @@ pub struct Testbed {
 
 /// How a process ended by itself.
 pub struct Ended {
-    /// Its node.
+    /// The node.
     pub node: String,
-    /// Whether in good order.
+    /// True if in good order.
     pub well: bool,
-    /// Its status and its last words.
+    /// The status and its last words.
     pub why: String,
 }
 
@@ -141,7 +141,7 @@ impl Testbed {
         Ok(self.processes.start(command, &logs, node)?)
     }
 
-    /// Whether it runs, perhaps paused.
+    /// Returns whether it runs, perhaps paused.
     pub fn runs(&self, node: &str) -> bool {
         self.processes.pid(node).is_some()
     }
@@ -233,28 +233,28 @@ impl Testbed {
 
     // ---- Memory and disks
 
-    /// Whether a node's memory of votes is only in memory, and where: `None` for nodes that have none,
-    /// or have it on disk.
+    /// Returns whether a node's memory of votes is only in memory, and where: `None` for nodes that have none, or have
+    /// it on disk.
     pub fn is_volatile_acceptor(&self, node: &str) -> bool {
         node.starts_with("acceptor") && !self.shape.durable
     }
 
-    /// Whether the group agrees by NOPaxos.
+    /// Returns whether the group agrees by NOPaxos.
     pub fn is_ordered(&self) -> bool {
         self.cluster.groups[0].protocol == Protocol::NoPaxos
     }
 
-    /// Whether a node is a replica whose log goes with its process.
+    /// Returns whether a node is a replica whose log goes with its process.
     pub fn has_volatile_log(&self, node: &str) -> bool {
         self.is_ordered() && node.starts_with("replica") && !self.shape.durable
     }
 
-    /// Where it stores things.
+    /// Returns where it stores things.
     pub fn disk(&self, node: &str) -> Result<PathBuf, Error> {
         Ok(self.lab.data_of(node)?)
     }
 
-    /// Where copies of directories are kept, away from all nodes.
+    /// Returns where copies of directories are kept, away from all nodes.
     pub fn aside(&self, name: &str) -> PathBuf {
         self.lab.directory().join("aside").join(name)
     }
@@ -263,7 +263,7 @@ impl Testbed {
         DISK * u64::from(self.shape.partitions)
     }
 
-    /// Whether a node's disk has no more room.
+    /// Returns whether a node's disk has no more room.
     pub fn set_full(&self, node: &str, full: bool) -> Result<(), Error> {
         if !full {
             return Ok(self.lab.resize_disk(node, self.disk_size())?);
@@ -282,7 +282,7 @@ impl Testbed {
 
     // ---- Links
 
-    /// Whether nothing of the cluster passes these links.
+    /// Returns whether nothing of the cluster passes these links.
     pub fn set_cut_off(&mut self, links: &[String], cut_off: bool) -> Result<(), Error> {
         for link in links {
             match cut_off {
@@ -346,7 +346,7 @@ impl Testbed {
         Ok(self.lab.set_link(link, up)?)
     }
 
-    /// Whether what these send to those arrives.
+    /// Returns whether what these send to those arrives.
     pub fn set_reachable(&self, from: &[String], to: &[String], yes: bool) -> Result<(), Error> {
         Ok(self.lab.set_reachable(from, to, yes)?)
     }
@@ -358,7 +358,7 @@ impl Testbed {
         admin::ask_all(&self.cluster).unwrap_or_default()
     }
 
-    /// Where each replica stands, and its digest.
+    /// Returns where each replica stands, and its digest.
     pub fn digests(&self) -> Result<Vec<(String, u64, String)>, Error> {
         Ok(admin::digests(&self.cluster)?.found)
     }

@@ -26,7 +26,7 @@ fn in_force(documents: &Documents) -> Result<u64, String> {
     active.ok_or("no epoch in force".to_string())
 }
 
-/// Whether the controller tells of a later epoch in force than it did before, so that it has issued epochs
+/// Returns whether the controller tells of a later epoch in force than it did before, so that it has issued epochs
 /// since.
 pub fn has_issued_since(before: &Documents, documents: &Documents) -> bool {
     let active =

@@ -227,7 +227,7 @@ impl World {
         self.down.remove(&node);
     }
 
-    /// What is on its disk.
+    /// Returns what is on its disk.
     pub fn logs(&mut self, node: NodeId) -> Logs {
         let host = self.replicas.get_mut(&node).unwrap();
         let saved = |replica: &mut Replica| {
@@ -325,7 +325,7 @@ impl World {
         self.state().in_force().map_or(0, |e| e.leader.0)
     }
 
-    /// Whether a session is in force, its sequencer stamps, and f+1 replicas of each partition take part.
+    /// Returns whether a session is in force, its sequencer stamps, and f+1 replicas of each partition take part.
     pub fn is_served(&self) -> bool {
         let Some(record) = self.state().in_force().cloned() else {
             return false;
@@ -368,7 +368,7 @@ impl World {
         self.told.iter().filter_map(result).collect()
     }
 
-    /// Which sessions views that reached clients show as in force.
+    /// Returns which sessions views that reached clients show as in force.
     pub fn sessions_told(&self) -> Vec<Epoch> {
         let shown = |m: &Message| match m {
             Message::View(view) => view.active().map(|record| record.epoch),
@@ -381,7 +381,7 @@ impl World {
         self.checkers[usize::from(pid)].most_committed()
     }
 
-    /// Where everybody stands.
+    /// Returns where everybody stands.
     pub fn report(&self) -> String {
         let mut report = format!("{:?}\n", self.state());
         for controller in &self.controllers {

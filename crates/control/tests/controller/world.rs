@@ -106,7 +106,7 @@ pub struct Replica {
     pub trim: Instance,
     /// Of the last marker that it has executed.
     pub round: Round,
-    /// Whether it stops execution when it is ordered to; where its partitions stand then, if that isn't `next`.
+    /// True if it stops execution when it is ordered to; where its partitions stand then, if that isn't `next`.
     pub stops: bool,
     pub stops_at: Option<[Instance; PARTITIONS as usize]>,
     /// Until which epoch it has been stopped.
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// What an acceptor's files hold now.
+    /// Returns what an acceptor's files hold now.
     pub fn saved(&self, node: NodeId) -> Vec<u8> {
         let mut saved = Vec::new();
         self.net.acceptors[&node].save(&mut saved);
@@ -273,7 +273,7 @@ impl World {
         self.state().in_force().map_or(0, |e| e.leader.0)
     }
 
-    /// Whether an epoch is in force, its leader stamps in it, and f+1 acceptors would vote.
+    /// Returns whether an epoch is in force, its leader stamps in it, and f+1 acceptors would vote.
     pub fn is_served(&self) -> bool {
         let epoch = self.epoch();
         let up = |node: &NodeId| !self.net.down.contains(node);
@@ -446,7 +446,7 @@ impl World {
         });
     }
 
-    /// What an acceptor with a spoilt memory says instead, in its promises and in its answers to PROBE.
+    /// Returns what an acceptor with a spoilt memory says instead, in its promises and in its answers to PROBE.
     fn spoil(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (node, trim, end) = self.spoilt?;
         let mut header = packet.header;
@@ -590,7 +590,7 @@ impl World {
         }
     }
 
-    /// How many acceptors hold the value that [`stamp`](Self::stamp) gave an instance.
+    /// Returns how many acceptors hold the value that [`stamp`](Self::stamp) gave an instance.
     pub fn holding(&self, pid: u16, inst: Instance) -> usize {
         let holds = |a: &&Acceptor| {
             a.slot(pid, inst)

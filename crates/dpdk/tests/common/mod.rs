@@ -162,7 +162,7 @@ impl Pair {
         others
     }
 
-    /// What has come to the station, and from whom, once something has.
+    /// Returns what has come to the station, and from whom, once something has.
     pub fn taken(&mut self) -> (SocketAddr, Vec<u8>) {
         self.until("a datagram comes", |pair| {
             pair.station.receive().then_some(())

@@ -59,13 +59,13 @@ impl Guard {
         Ok((packet, signer))
     }
 
-    /// Whether its tag is right.
+    /// Returns whether its tag is right.
     pub fn knows(&self, datagram: &[u8]) -> bool {
         let packet = Packet::parse(datagram);
         packet.is_ok_and(|packet| self.keyring.check(&packet, datagram).is_ok())
     }
 
-    /// What a role sends.
+    /// Returns what a role sends.
     pub fn signed(&self, to: To, asker: u8, header: &Header, value: &[u8]) -> Vec<u8> {
         let reader = if to == To::Sender { asker } else { NODES };
         let signed = self.keyring.datagram(header, value, reader, 0);

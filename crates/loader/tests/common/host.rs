@@ -41,14 +41,14 @@ impl Host {
         }
     }
 
-    /// Whether the host's sockets get a vote or a decision, too.
+    /// Returns whether the host's sockets get a vote or a decision, too.
     pub fn sees(&self, pid: PartitionId, verdict: Verdict, decided: bool) -> bool {
         let at = usize::from(pid);
         let wakes = decided && !self.awake[at];
         wakes || verdict == Verdict::Dropped(Reason::UnknownEpoch) || self.repairs[at]
     }
 
-    /// Whether they get an ordered message, too, while a session is listened to.
+    /// Returns whether they get an ordered message, too, while a session is listened to.
     pub fn sees_ordered(&self, h: &Header, verdict: Verdict, listened: Epoch) -> bool {
         let wakes = verdict == Verdict::Changed && !self.awake[usize::from(h.pid)];
         let is_later = h.rnd.epoch() > listened;

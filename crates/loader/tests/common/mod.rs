@@ -55,13 +55,13 @@ pub fn objects_or_skip() -> Option<PathBuf> {
     }
 }
 
-/// What an environment variable says, of a run longer than usual.
+/// Returns what an environment variable says, of a run longer than usual.
 pub fn number(variable: &str, default: u64) -> u64 {
     let text = std::env::var(variable).ok();
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// What makes an acceptor a member from the first instance on.
+/// Returns what makes an acceptor a member from the first instance on.
 pub fn first_enable(nonce: u64) -> Enable {
     let all = usize::from(random::PARTITIONS);
     Enable {
@@ -74,7 +74,7 @@ pub fn first_enable(nonce: u64) -> Enable {
     }
 }
 
-/// What learners learn: these acceptors, and f of them may fail.
+/// Returns what learners learn: these acceptors, and f of them may fail.
 pub fn configuration(epoch: Epoch, acceptors: &[NodeId]) -> Configuration {
     let member = |node| Member { node, nonce: 1 };
     Configuration {

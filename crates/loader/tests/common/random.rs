@@ -44,7 +44,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// Where every role begins.
+    /// Returns where every role begins.
     pub fn start() -> Near {
         Near {
             floor: [Round::base(1); PARTITIONS as usize],

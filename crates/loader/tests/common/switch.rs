@@ -151,7 +151,7 @@ impl Switch {
     }
 }
 
-/// Who a role's multicast is for.
+/// Returns who a role's multicast is for.
 fn members(role: Role) -> Vec<NodeId> {
     match role {
         Role::Leader => ACCEPTORS.map(Switch::node).to_vec(),

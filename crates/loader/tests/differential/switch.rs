@@ -238,7 +238,7 @@ impl Model {
         }
     }
 
-    /// Where an epoch begins: where some role already is, and not so low that a TRIM below wraps.
+    /// Returns where an epoch begins: where some role already is, and not so low that a TRIM below wraps.
     fn first(&self) -> Vec<u64> {
         let of = |pid: u16| {
             let reached = self.roles.iter().map(|role| match role {
@@ -260,7 +260,7 @@ impl Model {
         self.roles.iter().filter_map(of).max().unwrap_or(0)
     }
 
-    /// Where packets for a role should be.
+    /// Returns where packets for a role should be.
     fn near(&self, role: usize, epoch: u32) -> Near {
         let mut near = Near::start();
         for pid in 0..PARTITIONS {
@@ -275,7 +275,7 @@ impl Model {
         near
     }
 
-    /// What leaves in the end of all that a client's packet sets off.
+    /// Returns what leaves in the end of all that a client's packet sets off.
     fn takes(&mut self, to: usize, datagram: &[u8]) -> Left {
         let mut left = None;
         for (receiver, header, value) in self.sent(to, datagram) {

@@ -244,7 +244,7 @@ fn address(at: At, v6: bool) -> IpAddr {
     switch::address(at as u16, v6)
 }
 
-/// What is at a frame's destination, if it has a whole IP header.
+/// Returns what is at a frame's destination, if it has a whole IP header.
 fn destination(frame: &[u8]) -> At {
     let to: Option<IpAddr> = match frame[12..14] {
         [0x08, 0x00] => frame
@@ -267,8 +267,7 @@ fn hops(frame: &[u8]) -> u8 {
     frame[if frame[12] == 0x08 { 22 } else { 21 }]
 }
 
-/// Whether `out` is the frame one hop further: new hardware addresses, and a checksum that is right
-/// if it was.
+/// Returns whether `out` is the frame one hop further: new hardware addresses, and a checksum that is right if it was.
 fn is_forwarded(frame: &[u8], out: &[u8]) -> bool {
     let mut expected = frame.to_vec();
     expected[..6].copy_from_slice(&MAC_TO);

@@ -351,7 +351,7 @@ impl Target {
         }
     }
 
-    /// Whether accepting the frame would be a mistake that needs no knowledge of the state.
+    /// Returns whether accepting the frame would be a mistake that needs no knowledge of the state.
     fn is_forged(&self, attempt: &Attempt) -> bool {
         if let Some(guard) = &self.guard {
             // A checksum says nothing then, and a tag all.
@@ -437,7 +437,7 @@ fn judge_host(
     Ok(())
 }
 
-/// Whether the partition has a say: the message is well-formed and one for the role.
+/// Returns whether the partition has a say: the message is well-formed and one for the role.
 fn reaches_state(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Changed => true,

@@ -21,7 +21,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What came since.
+    /// Returns what came since.
     pub fn since(&self, before: &Counters) -> Counters {
         Counters {
             gaps: self.gaps.saturating_sub(before.gaps),
@@ -32,7 +32,7 @@ impl Counters {
         }
     }
 
-    /// What nodes of the product say in their status documents.
+    /// Returns what nodes of the product say in their status documents.
     pub fn in_documents(documents: &BTreeMap<String, Value>) -> Counters {
         let mut all = Counters::default();
         for document in documents.values() {

@@ -25,7 +25,7 @@ impl FileSystem {
             .ok_or_else(|| Error::new(format!("{} is on no mount", directory.display())))
     }
 
-    /// Whether what is stored there is in memory alone.
+    /// Returns whether what is stored there is in memory alone.
     fn is_ram(&self) -> bool {
         ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"].contains(&self.kind.as_str())
     }
@@ -79,7 +79,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Those that are new from now on below these directories, a store each.
+    /// Returns those that are new from now on below these directories, a store each.
     pub fn since_now(directories: Vec<PathBuf>) -> Tables {
         Tables {
             before: directories.iter().map(|d| tables(d)).collect(),
@@ -87,7 +87,7 @@ impl Tables {
         }
     }
 
-    /// How many each store has written.
+    /// Returns how many each store has written.
     pub fn written(&self) -> Vec<usize> {
         let stores = self.directories.iter().zip(&self.before);
         stores

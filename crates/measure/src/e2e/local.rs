@@ -122,7 +122,7 @@ impl Local {
         self.by_process(|result| result.cpu_s)
     }
 
-    /// Those of the store's library.
+    /// Returns those of the store's library.
     pub fn store_cpu_s(&self) -> ByProcess {
         self.by_process(|result| result.store_cpu_s)
     }

@@ -137,12 +137,12 @@ impl Work {
         Ok(pids)
     }
 
-    /// Whether this is what the application must answer.
+    /// Returns whether this is what the application must answer.
     pub fn is_right(&self, command: &[u8], answer: &[u8]) -> bool {
         answer == self.put.as_deref().unwrap_or(command)
     }
 
-    /// Whether this is what it must answer to a get. Where that may be old, it may know nothing of the key.
+    /// Returns whether this is what it must answer to a get. Where that may be old, it may know nothing of the key.
     pub fn is_right_get(&self, command: &[u8], answer: &[u8], may_be_old: bool) -> bool {
         let key = match Command::parse(command) {
             Ok(Command::Get { key }) => key_named(key),

@@ -325,7 +325,7 @@ impl Bench {
         self.number += 1;
     }
 
-    /// What a node's process does in a turn. How many messages it has had.
+    /// Returns what a node's process does in a turn. How many messages it has had.
     fn turn(&mut self, role: &mut impl Role) -> usize {
         self.near.receive().expect("a port has no errors");
         let mut taken = 0;
@@ -366,7 +366,7 @@ impl Bench {
     }
 }
 
-/// How many frames there are, none of which is looked at.
+/// Returns how many frames there are, none of which is looked at.
 fn received(port: &mut Port) -> usize {
     std::iter::from_fn(|| Some(port.receive()).filter(|n| *n > 0)).sum()
 }

@@ -58,7 +58,7 @@ const ROLES: [(&str, u8); 6] = [
 
 /// The roles, with or without tags.
 pub struct Measured {
-    /// Whether packets were signed.
+    /// True if packets were signed.
     pub signs: bool,
     /// Each of them.
     pub roles: Vec<AtLinks>,
@@ -137,7 +137,7 @@ impl Drop for Made {
     }
 }
 
-/// Those of a cluster's nodes, if its packets are signed.
+/// Returns those of a cluster's nodes, if its packets are signed.
 fn new_keyring(signs: bool) -> Result<Option<Arc<Keyring>>> {
     if !signs {
         return Ok(None);
@@ -285,7 +285,7 @@ impl Bench {
         self.made += 1;
     }
 
-    /// Whether a frame has come out; waits for one for a moment.
+    /// Returns whether a frame has come out; waits for one for a moment.
     fn next_out(&self) -> Result<bool> {
         let mut buffer = [0; 2048];
         match self.socket.receive(&mut buffer) {
@@ -307,7 +307,7 @@ fn node_of(role: &str) -> NodeId {
     }
 }
 
-/// What is in the tables of a role that sends so many copies.
+/// Returns what is in the tables of a role that sends so many copies.
 fn entries(place: &Place, copies: u8) -> Vec<String> {
     let at = &place.deployment;
     let own: SocketAddr = ([10, 0, 0, 1], frame::PORT).into();

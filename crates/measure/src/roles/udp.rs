@@ -207,7 +207,7 @@ pub(super) fn first_program() -> Program {
     }
 }
 
-/// What makes an acceptor a member of that epoch.
+/// Returns what makes an acceptor a member of that epoch.
 pub(super) fn first_enable() -> Enable {
     Enable {
         epoch: 1,

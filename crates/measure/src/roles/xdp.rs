@@ -9,7 +9,7 @@ use crate::xdp::{RoleMeasurement, live, roles};
 
 /// What was measured of all roles.
 pub struct Measured {
-    /// Whether packets were signed.
+    /// True if packets were signed.
     pub signs: bool,
     /// Every role alone.
     pub alone: Vec<Alone>,

@@ -52,7 +52,7 @@ pub struct Options {
     pub seconds: f64,
     /// CPUs that make frames.
     pub cpus: Vec<usize>,
-    /// Whether packets are signed.
+    /// True if packets are signed.
     pub signs: bool,
 }
 
@@ -217,7 +217,7 @@ impl Roles {
         })
     }
 
-    /// What came of one run, without bare forwarding.
+    /// Returns what came of one run, without bare forwarding.
     fn run(&mut self, options: &Options) -> Result<Run> {
         let before = self.stamped();
         let progress = Progress::new(self.learners.len(), options);
@@ -288,7 +288,7 @@ fn client_of(cpu: usize) -> u64 {
     cpu as u64 + 1
 }
 
-/// What a CPU sends: as a client of its own, so that values of different CPUs differ.
+/// Returns what a CPU sends: as a client of its own, so that values of different CPUs differ.
 fn request(cpu: usize, signs: bool) -> Vec<u8> {
     let frame = ready::message_of(MsgType::Request, client_of(cpu));
     match signs {

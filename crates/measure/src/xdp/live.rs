@@ -157,7 +157,7 @@ impl Bench {
         })
     }
 
-    /// What was lost in all turns.
+    /// Returns what was lost in all turns.
     fn lost(&self) -> u64 {
         let made = self.generator.made(CPU);
         let accepted = self.node.counter(counter::CHANGED);

@@ -224,7 +224,7 @@ pub(super) fn with_room(frame: &[u8]) -> Vec<u8> {
     frame::build(&[&head[..], &[0; TAG_LEN], packet.value].concat(), false)
 }
 
-/// What a client sends.
+/// Returns what a client sends.
 pub(super) fn value_of(client: u64) -> [u8; VALUE_LEN] {
     std::array::from_fn(|at| (client.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8)
 }

@@ -35,7 +35,7 @@ fn trim(replica: NodeId) -> Local {
     Local::Trim { replica, to: 1 }
 }
 
-/// What `cargo test` explores, each to its end.
+/// Returns what `cargo test` explores, each to its end.
 pub fn everyday() -> Vec<Bounds> {
     vec![
         Bounds {
@@ -116,7 +116,7 @@ pub fn everyday() -> Vec<Bounds> {
     ]
 }
 
-/// What takes longer, for `./dev check --long`. Not all of it can be explored to its end.
+/// Returns what takes longer, for `./dev check --long`. Not all of it can be explored to its end.
 pub fn long() -> Vec<Bounds> {
     vec![
         Bounds {

@@ -48,8 +48,8 @@ impl Decisions {
 }
 
 impl Decisions {
-    /// Whether `quorum` members of a round's epoch have shown votes for `value` there, in the one
-    /// instance or in any of its partition.
+    /// Returns whether `quorum` members of a round's epoch have shown votes for `value` there, in the one instance or
+    /// in any of its partition.
     pub fn has_quorum(
         &self,
         pid: PartitionId,

@@ -21,7 +21,7 @@ impl Epochs {
         self.0.get(&epoch).map(|(configuration, _)| configuration)
     }
 
-    /// How far it got.
+    /// Returns how far it got.
     pub fn state(&self, epoch: Epoch) -> Option<State> {
         self.0.get(&epoch).map(|(_, state)| *state)
     }

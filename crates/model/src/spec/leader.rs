@@ -65,7 +65,7 @@ impl Leader {
         self.earned.extend(answer);
     }
 
-    /// Whether it may send this now.
+    /// Returns whether it may send this now.
     pub fn may_send(&mut self, datagram: &[u8]) -> bool {
         let at = self.earned.iter().position(|answer| answer == datagram);
         at.map(|at| self.earned.remove(at)).is_some()

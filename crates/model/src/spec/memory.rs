@@ -51,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// Its boot nonce.
+    /// Returns its boot nonce.
     pub fn nonce(&self) -> u64 {
         self.ideas[0].now.nonce()
     }
@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    /// Whether it may send this now. If not, there is nothing more to say about it.
+    /// Returns whether it may send this now. If not, there is nothing more to say about it.
     pub fn may_send(&mut self, datagram: &[u8]) -> bool {
         let earned = |idea: &Idea| idea.earned.iter().any(|(_, bytes)| bytes == datagram);
         if shows_mute(datagram) && !self.ideas.iter().any(earned) {
@@ -105,7 +105,7 @@ impl Memory {
     }
 }
 
-/// Whether this is what a mute memory answers to PROBE.
+/// Returns whether this is what a mute memory answers to PROBE.
 fn shows_mute(datagram: &[u8]) -> bool {
     let packet = Packet::parse(datagram).ok();
     let packet = packet.filter(|p| p.header.msgtype == MsgType::ProbeAck);
@@ -143,7 +143,7 @@ impl Idea {
         true
     }
 
-    /// What may be left of it.
+    /// Returns what may be left of it.
     fn restarted(self, start: Start) -> Vec<Idea> {
         let mut memories = vec![self.shown];
         for input in self.since {

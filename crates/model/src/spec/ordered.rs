@@ -43,7 +43,7 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// Whether the group agrees by NOPaxos.
+    /// Returns whether the group agrees by NOPaxos.
     pub fn is_such(&self) -> bool {
         !self.turns.is_empty()
     }
@@ -103,7 +103,7 @@ impl Ordered {
         known.receive(packet);
     }
 
-    /// Whether a replica may send this.
+    /// Returns whether a replica may send this.
     pub fn send(
         &mut self,
         node: NodeId,
@@ -371,7 +371,7 @@ impl Session {
     }
 }
 
-/// Whether such a message is sent in a view, and says something of a log.
+/// Returns whether such a message is sent in a view, and says something of a log.
 fn is_of_views(msgtype: MsgType) -> bool {
     matches!(
         msgtype,

@@ -89,7 +89,7 @@ impl NoPaxos {
         Message::request(client, self.bounds.client_place(), 1 << to)
     }
 
-    /// What the first session's sequencer has stamped.
+    /// Returns what the first session's sequencer has stamped.
     fn stamped(&self) -> Vec<Message> {
         let mut sequencer = Actor::Sequencer(self.sequencer(1));
         let place = self.bounds.sequencer_place(1);

@@ -133,9 +133,9 @@ pub struct GroupDraft {
 /// A node of the cluster, which is one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeDraft {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: String,
-    /// Its number, from 1.
+    /// The number, from 1.
     pub id: NodeId,
     /// The node's role.
     #[serde(serialize_with = "role_name")]

@@ -70,7 +70,7 @@ impl Interrupt {
 
 /// Another replica. The connection is made when it is needed, and again after it broke.
 pub struct Peer {
-    /// Its `control` address.
+    /// The `control` address.
     pub address: SocketAddr,
     patience: Patience,
     interrupt: Arc<Interrupt>,

@@ -31,7 +31,7 @@ const AFTER_A_GUESS: Duration = Duration::from_secs(1);
 /// The position of a partition's worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stand {
-    /// Its next instance, not counting values that it has executed before they were stable.
+    /// The next instance, not counting values that it has executed before they were stable.
     pub next: Instance,
     /// Execution never goes back below this instance, even when an install begins.
     pub committed: Instance,

@@ -241,7 +241,7 @@ pub struct P4Device {
     bench: Rc<Bench>,
     setup: Setup,
     role: RefCell<Role<CpuPort>>,
-    /// Its role's name in a combination.
+    /// The role's name in a combination.
     name: &'static str,
     counters: Vec<u64>,
     /// Learner: what it counts by.
@@ -305,7 +305,7 @@ impl P4Device {
         Ok(counters)
     }
 
-    /// What a counter stands at.
+    /// Returns what a counter stands at.
     pub fn counter(&self, which: usize) -> u64 {
         let four = self.role.borrow_mut().counters(which as u16 / 4 * 4);
         four.expect("an answer")[which % 4]
@@ -409,7 +409,7 @@ impl P4Device {
         }
     }
 
-    /// What was counted since this was asked last.
+    /// Returns what was counted since this was asked last.
     fn verdicts(&mut self) -> Result<Verdicts, String> {
         let now = self.counters_now()?;
         let before = std::mem::replace(&mut self.counters, now);
@@ -421,7 +421,7 @@ impl P4Device {
             .collect())
     }
 
-    /// What a role sent, out of its frames.
+    /// Returns what a role sent, out of its frames.
     fn sent(&self, frames: &[(u16, Vec<u8>)], v6: bool) -> Result<Sent, String> {
         let to_members = match self.setup.role {
             script::Role::Leader => To::Acceptors,
@@ -458,7 +458,7 @@ fn copy(copy: &[u8], v6: bool) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What is in the tables of a role in a test: it is at all addresses, and anybody speaks for anybody.
+/// Returns what is in the tables of a role in a test: it is at all addresses, and anybody speaks for anybody.
 fn lines(setup: &Setup) -> Vec<String> {
     let at = &setup.deployment;
     let enter = "ingress.role.enter";

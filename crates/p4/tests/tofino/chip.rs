@@ -120,7 +120,7 @@ impl Chip {
         order
     }
 
-    /// What comes back.
+    /// Returns what comes back.
     pub fn ask(&mut self, order: &Order) -> Result<Order, String> {
         Ok(self.cpu.ask(order)?.0)
     }
@@ -152,7 +152,7 @@ impl Chip {
         self.bench.tables(&lines).map(drop)
     }
 
-    /// How many packets were counted under each verdict.
+    /// Returns how many packets were counted under each verdict.
     pub fn counters(&self) -> Result<Vec<u64>, String> {
         let lines: Vec<_> = (0..128)
             .map(|at| format!("counter_read ingress.counters {at}"))

@@ -224,7 +224,7 @@ impl Pair {
         }
     }
 
-    /// Whether what has left is what the Rust role sends, as far as README.md says so.
+    /// Returns whether what has left is what the Rust role sends, as far as README.md says so.
     fn same(&self, found: &Frames, expected: &[(To, Vec<u8>)]) -> bool {
         found.len() == expected.len()
             && found

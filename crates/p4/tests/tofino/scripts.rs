@@ -140,8 +140,8 @@ fn a_right_checksum_leaves_the_same() {
 /// `SUM_IS_RIGHT`: UDP's number less the length of an IP header.
 const RIGHT: u16 = !3;
 
-/// What the parser's unit leaves of a datagram when the IP header's length and addresses, and all behind it, are subtracted
-/// from nothing.
+/// Returns what the parser's unit leaves of a datagram when the IP header's length and addresses, and all behind it,
+/// are subtracted from nothing.
 fn left_of_checksum(frame: &[u8]) -> u16 {
     let known = [&frame[16..18], &frame[26..]].concat();
     let sum = known.chunks(2).fold(0u32, |sum, word| {
@@ -184,7 +184,7 @@ impl TofinoDevice {
         self.chip.borrow().counters().expect("they are read")
     }
 
-    /// What partitions show. A learner takes no orders.
+    /// Returns what partitions show. A learner takes no orders.
     fn looks(&self) -> Vec<Order> {
         if self.setup.role == Role::Learner {
             return Vec::new();
@@ -209,7 +209,7 @@ impl TofinoDevice {
         }
     }
 
-    /// Whether each partition's order was carried out.
+    /// Returns whether each partition's order was carried out.
     fn all(&mut self, op: Op, change: impl Fn(usize, &mut Order)) -> bool {
         let mut chip = self.chip.borrow_mut();
         (0..PARTITIONS).all(|pid| {

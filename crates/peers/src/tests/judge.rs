@@ -21,7 +21,7 @@ impl Tally {
         self.chain = mix(self.chain ^ number.rotate_left(17));
     }
 
-    /// What the command that led here is answered.
+    /// Returns what the command that led here is answered.
     pub fn answer(&self) -> Vec<u8> {
         [self.total.to_be_bytes(), self.chain.to_be_bytes()].concat()
     }
@@ -56,12 +56,12 @@ impl Judge {
         self.seen.get(&replica).copied().unwrap_or(0)
     }
 
-    /// How many slots are committed.
+    /// Returns how many slots are committed.
     pub fn slots(&self) -> usize {
         self.committed.len()
     }
 
-    /// How many commands took effect.
+    /// Returns how many commands took effect.
     pub fn total(&self) -> Tally {
         self.state
     }

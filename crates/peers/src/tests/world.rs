@@ -299,7 +299,7 @@ impl World {
         self.judge.conclude();
     }
 
-    /// Where everybody stands.
+    /// Returns where everybody stands.
     fn show(&self) -> String {
         let host = |(node, host): (&NodeId, &Host)| {
             let peer = host.worker.agreement();

@@ -15,9 +15,9 @@ use crate::queue::MICROSECOND;
 pub struct Host {
     /// The index of the node.
     pub at: NodeIndex,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its clock.
+    /// The clock.
     pub clock: Clock,
     /// The number of its process.
     pub process: u32,

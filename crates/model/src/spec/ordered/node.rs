@@ -106,7 +106,7 @@ impl Node {
 
     // ---- Views
 
-    /// Whether a START_VIEW of this end has come.
+    /// Returns whether a START_VIEW of this end has come.
     pub fn was_told(&self, view: Round, end: Instance) -> bool {
         self.told.get(&view) == Some(&end)
     }
@@ -118,8 +118,8 @@ impl Node {
         }
     }
 
-    /// Whether it may still say of a view that its log reaches so far. What it has told of for the next view it may say
-    /// later, too.
+    /// Returns whether it may still say of a view that its log reaches so far. What it has told of for the next view it
+    /// may say later, too.
     pub fn may_speak(&self, view: Round, filled: Instance) -> bool {
         view >= self.left.0 || filled <= self.left.1
     }
@@ -149,7 +149,7 @@ impl Node {
         last.map_or((Round::NONE, 0), |(view, log)| (*view, log.shown))
     }
 
-    /// Whether some of the VIEW_CHANGEs that came first, with its own, are enough and make this log.
+    /// Returns whether some of the VIEW_CHANGEs that came first, with its own, are enough and make this log.
     pub fn may_begin(
         &self,
         h: &Header,
@@ -168,7 +168,7 @@ impl Node {
         })
     }
 
-    /// What others told of the latest view must be in the log. What this replica has itself isn't in the trace.
+    /// Returns what others told of the latest view must be in the log. What this replica has itself isn't in the trace.
     fn makes(&self, told: &[Told], h: &Header, noops: &Noops<'_>) -> bool {
         let (own, filled) = self.last_normal();
         let latest = told.iter().map(|t| t.last_normal).max();
@@ -186,7 +186,8 @@ impl Node {
 
     // ---- Slots
 
-    /// Whether everything below `next` has come since the view began here; otherwise the first slot that hasn't.
+    /// Returns whether everything below `next` has come since the view began here; otherwise the first slot that
+    /// hasn't.
     pub fn has_filled(
         &mut self,
         view: Round,
@@ -238,7 +239,7 @@ impl Node {
         own.find(|inst| **inst <= slot).copied()
     }
 
-    /// Whether f others have shown that they have everything below.
+    /// Returns whether f others have shown that they have everything below.
     pub fn was_synced_by(&self, f: usize, view: Round, inst: Instance) -> bool {
         let come = self.come.get(&view);
         f == 0 || come.is_some_and(|come| nth_largest(&come.synced, f) >= inst)

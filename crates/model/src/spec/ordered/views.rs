@@ -59,12 +59,12 @@ impl Views {
         self.0.entry(view).or_default().followers.insert(node);
     }
 
-    /// Whether f others than the leader have begun a view of the session.
+    /// Returns whether f others than the leader have begun a view of the session.
     pub fn began(&self, session: Epoch, f: usize) -> bool {
         self.of(session).any(|view| view.followers.len() >= f)
     }
 
-    /// Whether f others than the leader have begun a view of the session there.
+    /// Returns whether f others than the leader have begun a view of the session there.
     pub fn begins_at(&self, session: Epoch, end: Instance, f: usize) -> bool {
         self.of(session).any(|view| {
             let there = view.start.as_ref().is_some_and(|start| start.end == end);

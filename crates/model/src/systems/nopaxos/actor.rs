@@ -120,7 +120,7 @@ pub struct Host {
     pub keeps: bool,
 }
 
-/// What a log has in a slot: the name of a client, 0 for a no-op.
+/// Returns what a log has in a slot: the name of a client, 0 for a no-op.
 pub fn content(replica: &Replica, inst: Instance) -> Option<u8> {
     let entry = replica.entry(inst)?;
     Some(if entry.is_noop() {
@@ -416,7 +416,7 @@ impl Control {
     }
 }
 
-/// What tells a session's sequencer to stamp.
+/// Returns what tells a session's sequencer to stamp.
 pub fn program(session: &Session, next: Vec<Instance>, window: u64) -> Program {
     let nodes: Vec<NodeId> = session.members.iter().map(|m| m.node).collect();
     Program {

@@ -26,7 +26,7 @@ pub enum Local {
 /// A configuration: one partition; session 1 begins active and unused, with all replicas normal in its first view.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Its name in tests and reports.
+    /// The name in tests and reports.
     pub name: &'static str,
     /// What is in it.
     pub about: &'static str,
@@ -40,15 +40,16 @@ pub struct Bounds {
     pub views: Vec<u32>,
     /// Who leads each session first.
     pub leads: [u16; 2],
-    /// Whether leaders synchronise.
+    /// True if leaders synchronise.
     pub syncs: bool,
-    /// Whether leaders give up what nobody seems to have.
+    /// True if leaders give up what nobody seems to have.
     pub gives_up: bool,
     /// Whose memory is lost; session 2 names the next one.
     pub crashes: Option<Place>,
-    /// Whether a client counts as the role does. Without it answers are still judged by what any client could see.
+    /// True if a client counts as the role does. Without it answers are still judged by what any client could see.
     pub client: bool,
-    /// Whether the first session's sequencer stamps while the search goes on. Otherwise it has stamped all slots before.
+    /// True if the first session's sequencer stamps while the search goes on. Otherwise it has stamped all slots
+    /// before.
     pub stamps: bool,
 }
 
@@ -109,12 +110,12 @@ impl Bounds {
         11 + NodeId::from(place)
     }
 
-    /// Where a node is.
+    /// Returns where a node is.
     pub fn place_of(&self, node: NodeId) -> Option<Place> {
         (0..self.places() as Place).find(|place| self.node(*place) == node)
     }
 
-    /// Where the role at a place stands.
+    /// Returns where the role at a place stands.
     pub fn deployment(&self, place: Place) -> Deployment {
         Deployment {
             cluster: 1,
@@ -155,7 +156,7 @@ impl Bounds {
         }
     }
 
-    /// Who leads a view.
+    /// Returns who leads a view.
     pub fn leader(&self, view: Round) -> NodeId {
         self.session(view.epoch()).leader(view, 0).node
     }
@@ -186,7 +187,7 @@ impl Bounds {
     }
 }
 
-/// What `cargo test` explores, each to its end.
+/// Returns what `cargo test` explores, each to its end.
 pub fn everyday() -> Vec<Bounds> {
     vec![
         Bounds {
@@ -268,7 +269,7 @@ pub fn whole() -> Bounds {
     }
 }
 
-/// What takes longer, for `./dev check --long`. Not all of it can be explored to its end.
+/// Returns what takes longer, for `./dev check --long`. Not all of it can be explored to its end.
 pub fn long() -> Vec<Bounds> {
     vec![
         Bounds {

@@ -81,7 +81,7 @@ impl Judge {
         }
     }
 
-    /// How many interesting things were reached.
+    /// Returns how many interesting things were reached.
     pub fn seen(&self) -> Vec<(&'static str, u64)> {
         self.seen.iter().map(|(what, n)| (*what, *n)).collect()
     }
@@ -122,7 +122,7 @@ impl Judge {
 
     // ---- Properties
 
-    /// What is wrong with a state.
+    /// Returns what is wrong with a state.
     pub fn flaw(&mut self, bounds: &Bounds, reached: &Reached<'_, Actor>) -> Option<String> {
         let sent = reached.sent;
         let mut fresh = reached.fresh.iter();
@@ -334,7 +334,7 @@ fn differ(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Start {
-    /// Whether it can be a log with this beginning.
+    /// Returns whether it can be a log with this beginning.
     fn has(&self, committed: &Committed) -> bool {
         let is_noop = |inst: Instance| self.noops.iter().any(|r| r.contains(&inst));
         let mut slots = (self.stable as usize)..committed.log.len();
@@ -396,7 +396,7 @@ fn flaw_of_stable(bounds: &Bounds, reached: &Reached<'_, Actor>) -> Option<Strin
     None
 }
 
-/// What is wrong with a step: INV-8, INV-12, INV-13.
+/// Returns what is wrong with a step: INV-8, INV-12, INV-13.
 pub fn flaw_of_step(before: &Actor, after: &Actor, out: &Outputs) -> Option<Box<str>> {
     let (Actor::Replica(was), Actor::Replica(is)) = (before, after) else {
         return None;

@@ -195,7 +195,7 @@ fn falsify_replica(
     }
 }
 
-/// What a replica has noted of its own log.
+/// Returns what a replica has noted of its own log.
 fn own_view_change(host: &Host, bounds: &Bounds) -> (Header, Vec<u8>) {
     let replica = &host.replica;
     let is_noop = |inst: &u64| replica.entry(*inst).is_some_and(|e| e.is_noop());

@@ -11,7 +11,7 @@ use crate::network::{Message, Payload, Place, mask};
 use crate::systems::Happened;
 
 impl Paxos {
-    /// What an actor makes of a message, with the deliberate mistake.
+    /// Returns what an actor makes of a message, with the deliberate mistake.
     pub(super) fn step(&self, before: &Actor, mut payload: Payload) -> Happened<Actor> {
         if let Some(mutation) = self.mutation {
             falsify_input(mutation, &self.bounds, before, &mut payload);
