@@ -27,7 +27,9 @@ mod fingerprint;
 mod fit;
 mod identity;
 mod kept;
+mod messages;
 mod news;
+mod notifications;
 mod passing;
 mod pipeline;
 mod preload;
@@ -61,6 +63,7 @@ pub use comparison::Alarm;
 pub use fingerprint::Fingerprint;
 pub use fit::accept;
 pub use news::{AUDIENCE, Event, Message, News};
+pub use notifications::{Notifications, SETTING, may_be_of_keys};
 pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
 pub use server::is_installed;
@@ -229,6 +232,7 @@ impl Redis {
         let contents = dir.join(STATE).exists().then_some(STATE);
         let mut state = Replicated::open(dir, contents, voice.clone())?;
         seen.show(pid, &mut state);
+        state.show_notifications();
         Ok(Redis {
             dir: dir.to_owned(),
             seen,
@@ -368,6 +372,7 @@ impl Application for Redis {
         let mut state = lock(&self.state);
         std::mem::swap(&mut *state, &mut taken.state);
         self.seen.show(self.voice.home.pid, &mut state);
+        state.show_notifications();
         self.voice.leapt();
         Ok(())
     }

@@ -3,10 +3,13 @@
 
 use super::agreed::Agreed;
 use super::clock::Clock;
+use super::notifications::Notifications;
 use crate::watches::Watches;
 
-const FORMAT: u8 = 4;
-/// The format before it, which says nothing of the group's server.
+const FORMAT: u8 = 5;
+/// The format before it, which says nothing of notifications, and the one before that, which says nothing of the group's
+/// server either.
+const WITHOUT_NOTIFICATIONS: u8 = 4;
 const WITHOUT_SERVER: u8 = 3;
 
 /// What a snapshot says of a replica's state beside its keys.
@@ -16,15 +19,22 @@ pub(super) struct About {
     /// How often random numbers were seeded.
     pub drawn: u64,
     pub agreed: Agreed,
+    pub notifications: Notifications,
     pub watches: Watches,
 }
 
-/// Encodes the clock, how often random numbers were seeded, the group's server, and the watched keys.
-pub(super) fn emit(clock: &Clock, drawn: u64, agreed: &Agreed, watches: &Watches) -> Vec<u8> {
+/// Encodes the clock, how often random numbers were seeded, the group's server, the notifications, and the watched keys.
+pub(super) fn emit(
+    clock: &Clock,
+    drawn: u64,
+    (agreed, notifications): (&Agreed, Notifications),
+    watches: &Watches,
+) -> Vec<u8> {
     let mut about = vec![FORMAT];
     clock.emit(&mut about);
     about.extend_from_slice(&drawn.to_be_bytes());
     agreed.emit(&mut about);
+    about.extend_from_slice(&notifications.bits().to_be_bytes());
     about.extend_from_slice(&watches.last().to_be_bytes());
     for (key, version) in watches.all() {
         about.extend_from_slice(&(key.len() as u32).to_be_bytes());
@@ -37,7 +47,7 @@ pub(super) fn emit(clock: &Clock, drawn: u64, agreed: &Agreed, watches: &Watches
 /// Decodes what [`emit`] has encoded.
 pub(super) fn parse(about: &[u8]) -> Result<About, String> {
     let (format, rest) = about.split_first().ok_or("they name no format")?;
-    if ![WITHOUT_SERVER, FORMAT].contains(format) {
+    if ![WITHOUT_SERVER, WITHOUT_NOTIFICATIONS, FORMAT].contains(format) {
         return Err(format!(
             "they are of format {format}, and this program reads format {FORMAT}: start the version that wrote them"
         ));
@@ -45,8 +55,15 @@ pub(super) fn parse(about: &[u8]) -> Result<About, String> {
     let parsed = Clock::parse(rest).and_then(|(clock, rest)| {
         let (drawn, rest) = rest.split_first_chunk()?;
         let (agreed, rest) = match *format {
-            FORMAT => Agreed::parse(rest)?,
-            _ => (Agreed::default(), rest),
+            WITHOUT_SERVER => (Agreed::default(), rest),
+            _ => Agreed::parse(rest)?,
+        };
+        let (notifications, rest) = match *format {
+            FORMAT => {
+                let (bits, rest) = rest.split_first_chunk()?;
+                (Notifications::of_bits(u16::from_be_bytes(*bits))?, rest)
+            }
+            _ => (Notifications::default(), rest),
         };
         let (last, mut rest) = rest.split_first_chunk()?;
         let mut watched = Vec::new();
@@ -63,6 +80,7 @@ pub(super) fn parse(about: &[u8]) -> Result<About, String> {
             clock,
             drawn: u64::from_be_bytes(*drawn),
             agreed,
+            notifications,
             watches,
         })
     });
@@ -75,27 +93,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_of_before_knows_no_server() {
+    fn a_snapshot_of_before_knows_no_server_and_no_notifications() {
         let mut agreed = Agreed::default();
         agreed.report(1, &[1], server("7.0.15", &[("get", 2)]));
         let clock = Clock::default();
         let mut watches = Watches::default();
         let version = watches.watch(b"key");
-        let new = emit(&clock, 7, &agreed, &watches);
+        let flags = Notifications::of_bits(5).unwrap();
+        let new = emit(&clock, 7, (&agreed, flags), &watches);
         let read = parse(&new).unwrap();
         assert_eq!((read.drawn, &read.agreed), (7, &agreed));
+        assert_eq!(read.notifications, flags);
 
         let mut behind = Vec::new();
         agreed.emit(&mut behind);
         let mut clock_bytes = Vec::new();
         clock.emit(&mut clock_bytes);
         let at = 1 + clock_bytes.len() + 8;
-        let mut old = [&new[..at], &new[at + behind.len()..]].concat();
+        let end = at + behind.len();
+        let mut old = [&new[..end], &new[end + 2..]].concat();
+        old[0] = WITHOUT_NOTIFICATIONS;
+        let read = parse(&old).unwrap();
+        assert_eq!((read.drawn, &read.agreed), (7, &agreed));
+        assert_eq!(read.notifications, Notifications::default());
+        assert!(read.watches.has(b"key", version));
+        let mut strange = new.clone();
+        strange[end] = 0xff;
+        assert!(parse(&strange).is_err());
+        let mut old = [&new[..at], &new[end + 2..]].concat();
         old[0] = WITHOUT_SERVER;
         let read = parse(&old).unwrap();
         assert_eq!((read.drawn, &read.agreed), (7, &Agreed::default()));
         assert!(read.watches.has(b"key", version));
         old[0] = FORMAT + 1;
-        assert!(parse(&old).map(|_| ()).unwrap_err().contains("format 5"));
+        assert!(parse(&old).map(|_| ()).unwrap_err().contains("format 6"));
     }
 }

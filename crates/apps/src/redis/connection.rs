@@ -114,6 +114,11 @@ impl Connection {
                 self.input.drain(..self.used + end.pass());
                 self.used = 0;
             }
+            if self.used >= READ_BYTES {
+                // Otherwise very many answers that arrive together would all stay in memory until the last one is read.
+                self.input.drain(..self.used);
+                self.used = 0;
+            }
             match self.stream.read(&mut self.buffer) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(len) => self.input.extend_from_slice(&self.buffer[..len]),

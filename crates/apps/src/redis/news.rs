@@ -3,9 +3,10 @@
 //! published messages.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::notifications::{self, Notifications};
 use super::resp::Value;
 use super::server::Home;
 
@@ -61,6 +62,10 @@ struct Shared {
     awaited: Mutex<HashMap<Vec<u8>, usize>>,
     awaited_keys: AtomicUsize,
     is_listened_to: AtomicBool,
+    /// Somebody has subscribed to what may be events of keys.
+    is_asked_of_keys: AtomicBool,
+    /// The [`Notifications`] that are set.
+    notifications: AtomicU16,
 }
 
 impl News {
@@ -94,6 +99,22 @@ impl News {
         self.0.is_listened_to.store(listens, Ordering::SeqCst);
     }
 
+    /// Says whether anybody has subscribed to what may be events of keys.
+    pub fn listen_to_keys(&self, listens: bool) {
+        self.0.is_asked_of_keys.store(listens, Ordering::SeqCst);
+    }
+
+    /// Returns the classes of events that are set, as far as this replica has executed the log.
+    pub fn notifications(&self) -> Notifications {
+        let bits = self.0.notifications.load(Ordering::SeqCst);
+        Notifications::of_bits(bits).unwrap_or_default()
+    }
+
+    pub(super) fn notify(&self, notifications: Notifications) {
+        let bits = notifications.bits();
+        self.0.notifications.store(bits, Ordering::SeqCst);
+    }
+
     fn awaited(&self) -> MutexGuard<'_, HashMap<Vec<u8>, usize>> {
         self.0
             .awaited
@@ -116,6 +137,14 @@ impl Voice {
 
     pub fn is_listened_to(&self) -> bool {
         self.news.0.is_listened_to.load(Ordering::SeqCst)
+    }
+
+    /// Returns the events of keys that the servers are to tell at present.
+    pub fn wanted(&self) -> Notifications {
+        match self.news.0.is_asked_of_keys.load(Ordering::SeqCst) {
+            true => self.news.notifications(),
+            false => Notifications::default(),
+        }
     }
 
     /// Tells that a key may change, if somebody waits for it.
@@ -157,7 +186,7 @@ impl Voice {
                 is_sharded: sharded.is_some(),
                 text: text.to_vec(),
             };
-            if !message.is_of_front_ends() {
+            if !message.is_of_front_ends() && !notifications::is_own(&message.channel) {
                 self.publish(message);
             }
         }
@@ -213,6 +242,9 @@ mod tests {
         voice.heard(shard);
         let forged = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$34\r\nwirepaxos:shard:wirepaxos:audience\r\n$0\r\n\r\n";
         voice.heard(forged);
+        let own =
+            b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$22\r\n__keyspace@1__:records\r\n$4\r\nhset\r\n";
+        voice.heard(own);
         let message = |is_sharded, text: &[u8]| {
             Event::Message(Message {
                 channel: b"c".to_vec(),
@@ -224,5 +256,17 @@ mod tests {
             *told.lock().unwrap(),
             [message(false, b"hi"), message(true, b"")]
         );
+    }
+
+    #[test]
+    fn nothing_is_wanted_of_keys_unless_it_is_set_and_somebody_asks() {
+        let (voice, _) = voice();
+        let all = Notifications::of_bits(3).unwrap();
+        voice.news.notify(all);
+        assert_eq!(voice.wanted(), Notifications::default());
+        voice.news.listen_to_keys(true);
+        assert_eq!(voice.wanted(), all);
+        voice.news.notify(Notifications::default());
+        assert_eq!(voice.wanted(), Notifications::default());
     }
 }

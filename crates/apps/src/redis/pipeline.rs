@@ -116,8 +116,9 @@ pub(super) struct Pipeline {
     /// Answers that nobody has taken, and where each of them ends.
     answers: Vec<u8>,
     ends: Vec<usize>,
-    /// The entries in flight are given to the server one by one, to find the one of which it dies.
-    is_alone: bool,
+    /// The entries in flight are given to the server one by one, to find the one of which it dies. Meanwhile it tells no events
+    /// of keys, as these may be what it dies of.
+    pub is_alone: bool,
     /// The first entry in flight was given to the server in that way.
     is_put: bool,
 }
@@ -176,6 +177,7 @@ impl Pipeline {
 impl Replicated {
     /// Begins a command of the log, or one that only reads.
     pub fn begin(&mut self, command: &[u8]) -> Result<(), Error> {
+        self.follow_listeners()?;
         let catalogue = self.catalogue.clone();
         let command = Command::parse(command);
         match &command {
@@ -398,6 +400,7 @@ impl Replicated {
     /// Shows the answers to all commands that were begun.
     pub fn answers(&mut self, take: &mut Take<'_>) -> Result<(), Error> {
         self.settle()?;
+        self.tell_of_keys()?;
         let pipeline = &mut self.pipeline;
         let mut start = 0;
         for end in pipeline.ends.drain(..) {

@@ -19,6 +19,7 @@ use super::connection::Connection;
 use super::fingerprint::Fingerprint;
 use super::fit;
 use super::kept::Given;
+use super::notifications::Notifications;
 use super::preload::{self, START_MS, ShownClock};
 use super::resp::{Value, put_request, put_too_large};
 use super::scripts;
@@ -115,9 +116,11 @@ pub(super) struct Server {
     /// The connection for everything else.
     control: Connection,
     /// The connection that gets all published messages.
-    ear: Connection,
+    pub(super) ear: Connection,
     /// Messages are wanted at present, and all earlier ones were read.
-    listens: bool,
+    pub(super) listens: bool,
+    /// The events of keys of which the server tells.
+    pub(super) notifies: Notifications,
     clock: ShownClock,
     most_answer: usize,
     /// The files of this start: its socket and its clock.
@@ -246,6 +249,7 @@ impl Server {
             control,
             ear,
             listens: false,
+            notifies: Notifications::default(),
             clock: clock_file,
             most_answer: home.most_answer,
             files: [socket, clock],
@@ -461,36 +465,6 @@ impl Server {
         match answer.first() {
             Some(b'-') => Err(refused(&answer)),
             _ => Ok(()),
-        }
-    }
-
-    // ---- Messages
-
-    /// Says whether messages that are published from now on are wanted.
-    pub fn listen(&mut self, listens: bool) -> Result<(), Dead> {
-        match (self.listens, listens) {
-            (true, true) => Ok(()),
-            (_, false) => {
-                self.listens = false;
-                self.ear.drop_arrived()
-            }
-            (false, true) => self.hear().map(|_| self.listens = true),
-        }
-    }
-
-    /// Returns all messages that have been published since the last call.
-    pub fn hear(&mut self) -> Result<Vec<Vec<u8>>, Dead> {
-        // The server has sent all messages when it answers this.
-        self.ear.put(b"PING\r\n");
-        self.ear.send()?;
-        let mut all = Vec::new();
-        loop {
-            let mut told = Vec::new();
-            self.ear.receive(&mut told)?;
-            if told.starts_with(b"*2\r\n$4\r\npong") {
-                return Ok(all);
-            }
-            all.push(told);
         }
     }
 

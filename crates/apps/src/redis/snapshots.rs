@@ -79,7 +79,8 @@ impl Replicated {
     /// Brings the replica's own database up to date.
     fn write_records(&mut self) {
         let server = &mut self.server;
-        let about = about::emit(&self.clock, self.drawn, &self.agreed, &self.watches);
+        let agreed = (&self.agreed, self.notifications);
+        let about = about::emit(&self.clock, self.drawn, agreed, &self.watches);
         // The watched keys are stored all together.
         self.watches.take_changes();
         server.queue(&[b"SET", ABOUT, &about]);

@@ -4,7 +4,7 @@
 //!
 //! | in database 1 | |
 //! |---|---|
-//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed) server, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed) server, the [notifications](super::notifications) u16, the last version given u64, then of each watched key: length u32, key, version u64 |
 //! | `records` | a hash: the replica's records |
 //! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
 
@@ -21,7 +21,8 @@ use super::clock::Clock;
 use super::command::{Command, Stamp};
 use super::comparison::Comparison;
 use super::kept::{Given, Kept};
-use super::news::{Message, Voice};
+use super::news::Voice;
+use super::notifications::Notifications;
 use super::pipeline::Pipeline;
 use super::resp::{Malformed, Value, put_error, put_request};
 use super::saves::Saving;
@@ -60,6 +61,7 @@ pub(super) struct Replicated {
     pub(super) base: Option<String>,
     pub(super) clock: Clock,
     pub(super) agreed: Agreed,
+    pub(super) notifications: Notifications,
     /// How this server differs from the agreed one, until that was shown.
     pub(super) remarks: Option<Vec<String>>,
     pub(super) comparison: Comparison,
@@ -102,6 +104,7 @@ impl Replicated {
             base: None,
             clock: Clock::default(),
             agreed: Agreed::default(),
+            notifications: Notifications::default(),
             remarks: None,
             comparison: Comparison::new(),
             watches: Watches::default(),
@@ -144,7 +147,7 @@ impl Replicated {
         let about = about.ok_or(Loading::Strange("they name no format".into()))?;
         let about = about::parse(&about).map_err(Loading::Strange)?;
         (self.clock, self.drawn, self.watches) = (about.clock, about.drawn, about.watches);
-        self.agreed = about.agreed;
+        (self.agreed, self.notifications) = (about.agreed, about.notifications);
         let records = self.server.order(&[b"HGETALL", RECORDS])?;
         let records = Value::parse(&records).map_err(|_| Loading::Strange("records".into()))?;
         for pair in records.items().chunks_exact(2) {
@@ -196,8 +199,10 @@ impl Replicated {
 
     /// Executes a command of the log, or one that only reads.
     pub fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.follow_listeners()?;
         self.settle()?;
-        self.run(Command::parse(command), reply)
+        self.run(Command::parse(command), reply)?;
+        self.tell_of_keys()
     }
 
     /// Executes a parsed command, while nothing is in flight.
@@ -280,6 +285,9 @@ impl Replicated {
     }
 
     fn call(&mut self, resp3: bool, args: &[&[u8]], reply: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(asked) = Notifications::asked(args) {
+            return self.configure(asked, reply);
+        }
         let catalogue = self.catalogue.clone();
         let spec = match catalogue.judge(args, false) {
             Ok(spec) => spec,
@@ -316,16 +324,6 @@ impl Replicated {
             true => self.note_forgotten(),
             false => Ok(()),
         }
-    }
-
-    /// Tells a message without the server. Each front end counts for itself how many clients get it.
-    fn publish(&self, spec: &Spec, args: &[&[u8]], reply: &mut Vec<u8>) {
-        self.voice.publish(Message {
-            channel: args[1].to_vec(),
-            is_sharded: spec.name == "spublish",
-            text: args[2].to_vec(),
-        });
-        reply.extend_from_slice(b":0\r\n");
     }
 
     /// Notes which keys may change, for those who watch them or wait for them.
@@ -442,9 +440,13 @@ impl Replicated {
 
     /// Gives requests to the server while nothing is in flight; if the server dies of them, once more to the next one.
     /// Returns false if its scripts take too long or too much memory; then the next server isn't given them.
+    ///
+    /// A server may die of the events that it tells, which differ between replicas. So a command is what servers die of
+    /// only if the last one told none.
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
-        for is_last in [false, true] {
+        for deaths in 1.. {
+            let is_last = deaths > 1 && !self.server.notifies();
             let e = match self.attempt(given, self.usual_room(), reply) {
                 Ok(messages) => {
                     messages.iter().for_each(|told| self.voice.heard(told));
@@ -462,7 +464,10 @@ impl Replicated {
                 self.died_of = Some(self.pipeline.answered());
                 return Err(self.lost(&e));
             }
-            self.revive()?;
+            self.pipeline.is_alone = deaths > 1;
+            let revived = self.revive();
+            self.pipeline.is_alone = false;
+            revived?;
             if let Some(why) = why {
                 put_error(reply, &why);
                 return Ok(false);
@@ -481,25 +486,6 @@ impl Replicated {
             refusal
                 .map(|why| format!("{why}; nothing was executed, what came before it is undone")),
         )
-    }
-
-    /// Executes the requests once, and returns the messages that the server has reported meanwhile.
-    pub(super) fn attempt(
-        &mut self,
-        given: &Given,
-        room: u64,
-        reply: &mut Vec<u8>,
-    ) -> Result<Vec<Vec<u8>>, Dead> {
-        let server = &mut self.server;
-        let hears = given.speaks && self.voice.is_listened_to();
-        if given.speaks {
-            server.listen(hears)?;
-        }
-        server.execute(given, room, reply)?;
-        match hears {
-            true => server.hear(),
-            false => Ok(Vec::new()),
-        }
     }
 
     /// Does something with the server; if the server dies of it, once more with the next one.
@@ -544,6 +530,9 @@ impl Replicated {
             self.note_held()?;
             self.server.replay(self.kept.given())?;
             self.server.set_clock(self.clock.ms)?;
+            if !self.pipeline.is_alone {
+                self.server.notify(self.voice.wanted())?;
+            }
             self.fly_again()
         });
         Ok(again)
