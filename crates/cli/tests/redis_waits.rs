@@ -380,13 +380,6 @@ fn messages_reach_subscribers_at_all_replicas() {
     assert_eq!(ask(&mut publisher, "PUBSUB SHARDNUMSUB news"), counted(3));
     assert_eq!(ask(&mut publisher, "PUBSUB NUMPAT"), Reply::Int(1));
     assert_eq!(ask(&mut publisher, "PUBSUB CHANNELS"), array(&["news"]));
-    for words in [
-        "SUBSCRIBE __keyspace@0__:k",
-        "PSUBSCRIBE __key*@0__:*",
-        "CONFIG SET notify-keyspace-events Ex",
-    ] {
-        expect_error(&mut publisher, words, "keyspace notifications");
-    }
     // A PUBSUB that is refused breaks the transaction.
     for words in ["MULTI", "PUBSUB NOSUCH"] {
         ask(&mut publisher, words);

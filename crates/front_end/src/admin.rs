@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use apps::glob::Search;
 use apps::kv::parse_integer;
+use apps::redis::SETTING;
 
-use crate::channels::{self, COMPARED};
+use crate::channels::COMPARED;
 use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
 use crate::info;
 use crate::resp::Writer;
@@ -260,14 +261,7 @@ pub(crate) fn unknown_subcommand(call: &mut Call<'_>, name: &str) -> Outcome {
 pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     if args[1].eq_ignore_ascii_case(b"SET") {
-        let notifies = |name: &&[u8]| name.eq_ignore_ascii_case(b"notify-keyspace-events");
-        let is_about_keys = args[2..].iter().step_by(2).any(notifies);
-        let why = if is_about_keys {
-            channels::NO_NOTIFICATIONS
-        } else {
-            NO_SETTINGS
-        };
-        return fail(call, why);
+        return fail(call, NO_SETTINGS);
     }
     if !args[1].eq_ignore_ascii_case(b"GET") {
         return unknown_subcommand(call, "CONFIG");
@@ -284,6 +278,9 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
             ),
         );
     }
+    let native = call.shared.native.as_ref();
+    let notifications = native.map(|native| native.news().notifications().shown());
+    let notifications = notifications.unwrap_or_default();
     let parameters = [
         (
             "client-output-buffer-limit",
@@ -299,7 +296,7 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         ("maxclients", call.shared.max_clients.to_string()),
         ("maxmemory", info::max_memory(call).to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
-        ("notify-keyspace-events", String::new()),
+        (SETTING, notifications),
         ("port", call.shared.this.address.port().to_string()),
         ("proto-max-bulk-len", call.shared.max_value.to_string()),
         ("timeout", "0".to_owned()),

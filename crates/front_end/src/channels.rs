@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use apps::glob::Search;
-use apps::redis::{AUDIENCE, Message, News, Spec};
+use apps::redis::{AUDIENCE, Message, News, Spec, may_be_of_keys};
 
 use crate::audience::Audience;
 use crate::client::Client;
@@ -41,15 +41,10 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
     ("sunsubscribe", Kind::Shard, false),
 ];
 
-/// The beginnings of Redis's own channels, in which its server would tell about keys.
-const OF_THE_SERVER: [&[u8]; 2] = [b"__keyspace@", b"__keyevent@"];
 /// A channel's name and a pattern may have this many bytes, because each message's channel is compared with all patterns.
 const MAX_NAME: usize = 1_024;
 const OWN_NAME: &str =
     "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
-/// The answer to whoever wants Redis's notifications about keys.
-pub(crate) const NO_NOTIFICATIONS: &str = "ERR keyspace notifications aren't available here: no server tells what it does with its keys; PUBLISH what others must know, \
-     in the same MULTI or script";
 
 /// The clients that have subscribed to each name.
 pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
@@ -58,6 +53,8 @@ pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
 pub(crate) struct Channels {
     news: News,
     by_kind: [ByName; KINDS],
+    /// The number of names that may be channels of keys.
+    of_keys: usize,
     audience: Audience,
 }
 
@@ -108,6 +105,7 @@ impl Channels {
         Channels {
             news,
             by_kind: Default::default(),
+            of_keys: 0,
             audience: Audience::new(node, start),
         }
     }
@@ -133,7 +131,12 @@ impl Channels {
     pub fn add(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
         if client.subscriptions.insert(kind, name.to_vec()) {
             let members = self.by_kind[kind as usize].entry(name.to_vec());
-            members.or_default().insert(client.id, client.waiter());
+            let members = members.or_default();
+            if members.is_empty() && is_of_keys(kind, name) {
+                self.of_keys += 1;
+                self.news.listen_to_keys(true);
+            }
+            members.insert(client.id, client.waiter());
             self.news.listen(true);
             self.audience.changed(kind, name);
             client.changes = self.audience.changes();
@@ -178,6 +181,8 @@ impl Channels {
             self.audience.changed(kind, name);
             if members.is_empty() {
                 of_kind.remove(name);
+                self.of_keys -= usize::from(is_of_keys(kind, name));
+                self.news.listen_to_keys(self.of_keys > 0);
             }
         }
         let is_empty = self.by_kind.iter().all(BTreeMap::is_empty);
@@ -334,10 +339,6 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
         call.fail(why);
         return Outcome::Answered;
     }
-    if subscribes && names.iter().any(|name| is_of_the_server(kind, name)) {
-        call.fail(NO_NOTIFICATIONS);
-        return Outcome::Answered;
-    }
     if subscribes && kind == Kind::Shard && names.contains(&AUDIENCE) {
         call.fail(OWN_NAME);
         return Outcome::Answered;
@@ -357,11 +358,9 @@ fn subscription(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Returns true for a channel of Redis's own server, and for a pattern that is meant for such channels.
-fn is_of_the_server(kind: Kind, name: &[u8]) -> bool {
-    let is_wild = |rest: &[u8]| rest.first().is_some_and(|byte| b"*?[".contains(byte));
-    let is_pattern = kind == Kind::Pattern && name.strip_prefix(b"__key").is_some_and(is_wild);
-    is_pattern || OF_THE_SERVER.iter().any(|of| name.starts_with(of))
+/// Returns true for a name by which a client may get events of keys.
+fn is_of_keys(kind: Kind, name: &[u8]) -> bool {
+    kind != Kind::Shard && may_be_of_keys(name, kind == Kind::Pattern)
 }
 
 /// Returns the error for a channel's name or a pattern that is too long.

@@ -268,8 +268,7 @@ pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
         all.any(|args| may_write(call, args) == Some(true))
     };
     let native = call.shared.native.as_ref();
-    let needs_time =
-        pause.time_until.is_some() && native.is_some_and(|n| n.is_stamped(call.args[0]));
+    let needs_time = pause.time_until.is_some() && native.is_some_and(|n| n.is_stamped(call.args));
     let is_on = pause.until.is_some();
     needs_time || is_on && (pause.of_all || writes || queued.is_some_and(of_queued))
 }

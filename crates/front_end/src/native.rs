@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use apps::kv::parse_integer;
 use apps::redis::{
-    Catalogue, Command, Fingerprint, News, Seen, Spec, Spread, Stamp, Value, Watched, put_call,
-    put_query, sorts_by_others,
+    Catalogue, Command, Fingerprint, News, Notifications, Seen, Spec, Spread, Stamp, Value,
+    Watched, put_call, put_query, sorts_by_others,
 };
 use paxos::{NodeId, PartitionId};
 
@@ -41,6 +41,8 @@ const HEAD_LEN: usize = 10;
 /// The bytes of a length, at most.
 const LENGTH_LEN: usize = 5;
 
+const NO_OTHER_SETTING: &str = "ERR CONFIG SET takes notify-keyspace-events alone here: limits are keys of the cluster file, and the \
+     rest is as the replicas need it";
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
 /// Returns what time most nodes have, in milliseconds since 1970, or nothing while that isn't known yet.
@@ -175,9 +177,9 @@ impl Native {
     }
 
     /// Returns whether a command goes to the servers, with a stamp.
-    pub(crate) fn is_stamped(&self, name: &[u8]) -> bool {
-        match self.named(name).1 {
-            Way::Own(spec) => matches!(spec.name, "exec" | "watch"),
+    pub(crate) fn is_stamped(&self, args: &[&[u8]]) -> bool {
+        match self.named(args[0]).1 {
+            Way::Own(spec) => matches!(spec.name, "exec" | "watch") || is_config_set(args),
             Way::Channels(_) => false,
             Way::Replicas | Way::Scan | Way::Server => true,
         }
@@ -433,6 +435,7 @@ fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outco
         "exec" => exec(call, native),
         "watch" => watch(call, native),
         "command" => command(call, native),
+        "config" if is_config_set(call.args) => config_set(call, native),
         _ => commands::run_own(call, spec),
     }
 }
@@ -706,6 +709,29 @@ fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
             Outcome::Answered
         }
     }
+}
+
+fn is_config_set(args: &[&[u8]]) -> bool {
+    let is = |at: usize, word: &str| {
+        let arg = args.get(at);
+        arg.is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    is(0, "config") && is(1, "set")
+}
+
+/// Sends the one setting that clients may change to the log of partition 0, which all partitions follow.
+fn config_set(call: &mut Call<'_>, native: &Native) -> Outcome {
+    let why = match Notifications::asked(call.args) {
+        Some(Ok(_)) => {
+            let first = Partitions::one(0);
+            return logged(call, native, first, call.args, false, Served::Plain);
+        }
+        Some(Err(why)) => why,
+        None if call.args.len() < 4 => "ERR wrong number of arguments for 'config|set' command",
+        None => NO_OTHER_SETTING,
+    };
+    call.fail(why);
+    Outcome::Answered
 }
 
 // ---- Transactions
