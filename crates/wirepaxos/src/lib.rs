@@ -55,6 +55,7 @@ pub mod admin;
 mod embedded;
 #[cfg(feature = "stores")]
 mod front_end;
+#[cfg(feature = "stores")]
 mod machine_memory;
 pub mod oum;
 mod program;
