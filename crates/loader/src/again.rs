@@ -24,7 +24,7 @@ use crate::sys::marked_run;
 
 /// The most bytes of a frame.
 const MAX_FRAME: usize = 2048;
-/// What stands before it.
+/// The mark that precedes each frame.
 const MARK: usize = size_of_val(&FROM_PROCESS);
 
 /// A role's program, run from user space.
@@ -34,10 +34,10 @@ pub struct Again {
     out: Vec<u8>,
 }
 
-/// What a packet has led to, besides what the role remembers of it.
+/// The result of running a packet, besides the change of the role's memory.
 #[derive(Debug)]
 pub enum Outcome<'a> {
-    /// Nothing is to be sent.
+    /// The role sends nothing.
     Nothing,
     /// A datagram goes back to the sender.
     Answer(&'a [u8]),
@@ -46,7 +46,7 @@ pub enum Outcome<'a> {
 }
 
 impl Again {
-    /// Of a role that is loaded.
+    /// Opens the program of a role that is loaded.
     pub fn new(object: &Object) -> Result<Again> {
         Ok(Again {
             program: object.own_program()?,

@@ -16,12 +16,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::object::Result;
 use crate::sys::{create_array, create_array_of_maps, put_map};
 
-/// When the bank not in use may be written; for whoever alone writes these banks.
+/// Knows when the bank that isn't in use may be written. Only one writer may exist for each pair of banks.
 #[derive(Debug)]
 pub(crate) struct Banks {
     map: OwnedFd,
     map_of_maps: OwnedFd,
-    /// Nobody still uses what isn't in use.
+    /// True if no program still reads the bank that isn't in use.
     settled: Cell<bool>,
 }
 

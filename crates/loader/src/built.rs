@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where what the Makefiles of `programs/` have made is found.
+//! Finds the files that the Makefiles in `programs/` have built.
 
 use std::path::{Path, PathBuf};
 

@@ -74,7 +74,7 @@ impl Object {
             let link = id.and_then(|id| program.take_link(id));
             return link.map(Link::Own).map_err(|e| whole(&e));
         }
-        // What kernels before 6.6 attach to; it may be there.
+        // Kernels before 6.6 attach programs to this queueing discipline, which may exist already.
         let _ = tc::qdisc_add_clsact(&interface.name);
         let id = program.attach(&interface.name, TcAttachType::Ingress);
         let link = id.and_then(|id| program.take_link(id)).map_err(|e| {

@@ -116,7 +116,7 @@ impl Object {
             map.insert(key, *port, egress.as_ref(), 0)
                 .map_err(|e| refused(*port, &e))?;
         }
-        // What an earlier process with more members has left.
+        // An earlier process with more members has left these entries.
         let beyond: Vec<u32> = map
             .keys()
             .flatten()

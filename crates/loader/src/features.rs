@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an interface's driver can do, as the kernel tells it (generic netlink family `netdev`).
+//! Asks the kernel what an interface's driver can do (generic netlink family `netdev`).
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::interface::Interface;
 
-/// Of linux/netdev.h: the driver runs programs, which can drop, pass and send back frames,
+/// A flag of linux/netdev.h: the driver runs programs, which can drop, pass and send back frames,
 const BASIC: u64 = 1;
 /// and it takes frames that others redirect to it.
 const NDO_XMIT: u64 = 4;

@@ -21,20 +21,20 @@ pub struct Forwarder {
     object: Object,
 }
 
-/// Where a forwarder's program is pinned, among its maps.
+/// The name under which a forwarder's program is pinned, among its maps.
 pub(crate) const PROGRAM: &str = "program";
 
-/// What the link within a switch says of itself, followed by the switch's name where that isn't a lab's.
+/// The alias of the link within a switch. If the switch isn't a lab's, the switch's name follows.
 pub(crate) const ALIAS: &str = "wirepaxos-switch";
 
-/// What a switch consists of.
+/// The ports, hosts and roles of a switch.
 #[derive(Clone, Debug, Default)]
 pub struct Wiring {
-    /// By which frames come in and go out.
+    /// The interfaces by which frames come in and go out.
     pub ports: Vec<Interface>,
-    /// Who is behind them.
+    /// The hosts behind the ports.
     pub hosts: Vec<RoutedHost>,
-    /// Who is in the switch itself.
+    /// The roles that run in the switch itself.
     pub roles: Vec<SwitchedRole>,
 }
 
@@ -54,7 +54,7 @@ pub struct RoutedHost {
 pub struct SwitchedRole {
     /// A number of its own for each role.
     pub number: u8,
-    /// What is sent there is for it.
+    /// Packets to these addresses are for this host.
     pub addresses: Vec<IpAddr>,
     /// The ends of the link by which other roles' copies come to it: one of its own, as a link holds a few hundred
     /// frames. They go out by the first.
@@ -85,7 +85,7 @@ impl Forwarder {
         Ok(attached)
     }
 
-    /// Has the forwarder call a role, and gives that its link.
+    /// Lets the forwarder call a role's program, and gives the role its link.
     fn open_to(&mut self, role: &SwitchedRole, pins: &Path) -> Result<()> {
         if Interface::named(&role.loopback[1]).is_err() {
             veth::add_loopback(&role.loopback, ALIAS)?;
@@ -137,7 +137,7 @@ impl Forwarder {
 }
 
 impl Route {
-    /// By the host's port.
+    /// Returns the route to a host, by the host's port.
     pub(crate) fn to_host(host: &RoutedHost) -> Route {
         Route {
             port: host.port.index,
@@ -167,7 +167,7 @@ impl Routes {
             .map_err(|e| failed(whole(&e)))
     }
 
-    /// All of them.
+    /// Returns all routes.
     pub fn all(&self) -> Result<BTreeMap<IpAddr, Route>> {
         let routes = self.0.iter();
         let named = routes.map(|route| route.map(|(key, route)| (key.address(), route)));
@@ -187,7 +187,7 @@ impl Routes {
 }
 
 impl RouteKey {
-    /// Of an address.
+    /// Returns the key of an address.
     pub fn of(address: IpAddr) -> RouteKey {
         RouteKey {
             address: octets(address),

@@ -4,14 +4,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Where test frames come from and go to.
+/// The UDP port to which test frames go.
 pub const PORT: u16 = 9000;
 const FROM_PORT: u16 = 9001;
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-/// Where test frames come from.
+/// The IPv4 address from which test frames come.
 pub const V4_FROM: [u8; 4] = [10, 0, 0, 2];
 const V4_TO: [u8; 4] = [10, 0, 0, 1];
-/// The same with IPv6.
+/// The IPv6 address from which test frames come.
 pub const V6_FROM: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 const V6_TO: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
@@ -40,7 +40,7 @@ pub fn addresses(v6: bool) -> (SocketAddr, SocketAddr) {
     ((from, FROM_PORT).into(), (to, PORT).into())
 }
 
-/// The same between these addresses, of one family.
+/// Returns a frame with this datagram between two addresses of the same family.
 pub fn between(from: SocketAddr, to: SocketAddr, datagram: &[u8]) -> Vec<u8> {
     let udp_len = (UDP + datagram.len()) as u16;
     let mut frame = MACS.to_vec();

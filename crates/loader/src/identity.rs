@@ -109,7 +109,7 @@ fn identity(role: Role, place: &Place) -> Identity {
     }
 }
 
-/// In words.
+/// Describes identities in words, for error messages.
 fn described(all: &[Identity]) -> String {
     let role = |one: &Identity| {
         Role::ALL

@@ -58,7 +58,7 @@ impl Interface {
     }
 }
 
-/// One of an interface's addresses.
+/// One address of an interface.
 struct Entry {
     name: String,
     ip: Option<IpAddr>,

@@ -16,7 +16,7 @@ pub fn run(options: &[&str], lines: &[String]) -> io::Result<Output> {
         .stderr(Stdio::piped())
         .spawn()?;
     let mut input = child.stdin.take().expect("it is piped");
-    // Where it ends early, what it says of that is the better message.
+    // If `ip` ends early, its own message explains more than an error of this write.
     let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
     drop(input);
     child.wait_with_output()

@@ -20,11 +20,11 @@ pub(crate) struct KernelLink {
     /// The bridge, or the like, that it belongs to.
     pub master: Option<String>,
     pub alias: Option<String>,
-    /// With their networks; none that every link has by itself.
+    /// The addresses with their network lengths, without those that every link has by itself.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
-/// All links of this machine. Aliases are details.
+/// Returns all links of this machine, with aliases and other details.
 pub(crate) fn all() -> Result<Vec<KernelLink>> {
     let shown = ip::batch(&["-json", "-details"], &["address show".to_owned()])?;
     let shown: Value = serde_json::from_slice(&shown).map_err(|e| format!("ip -json: {e}"))?;
@@ -55,7 +55,7 @@ fn link_of(shown: &Value) -> Option<KernelLink> {
     })
 }
 
-/// Where an address is, beyond a bridge.
+/// The port behind which an address is, beyond a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostLocation {
     pub port: String,
@@ -87,7 +87,7 @@ fn place(neighbours: &Value, forwarded: &Value, of: IpAddr) -> (Option<HostLocat
     let Some(mac) = found["lladdr"].as_str().and_then(parse_mac) else {
         return (None, false);
     };
-    // Those that are there for good are the ports' own.
+    // Permanent entries are the addresses of the ports themselves.
     let is_of = |entry: &&Value| {
         entry["mac"].as_str().and_then(parse_mac) == Some(mac) && entry["state"] != "permanent"
     };
@@ -116,7 +116,7 @@ fn forwarding(bridge: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// Nothing at all is an empty list.
+/// Parses JSON; empty text counts as an empty list.
 fn json(what: &str, printed: &[u8]) -> Result<Value> {
     match printed.trim_ascii() {
         [] => Ok(Value::Array(Vec::new())),

@@ -20,12 +20,12 @@ pub struct KernelKeyring {
 }
 
 impl KernelKeyring {
-    /// Of a loaded role, with what an earlier process has left.
+    /// Opens the keyring of a loaded role, with the keys that an earlier process has left.
     pub fn of(object: &Object) -> Result<KernelKeyring> {
         Self::in_memory(object.memory("keyring")?)
     }
 
-    /// The same, wherever they lie.
+    /// Opens a keyring in this memory, wherever that lies.
     pub(crate) fn in_memory(memory: Mapped<SharedKeyring>) -> Result<KernelKeyring> {
         Ok(KernelKeyring {
             memory,
@@ -33,8 +33,8 @@ impl KernelKeyring {
         })
     }
 
-    /// From now on these are the keys. A packet that is on its way ends with those that it began with, or is signed with
-    /// these.
+    /// Replaces the keys. A packet that is being handled is checked with the old keys, and may be signed with the new
+    /// ones.
     pub fn set(&self, keyring: &Keyring) -> Result<()> {
         let keys = keys(keyring);
         let now = self.memory.get(0);
@@ -56,7 +56,7 @@ impl KernelKeyring {
 }
 
 impl Object {
-    /// From now on packets count only if they are signed with one of these keys: for tests and measurements, which have
+    /// Requires packets to be signed with one of these keys from now on. This is for tests and measurements, which have
     /// no key file to follow.
     pub fn sign_with(&mut self, keyring: &Keyring) -> Result<()> {
         KernelKeyring::of(self)?.set(keyring)?;

@@ -29,7 +29,7 @@ pub const BENCH_HEAD_LEN: usize = 144;
 pub const MAX_LINKS: usize = 64;
 /// Entries of `port_links`, and how many a look-up tries.
 pub const LINK_PLACES: usize = 256;
-/// See [`LINK_PLACES`].
+/// The number of places that are tried for a link in the table of [`LINK_PLACES`].
 pub const LINK_TRIES: usize = 8;
 /// Counters of one CPU.
 pub const COUNTERS: usize = 128;
@@ -70,15 +70,15 @@ shared! {
         node: u16,
         /// UDP ports `port` to `port + ports - 1` are the programs'.
         port: u16,
-        /// How many.
+        /// The number of these ports.
         ports: u16,
-        /// See [`DEVICE_CLONES`], [`DEVICE_FEW_COPIES`].
+        /// The flags, such as [`DEVICE_CLONES`] and [`DEVICE_FEW_COPIES`].
         flags: u16,
         /// Own IPv4 address, bytes in network order; zero = any.
         ip4: [u8; 4],
         /// Own IPv6 address; zero = any.
         ip6: [u8; 16],
-        /// Where the only copy of a multicast packet leaves; 0 = there are several.
+        /// The port by which the only copy of a multicast packet leaves; 0 = there are several copies.
         only_port: u32,
     }
     /// Map `groups`: what one group is to this node; the key is the group's number.
@@ -87,7 +87,7 @@ shared! {
         partitions: u16,
         /// The largest value, at most what the objects were built for.
         max_value: u16,
-        /// See [`GROUP_DELIVER`], [`GROUP_PASS_OTHERS`].
+        /// The flags [`GROUP_DELIVER`] and [`GROUP_PASS_OTHERS`].
         flags: u32,
         /// Entry in the role's map of groups (`members`, `leaders`, `configurations`).
         index: u32,
@@ -106,147 +106,148 @@ shared! {
         ip4: [u8; 4],
         /// The IPv6 address.
         ip6: [u8; 16],
-        /// 0.
+        /// Always 0.
         unused: u32,
     }
     /// A holder's keys of one generation: each the words that SipHash begins with. HalfSipHash's is in the first one.
     Pair {
-        /// Of `mac`.
+        /// The words for `mac`.
         mac: [u64; 2],
-        /// Of `digest`.
+        /// The words for `digest`.
         digest: [u64; 2],
     }
-    /// What one bank of `keyring` holds.
+    /// The keys in one bank of `keyring`.
     Keys {
-        /// Bit n: there is the key at place n, of SipHash.
+        /// Bit n is set if there is a SipHash key at place n.
         known: u64,
-        /// The same of HalfSipHash. A cluster signs by one of them, and the other has no keys.
+        /// Bit n is set if there is a HalfSipHash key at place n. A cluster uses one of the two hashes, so the other
+        /// has no keys.
         known_half: u64,
-        /// `key_id` of the nodes' key that signs.
+        /// The `key_id` of the nodes' key with which this node signs.
         own: u32,
-        /// 0.
+        /// Always 0.
         unused: u32,
-        /// By [`paxos::auth::KeyId::index`].
+        /// The keys, at the index that [`paxos::auth::KeyId::index`] returns.
         pair: [Pair; KEY_IDS],
     }
-    /// Map `keyring`: with what packets are signed.
+    /// Map `keyring`: the keys that sign packets.
     SharedKeyring {
-        /// Which bank is in use.
+        /// The number of the bank in use.
         bank: u32,
         /// 0.
         unused: u32,
         /// The keys.
         banks: [Keys; 2],
     }
-    /// Map `counters`: of one CPU, by verdict.
+    /// Map `counters`: the counters of one CPU, one for each verdict.
     Counters {
-        /// See `programs/xdp/include/verdict.h`.
+        /// The counters in the order of `programs/xdp/include/verdict.h`.
         of: [u64; COUNTERS],
     }
     /// Replicas that may report TRIM.
     Replicas {
-        /// How many.
+        /// The number of replicas.
         count: u16,
-        /// How many of them may fail.
+        /// The number of replicas that may fail.
         g: u16,
-        /// In ascending order.
+        /// The replicas' node ids in ascending order.
         node: [u16; MAX_REPLICAS],
-        /// 0.
+        /// Always 0.
         unused: u32,
     }
-    /// What a replica reports of a partition: see [`paxos::TrimReport`].
+    /// A replica's report about a partition, like [`paxos::TrimReport`].
     Report {
-        /// Of its disk; 0 = nothing was reported.
+        /// The incarnation of the replica's disk; 0 = nothing was reported.
         incarnation: u64,
-        /// Everything below is durable there.
+        /// Everything below this instance is durable on that disk.
         inst: u64,
     }
     /// Map `members`: an acceptor's membership in a group.
     Membership {
         /// Boot nonce of this memory.
         nonce: u64,
-        /// Which start of it this is, as PROBE shows it; 0 = not yet there.
+        /// The number of this memory's start, as PROBE shows it; 0 = not yet known.
         start: u64,
-        /// That enabled it last, in all partitions; 0 = a stranger, as PROBE shows.
+        /// The last epoch that enabled this memory in all partitions; 0 = a stranger, as PROBE shows.
         epoch: u32,
-        /// Which of the two is in use.
+        /// The number of the bank in use.
         bank: u32,
-        /// The replicas.
+        /// The replicas, by bank.
         replicas: [Replicas; 2],
-        /// The last starts that somebody was told of: the n-th at n % [`TOLD_STARTS`].
+        /// The last starts that were shown to somebody: the n-th is at n % [`TOLD_STARTS`].
         told: [u64; TOLD_STARTS],
-        /// How many there were.
+        /// The number of starts that were shown so far.
         told_count: u64,
     }
-    /// What every sixteenth slot of an acceptor's partition has in common.
+    /// The state that every sixteenth slot of an acceptor's partition shares.
     Stripe {
         /// 1 + the largest instance voted; 0 = none.
         end: u64,
         /// 1 while a CPU works on one of the slots.
         lock: u32,
-        /// 0; locks of two stripes never share a cache line.
+        /// Always 0; this keeps the locks of two stripes out of one cache line.
         unused: [u32; 13],
     }
     /// Map `partitions` of an acceptor.
     AcceptorPartition {
         /// The round promised for all instances.
         floor: u32,
-        /// What the floor will be of a memory that is still mute, otherwise 0.
+        /// The floor that a memory that is still mute will have once it may go on, otherwise 0.
         held: u32,
-        /// Everything below is forgotten.
+        /// Everything below this instance is forgotten.
         trim: u64,
-        /// Earlier epochs may have voted below.
+        /// Earlier epochs may have voted for instances below this one.
         earlier: u64,
         /// The candidate that has the promise of the round `raised`.
         raiser: u64,
-        /// See `raiser`.
+        /// The round that was promised to the candidate `raiser`.
         raised: u32,
-        /// 1 while a CPU works on the reports, or on who has the promise.
+        /// 1 while a CPU changes the reports, or `raiser` and `raised`.
         reporting: u32,
-        /// 0.
+        /// Always 0.
         padding: [u64; 3],
-        /// What the votes of each share of the slots reach.
+        /// The state of each sixteenth of the slots.
         stripes: [Stripe; STRIPES],
-        /// What replicas reported, by bank.
+        /// The replicas' reports, by bank.
         reports: [[Report; MAX_REPLICAS]; 2],
     }
     /// Map `slots` of an acceptor.
     AcceptorSlot {
         /// The instance.
         inst: u64,
-        /// Of the vote.
+        /// The client of the voted command.
         client: u64,
-        /// Of the vote.
+        /// The request number of the voted command.
         request: u64,
-        /// Promised.
+        /// The promised round.
         rnd: u32,
-        /// Of the vote.
+        /// The round of the vote.
         vrnd: u32,
-        /// Of the vote.
+        /// The flags of the vote.
         flags: u16,
-        /// Of the value.
+        /// The length of the value.
         len: u16,
         /// The value, if it is short.
         short_value: [u8; SHORT_VALUE],
-        /// Readable behind it.
+        /// Makes the words behind the value readable.
         padding: u32,
     }
     /// Map `long_values` of an acceptor.
     LongValue {
         /// The value.
         bytes: [u8; MAX_VALUE],
-        /// Readable behind it.
+        /// Makes the word behind the value readable.
         padding: u64,
     }
-    /// Which acceptors of a leader's epoch said that they have promised a later one.
+    /// The acceptors of a leader's epoch that have said that they promised a later one.
     Preemption {
-        /// How many acceptors.
+        /// The number of acceptors.
         count: u16,
-        /// f+1.
+        /// The number of acceptors in a quorum, f+1.
         quorum: u16,
-        /// In ascending order.
+        /// The acceptors' node ids in ascending order.
         node: [u16; MAX_ACCEPTORS],
-        /// Whose word came: bit i is the i-th acceptor.
+        /// Bit i is set if the i-th acceptor has said so.
         told: u32,
     }
     /// One round's programming of a leader.
@@ -257,122 +258,121 @@ shared! {
         retired: u32,
         /// Instances that may be open at once.
         window: u64,
-        /// Who may report TRIM.
+        /// The replicas that may report TRIM.
         replicas: Replicas,
-        /// Who may retire it.
+        /// The acceptors that may retire the leader.
         preemption: Preemption,
     }
     /// Map `leaders`: a leader of a group.
     LeaderGroup {
         /// Boot nonce of this memory.
         nonce: u64,
-        /// Which bank is in use.
+        /// The number of the bank in use.
         bank: u32,
         /// 1 while a CPU stamps a command over several partitions.
         lock: u32,
-        /// What was programmed.
+        /// The programmings, of which one is in use.
         banks: [LeaderBank; 2],
     }
     /// A partition's part of one programming.
     LeaderPartitionBank {
         /// The instance that the next REQUEST takes.
         next: u64,
-        /// Acceptors have forgotten everything below.
+        /// Acceptors have forgotten everything below this instance.
         trimmed: u64,
-        /// What replicas reported.
+        /// The replicas' reports.
         reports: [Report; MAX_REPLICAS],
         /// 1 while a CPU works on the reports.
         reporting: u32,
-        /// 0.
+        /// Always 0.
         unused: u32,
     }
     /// Map `partitions` of a leader.
     LeaderPartition {
-        /// By bank.
+        /// The partition's part of both programmings, by bank.
         banks: [LeaderPartitionBank; 2],
     }
-    /// Of a configuration, what counting needs.
+    /// The part of a configuration that is needed to count votes.
     Known {
         /// The epoch; 0 = unused.
         epoch: u32,
-        /// f+1.
+        /// The number of votes in a quorum, f+1.
         quorum: u16,
-        /// How many acceptors.
+        /// The number of acceptors.
         count: u16,
-        /// In ascending order.
+        /// The acceptors' node ids in ascending order.
         acceptors: [u16; MAX_ACCEPTORS],
     }
-    /// Map `configurations`: what a learner knows of a group, newest first.
+    /// Map `configurations`: the configurations that a learner knows of a group, newest first.
     Configurations {
-        /// Which of the two is in use.
+        /// The number of the table in use.
         bank: u32,
-        /// 0.
+        /// Always 0.
         unused: u32,
         /// The tables.
         known: [[Known; MAX_KNOWN]; 2],
     }
     /// Map `partitions` of a learner, or of a receiver.
     LearnerPartition {
-        /// Votes below are stale.
+        /// Votes for instances below this one are stale.
         floor: u64,
-        /// See [`PARTITION_HAS_FLOOR`], [`PARTITION_SHOW_VOTES`],
-        /// [`PARTITION_AWAKE`].
+        /// The flags [`PARTITION_HAS_FLOOR`], [`PARTITION_SHOW_VOTES`] and [`PARTITION_AWAKE`].
         flags: u32,
-        /// Which ring takes the decisions.
+        /// The number of the ring that takes the decisions.
         ring: u32,
     }
     /// Map `slots` of a receiver.
     ReceiverSlot {
-        /// The message that came last.
+        /// The slot number of the latest message here.
         inst: u64,
-        /// What was listened to then.
+        /// The session to which the receiver listened then.
         listening: u64,
-        /// A lock.
+        /// A lock against other CPUs.
         lock: u32,
-        /// Nothing.
+        /// Unused bytes.
         unused: u32,
     }
     /// Map `slots` of a learner.
     LearnerSlot {
         /// The instance.
         inst: u64,
-        /// Of the votes.
+        /// The client of the command that the votes are for.
         client: u64,
-        /// Of the votes.
+        /// The request number of that command.
         request: u64,
-        /// Of the votes.
+        /// The round of the votes.
         rnd: u32,
-        /// Whose: bit i is the i-th acceptor.
+        /// Bit i is set if the i-th acceptor has voted.
         votes: u32,
-        /// Whether they are for a no-op.
+        /// 1 if the votes are for a no-op.
         noop: u16,
-        /// Whether a quorum was seen.
+        /// 1 if a quorum was seen.
         delivered: u16,
-        /// 1 while a CPU works on it.
+        /// 1 while a CPU works on this slot.
         lock: u32,
     }
     /// One receiver of multicast copies.
     MulticastMember {
-        /// Destination.
+        /// The destination's hardware address.
         mac_to: [u8; 6],
-        /// Source.
+        /// The source's hardware address.
         mac_from: [u8; 6],
-        /// 4 or 6.
+        /// The IP version, 4 or 6.
         family: u32,
-        /// Destination, bytes in network order; IPv4 in the first four.
+        /// The destination's IP address, bytes in network order; IPv4 in the first four.
         ip_to: [u8; 16],
-        /// Source.
+        /// The source's IP address.
         ip_from: [u8; 16],
-        /// Destination.
+        /// The destination's UDP port.
         port_to: u16,
-        /// Source.
+        /// The source's UDP port.
         port_from: u16,
-        /// All ones: partition p listens on `port_to + p`. 0: they all share that port.
+        /// If all bits are set, partition p listens on `port_to + p`. If it is 0, all partitions share that port.
         partitions: u16,
-        /// It is at the same switch: 1 + its entry in `roles`; 0 = it isn't.
+        /// If the member is at the same switch: 1 + its entry in `roles`, otherwise 0.
         role: u16,
     }
-    /// Map `port_links`: what a port is to a group.
+    /// Map `port_links`: the members of a group behind a port.
     Link {
         /// The port that copies leave by; 0 = unused.
         ifindex: u32,
@@ -380,11 +380,11 @@ shared! {
         group: u32,
         /// Entries of this port in `multicast`.
         entries: u32,
-        /// Members behind it.
+        /// The number of members behind the port.
         members: u32,
         /// A number of its own for each port, below 64.
         index: u32,
-        /// 0.
+        /// Always 0.
         unused: u32,
         /// The members.
         member: [MulticastMember; MAX_MEMBERS],
@@ -393,74 +393,74 @@ shared! {
     Decision {
         /// The instance.
         inst: u64,
-        /// Of the value.
+        /// The client of the command.
         client: u64,
-        /// Of the value.
+        /// The request number of the command.
         request: u64,
-        /// Of the votes.
+        /// The round of the votes.
         rnd: u32,
         /// The group.
         group: u16,
         /// The partition.
         pid: u16,
-        /// Of the value.
+        /// The flags of the value.
         flags: u16,
-        /// Of the value.
+        /// The length of the value.
         len: u16,
-        /// 0.
+        /// Always 0.
         unused: u32,
     }
     /// Map `trusted` of a learner: the learners elsewhere whose DELIVER counts.
     Trusted {
-        /// How many.
+        /// The number of learners.
         count: u16,
-        /// Their node ids.
+        /// The node ids of the learners.
         learners: [u16; MAX_TRUSTED],
     }
-    /// Map `clone_ports`: where clones leave.
+    /// Map `clone_ports`: the interfaces by which clones leave.
     ClonePorts {
-        /// How many.
+        /// The number of interfaces.
         count: u32,
         /// The interfaces.
         ifindex: [u32; MAX_LINKS],
-        /// 0.
+        /// Always 0.
         unused: u32,
     }
-    /// Map `identity`, which no program uses: whose pins these are, and of which group.
+    /// Map `identity`, which no program uses: the node and the group to which these pins belong.
     Identity {
-        /// See [`crate::identity::FORMAT`].
+        /// The format's number, [`crate::identity::FORMAT`].
         format: u32,
         /// The cluster's random number.
         cluster: u32,
         /// The node.
         node: u16,
-        /// 1 + its place in [`crate::object::Role::ALL`].
+        /// 1 + the role's place in [`crate::object::Role::ALL`].
         role: u16,
         /// The group.
         group: u16,
         /// The partitions.
         partitions: u16,
-        /// Slots of each.
+        /// The number of slots of each partition.
         slots: u64,
     }
-    /// Map `stops` of objects that tests stop on their way.
+    /// Map `stops`: a place at which a test stops a program.
     Stop {
-        /// Where (`programs/xdp/include/stop.h`); 0 = nowhere.
+        /// The place to stop at, from `programs/xdp/include/stop.h`; 0 = nowhere.
         place: u32,
-        /// Where a program has stopped.
+        /// The place where a program has stopped.
         reached: u32,
     }
-    /// Map `bench_packet`: what a test or a measurement repeats on one CPU.
+    /// Map `bench_packet`: the packet that a test or a measurement repeats on one CPU.
     Bench {
         /// Packets made so far.
         made: u64,
-        /// No more than these are made; the others are dropped.
+        /// At most this many packets are made; further ones are dropped.
         limit: u64,
-        /// 1 << shift packets of one instance.
+        /// Each instance is repeated 1 << shift times.
         shift: u32,
-        /// Their first sender.
+        /// The first of the senders of one instance's packets.
         first_sender: u32,
-        /// Where the header lies.
+        /// The offset of the header in the frame.
         header_at: u32,
         /// Bytes of `head` in use.
         len: u32,
@@ -471,39 +471,39 @@ shared! {
     RouteKey {
         /// The address.
         address: [u8; 16],
-        /// 4 or 6.
+        /// The IP version, 4 or 6.
         family: u32,
     }
-    /// Where a forwarder sends packets for an address.
+    /// The way by which a forwarder sends packets for an address.
     Route {
-        /// Entry of `ports`.
+        /// The port's entry in `ports`.
         port: u32,
-        /// 1 = to all of `multicast` instead.
+        /// 1 = the packets go to all members of `multicast` instead.
         broadcast: u32,
-        /// Destination.
+        /// The destination's hardware address.
         mac_to: [u8; 6],
-        /// Source.
+        /// The source's hardware address.
         mac_from: [u8; 6],
-        /// The address is the switch's own: 1 + the entry of `roles`; 0 = it isn't.
+        /// If the address is the switch's own: 1 + the entry of its role in `roles`, otherwise 0.
         role: u32,
     }
 }
 
-/// Multicast goes by TC, see [`crate::clone`].
+/// Multicast copies are made by TC as [`crate::clone`] describes.
 pub const DEVICE_CLONES: u16 = 1;
-/// All of `multicast` is in `multicast_small`, too.
+/// The map `multicast_small` holds all entries of `multicast`, too.
 pub const DEVICE_FEW_COPIES: u16 = 2;
-/// All members are roles of the switch that this one is at, and called in turn.
+/// All members are roles of the same switch, and are called one after the other.
 pub const DEVICE_WITHIN: u16 = 4;
-/// What nodes send comes from where map `nodes` says that they are. So always, but in tests.
+/// Packets of nodes count only from the addresses in map `nodes`. This is always set, except in some tests.
 pub const DEVICE_KNOWS_NODES: u16 = 8;
-/// Packets count only if they are signed, see [`crate::keyring`].
+/// Packets count only if they are signed with a key of [`crate::keyring`].
 pub const DEVICE_SIGNED: u16 = 16;
-/// What clients send comes from where map `askers` says that they may be.
+/// Packets of clients count only from the networks in map `askers`.
 pub const DEVICE_KNOWS_ASKERS: u16 = 32;
-/// Stands before a frame on which the node's process runs the role, see [`crate::again`].
+/// This mark precedes a frame on which the node's process runs the role, as [`crate::again`] describes.
 pub const FROM_PROCESS: u32 = 0x4147_4149;
-/// In place of a port: all members of a group, where they are roles of this switch.
+/// This number instead of a port means all members of a group that are roles of this switch.
 pub const PORT_WITHIN: u32 = u32::MAX;
 /// Entry of `own_switch`: the switch's forwarder.
 pub const CALL_FORWARDER: u32 = 0;

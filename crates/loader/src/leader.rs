@@ -18,7 +18,7 @@ use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
-/// In `next`: a command over several partitions is about to take an instance.
+/// A flag in `next`: a command over several partitions is about to take an instance.
 const NEXT_LOCKED: u64 = 1 << 63;
 
 /// One group's leader, or sequencer, in the network.
@@ -71,7 +71,7 @@ impl Leader {
     /// Gets ready to be programmed anew, which takes some milliseconds. Otherwise [`Leader::program`] takes
     /// them.
     pub fn settle(&self) {
-        // Where this fails, so will that, which says so.
+        // If this fails, the next attempt fails too and reports the error.
         let _ = self.banks.settle();
     }
 

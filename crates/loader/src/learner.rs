@@ -31,7 +31,7 @@ pub struct Learner {
     banks: Banks,
 }
 
-/// What those who read its partitions' decisions tell it, or what those who read ordered messages tell a receiver.
+/// The settings that the readers of a partition's decisions, or of ordered messages, give to the program.
 #[derive(Debug)]
 pub struct Windows {
     place: Place,
@@ -59,8 +59,7 @@ impl Learner {
         })
     }
 
-    /// In a replica's host: takes DELIVER of these nodes for decisions. Those of further ones go to
-    /// the host's sockets.
+    /// Makes a replica's host accept DELIVER of these nodes. DELIVER of other nodes goes to the host's sockets.
     pub fn trust(object: &Object, learners: &[NodeId]) -> Result<()> {
         let mut trusted = Trusted {
             count: learners.len().min(MAX_TRUSTED) as u16,
@@ -113,7 +112,7 @@ impl Learner {
 
     /// Gets ready to learn more, which takes some milliseconds. Otherwise [`Learner::learn_all`] takes them.
     pub fn settle(&self) {
-        // Where this fails, so will that, which says so.
+        // If this fails, the next attempt fails too and reports the error.
         let _ = self.banks.settle();
     }
 
@@ -156,7 +155,7 @@ impl Windows {
         })
     }
 
-    /// Has each partition use a ring of its own, from `first` on.
+    /// Gives each partition a ring of its own, from number `first` on.
     pub(crate) fn use_rings(&self, first: usize) -> Result<()> {
         let partitions = self.place.deployment.partitions;
         if first + usize::from(partitions) > MAX_RINGS {

@@ -28,7 +28,7 @@ use crate::veth;
 /// Names of interfaces have at most 15 bytes, and those of the links within are made of it.
 const MAX_NAME: usize = 8;
 
-/// What a switch is to be.
+/// The switch that is wanted.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The name, also that of its bridge.
@@ -472,7 +472,7 @@ fn numbered_roles(plan: &Plan, pins: &Path) -> Result<Vec<SwitchedRole>> {
     Ok(plan.roles.iter().map(role).collect())
 }
 
-/// Whoever isn't in the plan any more has no route.
+/// Removes the routes to hosts that are no longer in the plan.
 fn forget_others(plan: &Plan, pins: &Path) -> Result<()> {
     let Some(mut routes) = Routes::open(pins)? else {
         return Ok(());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a role's multicast goes to: the entries of `multicast` and `port_links`, kept up to date with
-//! what the kernel, or the switch, knows of their addresses.
+//! The receivers of a role's multicast: keeps the entries of `multicast` and `port_links` up to date with what the
+//! kernel, or the switch, knows of their addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::station::{Hop, Station};
 /// One receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Where it listens; of a replica, partition 0.
+    /// The address at which the member listens; for a replica, that of partition 0.
     pub address: SocketAddr,
     /// Partition p listens on the p-th port from there.
     pub port_per_partition: bool,
@@ -98,7 +98,7 @@ impl Members {
         Ok(unknown.map(|(address, _)| *address).collect())
     }
 
-    /// Each once.
+    /// Returns the members' addresses, each once.
     fn addresses(&self) -> Vec<IpAddr> {
         let members = self.groups.iter().flat_map(|(_, members)| members);
         let mut addresses: Vec<_> = members.map(|member| member.address.ip()).collect();
@@ -233,7 +233,7 @@ impl Link {
     }
 }
 
-/// As the maps have addresses: IPv4 in the first four bytes.
+/// Returns an address as the maps store it: IPv4 is in the first four bytes.
 pub fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => {

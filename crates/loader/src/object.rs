@@ -20,13 +20,13 @@ use crate::layout::{
 };
 use crate::sys::{Mapped, Shared};
 
-/// Where the compiled objects are looked for first.
+/// The environment variable with the directory in which compiled objects are looked for first.
 pub const DIR_VARIABLE: &str = "WIREPAXOS_BPF_DIR";
 
-/// What went wrong, as a text that says what to do.
+/// A result whose error is a text that says what went wrong and what to do.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// What a node does in the network.
+/// The role of a node in the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -83,7 +83,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For groups of this many partitions and slots each, with rings of 4 MiB.
+    /// Returns the sizes for groups with this many partitions and slots each, and rings of 4 MiB.
     pub fn of(groups: u32, partitions: u16, slots: u32) -> Sizes {
         Sizes {
             groups,
@@ -128,8 +128,9 @@ impl Object {
         Self::load_file(dir, role, sizes, None)
     }
 
-    /// The same for a node: its maps are those that an earlier process pinned in `pins`, with all
-    /// that they hold, or new ones, which are pinned there. [`crate::pins::Pins::claim`] says whether they are ours.
+    /// Loads a role's object for a node. The maps are those that an earlier process pinned in `pins`, with their
+    /// contents, or new ones, which are pinned there. [`crate::pins::Pins::claim`] tells whether the pinned maps are
+    /// this node's.
     pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
         Self::load_file(&dir.join("kept"), role, sizes, Some(pins))
     }
@@ -137,7 +138,8 @@ impl Object {
     fn load_file(dir: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
         let path = dir.join(format!("{}.bpf.o", role.name()));
         let mut loader = EbpfLoader::new();
-        // What is refused is verified once more, with a log; by default one of all steps, of up to 16 MiB.
+        // A program that the kernel refuses is verified once more with a log. By default that log has all steps and up
+        // to 16 MiB.
         loader.verifier_log_level(VerifierLogLevel::STATS);
         if let Some(pins) = pins {
             loader.map_pin_path(pins);
@@ -192,7 +194,7 @@ impl Object {
         &mut self.ebpf
     }
 
-    /// One of its programs, which is handed to the kernel when it is asked for the first time.
+    /// Returns one of the object's programs, and loads it into the kernel at the first call.
     pub fn loaded(&mut self, name: &str) -> Result<&mut Program> {
         let program = self.ebpf.program_mut(name);
         let program = program.ok_or_else(|| format!("the object has no program {name}"))?;
@@ -203,7 +205,7 @@ impl Object {
         Ok(program)
     }
 
-    /// The same of an XDP program, to attach it.
+    /// Returns an XDP program, to attach it.
     pub fn xdp(&mut self, name: &str) -> Result<&mut Xdp> {
         self.loaded(name)?.try_into().map_err(|e| whole(&e))
     }
@@ -229,7 +231,7 @@ impl Object {
         program.pin(path).map_err(|e| failed(whole(&e)))
     }
 
-    /// Has the program at `place` of one of its arrays of programs called by it.
+    /// Makes the object call this program from `place` of one of its arrays of programs.
     pub fn call(&mut self, map: &str, place: u32, program: &ProgramFd) -> Result<()> {
         let found = self.ebpf.map_mut(map);
         let found = found.ok_or_else(|| format!("no map {map}"))?;
@@ -367,7 +369,7 @@ impl Object {
         self.counters.len()
     }
 
-    /// All counters of one CPU.
+    /// Returns all counters of one CPU.
     pub fn counters_of(&self, cpu: usize) -> Counters {
         self.counters.get(cpu)
     }
@@ -399,7 +401,7 @@ pub(crate) fn verify(program: &mut Program) -> std::result::Result<(), ProgramEr
     }
 }
 
-/// More signals in a row are no accident.
+/// After this many interruptions in a row the call is given up, because they are no accident.
 const MAX_INTERRUPTIONS: u32 = 1000;
 
 /// Flags of a device that say how multicast leaves.

@@ -18,7 +18,7 @@ use crate::object::Result;
 pub struct Occupant {
     id: u32,
     name: String,
-    /// Where it says that it stands, if it is one of ours.
+    /// The device as the program itself describes it, if it is one of ours.
     device: Option<Device>,
 }
 
@@ -65,7 +65,7 @@ impl Occupant {
         Some(own && overlap)
     }
 
-    /// In words.
+    /// Describes the program in words.
     pub fn described(&self) -> String {
         let program = format!("an XDP program, `{}` (number {})", self.name, self.id);
         match self.device {

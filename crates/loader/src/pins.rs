@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a node's maps and programs outlive its process: a directory of a BPF file system.
+//! A directory of a BPF file system, in which a node's maps and programs outlive its process.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -15,10 +15,10 @@ use crate::switch::take_off;
 /// Used where nothing else is said. Not /sys/fs/bpf: `ip netns exec` mounts a fresh /sys.
 pub const DEFAULT_MOUNT: &str = "/run/wirepaxos/bpf";
 
-/// Of linux/magic.h.
+/// The file system's magic number, from linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 
-/// One node's directory.
+/// The directory with one node's pins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins(PathBuf);
 

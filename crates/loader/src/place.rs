@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a group lies in a node's maps.
+//! The place of a group in a node's maps.
 
 use paxos::{Deployment, Instance, PartitionId};
 

@@ -29,9 +29,9 @@ impl Receiver {
         })
     }
 
-    /// Has a partition listen to a session from a slot on, whatever it did before; like
-    /// [`paxos::nopaxos::Receiver::listen`]. No system call. What of the session before is on its way may still come by
-    /// the ring, so the worker checks each message once more.
+    /// Makes a partition listen to a session from a slot on, whatever it did before, like
+    /// [`paxos::nopaxos::Receiver::listen`], but without a system call. Messages of the session before may still arrive
+    /// by the ring, so the worker checks each message once more.
     pub fn listen(&self, pid: PartitionId, session: Epoch, sequencer: NodeId, slot: Instance) {
         self.windows.begin(pid, slot);
         let at = self.listening.at(self.windows.place().partition(pid));

@@ -10,7 +10,7 @@ use crate::object::{Object, Result};
 use crate::sys::{Byte, Mapped, atomic32, atomic64};
 
 const PAGE: usize = 4096;
-/// Before each record: its length with two flags, and a word for the kernel.
+/// The bytes before each record: its length with two flags, and a word for the kernel.
 const HEAD: usize = 8;
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;

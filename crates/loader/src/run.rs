@@ -14,7 +14,7 @@ use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::test_run;
 
-/// What an XDP program returns.
+/// The numbers that an XDP program returns.
 pub mod action {
     #![allow(missing_docs)]
     pub const ABORTED: u32 = 0;
@@ -65,7 +65,7 @@ pub struct Runner {
     pub v6: bool,
 }
 
-/// What a role made of a packet.
+/// The packets that a role sends for one packet, and its verdict.
 pub type Step = (Vec<(To, Vec<u8>)>, Verdict);
 
 /// The device that test frames are addressed to.
@@ -124,7 +124,7 @@ impl Runner {
         counted.ok_or("no verdict was counted".into())
     }
 
-    /// The same where these counters may rise, too: `None` as long as no verdict was counted.
+    /// Returns the verdict since the last call, or `None` if none was counted. These other counters may rise as well.
     pub fn counted_beside(
         &mut self,
         object: &Object,
@@ -201,7 +201,8 @@ impl Runner {
         Ok(copies)
     }
 
-    /// One copy of a multicast frame, as it leaves by the test's port.
+    /// Sends one copy of a multicast frame through the program at the test's port, and returns the action and the
+    /// frame.
     pub fn egress(&mut self, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
         let run = test_run(self.egress.as_fd(), frame, &mut self.out, 1);
         let run = run.map_err(|error| format!("BPF_PROG_TEST_RUN: {error}"))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a role's program runs: at the interface that has the node's address, or at a switch.
+//! The place where a role's program runs: at the interface with the node's address, or at a switch.
 
 use std::net::IpAddr;
 
@@ -13,25 +13,25 @@ use crate::switch::Switch;
 pub enum Station {
     /// A host's: packets come in and go out by one interface.
     Interface(Interface),
-    /// They come in and go out by all of a switch's ports.
+    /// The program is at a switch; its packets come in and go out by all ports of the switch.
     Switch(Switch),
 }
 
 /// How packets for an address leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// By this interface; 0 while that isn't known.
+    /// The interface by which they leave; 0 while that isn't known.
     pub port: u32,
-    /// Their source.
+    /// The hardware address of their source.
     pub mac_from: [u8; 6],
-    /// Their destination; `None` while it isn't known.
+    /// The hardware address of their destination; `None` while it isn't known.
     pub mac_to: Option<[u8; 6]>,
-    /// To a role of this switch whose program there is: 1 + its entry in `roles`; otherwise 0.
+    /// If the destination is a role of this switch whose program runs there: 1 + its entry in `roles`; otherwise 0.
     pub role: u16,
 }
 
 impl Hop {
-    /// It isn't known by which port somebody is reached.
+    /// The hop to an address whose port isn't known.
     pub(crate) const UNKNOWN: Hop = Hop {
         port: 0,
         mac_from: [0; 6],
@@ -41,7 +41,7 @@ impl Hop {
 }
 
 impl Station {
-    /// For messages.
+    /// Returns the interface's or switch's name, for messages.
     pub fn name(&self) -> &str {
         match self {
             Station::Interface(interface) => &interface.name,

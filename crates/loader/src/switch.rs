@@ -26,7 +26,7 @@ use crate::occupant::Occupant;
 use crate::station::Hop;
 use crate::sys::program_at;
 
-/// What a forwarder has pinned.
+/// A switch, by the maps that its forwarder has pinned.
 #[derive(Debug)]
 pub struct Switch {
     pins: PathBuf,
@@ -37,7 +37,7 @@ pub struct Switch {
 /// The pinned map of its roles.
 const ROLES: &str = "roles";
 
-/// What begins the names of pins that say that a switch calls a node's program.
+/// The beginning of the names of pins that stand for a switch's calls of a node's program.
 const PIN: &str = "link-switch-";
 
 impl Switch {
@@ -140,8 +140,8 @@ impl Switch {
         }
     }
 
-    /// Has the switch call the role's program for packets to `own`, until the pin in `pins` goes.
-    /// True if it called an earlier version, which this one has replaced: no packet passes between.
+    /// Makes the switch call the role's program for packets to `own`, until the pin in `pins` is removed. Returns true
+    /// if it called an earlier version before, which is replaced so that no packet passes in between.
     pub fn attach(&self, object: &mut Object, own: IpAddr, pins: &Path) -> Result<bool> {
         let slot = self.route(own)?.role.checked_sub(1).ok_or_else(|| {
             format!(
@@ -168,7 +168,7 @@ impl Switch {
     }
 }
 
-/// Has a switch call the program that `pin` stands for no more; nothing if `pin` is another's.
+/// Makes a switch no longer call the program for which `pin` stands. Does nothing if `pin` is for something else.
 pub(crate) fn take_off(pin: &Path) -> Result<()> {
     let name = pin.file_name().and_then(|name| name.to_str());
     let slot = name.and_then(|name| name.strip_prefix(PIN)?.parse().ok());

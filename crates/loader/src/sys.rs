@@ -34,12 +34,12 @@ struct TestRunAttr {
     padding: u32,
 }
 
-/// What a run has led to.
+/// The result of running a program on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestRun {
-    /// What the program returned.
+    /// The number that the program returned.
     pub action: u32,
-    /// Bytes of the frame afterwards.
+    /// The length of the frame after the run.
     pub len: usize,
     /// Nanoseconds of one repetition, on average.
     pub ns: u32,
@@ -448,10 +448,11 @@ pub unsafe fn atomic64<'a>(number: *mut u64) -> &'a std::sync::atomic::AtomicU64
     unsafe { std::sync::atomic::AtomicU64::from_ptr(number) }
 }
 
-/// The same for 32 bits.
+/// Returns the atomic number at an address, as [`atomic64`] does, with 32 bits.
 ///
 /// # Safety
-/// As for [`atomic64`].
+///
+/// The same rules apply as for [`atomic64`].
 pub(crate) unsafe fn atomic32<'a>(number: *mut u32) -> &'a std::sync::atomic::AtomicU32 {
     // SAFETY: the caller's promise.
     unsafe { std::sync::atomic::AtomicU32::from_ptr(number) }

@@ -53,7 +53,7 @@ impl TagFilter {
         })
     }
 
-    /// From now on these are the keys.
+    /// Replaces the keys with which packets are checked.
     pub fn use_keys(&self, keyring: &Keyring) -> Result<()> {
         self.keyring.set(keyring)
     }

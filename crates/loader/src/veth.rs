@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use crate::ip;
 use crate::object::{Result, possible_cpus};
 
-/// Of linux/ethtool.h.
+/// Numbers of linux/ethtool.h.
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_SGRO: u32 = 0x2c;

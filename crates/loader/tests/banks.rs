@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changes as a whole lies in two banks. A program that is on its way while its bank is left, and left
-//! again, ends with what it began with: it is stopped in the middle while the control side writes.
-//! [M-BANK]
+//! Tests of settings that change as a whole, which lie in two banks. A program that runs while its bank is left, and
+//! left again, finishes with the values it began with: tests stop it midway while the control side writes. [M-BANK]
 
 mod common;
 
@@ -58,11 +57,11 @@ fn counts_by_its_own_epoch(dir: &Path, learn: impl FnOnce(&loader::learner::Lear
 fn a_vote_is_counted_by_the_configuration_of_its_epoch() {
     let Some(dir) = objects_or_skip() else { return };
     let others = [21, 22, 23];
-    // In one view.
+    // Both configurations come in one view.
     counts_by_its_own_epoch(&dir, |role| {
         role.learn_all(&[configuration(2, &others), configuration(3, &others)]);
     });
-    // In two.
+    // The configurations come in two views.
     counts_by_its_own_epoch(&dir, |role| {
         role.learn(&configuration(2, &others));
         role.learn(&configuration(3, &others));

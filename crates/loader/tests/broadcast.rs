@@ -30,9 +30,9 @@ use paxos::wire::value::Vector;
 use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 
 const RECEIVERS: u8 = 3;
-/// By number: partitions, and members, which are the first receivers.
+/// Each group's number, partitions, and members, which are the first receivers.
 const GROUPS: [(u16, u16, u8); 2] = [(1, 5, 3), (7, 1, 2)];
-/// Each kind of request from all CPUs, then each CPU sends another one, five times.
+/// In the first rounds all CPUs send a request of the same kind, and then each CPU another one, five times.
 const ROUNDS: usize = 6 * KINDS;
 const KINDS: usize = 6;
 /// Within which what was sent has come.
@@ -40,7 +40,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Small enough for the receivers' buffers.
 const BURST: u32 = 4;
 
-/// What keeps the leader at an interface.
+/// The handles that keep the leader attached at an interface.
 type Attached = (Option<XdpLink>, Option<Cloning>);
 
 /// How receivers are connected.
@@ -48,11 +48,11 @@ type Attached = (Option<XdpLink>, Option<Cloning>);
 enum Wiring {
     OwnLinks,
     OnePort,
-    /// One receiver, whose copy gets its address before it leaves.
+    /// A switch with one receiver, whose copy gets its address before it leaves.
     Single,
 }
 
-/// Where the leader runs.
+/// The place where the leader runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     Native,
@@ -121,7 +121,7 @@ fn everybody_gets(dir: &Path, wiring: Wiring, mode: Mode, v6: bool) -> Result<()
 /// A switch with the leader, and receivers.
 struct Network {
     switch: Namespace,
-    /// Where requests come in.
+    /// The interface at which requests come in.
     ingress: Interface,
     receivers: Vec<Receiver>,
     /// The switch's ports, each with the receivers behind it.
@@ -361,7 +361,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Until all that was stamped has come, once each.
+    /// Receives until every proposal that was stamped has come once.
     fn wait(&mut self, object: &Object, when: &str) {
         let stamped = |pid| (0..next(object, self.group, pid)).map(move |inst| ((pid, inst), 1));
         let expected: BTreeMap<_, _> = (0..self.partitions).flat_map(stamped).collect();
@@ -425,7 +425,7 @@ fn next(object: &Object, group: u16, pid: u16) -> u64 {
     unreachable!("a known group")
 }
 
-/// One of each kind: both groups; one partition, and commands over one, two and all of them.
+/// Returns one request of each kind: for both groups, over one, two and all partitions.
 fn requests(v6: bool) -> [Vec<u8>; KINDS] {
     let header = |group, pid| Header {
         cluster: 0xc1,

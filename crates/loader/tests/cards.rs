@@ -33,14 +33,14 @@ use paxos::{
 };
 use sim::script::{self, Device, Order, RustDevice, Setup, Slot, State, complaints, run};
 
-/// What is counted beside a verdict: frames of others, which pass, and an answer that finds no room in its frame.
+/// Counters that may rise beside a verdict: frames of others that pass, and answers without room in their frame.
 const BESIDE: [usize; 2] = [counter::PASSED, counter::UNSENT];
 
 /// Pairs of cards: a word for each and its two hardware addresses, with `;` between pairs.
 const VARIABLE: &str = "WIREPAXOS_CARDS";
-/// Behind the port, each of which gets a copy of every multicast.
+/// The number of members behind the port, each of which gets a copy of every multicast.
 const MEMBERS: u8 = 3;
-/// Of the role's card, and of the one at the other end: those of test frames.
+/// The hardware addresses of the role's card and of the card at the other end, as in test frames.
 const MACS: [&str; 2] = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
 /// Ends a test that fails.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ struct Pair {
     near: Namespace,
     far: Namespace,
     port: Interface,
-    /// At the other end.
+    /// The interface at the other end.
     end: Interface,
     socket: PacketSocket,
 }
@@ -132,7 +132,7 @@ fn with_mac(mac: &str) -> String {
     found.into_string().expect("a name")
 }
 
-/// All of them, for one test at a time; nothing, and says so, where there are none.
+/// Returns all pairs, for one test at a time. Returns nothing, and prints why, if there are none.
 fn pairs_or_skip() -> Option<MutexGuard<'static, Vec<Pair>>> {
     static PAIRS: OnceLock<Mutex<Vec<Pair>>> = OnceLock::new();
     let Ok(text) = std::env::var(VARIABLE) else {
@@ -153,9 +153,9 @@ fn pairs_or_skip() -> Option<MutexGuard<'static, Vec<Pair>>> {
 /// How copies leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Multicast {
-    /// By the egress program.
+    /// Copies are made by the egress program.
     Egress,
-    /// By clones in TC.
+    /// Copies are made as clones in TC.
     Clones,
 }
 
@@ -182,7 +182,7 @@ struct AtCard {
 }
 
 type Pairs = Rc<RefCell<MutexGuard<'static, Vec<Pair>>>>;
-/// What is at a card: of all devices of a test one alone, the last one.
+/// The program at a card, shared by all devices of a test. Only one can be attached at a time.
 type Attached = Rc<RefCell<Option<(Attachment, Option<Cloning>)>>>;
 
 impl AtCard {
@@ -291,7 +291,7 @@ impl Device for AtCard {
         let _ = self.twin.order(order)?;
         let done = self.inner.order(order);
         if matches!(order, Order::Restart { .. }) {
-            // It is in another object.
+            // The program at the card belongs to another object.
             self.attach();
         }
         done
@@ -311,7 +311,7 @@ impl Device for AtCard {
 }
 
 impl AtCard {
-    /// So many answers had no room in the frame: some drivers leave none behind a packet.
+    /// Returns the number of answers that had no room in the frame, since some drivers leave none behind a packet.
     fn unsent(&self) -> u64 {
         let object = &self.inner.loaded.object;
         let cpus = 0..object.cpus();
@@ -382,7 +382,7 @@ impl AtCard {
     }
 }
 
-/// So many frames, and none besides that have come by then.
+/// Collects this many frames, and fails if more have come by then.
 fn collect(pair: &Pair, frames: usize) -> Vec<Vec<u8>> {
     let begun = Instant::now();
     let mut came = Vec::new();
@@ -410,7 +410,8 @@ fn role_scripts_hold_by_cards() {
         let mode = pairs.borrow()[number].expected();
         for multicast in multicasts(mode) {
             for (at, path) in scripts().iter().enumerate() {
-                // Each is seen in both, at one card or another: the emulated machine takes seconds to load a program.
+                // Each script runs in both IP versions, at one card or another, because the emulated machine takes
+                // seconds to load a program.
                 let v6 = (at + number) % 2 == 0;
                 let at = (&pairs, number);
                 failures += &run_script(&dir, path, at, &attached, *multicast, v6);
@@ -533,7 +534,8 @@ fn every_queue_of_a_card_serves() {
     assert!(busy.count() > 1, "all came by one queue");
 }
 
-/// What a sender's kernel leaves to its card is done before a program sees it, or the program refuses it.
+/// A checksum that a sender's kernel leaves to its card is completed before a program sees it, or the program refuses
+/// the packet.
 #[test]
 fn a_checksum_that_is_left_to_the_card_is_complete_or_refused() {
     let Some(dir) = objects_or_skip() else { return };

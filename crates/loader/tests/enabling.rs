@@ -14,7 +14,7 @@ use paxos::wire::value::Probe;
 use paxos::{Header, MsgType, PartitionId, Reason, Round, Verdict};
 
 const SLOTS: u64 = 16;
-/// To be looked at by another CPU.
+/// The number of orders that another CPU watches.
 const ORDERS: u64 = 20_000;
 
 fn acceptor(dir: &std::path::Path) -> Loaded {
@@ -69,7 +69,7 @@ fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
         let members = acceptor.object.memory::<Membership>("members").unwrap();
         let partitions = acceptor.object.memory::<AcceptorPartition>("partitions");
         let partitions = partitions.unwrap();
-        // As it is if the process dies before the others.
+        // The memory is left as if the process had died before it enabled the other partitions.
         members.set(
             0,
             Membership {

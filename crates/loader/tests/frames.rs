@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What lies around a datagram: what isn't ours passes untouched, damage is seen, copies find their
-//! receivers, and the lists and layouts of C are those of Rust.
+//! Tests of what surrounds a datagram: other packets pass unchanged, damage is noticed, copies reach their receivers,
+//! and the lists and layouts in C equal those in Rust.
 
 mod common;
 
@@ -119,7 +119,7 @@ fn damage_is_seen_and_changes_nothing() {
         for len in [0, 1, 2, 3, 87, 88, 89, 500, 511, 512, 513, 1024, 1199, 1200] {
             let good = frame::build(&proposal(&vec![b'x'; len]), v6);
             let before = acceptor.memory();
-            // Every byte of the UDP header's checksum and of the value; only some of a long one.
+            // Every byte of the UDP checksum and of the value is damaged in turn; of a long value only some.
             for at in (frame::head_len(v6) - 2..good.len()).step_by(1 + len / 20) {
                 let mut bad = good.clone();
                 bad[at] ^= 0x10;
@@ -188,7 +188,7 @@ fn copies_behind_one_port_go_to_different_members() {
     let Some(dir) = objects_or_skip() else { return };
     let mut acceptor = acceptor(&dir);
     acceptor.object.set_links(&[link(3)]).unwrap();
-    // The same packet twice, then another: three copies of each, one a member.
+    // The same packet is sent twice and then another one, with three copies each for the members.
     for value in [b"a", b"a", b"b"] {
         let sent = frame::build(&proposal(value), false);
         let mut to = Vec::new();
@@ -220,7 +220,7 @@ fn a_copy_is_as_right_as_what_it_was_made_from() {
     let mut acceptor = acceptor(&dir);
     acceptor.object.set_links(&[link(1)]).unwrap();
     let good = frame::build(&proposal(b"a value"), false);
-    // All identifications, so all checksums.
+    // All identifications are tried, and so all checksums.
     for ident in 0..=u16::MAX {
         let mut sent = good.clone();
         sent[18..20].copy_from_slice(&ident.to_be_bytes());
@@ -280,7 +280,7 @@ fn forwards(dir: &Path) -> bool {
     true
 }
 
-/// With a hop less it would count for nothing where it arrives.
+/// A forwarder must not reduce the hop limit of neighbour discovery, which would then be ignored where it arrives.
 #[test]
 fn a_forwarder_leaves_what_neighbours_say_to_the_bridge() {
     let Some(dir) = objects_or_skip() else { return };
@@ -390,7 +390,7 @@ fn a_reader_that_says_so_is_woken() {
     learner.role.learner().learn(&configuration(1, &[11]));
     let ring = Ring::open(&learner.object, 1).expect("a ring");
     for inst in 0..40 {
-        // In turns, so that a reader that waits finds the flag of the turn before taken back.
+        // The reader waits in every other turn, so it must find that the flag of the turn before was taken back.
         let waits = inst % 2 == 1;
         learner.role.learner().windows().set_awake(1, !waits);
         let mut reader = Ring::open(&learner.object, 1).expect("a ring");
@@ -402,7 +402,7 @@ fn a_reader_that_says_so_is_woken() {
                 if waits {
                     reader.wait(PATIENCE).expect("a ring can be waited for");
                 }
-                // It ends before its time: somebody woke it.
+                // The wait ends early, because the program woke the reader.
                 let in_time = start.elapsed() < PATIENCE;
                 while reader.is_empty() {
                     std::thread::yield_now();
@@ -411,7 +411,7 @@ fn a_reader_that_says_so_is_woken() {
                 in_time
             });
             begun.recv().expect("it begins");
-            // As a rule the reader waits by now; if not, it finds the record.
+            // The reader usually waits by now; if not, it finds the record.
             std::thread::sleep(Duration::from_millis(2));
             assert_eq!(learner.step(&vote(inst, 11, b"a")).1, Verdict::Changed);
             assert!(reader.join().expect("it ends"), "it slept on");

@@ -12,7 +12,7 @@ use paxos::wire::Tag;
 use paxos::{Deployment, Header, MsgType, Packet, Program, Verdict};
 
 const VECTORS: &str = include_str!("../../../testdata/wire/halfsiphash.txt");
-/// What the authors hash are the bytes from 0 on: the first ones are those of an instance.
+/// The authors hash the bytes from 0 on, and the first ones are those of an instance here.
 const INSTANCE: u64 = 0x0001_0203_0405_0607;
 
 #[test]
@@ -33,11 +33,11 @@ fn digests_are_those_of_the_authors() {
         let request = keyring().datagram(&request, value, NODES, tried + 1);
         let request = request.expect("there is the key");
         assert_eq!(digest(&request), published, "{len} bytes");
-        // What it checks.
+        // The leader checks these hashes.
         program(leader, tried as u32 + 1);
         let step = leader.step(&request);
         assert_eq!(step.1, Verdict::Changed, "{len} bytes");
-        // What it makes.
+        // The leader makes these hashes.
         let [(_, proposal)] = &step.0[..] else {
             panic!("{:?}", step.0);
         };
@@ -69,7 +69,7 @@ fn leader(dir: &std::path::Path) -> Loaded {
     leader
 }
 
-/// To stamp that instance next.
+/// Programs a leader so that it stamps [`INSTANCE`] next.
 fn program(leader: &Loaded, epoch: u32) {
     let program = Program {
         trimmed: vec![INSTANCE],
@@ -79,7 +79,7 @@ fn program(leader: &Loaded, epoch: u32) {
     told.expect("a later epoch");
 }
 
-/// With the authors' key.
+/// Returns a keyring with the authors' key.
 fn keyring() -> Keyring {
     let own = KeyId {
         odd: false,

@@ -130,7 +130,7 @@ fn decisions_of_learners_elsewhere_count_once() {
     );
     assert_eq!(host.decided(), [1]);
 
-    // Whoever else says so.
+    // DELIVER of any other node doesn't count.
     for stranger in [0, 21, 31, 53] {
         assert_eq!(
             host.takes(&deliver(stranger, 2)),

@@ -100,7 +100,7 @@ fn a_driver_that_refuses_is_quoted() {
     };
     let [here, there] = [(); 2].map(|()| Namespace::new().expect("root"));
     let (interface, _peer) = veth((&here, "near"), (&there, "far")).expect("a link");
-    // More than a page, which programs are given.
+    // A frame is larger than a page then, which is all that programs get.
     let mtu = |name| format!("link set {name} mtu 9000");
     here.ip(&[mtu("near")]).expect("root");
     there.ip(&[mtu("far")]).expect("root");
@@ -112,7 +112,7 @@ fn a_driver_that_refuses_is_quoted() {
     for part in ["its driver (veth) says", "Peer MTU is too large"] {
         assert!(why.contains(part), "{why}");
     }
-    // Nothing is left of the question.
+    // The question has left nothing behind.
     let left: Vec<_> = std::fs::read_dir(pins.path())
         .expect("it is there")
         .collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node finds pinned is its own, or is refused by name.
+//! Tests that a node uses only its own pins, and refuses others by name.
 
 mod common;
 
@@ -64,7 +64,7 @@ fn what_is_left_is_found_by_its_owner_alone() {
         &places(0xc2, 21, &[(1, 2, 16), (2, 4, 8)]),
         "of cluster 000000c2",
     );
-    // As many groups, partitions and slots in all.
+    // The number of groups, partitions and slots is the same in total.
     refused(
         Role::Acceptor,
         &places(CLUSTER, 21, &[(1, 4, 8), (2, 2, 16)]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in the name of a node counts only if it comes from that node's address, as on the UDP plane.
+//! Tests that a packet in a node's name counts only if it comes from the node's address, as on the UDP plane.
 
 #[path = "common/askers.rs"]
 mod askers;
@@ -16,7 +16,7 @@ use loader::place::Place;
 use loader::run::test_device;
 use paxos::{Header, MsgType, Reason, Round, Verdict};
 
-/// Where test frames come from, a node elsewhere, and one that isn't in the cluster file.
+/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the cluster file.
 const HERE: u16 = 11;
 const ELSEWHERE: u16 = 12;
 const NOWHERE: u16 = 13;
@@ -114,7 +114,7 @@ fn clients_are_where_they_may_be() {
             let of_version = cases.iter().filter(|(is_v6, ..)| *is_v6 == v6);
             for (request, (_, networks, may)) in (1..).zip(of_version) {
                 for of_type in [MsgType::Request, MsgType::Read] {
-                    // What was said before counts no longer.
+                    // The networks that were set before no longer count.
                     loaded.object.set_askers(&everywhere).unwrap();
                     loaded.object.set_askers(networks).unwrap();
                     let header = Header {

@@ -154,7 +154,7 @@ fn an_ordered_message_is_handed_over_once() {
         count(paxos::Reason::Busy as usize),
         count(paxos::Reason::Duplicate as usize),
     );
-    // Whoever finds a slot busy meets the same message.
+    // Whichever CPU finds a slot busy has the same message.
     assert_eq!(handed_over, INSTANCES, "{busy} busy, {repeated} repeated");
     assert_eq!(handed_over + busy + repeated, 3 * INSTANCES);
 }
@@ -177,7 +177,7 @@ fn a_promise_sees_every_vote_below_it() {
         })
         .expect("its nonce");
     Generator::new(&mut acceptor.object, Target::Program("acceptor")).expect("it has one");
-    // Beside CPU 0, which votes.
+    // This thread uses another CPU than CPU 0, which votes.
     pin_to_cpu(possible_cpus() - 1).expect("the CPU is there");
     let (mut stopped, mut promised) = (0, 0);
     for trial in 0..TRIALS {

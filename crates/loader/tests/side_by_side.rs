@@ -151,7 +151,7 @@ fn names(
     let (_, text) = text.split_once(mark).expect("the handlers are marked");
     let mut all: Vec<_> = Vec::new();
     for name in text.lines().filter_map(function) {
-        // In Rust a learner in the network and one in a host each have a `step`.
+        // In Rust a learner in the network and a learner in a host each have a `step`.
         if !all.contains(&name) {
             all.push(name);
         }

@@ -160,7 +160,7 @@ fn each_partition_has_its_copy_in_its_ring() {
         vec![(30, all)],
     ]);
 
-    // It is killed, and the spare one begins where the others have.
+    // The sequencer is killed, and the spare one begins where the others have ended.
     let mut spare = sequencer(&dir, 8, 2, &[11, 22, 31]);
     receiver.listens(8, 2, &[11, 22, 31]);
     receiver.takes(
@@ -246,7 +246,7 @@ impl Host {
         }
     }
 
-    /// By partition: what its worker finds, the first time it looks.
+    /// Checks what each partition's worker finds in its ring.
     fn has(&mut self, expected: [Vec<Got>; PARTITIONS]) {
         let got = self.rings.iter_mut().map(|ring| {
             let records = std::iter::from_fn(|| ring.next(<[u8]>::to_vec));

@@ -80,7 +80,7 @@ impl Cluster {
         self.switch.counted(role, what)
     }
 
-    /// Has an acceptor promise a later epoch.
+    /// Makes an acceptor promise a later epoch.
     fn preempt(&mut self, acceptor: usize) {
         let promise = Header {
             rnd: Round::base(2),
@@ -131,7 +131,7 @@ fn one_run_proposes_votes_and_decides() {
     }
 }
 
-/// What an acceptor makes of the frame doesn't reach the next one, nor the decision.
+/// What one acceptor writes into the frame doesn't reach the next acceptor or the decision.
 #[test]
 fn a_refusal_goes_back_to_the_leader_and_the_others_decide() {
     let Some(dir) = objects_or_skip() else { return };
@@ -153,7 +153,7 @@ fn a_refusal_goes_back_to_the_leader_and_the_others_decide() {
         assert_eq!(cluster.counted(LEADER, counter::CHANGED), 2);
         let out = cluster.request(b"again");
         assert!(cluster.is_decision(&out, 1, b"again"), "{out:02x?}");
-        // Those of f+1: it stamps no more.
+        // f+1 acceptors have promised a later epoch, so the leader stamps no more.
         cluster.preempt(ACCEPTORS[acceptor % 3]);
         cluster.request(b"undecided");
         let stamped = cluster.counted(LEADER, counter::CHANGED);
@@ -179,7 +179,7 @@ fn two_of_three_decide_and_one_does_not() {
     }
 }
 
-/// One frame leaves by a run: the last one.
+/// Only one frame leaves in a run, and it is the last one.
 #[test]
 fn of_two_that_would_leave_the_last_one_does() {
     let Some(dir) = objects_or_skip() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What it costs to copy a replica's state, and to catch up with it, while commands go on.
+//! Measures how a copy of a replica's state, and the catching up with it, slow down commands.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,38 +16,38 @@ use node::transfer::copy;
 use paxos::SplitMix;
 use wirepaxos::admin;
 
-/// What is measured.
+/// The settings of the measurement.
 pub struct Settings {
     /// `rocksdb` or `leveldb`.
     pub application: String,
     /// Size of the state, roughly.
     pub mib: u64,
-    /// At what rate it is sent.
+    /// The rate at which the state is sent.
     pub mib_per_s: u64,
     /// Commands in flight of the load.
     pub outstanding: usize,
     /// How long the load runs alone.
     pub calm: Duration,
-    /// Where the data lies.
+    /// The directory of the data.
     pub data: PathBuf,
 }
 
-/// One kind of moment.
+/// The measurements of one phase.
 #[derive(Default)]
 pub struct Phase {
     /// How long it took.
     pub seconds: f64,
     /// Commands a second.
     pub ops_per_s: f64,
-    /// From sending to the answer.
+    /// The time from sending a command to its answer.
     pub latency: Percentiles,
     /// The largest resident memory of the replica that sends, and of the one that receives, without files that they map.
     pub memory_mib: [f64; 2],
 }
 
-/// All of it.
+/// The measurements of all phases.
 pub struct Measured {
-    /// With all replicas up but the last one.
+    /// All replicas but the last one are up.
     pub calm: Phase,
     /// While a copy of a replica's state is made.
     pub copying: Phase,
@@ -64,11 +64,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const LAST: &str = "replica-3";
 const PHASES: usize = 3;
 
-/// What was seen from outside, by phase.
+/// Measurements from outside the processes, by phase.
 #[derive(Default)]
 struct Watched {
     seconds: [f64; PHASES],
-    /// See [`Phase::memory_mib`].
+    /// The memory as in [`Phase::memory_mib`].
     memory: [[f64; 2]; PHASES],
     fetched_mib: u64,
 }

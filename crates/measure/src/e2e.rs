@@ -41,34 +41,34 @@ use peers::{Matching, Protocol as OfPeers};
 use serde_json::Value;
 use wirepaxos::admin;
 
-/// What is measured, and how.
+/// The settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who answers.
+    /// The system that answers.
     pub contender: Contender,
-    /// Where the nodes handle their packets; all but UDP in a network of namespaces.
+    /// The plane on which nodes handle their packets; all but UDP need a network of namespaces.
     pub plane: Plane,
     /// UDP, too, in a network of namespaces and not on loopback.
     pub lab: bool,
-    /// In that network: leader, acceptors and learners are in the switch.
+    /// True if leader, acceptors and learners are in the switch of that network.
     pub in_switch: bool,
-    /// There, too: the switch forwards in the kernel, wherever the nodes are.
+    /// True if the switch of that network forwards in the kernel, wherever the nodes are.
     pub forwards: bool,
     /// `echo`, `rocksdb` or `leveldb`.
     pub app: String,
     /// How many of each there are.
     pub replicas: usize,
-    /// See `replicas`.
+    /// The number of learners.
     pub learners: usize,
-    /// See `replicas`.
+    /// The number of acceptors.
     pub acceptors: usize,
-    /// See `replicas`.
+    /// The number of partitions.
     pub partitions: u16,
     /// Threads of a replica that execute; none: the replicas share the machine's CPUs.
     pub workers: Option<u16>,
-    /// So many of a hundred commands are over two partitions.
+    /// The percentage of commands that are over two partitions.
     pub multi: u16,
-    /// So many of a hundred commands read what was written before.
+    /// The percentage of commands that read what was written before.
     pub gets: u16,
     /// How they are answered.
     pub reads: Reads,
@@ -84,15 +84,15 @@ pub struct Settings {
     pub home: Home,
     /// How long a load is measured, after half a second of warming up.
     pub time: Duration,
-    /// Also until each store has written a file.
+    /// True if the load also lasts until each store has written a file.
     pub until_full: bool,
     /// Acceptors store their votes on disk.
     pub durable: bool,
     /// Durable nodes may store on a RAM disk.
     pub allow_ram_disk: bool,
-    /// Where to make the directory with the nodes' data.
+    /// The place for the directory with the nodes' data.
     pub data: PathBuf,
-    /// Where processes run.
+    /// The CPUs on which processes run.
     pub pinned: Pinned,
     /// How long nodes, and a client that is alone, look for packets before they sleep.
     pub spin: Duration,
@@ -100,11 +100,11 @@ pub struct Settings {
     pub auth: bool,
     /// Somebody else sends meanwhile.
     pub flood: Option<Flood>,
-    /// With NOPaxos: one process acknowledges in the place of all replicas that don't lead, and executes nothing.
+    /// True if, with NOPaxos, one process acknowledges for all replicas that don't lead, and executes nothing.
     pub stub_followers: bool,
-    /// In a network of namespaces each link can lose packets. See [`Bench::set_faults`].
+    /// True if the links of the network can lose packets, as [`Bench::set_faults`] says.
     pub with_faults: bool,
-    /// What each load is compared with.
+    /// The system with which each load is compared.
     pub baseline: Option<Baseline>,
 }
 
@@ -175,12 +175,12 @@ impl Settings {
     }
 }
 
-/// What clients ask.
+/// The system that clients ask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
     /// A cluster that agrees by Paxos.
     Paxos,
-    /// One that agrees by NOPaxos.
+    /// A cluster that agrees by NOPaxos.
     NoPaxos,
     /// A server without replication.
     Unreplicated,
@@ -189,7 +189,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All there are.
+    /// Returns all contenders.
     pub fn all() -> Vec<Contender> {
         let peers = compared::NAMES.iter().map(|(_, p)| Contender::Peers(*p));
         let others = [
@@ -200,7 +200,7 @@ impl Contender {
         others.into_iter().chain(peers).collect()
     }
 
-    /// As in arguments and results.
+    /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Contender::Paxos | Contender::NoPaxos => self.of_cluster_file().name(),
@@ -232,7 +232,7 @@ impl Contender {
     }
 }
 
-/// What puts a cluster's requests in order, where that is NOPaxos.
+/// The kinds of sequencers of NOPaxos.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sequencer {
     /// A process at a socket of its host.
@@ -244,10 +244,10 @@ pub enum Sequencer {
 }
 
 impl Sequencer {
-    /// All there are.
+    /// All kinds of sequencers.
     pub const ALL: [Sequencer; 3] = [Sequencer::Host, Sequencer::Xdp, Sequencer::Switch];
 
-    /// As in arguments and results.
+    /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Sequencer::Host => "host",
@@ -262,17 +262,17 @@ impl Sequencer {
 pub enum Reads {
     /// Through the log, as those that write.
     Log,
-    /// Without it, by what a quorum of acceptors shows.
+    /// Reads are answered without the log, by what a quorum of acceptors shows.
     Quorum,
-    /// By one replica alone, which may be behind.
+    /// Reads are answered by one replica alone, which may be behind.
     Stale,
 }
 
 impl Reads {
-    /// All there are.
+    /// All ways to read.
     pub const ALL: [Reads; 3] = [Reads::Log, Reads::Quorum, Reads::Stale];
 
-    /// As in arguments and results.
+    /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Reads::Log => "log",
@@ -291,7 +291,7 @@ impl Reads {
     }
 }
 
-/// What to compare with.
+/// The system to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Baseline {
     /// A server without replication, under the same load.
@@ -303,7 +303,7 @@ pub enum Baseline {
 /// Placement of the processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pinned {
-    /// As the scheduler likes.
+    /// The scheduler chooses the CPUs.
     None,
     /// Everything on CPU 0.
     One,
@@ -315,7 +315,7 @@ pub enum Pinned {
 }
 
 impl Pinned {
-    /// All there are.
+    /// All ways to pin processes.
     pub const ALL: [Pinned; 4] = [Pinned::None, Pinned::One, Pinned::Two, Pinned::Spread];
 
     fn node_cpu(self) -> fn(&str) -> Option<usize> {
@@ -333,7 +333,7 @@ impl Pinned {
         }
     }
 
-    /// As in arguments and results.
+    /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Pinned::None => "none",
@@ -347,7 +347,7 @@ impl Pinned {
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How often stores are looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// Of the cluster file: those that lead first.
+/// The names in the cluster file of the nodes that lead first.
 const FIRST_LEADER: &str = "leader-1";
 const FIRST_REPLICA: &str = "replica-1";
 /// The names of processes that aren't nodes of the cluster.
@@ -472,10 +472,10 @@ fn make_cluster(settings: &Settings) -> Result<LocalCluster, Error> {
     LocalCluster::in_lab(&shape, settings.plane, faults.as_ref())
 }
 
-/// What is measured: processes of one cluster file.
+/// The system that is measured: the processes of one cluster file.
 struct System {
     cluster: ClusterFile,
-    /// Where its stores are, one a replica and partition.
+    /// The directories of the stores, one for each replica and partition.
     stores: Vec<PathBuf>,
     /// The nodes that have status documents of replicas.
     documented: Vec<String>,
@@ -673,7 +673,7 @@ impl System {
     }
 }
 
-/// Of all replicas together, beside the names of the replicas.
+/// Names of entries that count all replicas together, beside the entries with the replicas' names.
 const COMMANDS: &str = " commands";
 const COMMITS: &str = " commits";
 
@@ -758,7 +758,7 @@ fn run_until_full<T>(
     })
 }
 
-/// One load on the cluster, and what it is compared with.
+/// One load on the cluster, and on the system with which it is compared.
 pub struct Pair {
     /// The cluster.
     pub measured: Measured,
@@ -768,7 +768,7 @@ pub struct Pair {
     pub local: Option<(Local, Local)>,
 }
 
-/// One load on one of them.
+/// The measurements of one load on one system.
 pub struct Measured {
     /// Requests in flight.
     pub outstanding: u16,
@@ -776,27 +776,27 @@ pub struct Measured {
     pub clients: u16,
     /// How long it took.
     pub elapsed: Duration,
-    /// Of each command.
+    /// The latency of each command.
     pub latencies: Latencies,
     /// The longest time that a client was without any answer.
     pub longest_gap: Duration,
-    /// By store: files that it has written out of its memory.
+    /// The number of files that each store has written out of its memory.
     pub tables_written: Vec<usize>,
-    /// What replicas have counted meanwhile.
+    /// The replicas' counters for this time.
     pub counters: Counters,
     /// Packets with a wrong tag that the leader has dropped meanwhile.
     forged: u64,
     /// The process that leads.
     leader: &'static str,
-    /// Of the replicas, in the mean; 0 if they don't say it.
+    /// The mean number of commands in a commit of the replicas; 0 if they don't report it.
     pub commands_in_a_commit: f64,
     /// CPU seconds.
     pub cpu_s: ByProcess,
-    /// Those of the stores' library, by replica.
+    /// The CPU seconds of the stores' library, by replica.
     pub store_cpu_s: ByProcess,
     /// Resident memory in MiB.
     pub memory_before: ByProcess,
-    /// See `memory_before`.
+    /// Resident memory in MiB after the load.
     pub memory_after: ByProcess,
 }
 

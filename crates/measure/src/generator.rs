@@ -17,10 +17,10 @@ use loader::layout::{BENCH_HEAD_LEN, Bench};
 use loader::object::{Object, Result, whole};
 use loader::sys::{Mapped, TestRun, atomic64, live_run, test_run};
 
-/// Where a generator's frames go.
+/// The target of a generator's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
-    /// To a program of the same object.
+    /// Frames go to a program of the same object.
     Program(&'a str),
     /// Into the stack of the interface that they seem to come in on, where generic programs are.
     Stack,
@@ -39,7 +39,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// One that sends to `target`; an object has one target at a time.
+    /// Creates a generator that sends to `target`; an object has one target at a time.
     pub fn new(object: &mut Object, target: Target<'_>) -> Result<Generator> {
         aim(object, target)?;
         Generator::of(object)
@@ -54,9 +54,9 @@ impl Generator {
         })
     }
 
-    /// What a CPU sends from now on: this frame with the instances from 0 on, `1 << shift` times
-    /// each, from senders that count up from `first_sender`. Whatever the target writes must lie in
-    /// the frame's first [`BENCH_HEAD_LEN`] bytes.
+    /// Sets what a CPU sends from now on: this frame with the instances from 0 on, `1 << shift` times each, from
+    /// senders that count up from `first_sender`. Everything that the target writes must lie in the frame's first
+    /// [`BENCH_HEAD_LEN`] bytes.
     pub fn load(&self, cpu: usize, frame: &[u8], first_sender: u16, shift: u32) {
         let len = frame.len().min(BENCH_HEAD_LEN);
         let v6 = frame[12..14] == [0x86, 0xdd];

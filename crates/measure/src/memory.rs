@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the roles of NOPaxos keep in memory, by their types.
+//! The memory that the roles of NOPaxos need, computed from their types.
 
 use loader::layout::{LeaderPartition, LearnerPartition, ReceiverSlot};
 use local_cluster::SLOTS;
@@ -7,12 +7,12 @@ use paxos::nopaxos::{Receiver, Replica, log, receiver};
 use paxos::{Deployment, stamping};
 use replica::Settings;
 
-/// Of one role.
+/// The memory of one role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kept {
     /// Which.
     pub role: &'static str,
-    /// Where it runs: `udp` or `xdp`.
+    /// The plane on which it runs: `udp` or `xdp`.
     pub plane: &'static str,
     /// How many slots a partition has, as nodes have it by default.
     pub slots: usize,
@@ -24,7 +24,7 @@ pub struct Kept {
     pub partition_bytes: usize,
 }
 
-/// Of all of them, in a group of so many replicas.
+/// Returns the memory of all roles, in a group of this many replicas.
 pub fn all(replicas: usize) -> [Kept; 5] {
     // The default of a cluster file's `window`.
     let log = SLOTS / 4 * 3;
@@ -79,7 +79,7 @@ fn early() -> usize {
 }
 
 impl Kept {
-    /// All of a partition, without values.
+    /// Returns the bytes of a partition, without values.
     pub fn bytes(&self) -> usize {
         self.partition_bytes + self.slots * self.slot_bytes
     }
@@ -110,7 +110,7 @@ mod tests {
         )
     }
 
-    /// What is written there is what the types take, on the machines that it is written of.
+    /// The documentation gives the sizes that the types have on the machines that it names.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn the_table_of_the_documentation_is_true() {

@@ -35,7 +35,7 @@ impl Namespace {
         Ok(Namespace { fd: fd.into() })
     }
 
-    /// Does something with the calling thread inside.
+    /// Runs `work` on the calling thread inside the namespace.
     pub fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Back(File);
         impl Drop for Back {
@@ -48,7 +48,7 @@ impl Namespace {
         work()
     }
 
-    /// Runs lines of `ip`'s language inside.
+    /// Runs `ip` inside the namespace with these lines of input.
     pub fn ip(&self, lines: &[String]) -> Result<()> {
         self.inside(|| ip::batch(&[], lines)).map(drop)
     }
@@ -65,7 +65,7 @@ impl Namespace {
         self.interface(name)
     }
 
-    /// For `ip`, which takes paths.
+    /// Returns the namespace's path for `ip`.
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
     }

@@ -29,7 +29,7 @@ use crate::unreplicated::answer_view_requests;
 use crate::ways::Ways;
 use local_cluster::Error;
 
-/// What a replica is asked at its control address.
+/// The question for a replica's counters, sent to its control address.
 const QUESTION: &[u8] = b"counters";
 /// How long it may take before it is asked again.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -119,7 +119,7 @@ struct Replica {
     spinner: Spinner,
     senders: Senders,
     out: Outgoing,
-    /// What became of a checkpoint, from the thread that wrote it.
+    /// The results of checkpoints, sent by the threads that write them.
     written: (mpsc::Sender<Written>, mpsc::Receiver<Written>),
 }
 
@@ -214,7 +214,7 @@ impl Replica {
     fn write_checkpoints(&mut self) -> Result<(), Error> {
         if let Some(write) = self.worker.take_checkpoint() {
             let written = self.written.0.clone();
-            // Nobody takes it only if this process ends.
+            // Sending fails only if this process ends.
             std::thread::spawn(move || written.send(write()));
         }
         while let Ok(result) = self.written.1.try_recv() {
@@ -252,7 +252,7 @@ fn failed(error: replica::Error) -> Error {
 // ---- What a replica sends
 
 struct Outgoing {
-    /// Nobody is the leader there: sessions that nobody uses are left alone.
+    /// Without a leader sessions that nobody uses are left alone.
     ways: Ways,
     deployment: Deployment,
     replies: Vec<Reply>,

@@ -24,7 +24,7 @@ use replica::{Agreement, Decided, Log, NoPaxos, Settings};
 use crate::ways::Ways;
 use local_cluster::Error;
 
-/// After so many slots that are stable a stub says that it needs them no longer.
+/// After this many stable slots a stub reports that it no longer needs them.
 const FORGET_EVERY: u64 = 4_096;
 /// How often it says so, and asks for the view, where nothing happens.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -65,14 +65,14 @@ struct Stub {
     control: UdpSocket,
     peers: ControlPeers,
     sequencers: Vec<(u16, SocketAddr)>,
-    /// Where a session's answers go.
+    /// The addresses to which sessions' answers go.
     clients: BTreeMap<u64, SocketAddr>,
     /// Everything below isn't needed any more.
     forgotten: Instance,
     said: Instant,
     asked_view: Instant,
     reported: Instant,
-    /// There may be more at the socket than was taken.
+    /// True if there may be more at the socket than was taken.
     more: bool,
 }
 
@@ -181,7 +181,7 @@ impl Stub {
         }
     }
 
-    /// As a replica's worker.
+    /// Answers a probe as a replica's worker does.
     fn on_probe(&mut self, packet: &Packet<'_>) {
         if Probe::parse(packet.value) != Ok(Probe::Replica) {
             return;
@@ -189,7 +189,7 @@ impl Stub {
         let report = ProbeReport {
             nonce: self.member.nonce,
             trim: self.forgotten,
-            // Its memory isn't stored.
+            // The stub's memory isn't stored.
             start: 0,
         };
         let header = Header {
@@ -203,7 +203,7 @@ impl Stub {
         self.ways.send(To::Sender, &header, &report.emit());
     }
 
-    /// What a worker does once a batch of packets has been taken, but for execution.
+    /// Does what a worker does after each batch of packets, but executes nothing.
     fn go_on(&mut self, now: Time) {
         self.agreement.end_batch(now, false, &mut self.ways);
         let _ = self.agreement.take_rewind();
@@ -233,7 +233,7 @@ impl Stub {
         }
     }
 
-    /// Once to each client that these slots name. [N-ACK]
+    /// Sends one acknowledgement to each client that these slots name. [N-ACK]
     fn acknowledge(&mut self, ack: &Ack) {
         let mut waiting = Vec::new();
         for slot in ack.slots.clone() {
@@ -301,7 +301,7 @@ impl Stub {
         Ok(())
     }
 
-    /// It is told again where that is lost.
+    /// The message is sent again if it was lost.
     fn tell_controller(&self, message: &Message) -> Result<(), Error> {
         let to = self.peers.controller();
         let _ = self.control.send_to(&self.peers.seal(to, message)?, to);

@@ -25,7 +25,7 @@ pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
     if let Some(cpu) = leader.cpu {
         node::host::pin_to_cpu(cpu)?;
     }
-    // It takes the controller's place, too.
+    // The server takes the controller's place, too.
     let controller = cluster.controller_node();
     let peers = ControlPeers::new(cluster, controller.id);
     let control = std::net::UdpSocket::bind(controller.control)?;
@@ -65,7 +65,7 @@ pub(super) fn data(cluster: &ClusterFile) -> PathBuf {
 }
 
 struct Server {
-    /// By partition.
+    /// The application of each partition.
     apps: Vec<Box<dyn Application>>,
     reply: Vec<u8>,
     item: Vec<u8>,
@@ -131,7 +131,7 @@ impl Server {
             .map_err(|e| Error::new(e.0))
     }
 
-    /// Before the answers leave, as replicas do.
+    /// Commits before the answers leave, as replicas do.
     fn commit(&mut self) -> Result<(), Error> {
         let mut apps = self.apps.iter_mut();
         apps.try_for_each(|app| app.commit(&[]))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the packets go that a role of one of our processes sends.
+//! The destinations of the packets that a role of one of our processes sends.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use paxos::{Header, NodeId, Outbox, To};
 /// Puts them into a batch by the addresses of the cluster file.
 pub(crate) struct Ways {
     addresses: Vec<(NodeId, SocketAddr)>,
-    /// From where the packet in hand came.
+    /// The sender of the packet that is being handled.
     pub asker: Option<SocketAddr>,
-    /// Who puts requests in order; what is for him is dropped while he isn't known.
+    /// The leader or sequencer. Packets for it are dropped while it isn't known.
     pub leader: Option<SocketAddr>,
     pub batch: SendBatch,
 }

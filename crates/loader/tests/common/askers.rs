@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From where commands are taken, and whether those of test frames are. [M-ASKER]
+//! Tests from which networks requests of clients are accepted. [M-ASKER]
 
 use std::net::IpAddr;
 

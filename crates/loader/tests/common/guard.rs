@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands before a role where packets are signed, in Rust, and packets at random that pass it or don't.
+//! The check of signatures that precedes a role in Rust, and random packets that pass it or don't.
 #![allow(dead_code)]
 
 use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, NODES, Replays, signer_of};
@@ -72,7 +72,7 @@ impl Guard {
         signed.expect("nodes have all keys")
     }
 
-    /// The same packet signed, mostly rightly.
+    /// Signs a packet, rightly in most cases.
     pub fn sign(&mut self, random: &mut Rng, datagram: Vec<u8>) -> Vec<u8> {
         let Ok(packet) = Packet::parse(&datagram) else {
             return datagram;

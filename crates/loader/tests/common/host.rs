@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica's worker does with the learner in its host's kernel.
+//! Does with the learner in a host's kernel what a replica's worker does.
 
 use loader::layout::Decision;
 use loader::learner::{Learner, Windows, decision};

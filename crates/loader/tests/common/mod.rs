@@ -41,8 +41,8 @@ pub fn objects() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// The same; says so where the suite is skipped. A kernel that may not load programs says nothing of
-/// them: if its verifier says what is wrong with one, that is ours to mend.
+/// Returns the directory of the objects, or prints why the suite is skipped. A kernel on which no programs can be
+/// loaded is skipped, but errors of the verifier are never skipped, because they are ours to mend.
 pub fn objects_or_skip() -> Option<PathBuf> {
     match objects() {
         Ok(dir) => Some(dir),
@@ -146,7 +146,7 @@ impl Loaded {
         }
     }
 
-    /// One packet in.
+    /// Gives the role one packet, and returns what it sends and its verdict.
     pub fn step(&mut self, datagram: &[u8]) -> run::Step {
         match self.runner.step(&self.object, datagram) {
             Ok(step) => step,
@@ -164,7 +164,7 @@ impl Loaded {
         self.role = Control::Acceptor(acceptor);
     }
 
-    /// Every byte of state.
+    /// Returns every byte of the role's state.
     pub fn memory(&self) -> Vec<u64> {
         self.memory.iter().flat_map(Mapped::copy).collect()
     }
@@ -219,7 +219,7 @@ impl Control {
         }
     }
 
-    /// Of a learner, or a receiver, in a host.
+    /// Returns the windows of a learner or receiver in a host.
     pub fn windows(&self) -> &Windows {
         match self {
             Control::Receiver(receiver) => receiver.windows(),
@@ -233,7 +233,7 @@ pub struct XdpDevice {
     dir: PathBuf,
     pub loaded: Loaded,
     place: Place,
-    /// Of a learner, or a receiver, in a host, partition by partition.
+    /// The rings of a learner or receiver in a host, one for each partition.
     rings: Vec<Ring>,
 }
 

@@ -36,7 +36,7 @@ fn value_of(random: &mut Rng, seed: u64) -> Vec<u8> {
     (0..len).map(|i| (seed + i * 7) as u8).collect()
 }
 
-/// Where a role stands, as far as packets for it are concerned.
+/// The state of a role that matters for drawing packets to it.
 pub struct Near {
     /// Partition by partition.
     pub floor: [Round; PARTITIONS as usize],
@@ -91,7 +91,7 @@ fn round(random: &mut Rng, floor: Round) -> Round {
     }
 }
 
-/// What one value is for an instance and round, most of the time.
+/// Draws the value of an instance and round, which is the same most of the time.
 fn session(random: &mut Rng, h: &mut Header) {
     if random.percent(90) {
         h.client = 1 + (h.inst ^ u64::from(h.rnd.0)) % 5;
@@ -176,7 +176,7 @@ pub fn for_acceptor(random: &mut Rng, near: &Near) -> Vec<u8> {
     finish(random, h, &value)
 }
 
-/// Of which disk, and of a replica that knows which epoch.
+/// Draws the incarnation and the known epoch of a report.
 fn report(random: &mut Rng, h: &mut Header, floor: Round) {
     h.client = *random.pick(&[1, 1, 1, 1, 1, 1, 2, 1 << 32, 0]);
     h.request = match random.below(10) {

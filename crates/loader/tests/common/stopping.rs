@@ -66,7 +66,7 @@ pub fn program(epoch: u32, next: &[Instance]) -> Program {
     }
 }
 
-/// Has the program take a datagram on this CPU. The action, and the frame.
+/// Runs the program on a datagram on this CPU. Returns the action and the frame.
 pub fn run(loaded: &Loaded, datagram: &[u8]) -> (u32, Vec<u8>) {
     take(&program_of(loaded), datagram)
 }

@@ -18,7 +18,7 @@ use paxos::{Configuration, Deployment, Enable, Epoch, NodeId, Program};
 
 use super::{Loaded, configuration};
 
-/// By entry in `roles`.
+/// The roles of the switch in the order of `roles`.
 const ROLES: [(Role, NodeId); 5] = [
     (Role::Leader, 1),
     (Role::Acceptor, 11),
@@ -134,14 +134,14 @@ impl Switch {
         self.roles[role].object.counter(what)
     }
 
-    /// Has a leader propose in the name of a node that isn't at the switch: refusals go there.
+    /// Makes a leader propose in the name of a node that isn't at the switch, so that refusals go there.
     pub fn propose_as(&mut self, node: NodeId) {
         let links = links(Role::Leader, node, self.v6);
         let leader = &mut self.roles[LEADER].object;
         leader.set_links(&links).expect("there is room");
     }
 
-    /// Nobody calls a role any more.
+    /// Makes the switch no longer call a role.
     pub fn take_away(&mut self, role: usize) {
         for loaded in &mut self.roles {
             let map = loaded.object.ebpf().map_mut("roles").expect("a map");
@@ -192,7 +192,7 @@ fn role_at(dir: &Path, role: Role, place: Place, v6: bool) -> Loaded {
     loaded
 }
 
-/// By their port, and within.
+/// Returns the links to a role's members: one by their ports, and one within the switch.
 fn links(role: Role, from: NodeId, v6: bool) -> [Link; 2] {
     let members = members(role);
     let mut link = Link {

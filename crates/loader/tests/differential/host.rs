@@ -12,7 +12,7 @@ use crate::common::Loaded;
 use crate::common::host::Host;
 use crate::common::random::deployment;
 
-/// One datagram into both, the packet unless it is dropped before the role; what it led to in the kernel is compared.
+/// Gives one datagram to both, unless the check of signatures drops it before the Rust role, and compares the results.
 pub fn step(
     rust: &mut HostLearner,
     host: &mut Host,
@@ -38,7 +38,7 @@ pub fn step(
     Ok(verdict)
 }
 
-/// The same for a receiver, which listens to these sessions in its partitions.
+/// Does the same for a receiver, which listens to these sessions in its partitions.
 pub fn step_receiver(
     rust: &mut [Receiver],
     listened: &[Epoch],
@@ -65,7 +65,7 @@ pub fn step_receiver(
     Ok(verdict)
 }
 
-/// One packet into the program; others' messages have no verdict: they are passed on.
+/// Gives one packet to the program. Other messages have no verdict, because they are passed on.
 fn compare(
     host: &mut Host,
     xdp: &mut Loaded,

@@ -29,17 +29,17 @@ use sim::script::pass_on;
 use state::Rust;
 use test_world::Rng;
 
-/// All together: more than a million.
+/// All roles together get more than a million packets.
 const PACKETS: u64 = 260_000;
 /// Packets until an acceptor starts anew: random promises and TRIMs have closed most of it by then.
 const LIFE: u64 = 100_000;
 const NODE: u16 = 11;
 const NONCE: u64 = 0xa1;
 
-/// What each role gets where packets are signed.
+/// The number of packets for each role if packets are signed.
 const SIGNED_PACKETS: u64 = 60_000;
 
-/// All roles where packets are signed. [M-SIGNED] [M-REPLAYED]
+/// All roles agree if packets are signed. [M-SIGNED] [M-REPLAYED]
 #[test]
 fn all_agree_on_what_is_signed() {
     for (role, flags) in ROLES {
@@ -164,7 +164,7 @@ struct Pair {
     epoch: u32,
     /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
-    /// Before it, where packets are signed.
+    /// The check of signatures before the role, if packets are signed.
     guard: Option<Guard>,
 }
 
@@ -234,7 +234,7 @@ impl Pair {
         self.control().expect("the first time nothing differs");
     }
 
-    /// One packet, or a word of the control plane before it.
+    /// Gives one packet to both, sometimes after an order of the control plane.
     fn step(&mut self) -> Result<Verdict, String> {
         if self.random.below(3000) == 0 {
             self.control()?;
@@ -362,7 +362,7 @@ impl Pair {
                 let acceptors = [&[11, 12, 13][..], &[12, 13, 14], &[13]];
                 let mut acceptors = acceptors[self.random.below(3) as usize];
                 let mut replicas = replicas;
-                // Nothing but members' reports opens a sequencer's window.
+                // Only members' reports open a sequencer's window.
                 let window = match rust {
                     Rust::Sequencer(_) => self.random.below(4000),
                     _ => self.random.below(40),
@@ -443,7 +443,7 @@ impl Pair {
                 if !role.round().is_none() {
                     self.near.floor.fill(role.round());
                 } else if self.random.percent(15) {
-                    // Nothing but a later epoch revives it.
+                    // Only a later epoch revives it.
                     self.epoch += 1;
                     let _ = self.control();
                 }
@@ -488,7 +488,7 @@ impl Pair {
         self.xdp.role.windows().set_floor(pid, inst);
     }
 
-    /// Every slot of every partition that can be told from an unused one.
+    /// Compares every slot of every partition that differs from an unused one.
     fn same_everywhere(&self) -> Result<(), String> {
         for pid in 0..PARTITIONS {
             let from = self.near.from[usize::from(pid)].saturating_sub(SLOTS);

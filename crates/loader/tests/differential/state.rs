@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be told of a partition and an instance, in Rust and in XDP, in the same words.
+//! Describes the state of a partition and an instance in the same words for Rust and XDP.
 
 use paxos::learner::SlotView;
 use paxos::outbox::Sent;
@@ -12,9 +12,9 @@ pub enum Rust {
     Leader(paxos::Leader),
     Sequencer(paxos::nopaxos::Sequencer),
     Learner(paxos::Learner),
-    /// In a replica's host.
+    /// A learner in a replica's host.
     Host(paxos::HostLearner),
-    /// In a replica's host, one for each partition, and which session it listens to.
+    /// Receivers in a replica's host, one for each partition, and the sessions to which they listen.
     Receiver(Vec<paxos::nopaxos::Receiver>, Vec<Epoch>),
 }
 
@@ -94,7 +94,7 @@ impl Rust {
             }
             Rust::Learner(role) => of_slot(role.slot(pid, inst)),
             Rust::Host(role) => of_slot(role.slot(pid, inst)),
-            // What it holds shows in its verdicts.
+            // A receiver's state shows in its verdicts.
             Rust::Receiver(..) => String::new(),
         }
     }

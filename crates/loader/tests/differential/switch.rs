@@ -14,13 +14,13 @@ use crate::common::switch::{ACCEPTORS, LEADER, LEARNER, Switch};
 use crate::common::{first_enable, number, objects_or_skip};
 use crate::state::{self, Rust};
 
-/// Each passes up to seven roles.
+/// The number of packets; each passes up to seven roles.
 const PACKETS: u64 = 60_000;
 /// Between two epochs: what requests begin goes astray by and by, as roles are trimmed one by one.
 const EPOCH: u64 = 40;
-/// Of the memories.
+/// The nonce of all memories.
 const NONCE: u64 = 1;
-/// Where the first epoch begins.
+/// The instance at which the first epoch begins.
 const FIRST: u64 = 100;
 
 #[test]
@@ -57,7 +57,7 @@ fn switches_agree(v6: bool) {
     assert!(decided * 5 > packets, "only {decided} decisions left");
 }
 
-/// What leaves a switch: by the port that a packet came in by, or by that of a receiver.
+/// The packet that leaves a switch, if one does, and its port: that of the packet that came in, or that of a receiver.
 type Left = Option<(u32, Vec<u8>)>;
 
 struct Pair {
@@ -77,7 +77,7 @@ impl Pair {
         }
     }
 
-    /// The same word of the control plane for all.
+    /// Gives the same orders of the control plane to all roles.
     fn next_epoch(&mut self) {
         self.epoch = self.model.promised().max(self.epoch) + 1;
         let (program, enable) = (
@@ -144,7 +144,7 @@ impl Pair {
         }
     }
 
-    /// Where the packet says, and where the leader has been last.
+    /// Compares the states at the packet's instance and at the leader's last one.
     fn same_state(&self, pid: u16, inst: u64) -> Result<(), String> {
         if pid >= PARTITIONS {
             return Ok(());

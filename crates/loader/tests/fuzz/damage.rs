@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a forger or a bad link makes of a packet.
+//! Damages packets as a forger or a bad link would.
 
 use test_world::Rng;
 

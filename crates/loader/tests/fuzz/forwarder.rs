@@ -21,12 +21,12 @@ use crate::damage::{damage, forge};
 /// Frames until the acceptor begins anew: forged promises close it by and by.
 const LIFE: u64 = 1024;
 const LOOPBACK: u32 = 1;
-/// Where the acceptor's copies go, which is behind a port.
+/// The address of the acceptor's copies, which is behind a port.
 const MEMBER: [u8; 4] = [10, 1, 0, 1];
 const MAC_TO: [u8; 6] = [2, 0, 0, 0, 3, 1];
 const MAC_FROM: [u8; 6] = [2, 0, 0, 0, 3, 2];
 
-/// What is at an address; its number is the address's last byte.
+/// The destinations of frames; each number is the last byte of the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum At {
     Port = 1,
@@ -121,7 +121,7 @@ impl Switch {
         role.enable(&first_enable(1)).expect("its nonce");
     }
 
-    /// One frame in.
+    /// Sends one frame and checks the result.
     fn one(&mut self) -> Result<(), String> {
         let frame = self.frame();
         let (action, out) = self.runner.frame(&frame)?;
@@ -137,7 +137,7 @@ impl Switch {
         self.actions[action as usize] += 1;
         let untouched = action == action::PASS && out == frame;
         match destination(&frame) {
-            // One verdict of the acceptor, then one of the forwarder where that gets the copy.
+            // One verdict of the acceptor is counted, then one of the forwarder if that gets the copy.
             At::Acceptor => match (&own[..], &acceptors[..]) {
                 ([], [counter::PASSED]) if untouched => Ok(()),
                 ([], [verdict]) if *verdict != counter::PASSED => Ok(()),

@@ -64,7 +64,7 @@ fn receivers_withstand() {
     withstand(Role::Receiver, GROUP_PASS_OTHERS);
 }
 
-/// What is accepted is signed rightly. [M-SIGNED]
+/// The roles accept only packets with a right signature. [M-SIGNED]
 #[test]
 fn all_withstand_where_packets_are_signed() {
     for (role, flags) in [
@@ -138,7 +138,7 @@ struct Target {
     epoch: u32,
     /// Around a learner or a receiver that is in a replica's host.
     host: Option<Host>,
-    /// Where packets are signed.
+    /// The check of signatures, if packets are signed.
     guard: Option<Guard>,
     counters: [u64; COUNTERS],
     memory: Vec<u64>,
@@ -146,7 +146,7 @@ struct Target {
     decisions: u64,
 }
 
-/// What was counted for a frame.
+/// The counters that a frame has changed.
 struct Counted {
     /// The verdict's counter, or that of frames passed on.
     which: usize,
@@ -283,7 +283,7 @@ impl Target {
         }
     }
 
-    /// One frame in.
+    /// Sends one frame and checks the result.
     fn one(&mut self) -> Result<(), String> {
         let attempt = self.attempt();
         let (action, out) = self.loaded.runner.frame(&attempt.bytes)?;
@@ -306,7 +306,7 @@ impl Target {
         if which == counter::CHANGED {
             self.memory = self.loaded.memory();
         } else if matches!(self.loaded.role, Control::Learner(_) | Control::Receiver(_)) {
-            // It is small enough to be looked at each time.
+            // This memory is small enough to be compared each time.
             self.same_memory()
                 .map_err(|why| format!("{why}: {}", at()))?;
         }
@@ -390,7 +390,7 @@ impl Target {
         if let Some(guard) = &mut self.guard {
             datagram = guard.sign(random, datagram);
         }
-        // What a forger sends has a good checksum.
+        // A forger's packets have a right checksum.
         if random.percent(60) {
             forge(random, &mut datagram);
         }

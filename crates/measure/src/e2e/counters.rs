@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What replicas have counted, whatever they run.
+//! Counters of replicas, whatever protocol they run.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Of all replicas of a group.
+/// Counters of all replicas of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Log entries that replicas had to ask for, all of them together.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a measurement of storage has to know of the disk: which file system it is on, and whether the
-//! stores have had to write to it.
+//! Facts about the disk that a measurement of storage needs: its file system, and whether the stores had to write to
+//! it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use local_cluster::Error;
 
-/// Where a directory is.
+/// The file system of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileSystem {
     /// `ext4`, `tmpfs`, ...
     pub kind: String,
-    /// Where it is mounted.
+    /// The place where it is mounted.
     pub mount: PathBuf,
 }
 
@@ -54,7 +54,7 @@ fn find(mounts: &str, path: &Path) -> Option<FileSystem> {
         })
     };
     let all = mounts.lines().filter_map(parse);
-    // At one place the later mount hides the earlier one, and `max_by_key` gives the last.
+    // A later mount at the same place hides an earlier one, and `max_by_key` returns the last.
     all.filter(|m| path.starts_with(&m.mount))
         .max_by_key(|m| m.mount.components().count())
 }
@@ -100,7 +100,7 @@ fn tables(directory: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut directories = vec![directory.to_owned()];
     while let Some(directory) = directories.pop() {
-        // One that has just gone holds no new file.
+        // A file that has just gone is no new file.
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()) {
             let extension = path.extension().and_then(|e| e.to_str());

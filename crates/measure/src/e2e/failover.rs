@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients see of a cluster with NOPaxos when one of its parts fails or changes: how long nothing is answered, and how
-//! long it takes until as much is answered as before (NOPaxos, section 6.4, Figure 9).
+//! Measures what clients notice when a part of a cluster with NOPaxos fails or changes: how long nothing is answered,
+//! and how long it takes until as much is answered as before (NOPaxos, section 6.4, Figure 9).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::load::{BUCKET, Load, Ran, Until};
 use super::{Settings, WARM_UP, replicas};
 use crate::stats::median;
 
-/// What happens.
+/// The event that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// What the gaps of the others are compared with: clients wait now and then anyway.
+    /// No event: its gaps are compared with the others, because clients always have to wait now and then.
     Nothing,
     /// SIGKILL of the sequencer.
     SequencerKilled,
@@ -35,7 +35,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// All there are.
+    /// All events.
     pub const ALL: [Event; 7] = [
         Event::Nothing,
         Event::SequencerKilled,
@@ -46,7 +46,7 @@ impl Event {
         Event::HandOver,
     ];
 
-    /// As in arguments and results.
+    /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Event::Nothing => "nothing",
@@ -69,10 +69,10 @@ pub struct Probing {
     pub suspect_after: u32,
 }
 
-/// What is measured.
+/// The settings of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What happens.
+    /// The event.
     pub event: Event,
     /// How it is detected.
     pub probing: Probing,
@@ -82,18 +82,18 @@ pub struct Plan {
     pub after: Duration,
 }
 
-/// What one run has shown.
+/// The measurements of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The longest time without any answer.
     pub gap: Duration,
-    /// From the event until as much is answered as before; `None` if that wasn't within what was measured.
+    /// The time from the event until as much is answered as before; `None` if the run was too short for that.
     pub peak: Option<Duration>,
     /// Answers a second before the event.
     pub ops_per_s: f64,
     /// How many were answered in each 10 ms, the event at [`Run::event_at`].
     pub answered: Vec<u32>,
-    /// In which of them it happened.
+    /// The index of the bucket in which the event happened.
     pub event_at: usize,
 }
 
@@ -102,9 +102,9 @@ const BEFORE: Duration = Duration::from_secs(1);
 /// Within this there is who is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(10);
-/// So many [`BUCKET`]s in a row must have as many answers as before.
+/// This many [`BUCKET`]s in a row must have as many answers as before.
 const STEADY: usize = 5;
-/// As many are so many of a hundred.
+/// This percentage of the answers before counts as as many.
 const AS_BEFORE: f64 = 95.0;
 
 /// Lets it happen to a new cluster under load.
@@ -264,7 +264,7 @@ fn judged(ran: Ran, event_at: Duration) -> Run {
     }
 }
 
-/// After how many buckets there is as much as usual, if there is any dip; 0 otherwise.
+/// Returns after how many buckets the answers are as many as usual, or 0 if they never became fewer.
 fn back_to(usual: f64, after: &[u32]) -> Option<usize> {
     let dips = |n: &u32| f64::from(*n) < usual / 2.0;
     let Some(dip) = after.iter().position(dips) else {

@@ -22,7 +22,7 @@ use local_cluster::Error;
 pub struct Flood {
     /// Packets a second.
     pub per_s: u32,
-    /// They go to a socket that nobody reads: what the sender itself costs.
+    /// True if the packets go to a socket that nobody reads, which shows the cost of the sender itself.
     pub to_nobody: bool,
 }
 
@@ -31,7 +31,7 @@ const BATCH: u32 = 64;
 /// Bytes of their values.
 const VALUE_LEN: usize = 64;
 
-/// One that goes on until it is dropped.
+/// A flood that continues until this is dropped.
 pub struct Running {
     over: Arc<AtomicBool>,
     sender: Option<JoinHandle<()>>,
@@ -98,7 +98,7 @@ fn send(
         plane.send(&mut batch);
         due += pause;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        // What couldn't be sent in time isn't made up for.
+        // Packets that couldn't be sent in time aren't sent later.
         due = due.max(Instant::now());
     }
 }

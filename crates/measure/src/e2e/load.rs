@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client in a closed loop.
+//! One client that sends a new request for each answer (a closed loop).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ const WINDOW: usize = 1024;
 /// A hundred percent.
 const ALL: u16 = 100;
 const POLL: Duration = Duration::from_millis(100);
-/// Without any reply for so long the run has failed.
+/// A run without any reply for this time has failed.
 const STALL: Duration = Duration::from_secs(10);
 
 pub(super) struct Load {
@@ -35,7 +35,7 @@ pub(super) struct Load {
     reads: Reads,
     /// A hundredth of a get that is still to be submitted.
     owed_gets: u16,
-    /// By partition and request number modulo the window.
+    /// The outstanding requests, by partition and by request number modulo the window.
     asked: Vec<Vec<Asked>>,
     /// Reads without the log, by their number.
     read: HashMap<u64, Asked>,
@@ -52,17 +52,17 @@ struct Asked {
 /// How long a run lasts.
 #[derive(Clone, Copy)]
 pub(super) struct Until<'a> {
-    /// So long at least,
+    /// The load lasts at least this long,
     pub time: Duration,
     /// and until this is set.
     pub enough: &'a AtomicBool,
 }
 
-/// What came of a load.
+/// The results of a load.
 pub(super) struct Ran {
     /// How long it took.
     pub elapsed: Duration,
-    /// Of each command.
+    /// The latency of each command.
     pub latencies: Latencies,
     /// The longest time that a client was without any answer.
     pub longest_gap: Duration,
@@ -188,7 +188,7 @@ impl Load {
             let at = now.duration_since(start).as_nanos() / BUCKET.as_nanos();
             let bucket = bucket(&mut answered, at as usize);
             let mut completion = Some(first);
-            // All that arrived together is answered by new requests that leave together.
+            // All answers that arrived together are followed by new requests that leave together.
             while let Some(done) = completion {
                 if done.status != Status::Ok {
                     return Err(Error::new(format!("refused: {}", done.status.name())));
@@ -229,7 +229,7 @@ impl Load {
     /// Submits up to the number outstanding, as far as the sessions' windows allow: a request that
     /// lags (its packet was lost) holds its session up.
     fn fill(&mut self) -> Result<(), Error> {
-        // One for all: reading the clock costs as much as submitting.
+        // The clock is read once for all, because that costs as much as submitting a request.
         let now = Instant::now();
         let mut full = 0;
         while self.client.outstanding() < usize::from(self.outstanding)

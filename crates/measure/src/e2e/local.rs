@@ -21,12 +21,12 @@ use super::disk::Tables;
 use super::work::Work;
 use super::{ByProcess, Settings, WARM_UP, run_until_full};
 
-/// What one such process is told.
+/// The settings of one process that only executes.
 #[derive(Clone, Debug)]
 pub struct LocalSettings {
     /// `rocksdb`, `leveldb` or `echo`.
     pub app: String,
-    /// Where its stores are, one a partition.
+    /// The directory of its stores, one for each partition.
     pub directory: PathBuf,
     /// How many there are.
     pub partitions: u16,
@@ -36,7 +36,7 @@ pub struct LocalSettings {
     pub batch: u64,
     /// How long it runs.
     pub time: Duration,
-    /// Also until each store has written a file.
+    /// True if the run also lasts until each store has written a file.
     pub until_full: bool,
     /// No two runs on one directory have the same, so that keys are new.
     pub run: u64,
@@ -44,14 +44,14 @@ pub struct LocalSettings {
     pub cpu: Option<usize>,
 }
 
-/// What came of it, as one line of text.
+/// The results, as one line of text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LocalResult {
     commands: u64,
     seconds: f64,
     cpu_s: f64,
     store_cpu_s: f64,
-    /// Of a write, counted for each command in it.
+    /// The latency of a write, counted for each command in it.
     pub latency: Percentiles,
 }
 
@@ -102,11 +102,11 @@ impl LocalResult {
     }
 }
 
-/// What as many processes as there are replicas did side by side.
+/// The results of as many processes as there are replicas, which ran at the same time.
 pub struct Local {
     /// Commands in one write.
     pub batch: u64,
-    /// By process.
+    /// The results by process.
     results: Vec<LocalResult>,
 }
 
@@ -183,7 +183,7 @@ pub(super) fn measure(
     })
 }
 
-/// One such process: a thread a partition.
+/// Runs one such process, with a thread for each partition.
 pub fn run(settings: &LocalSettings) -> Result<LocalResult, Error> {
     if let Some(cpu) = settings.cpu {
         node::host::pin_to_cpu(cpu)?;
@@ -228,7 +228,7 @@ pub fn run(settings: &LocalSettings) -> Result<LocalResult, Error> {
     })
 }
 
-/// All threads have warmed up; what they do counts.
+/// The barriers at which all threads have warmed up and begin to be measured.
 struct Start {
     warm: Barrier,
     measure: Barrier,
@@ -289,7 +289,7 @@ fn open(
     Ok((app, Work::new(&settings.app, settings.value_bytes, stream)))
 }
 
-/// One write of so many commands.
+/// Writes this many commands at once.
 fn write(app: &mut Box<dyn Application>, work: &mut Work, batch: u64) -> Result<(), String> {
     let (mut command, mut answer) = (Vec::new(), Vec::new());
     for _ in 0..batch {

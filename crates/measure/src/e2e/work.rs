@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client asks for, and what the answer must be.
+//! The commands that a client sends, and the answers that are right.
 
 use std::collections::VecDeque;
 

@@ -31,26 +31,27 @@ const NEAR: [u8; 4] = [10, 0, 0, 1];
 const FAR: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 7000;
 
-/// What one role was measured at.
+/// The measurements of one role.
 pub struct Measured {
     /// `leader`, `acceptor` or `learner`.
     pub role: &'static str,
     /// Frames that it sends for a message.
     pub frames_per_msg: f64,
-    /// At each of [`BURSTS`].
+    /// The measurements at each of [`BURSTS`].
     pub at: [AtBurst; 2],
-    /// From a message to what it causes, one at a time, both ends in turn on one core. Of a learner, to a decision.
+    /// The time from a message to the packets that it causes, one message at a time, with both ends in turn on one
+    /// core. For a learner it is the time to a decision.
     pub round_trip_ns: f64,
 }
 
-/// What a message costs when so many come at once: medians.
+/// The cost of a message if this many come at once (medians).
 #[derive(Clone, Copy)]
 pub struct AtBurst {
     /// Messages that come at once.
     pub burst: usize,
     /// Nanoseconds at the role's end, with the reading of the clock.
     pub ns_per_msg: f64,
-    /// The same of bare forwarding.
+    /// The cost of bare forwarding.
     pub forwarding_ns_per_msg: f64,
 }
 
@@ -159,7 +160,7 @@ impl Outbox for Nowhere {
     fn send(&mut self, _: To, _: &Header, _: &[u8]) {}
 }
 
-/// What a role sends in a turn, to addresses at the far end.
+/// The way by which a role sends its packets of one turn, to addresses at the far end.
 struct Way {
     batch: SendBatch,
     all: [SocketAddr; 3],

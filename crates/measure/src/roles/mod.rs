@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one message costs a role, on each plane.
+//! Measures the cost of one message for a role on each plane.
 
 pub mod dpdk;
 pub mod p4;
@@ -7,7 +7,7 @@ pub mod tag;
 pub mod udp;
 pub mod xdp;
 
-/// One role at links, in turns with bare forwarding.
+/// The measurements of one role at links, in turns with bare forwarding.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AtLinks {
     /// `leader`, `acceptor`, `learner` or `sequencer`.
@@ -16,14 +16,15 @@ pub struct AtLinks {
     pub frames_per_msg: f64,
     /// Messages that it accepted a second, turn by turn.
     pub msgs_per_s: Vec<f64>,
-    /// The same of bare forwarding, in the turns before: in the kernel it makes as many frames of a message, in BMv2 one.
+    /// The rates of bare forwarding in the turns before. In the kernel it makes as many frames of a message as the
+    /// role, in BMv2 only one.
     pub forwarding_msgs_per_s: Vec<f64>,
     /// Messages that weren't accepted, and frames sent for them that didn't arrive, in all turns together.
     pub lost: u64,
 }
 
 impl AtLinks {
-    /// Before the first turn.
+    /// Creates the measurements before the first turn.
     pub(crate) fn new(role: &'static str, frames_per_msg: f64) -> AtLinks {
         AtLinks {
             role,

@@ -33,7 +33,7 @@ const AHEAD: u64 = 32;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Seconds of a turn, at most.
 const TURN: f64 = 1.0;
-/// Of a partition.
+/// The number of slots of a partition.
 const SLOTS: u64 = 16_384;
 const BUILD: Build = Build {
     slots: SLOTS,
@@ -41,12 +41,12 @@ const BUILD: Build = Build {
     groups: 1,
     signs: false,
 };
-/// By which port frames come in and go out.
+/// The ports by which frames come in and go out.
 const IN: u16 = 0;
 const OUT: u16 = 1;
 const CONTROL: u16 = 9190;
 
-/// What is measured: who, and the copies of what it sends.
+/// The roles that are measured, each with the number of copies of what it sends.
 const ROLES: [(&str, u8); 6] = [
     ("leader", 1),
     ("leader", 3),
@@ -60,7 +60,7 @@ const ROLES: [(&str, u8); 6] = [
 pub struct Measured {
     /// True if packets were signed.
     pub signs: bool,
-    /// Each of them.
+    /// The measurements of each role.
     pub roles: Vec<AtLinks>,
 }
 
@@ -132,7 +132,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // It holds nothing that anybody misses.
+        // Nobody misses the directory's contents.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -280,7 +280,7 @@ impl Bench {
             self.socket.send(self.into, &trim);
         }
         let frame = self.message.frame(self.made);
-        // What the kernel doesn't take is missed like what the switch loses.
+        // A frame that the kernel refuses counts as lost, like one that the switch loses.
         self.socket.send(self.into, &frame);
         self.made += 1;
     }
@@ -334,7 +334,7 @@ fn entries(place: &Place, copies: u8) -> Vec<String> {
     lines
 }
 
-/// What a node's process, and the controller, do before the first message.
+/// Does what a node's process and the controller do before the first message.
 fn ready(role: &mut Role<CpuPort>, name: &str) -> Result<()> {
     let program = Program {
         epoch: 1,
@@ -418,7 +418,7 @@ impl Message {
     /// The replica needs nothing below any more.
     fn trim(&mut self, inst: Instance) -> Vec<u8> {
         let header = Header {
-            // Its disk, and the epoch that it knows.
+            // The replica's incarnation and the epoch that it knows.
             client: 1,
             request: 1,
             ..header(MsgType::Trim, REPLICA, inst)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What it costs to make a packet's tag, and to check one.
+//! Measures the cost of making a packet's tag, and of checking one.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use local_cluster::Error;
 /// Packets of a batch.
 const BATCH: usize = 64;
 
-/// Both, each as what it adds to the same path without tags.
+/// Measures both, each as the difference from the same path without tags.
 pub fn measure(runs: usize, seconds: f64) -> Result<[Measured; 2], Error> {
     let time = Duration::from_secs_f64(seconds / 2.0);
     let keyring = Arc::new(keyring(&KeyFile::new(1)?, Algorithm::SipHash));

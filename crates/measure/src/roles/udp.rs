@@ -192,7 +192,7 @@ fn leader(time: Duration) -> f64 {
     })
 }
 
-/// Of an epoch with one replica, which is the only acceptor.
+/// Returns the program of an epoch with one replica, which is the only acceptor.
 pub(super) fn first_program() -> Program {
     Program {
         epoch: 1,
@@ -239,7 +239,7 @@ fn acceptor(time: Duration) -> f64 {
     })
 }
 
-/// One ring of messages after the other, with a TRIM in between.
+/// Measures one ring of messages after the other, with a TRIM in between.
 fn whole_rings(
     time: Duration,
     mut message: Message,

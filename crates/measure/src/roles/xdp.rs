@@ -7,17 +7,17 @@ use crate::stats::median;
 use crate::xdp::several::Several;
 use crate::xdp::{RoleMeasurement, live, roles};
 
-/// What was measured of all roles.
+/// The measurements of all roles.
 pub struct Measured {
     /// True if packets were signed.
     pub signs: bool,
-    /// Every role alone.
+    /// Every role measured alone.
     pub alone: Vec<Alone>,
-    /// Those that were measured at links.
+    /// The roles that were measured at links.
     pub live: Vec<live::Measured>,
 }
 
-/// One role in test-run.
+/// One role, measured by test runs of its program.
 pub struct Alone {
     /// Medians of all runs.
     pub median: RoleMeasurement,

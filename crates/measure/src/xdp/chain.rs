@@ -36,12 +36,12 @@ const KEPT: u64 = 8_192;
 /// How long a reader of an empty ring sleeps: a ring has room for twenty times as much. A tenth of it
 /// costs the chain a tenth in switches between threads.
 const NAP: Duration = Duration::from_millis(1);
-/// How long the kernel may take to begin: on a busy machine, a second.
+/// The longest time until the kernel begins, which may be a second on a busy machine.
 const BEGIN: Duration = Duration::from_secs(10);
-/// Without progress for so long, what is missing is lost.
+/// If nothing has arrived for this time, the missing values are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What to measure.
+/// The settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Learners, each with a link to every acceptor.
@@ -56,7 +56,7 @@ pub struct Options {
     pub signs: bool,
 }
 
-/// What one run has shown.
+/// The measurements of one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Run {
     /// Values stamped by the leader.
@@ -70,7 +70,7 @@ pub struct Run {
     pub wrong: u64,
     /// Delivered values a second.
     pub values_per_s: f64,
-    /// The same for frames that take the same links by bare forwarding; the slowest sink counts.
+    /// The rate of bare forwarding over the same links; the slowest receiver counts.
     pub forwarding_values_per_s: f64,
 }
 
@@ -102,7 +102,7 @@ fn batch(replicas: usize) -> u32 {
 
 // ---- The network
 
-/// One link, by its ends.
+/// One link, given by the interfaces at its ends.
 type Ends = (Interface, Interface);
 
 /// A switch, three nodes on links of their own, and replicas with a link to each of those.
@@ -110,9 +110,9 @@ struct Network {
     switch: Namespace,
     nodes: Vec<Namespace>,
     replicas: Vec<Namespace>,
-    /// From the switch to each node.
+    /// The links from the switch to each node.
     down: Vec<Ends>,
-    /// From each node to each replica.
+    /// The links from each node to each replica.
     up: Vec<Vec<Ends>>,
 }
 
