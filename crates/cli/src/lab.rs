@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::arguments::{auth, plane, protocol, rate};
 use local_cluster::{Error, signed};
 
-/// What `wirepaxos lab` can do.
+/// The subcommands of `wirepaxos lab`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Make a network: namespaces, links, addresses, and a cluster file for it

@@ -18,7 +18,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long `up` waits for hosts whose ports aren't known.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What `wirepaxos switch` can do.
+/// The subcommands of `wirepaxos switch`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Make this machine a switch, or replace the program of the switch that it is, in place

@@ -118,7 +118,7 @@ pub type Counts = dyn FnMut(&Packet<'_>) -> bool + Send;
 struct Session {
     id: u64,
     last_request: u64,
-    /// For each request from the oldest outstanding one to the last, whether it is answered. The replicas' window
+    /// For each request from the oldest outstanding one to the last, true if it is answered. The replicas' window
     /// limits the length of this queue, not the number outstanding: a request that is further behind the largest would
     /// be refused as stale.
     answered: VecDeque<bool>,

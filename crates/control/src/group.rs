@@ -95,7 +95,7 @@ pub(crate) struct Group {
     last_failover: Option<FailoverStatus>,
     loss: Option<String>,
     views_at: Time,
-    /// What acceptors' memories have shown; the part that matters is in the store.
+    /// The memories that acceptors have shown; the part that matters is in the store.
     memories: Vec<MemoryRecord>,
     /// The time when positions are stored next.
     memories_at: Time,

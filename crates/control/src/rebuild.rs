@@ -31,7 +31,7 @@ pub struct Rebuilt {
     pub state: Option<GroupState>,
 }
 
-/// What the nodes of a group have shown so far.
+/// The facts that the nodes of a group have shown so far.
 struct Collected {
     settings: GroupSettings,
     deployment: Deployment,

@@ -666,7 +666,7 @@ mod tests {
                 .mark_session_active(epoch, begins(epoch), trim)
                 .unwrap();
         }
-        // One session never wrote, and one did.
+        // The first session never wrote, and the second one did.
         assert_eq!(state.issue_session(&configuration(), 1), Ok(3));
         assert_eq!(state.issue_session(&configuration(), 1), Ok(4));
         state.mark_writing(4).unwrap();

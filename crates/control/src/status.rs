@@ -12,7 +12,7 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
 }
 
-/// One group's status.
+/// The status of one group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// The group.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// To all at the link.
+/// The hardware address of all hosts at the link.
 pub const BROADCAST: Mac = [0xff; 6];
 /// The shortest frame; cards and their drivers aren't agreed on who makes others that long.
 pub const SHORTEST: usize = 60;
@@ -20,12 +20,12 @@ const OF_UDP: u8 = 17;
 pub(crate) const OF_ICMP6: u8 = 58;
 const HOPS: u8 = 64;
 
-/// From where to where a datagram goes, as it stands in its frame: addresses, then ports.
+/// The ends of a datagram as they stand in its frame: addresses, then ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// Of IPv4.
+    /// The ends of an IPv4 datagram.
     V4([u8; 12]),
-    /// Of IPv6.
+    /// The ends of an IPv6 datagram.
     V6([u8; 36]),
 }
 
@@ -60,15 +60,15 @@ impl Ends {
 /// A datagram that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// Who has put it on this link: its sender, or a router.
+    /// The hardware address that has put the frame on this link: the sender's or a router's.
     pub by: Mac,
     /// The sender, and whom it is for.
     pub ends: Ends,
-    /// What is in it.
+    /// The datagram's payload.
     pub payload: &'a [u8],
 }
 
-/// What a frame is.
+/// The contents of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content<'a> {
     /// A whole datagram.
@@ -79,7 +79,7 @@ pub enum Content<'a> {
     Other,
     /// A datagram whose lengths don't fit its frame.
     Malformed,
-    /// One with a wrong checksum.
+    /// A datagram with a wrong checksum.
     Damaged,
 }
 
@@ -106,7 +106,7 @@ fn parse_v4(frame: &[u8], checked: bool) -> Content<'_> {
     if !checked && fold(sum(ip, 0)) != 0xffff {
         return Content::Damaged;
     }
-    // What follows the packet is padding.
+    // The bytes behind the packet are padding.
     let len = usize::from(u16_at(ip, 2)).checked_sub(V4);
     let Some(udp) = len.and_then(|len| rest.get(..len)) else {
         return Content::Malformed;
@@ -165,14 +165,14 @@ pub struct Head {
     bytes: [u8; MAX_HEAD],
     payload: usize,
     len: usize,
-    /// Of the IP header, and of the pseudo and UDP headers, without lengths.
+    /// The sums of the IP header, and of the pseudo and UDP headers, without lengths.
     sums: [u64; 2],
     /// The latter, with lengths.
     sum: u64,
 }
 
 impl Head {
-    /// Both addresses are of one family.
+    /// Creates the head of frames between two addresses of the same family.
     pub fn new(macs: [Mac; 2], from: SocketAddr, to: SocketAddr) -> Head {
         let [mac_from, mac_to] = macs;
         let mut bytes = [0; MAX_HEAD];
@@ -259,7 +259,7 @@ impl Head {
             ip[4..6].copy_from_slice(&udp_len);
         }
         self.bytes[udp_at + 4..udp_at + 6].copy_from_slice(&udp_len);
-        // It is in the pseudo header, too.
+        // The length is in the pseudo header, too.
         self.sum = self.sums[1] + 2 * u64::from(u16::from_ne_bytes(udp_len));
         self.payload = payload;
     }
@@ -288,7 +288,7 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Of protocol and length, which the checksums of UDP and ICMPv6 cover beside the addresses.
+/// Returns the sum of protocol and length, which the checksums of UDP and ICMPv6 cover beside the addresses.
 pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
     u64::from(u16::from(protocol).to_be()) + u64::from((len as u16).to_be())
 }
@@ -296,7 +296,7 @@ pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
 /// The Internet checksum's sum, of words as they lie in memory; it has no more than 34 bits. What lies before `bytes` in a packet is of an even number.
 #[inline]
 pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
-    // Each lane has its own carry, so that they don't wait for one another.
+    // Each lane has its own carry, so that the processor can add them in parallel.
     let mut lanes = [start, 0, 0, 0];
     let mut blocks = bytes.chunks_exact(8 * lanes.len());
     for block in &mut blocks {
@@ -310,7 +310,8 @@ pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
     halves(sum) + sum_of_few(words.remainder())
 }
 
-/// Of less than eight bytes. To put them together in memory and to load them as a word makes a processor wait.
+/// Sums fewer than eight bytes. Putting them together in memory and loading them as one word would make the processor
+/// wait.
 #[inline]
 fn sum_of_few(bytes: &[u8]) -> u64 {
     let (fours, rest) = bytes.split_at(bytes.len() & 4);
@@ -517,7 +518,7 @@ mod tests {
             panic!("IPv4 may do without a checksum of UDP");
         };
         assert_eq!(datagram.payload, b"x");
-        // What a card says is believed.
+        // The card's word is believed without computing the checksum.
         let damaged = with(&v4, &[(42, b'y')]);
         assert_eq!(parse(&damaged, false), Content::Damaged);
         assert!(matches!(parse(&damaged, true), Content::Datagram(_)));

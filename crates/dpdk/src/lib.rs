@@ -20,5 +20,5 @@ pub use link::{Link, Shared};
 pub use port::{BURST, Frame, Port, ROOM};
 pub use station::{Counters, Outlet, Station, View};
 
-/// What went wrong, as a text that says what to do.
+/// A result whose error is a text that says what went wrong and what to do.
 pub type Result<T> = std::result::Result<T, String>;

@@ -13,7 +13,7 @@ use crate::port::{Frame, Opened, Port};
 /// The name of the library.
 pub const LIBRARY: &str = "libwirepaxos_dpdk.so";
 
-/// What [`LIBRARY`] must be to fit.
+/// The version of the interface that [`LIBRARY`] must have.
 const INTERFACE: u32 = 2;
 
 /// A port as the library knows it.
@@ -64,7 +64,7 @@ pub struct Eal {
     pub(crate) functions: &'static Functions,
 }
 
-/// What it was started with, if it was.
+/// The library, arguments and handle with which DPDK was started, if it was.
 static STARTED: Mutex<Option<(PathBuf, Vec<String>, Eal)>> = Mutex::new(None);
 
 impl Eal {
@@ -162,10 +162,10 @@ impl Eal {
     }
 }
 
-/// Where the kernel shows what PCI cards there are, and which driver has them.
+/// The directory in which the kernel shows all PCI cards and their drivers.
 const CARDS: &str = "/sys/bus/pci/devices";
 
-/// Who has a PCI card that DPDK doesn't see.
+/// The driver of a PCI card that DPDK doesn't see.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Driver(String),
@@ -192,7 +192,7 @@ fn how_to_get(name: &str, cards: &Path) -> String {
     }
 }
 
-/// Nothing if it is no card of this machine, or DPDK's.
+/// Returns who holds a card, or nothing if it is no card of this machine or belongs to DPDK.
 fn held_by(name: &str, cards: &Path) -> Option<Holder> {
     let card = cards.join(name);
     if !name.contains(':') || !card.exists() {

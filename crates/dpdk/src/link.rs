@@ -32,9 +32,9 @@ pub(crate) fn take(link: &Shared) -> MutexGuard<'_, Link> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module.
+/// A port and its stations, as this module describes.
 pub struct Link {
-    /// By place; nothing where one has left.
+    /// The stations by place; `None` where one has left.
     members: Vec<Option<Member>>,
     hosts: Vec<Neighbours>,
     port: Port,
@@ -52,7 +52,7 @@ struct Flow {
     by: Mac,
     ends: Ends,
     from: SocketAddr,
-    /// Of the station.
+    /// The station's place.
     place: usize,
 }
 
@@ -109,18 +109,18 @@ pub(crate) struct Way {
     here: Option<usize>,
 }
 
-/// Where a datagram went.
+/// The destination that a datagram reached.
 pub(crate) enum Sent {
-    /// To the port, which has lost it where it had no room.
+    /// The datagram went to the port, which has dropped it if it had no room.
     Away,
-    /// To another station.
+    /// The datagram went to another station.
     Here,
     /// Nowhere: it is longer than a packet may be.
     Not,
 }
 
 impl Link {
-    /// Of a port, without any station.
+    /// Creates the link of a port, without any station.
     pub fn of(port: Port) -> Shared {
         Arc::new(Mutex::new(Link {
             members: Vec::new(),
@@ -154,13 +154,13 @@ impl Link {
             self.hosts.push(neighbours);
         }
         self.forget_flows();
-        // Where the new address is, others at the link are to be told.
+        // The new address must be told to others at the link.
         self.is_up = false;
         self.tended = None;
         (self.members.len() - 1, received)
     }
 
-    /// Whoever was at this place has left, and with the last one of an IP address that is gone.
+    /// Removes the station at this place. If it was the last one with its IP address, the address is removed, too.
     pub(crate) fn leave(&mut self, place: usize) {
         self.members[place] = None;
         self.forget_flows();
@@ -208,7 +208,7 @@ impl Link {
         }
     }
 
-    /// As long as it is the same number, ways that were found are the same.
+    /// Returns a number that stays the same as long as all ways that were found remain valid.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes
@@ -239,7 +239,8 @@ impl Link {
         })
     }
 
-    /// One at `own` has something for an address to which it knows no way: whoever has that is asked.
+    /// Asks for the hardware address of `to`, because the station at `own` has something to send there and knows no
+    /// way.
     fn seek(&mut self, own: SocketAddr, to: SocketAddr) {
         let mut hosts = self.hosts.iter_mut();
         let host = hosts.find(|host| host.own() == own.ip());
@@ -362,7 +363,7 @@ impl Link {
         })
     }
 
-    /// They are found anew, and so are ways.
+    /// Flows and ways are looked up again after this.
     fn forget_flows(&mut self) {
         self.flows = [const { None }; FLOWS];
         self.changes += 1;

@@ -16,9 +16,9 @@ use crate::frame::{
 
 /// A node that hasn't said where it is is asked this often.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// One that has is asked again after this time: it may have got another card.
+/// A neighbour is asked for its hardware address again after this time, because it may have got another card.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
-/// So many others are known at once. When there are more, all are forgotten, and come again.
+/// At most this many others are known at once. If there are more, all are forgotten and learnt again.
 const MAX_OTHERS: usize = 4_096;
 
 const ARP: usize = 28;
@@ -26,13 +26,13 @@ const ARP_ASKS: u16 = 1;
 const ARP_ANSWERS: u16 = 2;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Of both, with one option, a hardware address.
+/// The length of ICMPv6 questions and answers, with a hardware address as their only option.
 const ICMP6: usize = 32;
 const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
 const SOLICITED: u8 = 0x40;
 const OVERRIDES: u8 = 0x20;
-/// What a router has passed on has fewer.
+/// The hop limit of a packet that no router has passed on.
 const ALL_HOPS: u8 = 255;
 
 /// Hardware addresses of whoever is at this link.
@@ -109,8 +109,8 @@ impl Neighbours {
         self.others.insert(other, mac);
     }
 
-    /// There is something to be sent to somebody who isn't known. Returns the question, unless it was asked just now, or it is
-    /// about a node, which is asked for anyway.
+    /// Returns the question for the hardware address of `other`, to which something is to be sent. Returns nothing if
+    /// the question was asked just now, or if `other` is a node, which is asked for anyway.
     pub fn seek(&mut self, other: IpAddr, now: Instant) -> Option<Vec<u8>> {
         let is_due = |asked: &Instant| now.saturating_duration_since(*asked) >= ASK_INTERVAL;
         let is_of_family = other.is_ipv4() == self.own.is_ipv4();
@@ -233,7 +233,7 @@ impl Neighbours {
     }
 }
 
-/// All nodes at the link.
+/// Returns the addresses of all nodes at the link.
 fn all_nodes() -> (Mac, Ipv6Addr) {
     let address = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     ([0x33, 0x33, 0, 0, 0, 1], address)
@@ -244,7 +244,7 @@ fn question(own: IpAddr, mac: Mac, about: IpAddr) -> Vec<u8> {
         (IpAddr::V4(own), IpAddr::V4(about)) => arp(ARP_ASKS, mac, own, BROADCAST, about),
         (own, about) => {
             let [own, about] = [own, about].map(v6);
-            // Those whose addresses end alike hear it.
+            // All hosts whose addresses end with the same bytes receive the question.
             let last: [u8; 3] = octets(&about.octets(), 13);
             let [a, b, c] = last;
             let (to, group) = (
@@ -275,7 +275,7 @@ fn arp(operation: u16, mac: Mac, own: Ipv4Addr, to: Mac, about: Ipv4Addr) -> Vec
     frame.extend(operation.to_be_bytes());
     frame.extend(mac);
     frame.extend(own.octets());
-    // Who asks doesn't know it.
+    // The asker doesn't know the hardware address.
     frame.extend(if operation == ARP_ASKS { [0; 6] } else { to });
     frame.extend(about.octets());
     frame.resize(SHORTEST, 0);

@@ -15,7 +15,7 @@ pub const BURST: usize = 32;
 /// Bytes of a frame for which a buffer has room by default: one of Ethernet, with an MTU of 1,500, and more.
 pub const ROOM: u16 = 2048;
 
-/// What is said of a port when it is opened.
+/// The facts about a port when it is opened.
 #[repr(C)]
 pub(crate) struct Opened {
     mac: [u8; 6],
@@ -36,7 +36,7 @@ const RIGHT: u32 = 1;
 const WRONG: u32 = 2;
 const LONG: u32 = 4;
 
-/// What stands in the place of a frame that has gone elsewhere.
+/// The placeholder for a frame that has been passed on.
 pub(crate) const NO_FRAME: Frame = Frame {
     buffer: null_mut(),
     data: null_mut(),
@@ -119,7 +119,7 @@ impl Leaving {
         }
     }
 
-    /// Where none is left all places are free again.
+    /// If no frame is left, all places are free again.
     fn begin_anew(&mut self) {
         if self.left == self.len {
             (self.left, self.filled, self.len) = (0, 0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ports and their links do to datagrams, and what comes in by them that is none.
+//! Tests of what ports and their links do to datagrams, and with frames that aren't datagrams.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn what_is_no_datagram_for_the_station_is_counted_and_dropped() {
         for frame in &frames {
             pair.send(frame);
         }
-        // What comes behind them comes first.
+        // The datagram that was sent last is the first one that arrives.
         pair.send(&good);
         assert_eq!(pair.taken().1, b"datagram");
         let expected = Counters {
@@ -68,7 +68,7 @@ fn what_is_no_datagram_for_the_station_is_counted_and_dropped() {
 fn a_frame_longer_than_a_buffer_is_counted_and_dropped() {
     let Some(eal) = dpdk_or_skip() else { return };
     let mut pair = Pair::with_room(eal, 2, false, 512);
-    // It comes in three buffers, one chained to the other.
+    // The frame comes in three buffers, each chained to the next.
     let long = pair.frame(&[7; 1400]);
     pair.send(&long);
     let short = pair.frame(b"short");
@@ -184,7 +184,7 @@ fn several_stations_share_a_port_and_reach_one_another() {
         all.map(|(from, datagram)| (from, datagram.to_vec()))
             .collect::<Vec<_>>()
     };
-    // One to another, both ways, past the link: nobody there hears of it.
+    // Datagrams from one station to another don't appear at the link.
     far.receive();
     for n in [0_u8, 1] {
         let all = [(b, &[n][..]), (outside, &[9]), (b, &[n, n])];
@@ -195,7 +195,7 @@ fn several_stations_share_a_port_and_reach_one_another() {
         assert_eq!(far.receive(), 1);
     }
     assert_eq!((first.sent(), second.sent()), (6, 2));
-    // From outside: each its own, whoever looks.
+    // Each station gets its own datagrams from outside, whichever station looks.
     for to in [b, a, b] {
         let frame = frame::between(outside, to, b"from outside");
         far.push(frame.len(), |room| room.copy_from_slice(&frame));
@@ -203,14 +203,14 @@ fn several_stations_share_a_port_and_reach_one_another() {
     far.flush();
     assert_eq!(taken(&mut first).len(), 1);
     assert_eq!(taken(&mut second).len(), 2);
-    // One that doesn't look for long loses what is too much, and no other one does.
+    // A station that doesn't look for long loses what exceeds its room, and the others lose nothing.
     let many = [(b, &[7][..]); 600];
     assert_eq!(send(&mut first, &many), 0);
     assert_eq!(
         first.view().counters().no_room,
         600 - taken(&mut second).len() as u64
     );
-    // Who has left has no address here any more.
+    // A station that has left has no address here any more.
     drop(second);
     assert_eq!(send(&mut first, &[(b, &[1])]), 1);
     let frame = frame::between(outside, b, b"from outside");

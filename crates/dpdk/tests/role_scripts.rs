@@ -108,7 +108,7 @@ fn address_of(to: To, sender: SocketAddr, v6: bool) -> SocketAddr {
     }
 }
 
-/// To whom a frame goes, and its datagram.
+/// Returns the receivers of a frame, and its datagram.
 fn read(bytes: &[u8], sender: SocketAddr, v6: bool) -> (To, Vec<u8>) {
     let Content::Datagram(found) = parse(bytes, false) else {
         panic!("{bytes:02x?}");

@@ -14,7 +14,7 @@ use common::{address, library, library_or_skip, start};
 use dpdk::{BURST, Eal, ROOM, Station};
 use loader::frame::PORT;
 
-/// In the machine's process: what makes its port.
+/// An environment variable that is set in the machine's process.
 const MACHINE: &str = "WIREPAXOS_VHOST_MACHINE";
 const MACHINE_PORT: &str = "net_virtio_user0";
 /// Ends a test that fails.
@@ -114,7 +114,7 @@ fn a_switch_and_a_machine_meet_by_vhost_user() {
             until("both ends are there", &mut switch, |switch| {
                 switch.view().is_up() && switch.view().unreachable().is_empty()
             });
-            // Until the machine knows where the switch is, its answers are lost.
+            // The machine's answers are lost until it knows where the switch is.
             until("an answer comes", &mut switch, |switch| {
                 send(switch, &[&[0xff]]);
                 switch.arrivals().count() > 0

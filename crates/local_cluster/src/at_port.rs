@@ -20,7 +20,7 @@ const ARGUMENTS: [&str; 5] = [
 ];
 /// The last byte of the first address at the port. No host of a lab has it, nor one of those behind it.
 const FIRST_ADDRESS: u8 = 201;
-/// What the kernel keeps of a node is at its host, on a port of its own.
+/// The kernel's part of a node has its control port at the node's host, from this number on.
 const FIRST_CONTROL: u16 = 7101;
 
 /// Moves nodes to the interface of their host.

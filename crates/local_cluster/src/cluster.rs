@@ -29,7 +29,7 @@ pub const SLOTS: usize = 65_536;
 /// Bytes of a value at most by default.
 pub const MAX_VALUE: u16 = 1024;
 
-/// What a local cluster is made of.
+/// The shape of a local cluster.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// How the one group agrees.
@@ -56,15 +56,15 @@ pub struct Shape {
     pub redis: bool,
     /// True if acceptors store their votes on disk.
     pub durable: bool,
-    /// In a lab: leaders, acceptors and learners are in the switch.
+    /// True if, in a lab, leaders, acceptors and learners are in the switch.
     pub in_switch: bool,
-    /// In a lab: its switch forwards in the kernel, wherever the nodes are.
+    /// True if, in a lab, the switch forwards in the kernel, wherever the nodes are.
     pub forwards: bool,
     /// CPU that each node is pinned to, by name; `None` leaves it to the scheduler.
     pub cpu_of: fn(&str) -> Option<usize>,
     /// How many microseconds nodes look for packets before they sleep; on loopback.
     pub spin_us: u64,
-    /// What is signed; `None` is as much as its nodes can.
+    /// The packets that are signed; `None` signs as much as the nodes can.
     pub auth: Option<Auth>,
 }
 
@@ -79,16 +79,16 @@ pub struct LocalCluster {
     pub nodes: Vec<String>,
     /// The replicas' front ends.
     pub redis: Vec<Server>,
-    /// Those that share a process; none but on DPDK.
+    /// The nodes that share one process, which only nodes on DPDK do.
     pub together: Vec<String>,
     /// None: on loopback.
     lab: Option<Lab>,
     plane: Plane,
 }
 
-/// Of a server in a replica's place, and the next one for the control plane; no node has them.
+/// The port of a server in a replica's place; the next one is for the control plane. No node has these ports.
 const SERVER_PORT: u16 = 9700;
-/// The same in a lab, within the ports that its faults apply to.
+/// The same port in a lab, among those to which the lab's faults apply.
 const SERVER_PORT_IN_LAB: u16 = 7090;
 
 /// The host that this process moves to when the cluster is in a lab.
@@ -187,7 +187,7 @@ impl LocalCluster {
         Ok(self)
     }
 
-    /// Has a command run where `host` is: the name of a node.
+    /// Makes a command run at the host of a node.
     pub fn place(&self, command: &mut Command, host: &str) -> Result<(), Error> {
         match &self.lab {
             None => Ok(()),
@@ -195,8 +195,8 @@ impl LocalCluster {
         }
     }
 
-    /// What happens to a node when its machine dies: its process goes, and what it has in the
-    /// kernel or in its switch, with all that it remembers.
+    /// Lets a node's machine die: its process ends, and its part in the kernel or switch is removed with all that it
+    /// remembers.
     pub fn crash(&self, processes: &mut Processes, name: &str) -> Result<(), Error> {
         processes.kill(name);
         if let Some(lab) = &self.lab {
@@ -240,7 +240,8 @@ impl LocalCluster {
         Ok((file, host))
     }
 
-    /// The same in which the first leader's host is the controller's, too: for a process in the place of both.
+    /// Returns the cluster file in which the first leader's host is also the controller's, for a process that takes the
+    /// place of both.
     pub fn file_for_switch(&self) -> Result<PathBuf, Error> {
         let [_, control] = self.ports_of_server();
         self.file_where("switch.toml", |draft| {
@@ -267,7 +268,7 @@ impl LocalCluster {
         change: impl FnOnce(&mut Draft) -> Result<(), Error>,
     ) -> Result<PathBuf, Error> {
         let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
-        // Who serves in a node's place takes whatever comes.
+        // A server in a node's place accepts unsigned packets.
         draft.auth = None;
         change(&mut draft)?;
         let file = self.directory.join(name);
@@ -275,7 +276,8 @@ impl LocalCluster {
         Ok(file)
     }
 
-    /// Has the controller probe so often, and suspect a node after so many unanswered PROBEs; before nodes are started.
+    /// Sets how often the controller probes, and after how many unanswered PROBEs it suspects a node. Call it before
+    /// nodes are started.
     pub fn set_probing(&self, probe_ms: u64, suspect_after: u32) -> Result<(), Error> {
         let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
         draft.controller = Some(ControllerDraft {
@@ -359,7 +361,7 @@ fn kernel_plane(plane: Plane) -> Plane {
     }
 }
 
-/// All nodes of a lab but the controller. Returns their names.
+/// Moves all nodes of a lab but the controller, and returns their names.
 fn put_at_port(lab: &Lab) -> Result<Vec<String>, Error> {
     let file = lab.cluster_file();
     let mut draft = Draft::from(&ClusterFile::load(&file)?);
@@ -408,7 +410,7 @@ fn cpus() -> u16 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(64) as u16)
 }
 
-/// All nodes on one host, each with ports of its own.
+/// Returns the draft of a cluster with all nodes on one host, each with its own ports.
 fn draft(cluster: u32, host: Ipv4Addr, shape: &Shape) -> Result<Draft, Error> {
     let application = ApplicationKind::named(&shape.application).ok_or_else(|| {
         let name = &shape.application;

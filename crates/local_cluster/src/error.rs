@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// What goes to standard error before the process ends with 1.
+/// A message that is printed to standard error before the process ends with 1.
 #[derive(Debug)]
 pub struct Error(String);
 

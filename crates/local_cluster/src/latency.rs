@@ -61,7 +61,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// As a JSON object.
+    /// Returns the percentiles as a JSON object.
     pub fn json(&self) -> serde_json::Value {
         json!({ "p50": self.p50, "p99": self.p99, "p999": self.p999 })
     }

@@ -139,7 +139,7 @@ impl Processes {
             let masks = ["SigCgt:", "SigIgn:"].map(|mask| signals(&status, mask));
             Some(masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1))
         };
-        // One that has ended is at nobody's mercy.
+        // A process that has ended has no number, so the answer is false.
         self.pid(name).and_then(handled) == Some(false)
     }
 
@@ -200,8 +200,8 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
-/// The same of the threads that belong to a store's library: RocksDB names its own, LevelDB's has the name of the
-/// thread of ours that started it.
+/// Returns the CPU seconds of the threads of a store's library. RocksDB names its threads; those of LevelDB have the
+/// name of our thread that started them.
 pub fn library_cpu_seconds(pid: u32) -> Option<f64> {
     let mut tasks = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -238,7 +238,7 @@ pub fn memory_mib(pid: u32) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Has the kernel kill the child when this process dies, however it dies.
+/// Makes the kernel kill the child when this process ends, however it ends.
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
     // SAFETY: the call is async-signal-safe and touches nothing of the parent's memory.

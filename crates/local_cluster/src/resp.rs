@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! As much of a Redis client as the demo needs: commands out, replies in, pipelined.
+//! The part of a Redis client that the demo needs: it sends commands in a pipeline and reads the replies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,9 +25,9 @@ pub enum Reply {
 /// A front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
+    /// The address at which the server listens.
     pub address: SocketAddr,
-    /// What it wants to hear first.
+    /// The password that the server wants first.
     pub password: Option<&'static str>,
 }
 
@@ -67,7 +67,7 @@ impl From<SocketAddr> for Server {
     }
 }
 
-/// One connection.
+/// One connection to a server.
 pub struct Connection {
     input: BufReader<TcpStream>,
     output: Vec<u8>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a cluster signs, for people.
+//! Tells people which packets a cluster signs.
 
 use node::ClusterFile;
 use node::cluster_file::{Auth, Plane};

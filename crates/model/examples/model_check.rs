@@ -108,7 +108,7 @@ fn how(report: &Report) -> String {
     }
 }
 
-/// Has Linux measure the peak memory afresh. Where it won't, earlier searches count, too.
+/// Makes Linux measure the peak memory from now on. If it refuses, the peak includes earlier searches.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -19,7 +19,7 @@ pub const LONG: Time = 3_600_000_000_000;
 /// The number that marks a candidate's questions.
 const CANDIDATE_NONCE: u64 = 0xca00;
 
-/// What an actor does when something arrives.
+/// The packets and events that an actor produces when something arrives.
 #[derive(Default, Debug)]
 pub struct Outputs {
     /// Packets.
@@ -28,7 +28,7 @@ pub struct Outputs {
     pub orders: Vec<(NodeId, Payload)>,
     /// Values delivered.
     pub delivered: Vec<(Instance, Value)>,
-    /// What the role said of the packet.
+    /// The role's verdict about the packet.
     pub verdict: Option<Verdict>,
 }
 
@@ -123,19 +123,19 @@ impl Actor {
 #[derive(Clone)]
 pub struct Control {
     deployment: Deployment,
-    /// What `control` stores, changed only by its own methods.
+    /// The contents of the store, changed only by its own methods.
     pub store: GroupState,
     candidates: Vec<Candidate>,
     /// Nonces of the repairing hosts, which draw lanes.
     repairers: Vec<u64>,
     window: u64,
     now: Time,
-    /// For a mutation: how many promises too few are enough.
+    /// For a mutation, how many promises fewer than a quorum are enough.
     pub missing_promises: u8,
 }
 
 impl Control {
-    /// One that has issued nothing.
+    /// Creates a controller that has issued no epoch.
     pub fn new(deployment: Deployment, repairers: Vec<u64>, window: u64) -> Control {
         Control {
             deployment,
@@ -272,12 +272,12 @@ fn repairer_node(at: usize) -> NodeId {
 pub struct Repairer {
     role: Recover,
     now: Time,
-    /// By epoch, from 1.
+    /// The configurations by epoch, from 1 on.
     configurations: Vec<Configuration>,
 }
 
 impl Repairer {
-    /// One that knows all configurations that there will be, but of no active epoch.
+    /// Creates a repairing host that knows all configurations that there will be, but no active epoch.
     pub fn new(role: Recover, configurations: Vec<Configuration>) -> Repairer {
         let mut role = role;
         configurations.iter().for_each(|c| role.learn(c));

@@ -64,9 +64,9 @@ pub enum Local {
 pub struct Bounds {
     /// The name in tests and reports.
     pub name: &'static str,
-    /// What is in it.
+    /// A description of what the search contains.
     pub about: &'static str,
-    /// What a search must come to see: one that never gets to what it is about proves nothing.
+    /// The events that a search must reach, because a search that never gets to its subject proves nothing.
     pub reaches: &'static [&'static str],
     /// 2f+1.
     pub acceptors: u8,
@@ -85,9 +85,9 @@ pub struct Bounds {
     pub clients: u64,
     /// Replicas, of which g+1 must cover what is trimmed.
     pub replicas: Vec<NodeId>,
-    /// See `replicas`.
+    /// The number of replicas that may fail.
     pub g: u8,
-    /// What may happen once.
+    /// The events without a message that may happen once.
     pub locals: Vec<Local>,
     /// True if REJECT reaches leaders. It can only make one retire, that is do less.
     pub rejects_to_leaders: bool,
@@ -209,7 +209,7 @@ impl Bounds {
         all
     }
 
-    /// All first memories.
+    /// Returns the first memories of all acceptors.
     pub fn first_members(&self) -> Vec<(u8, Incarnation)> {
         (0..self.acceptors).map(|a| (a, 1)).collect()
     }
@@ -233,7 +233,7 @@ impl Bounds {
         Some(Configuration {
             epoch,
             leader: Member {
-                // One beyond the bounds is somebody of whom nothing is seen.
+                // A leader beyond the bounds is a node of which nothing is seen.
                 node: 1 + NodeId::from(leader),
                 nonce: leader_nonce(leader, 1),
             },

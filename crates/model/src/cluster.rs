@@ -27,7 +27,7 @@ use crate::systems::{Happened, Reached, System};
 /// Places that a state has room for.
 const MAX_PLACES: usize = 10;
 
-/// As many ways as there are to exchange three acceptors.
+/// The number of ways to exchange three acceptors.
 const MAX_SYMMETRIES: usize = 6;
 
 /// A state of the whole cluster.
@@ -35,15 +35,15 @@ const MAX_SYMMETRIES: usize = 6;
 pub struct State {
     /// Which of the system's locals have happened: one bit each.
     used: u32,
-    /// By place: number of the actor's state.
+    /// The number of each actor's state, by the actor's place.
     actors: [u32; MAX_PLACES],
     /// Ascending.
     sent: Vec<MessageId>,
-    /// By symmetry: the fingerprint of the exchanged form.
+    /// The fingerprint of each exchanged form, by symmetry.
     prints: [Fingerprint; MAX_SYMMETRIES],
 }
 
-/// Where an actor's state came from.
+/// The origin of an actor's state.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Start,
@@ -51,7 +51,7 @@ enum Origin {
     Local(u32, u8),
 }
 
-/// What happens.
+/// A step of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A message arrives.
@@ -60,7 +60,7 @@ pub enum Action {
     Local(u8),
 }
 
-/// What an actor makes of an input.
+/// The result of an actor's step.
 #[derive(Clone, Debug)]
 struct Step {
     next: u32,
@@ -69,9 +69,9 @@ struct Step {
     flaw: Option<Box<str>>,
 }
 
-/// In the tables: not yet tried.
+/// An entry of the tables for an input that wasn't tried yet.
 const UNKNOWN: u32 = 0;
-/// In the tables: changes nothing, sends nothing.
+/// An entry of the tables for an input that changes nothing and sends nothing.
 const NOTHING: u32 = 1;
 const FIRST: u32 = 2;
 
@@ -80,19 +80,19 @@ pub struct Cluster<S: System> {
     system: S,
     places: usize,
     messages: Messages,
-    /// All actors' states that were ever reached, numbered.
+    /// All states of actors that were ever reached; a state's index is its number.
     actors: Vec<S::Actor>,
     origins: Vec<(Place, Origin)>,
     numbers: HashMap<(Place, Fingerprint), u32>,
     symmetries: Vec<Vec<u8>>,
-    /// By symmetry and number: the number of the exchanged form.
+    /// The number of the exchanged form, by symmetry and number of the state.
     exchanged_actors: Vec<HashMap<u32, u32>>,
-    /// By symmetry and number: what the exchanged form adds to a fingerprint; 0 = not looked up.
+    /// The part of the exchanged form in a fingerprint, by symmetry and number of the state; 0 = not computed yet.
     actor_prints: Vec<Vec<Fingerprint>>,
     message_prints: Vec<Vec<Fingerprint>>,
     exchanged_messages: Vec<Vec<MessageId>>,
     steps: Vec<Step>,
-    /// By actor's number, then by message: a place in `steps`, or see the constants.
+    /// The step that each actor's state takes for each message: an index in `steps`, or one of the constants above.
     taken: Vec<Vec<u32>>,
     happened: HashMap<(u32, u8), u32>,
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Identifies a state.
 pub type Fingerprint = u128;
 
-/// What can be explored.
+/// A model that can be explored.
 pub trait Model {
     /// A state of the whole.
     type State: Clone;
@@ -35,7 +35,7 @@ pub trait Model {
     fn fingerprint(&self, state: &Self::State) -> Fingerprint;
     /// Returns what is wrong with `state`, the first time it is reached, from `parent`, in which all was well.
     fn flaw(&mut self, parent: Option<&Self::State>, state: &Self::State) -> Option<String>;
-    /// One line about a step.
+    /// Returns one line that describes a step.
     fn describe(&self, action: &Self::Action) -> String;
     /// Counts that say which interesting things were reached; see [`Report::reached`].
     fn reached(&self) -> Vec<(&'static str, u64)>;
@@ -63,13 +63,13 @@ impl Default for Limits {
 /// A violation and how to get there.
 #[derive(Clone, Debug)]
 pub struct CounterExample {
-    /// What is wrong.
+    /// The property that is violated.
     pub flaw: String,
     /// The steps, one line each. No shorter way leads there.
     pub steps: Vec<String>,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Different states visited.
@@ -82,7 +82,7 @@ pub struct Report {
     pub time: Duration,
     /// True if nothing was left out.
     pub complete: bool,
-    /// What was seen on the way: a search that never decides anything proves nothing.
+    /// The counts of interesting events that were reached, because a search that never decides anything proves nothing.
     pub reached: Vec<(&'static str, u64)>,
     /// The first violation.
     pub counter_example: Option<CounterExample>,
@@ -118,7 +118,7 @@ type Visited = HashMap<Fingerprint, u32, BuildHasherDefault<Identity>>;
 struct Search<'a, M: Model> {
     model: &'a mut M,
     visited: Visited,
-    /// By number: fingerprint of the state. Its parent is in `visited`.
+    /// The fingerprint of each state, by number. The state's parent is in `visited`.
     order: Vec<Fingerprint>,
     transitions: u64,
     found: Vec<(M::Action, Result<Fingerprint, String>)>,
@@ -177,7 +177,7 @@ pub fn explore<M: Model>(model: &mut M, limits: &Limits) -> Report {
     }
 }
 
-/// What is wrong, in the state with which number, and after which further step from there.
+/// A violation, the number of the state in which it was found, and the further step that leads to it.
 type Flaw<A> = (String, u32, Option<A>);
 
 impl<M: Model> Search<'_, M> {

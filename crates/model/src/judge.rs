@@ -31,22 +31,22 @@ struct Ballot {
     votes: Vec<(NodeId, MessageId)>,
 }
 
-/// All that messages say, by instance.
+/// Everything that messages say, by instance.
 #[derive(Default)]
 pub struct Judge {
     ballots: Vec<Ballot>,
     by_value: HashMap<(Instance, Round, Value), usize>,
     /// Ballots of an instance.
     by_inst: BTreeMap<Instance, Vec<usize>>,
-    /// For a vote its ballot.
+    /// The ballot of each message that is a vote.
     ballot_of: HashMap<MessageId, usize>,
     /// Proposals and votes of one instance and round.
     rounds: HashMap<(Instance, Round), Vec<(MessageId, Value)>>,
     round_of: HashMap<MessageId, (Instance, Round, Value)>,
     delivered: HashMap<MessageId, (Instance, Value)>,
-    /// Replicas' reports.
+    /// The replicas' reports to acceptors and leaders.
     trims: Vec<(NodeId, Instance, MessageId)>,
-    /// By boot nonce: what a memory showed.
+    /// The votes and promises that a memory showed, by its boot nonce.
     shown: HashMap<u64, Vec<(MessageId, Shown)>>,
     remembered: HashMap<(u32, MessageId), bool>,
     seen: BTreeMap<&'static str, u64>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the nodes of one machine recorded, put together in the order of its clock.
+//! Merges what the nodes of one machine have recorded, in the order of the machine's clock.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,13 +9,13 @@ use paxos::trace::{Event, Settings};
 
 use crate::trace::{self, Trace};
 
-/// One group's traces of all nodes.
+/// The traces of all nodes of one group.
 pub struct Recorded {
-    /// All together.
+    /// The merged trace.
     pub trace: Trace,
-    /// Where they were read.
+    /// The files from which it was read.
     pub files: Vec<PathBuf>,
-    /// For each event the place of its file among `files`, and its line.
+    /// The place of each event: the index of its file in `files`, and its line.
     places: Vec<(usize, usize)>,
 }
 

@@ -34,7 +34,7 @@ pub enum Mutation {
     LeaderStampsAgain,
     /// The leader begins at the marker's instance instead of behind it.
     NextIsMarker,
-    /// One replica's word is enough to trim.
+    /// The report of one replica is enough to trim.
     TrimByOne,
     /// A member that lost its memory is enabled in the first epoch's round.
     RejoinsOldEpoch,

@@ -15,7 +15,7 @@ use crate::bounds::{Bounds, memory_nonce};
 /// Place of an actor in the cluster.
 pub type Place = u8;
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Payload {
     /// A packet of the data plane.
@@ -42,10 +42,10 @@ pub enum Payload {
     Started {
         /// The replica.
         from: Member,
-        /// What it says.
+        /// The report's contents.
         started: Started,
     },
-    /// To nobody, for the record: somebody has delivered a value.
+    /// A record for the judge, sent to nobody: somebody has delivered a value.
     Delivered {
         /// The instance.
         inst: Instance,
@@ -61,7 +61,7 @@ pub struct Value {
     pub client: u64,
     /// Request number.
     pub request: u64,
-    /// Of the value.
+    /// The flags of the value.
     pub flags: Flags,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -82,9 +82,9 @@ impl Value {
 /// A message on its way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
-    /// What it says.
+    /// The contents.
     pub payload: Payload,
-    /// Who sent it.
+    /// The place of the sender.
     pub from: Place,
     /// Whom it may reach: one bit a place.
     pub to: u32,
@@ -127,12 +127,12 @@ pub type MessageId = u16;
 /// Messages of a state, ascending.
 pub type Sent = [MessageId];
 
-/// One bit a place.
+/// Returns a set of places as a mask, with one bit for each place.
 pub fn mask(places: std::ops::Range<Place>) -> u32 {
     places.fold(0, |mask, place| mask | 1 << place)
 }
 
-/// All messages that were sent in any state, numbered.
+/// All messages that were sent in any state; a message's index is its number.
 #[derive(Default)]
 pub struct Messages {
     all: Vec<Message>,
@@ -167,7 +167,7 @@ impl Messages {
     }
 }
 
-/// One line about a message.
+/// Returns one line that describes a message.
 pub fn describe(message: &Message) -> String {
     match &message.payload {
         Payload::Packet { header, value } => describe_packet(header, value),
@@ -185,7 +185,7 @@ pub fn describe(message: &Message) -> String {
     }
 }
 
-/// One line about a packet.
+/// Returns one line that describes a packet.
 pub fn describe_packet(h: &Header, value: &[u8]) -> String {
     let mut line = format!("{} i{}", h.msgtype.name(), h.inst);
     if h.rnd != Round::NONE {

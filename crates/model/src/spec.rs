@@ -72,7 +72,7 @@ pub fn check(trace: &Trace) -> Result<(), Violation> {
 
 type Slot = (PartitionId, Instance);
 
-/// What a round or an instance holds: (client, request, flags of the value), bytes.
+/// The value of an instance in a round: client, request, the value's flags, and the bytes.
 type Value = ((u64, u64, Flags), Vec<u8>);
 
 fn value_of(packet: &Packet<'_>) -> Value {
@@ -91,16 +91,16 @@ pub struct Spec {
     leaders: BTreeMap<NodeId, Leader>,
     proposers: BTreeMap<NodeId, Proposer>,
     learners: BTreeMap<NodeId, Learner>,
-    /// Who asked for promises in a round of a partition.
+    /// The node that asked for promises in a round of a partition.
     askers: BTreeMap<(PartitionId, Round), NodeId>,
-    /// What was proposed.
+    /// The values that were proposed.
     proposed: BTreeMap<(Slot, Round), Value>,
     decisions: Decisions,
     ordered: Ordered,
 }
 
 impl Spec {
-    /// Nothing has happened.
+    /// Creates the specification's state before anything has happened.
     pub fn new(settings: Settings) -> Spec {
         Spec {
             settings,
@@ -157,7 +157,7 @@ impl Spec {
         Ok(())
     }
 
-    /// What wasn't sent before the process died never will be.
+    /// Packets that weren't sent before the process died are never sent.
     fn start(&mut self, node: NodeId, role: Role, nonce: u64, start: u64) -> Result<(), String> {
         let sender = Sender {
             settings: self.settings.clone(),

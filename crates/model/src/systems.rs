@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the clusters of each protocol consist of.
+//! The actors of each protocol's clusters.
 
 pub mod nopaxos;
 pub mod paxos;
@@ -10,27 +10,27 @@ use crate::actor::Outputs;
 use crate::explore::Fingerprint;
 use crate::network::{Message, MessageId, Place, Sent};
 
-/// What an actor has become, and what it does.
+/// An actor after an event, and the packets that it sends.
 pub struct Happened<A> {
     /// The actor.
     pub after: A,
-    /// What it sends and says.
+    /// The packets that the actor sends, and what it reports.
     pub out: Outputs,
-    /// What is wrong with that.
+    /// The rule that this breaks, if any.
     pub flaw: Option<Box<str>>,
 }
 
 /// A state that was reached for the first time.
 pub struct Reached<'a, A> {
-    /// All actors' states that were ever reached.
+    /// All states of actors that were ever reached.
     pub all: &'a [A],
-    /// By place: the number of the actor's state.
+    /// The number of each actor's state, by the actor's place.
     pub numbers: &'a [u32],
     /// The places whose actors aren't what they were in the state before.
     pub changed: &'a [usize],
-    /// All messages, ascending.
+    /// All messages in ascending order.
     pub sent: &'a Sent,
-    /// Those that were not sent in the state before.
+    /// The messages that were not sent in the state before.
     pub fresh: &'a [MessageId],
 }
 
@@ -45,7 +45,7 @@ impl<'a, A> Reached<'a, A> {
 ///
 /// *Locals* are what happens without a message.
 pub trait System {
-    /// One kind a role.
+    /// An actor: one variant for each role.
     type Actor: Clone;
 
     /// Equal for actors in the same state.
@@ -86,7 +86,7 @@ pub trait System {
     fn may_happen(&self, at: usize, used: u32, sent: &Sent) -> bool;
     /// Returns what becomes of an actor to which it happens.
     fn happen(&self, at: usize, actor: &Self::Actor) -> Happened<Self::Actor>;
-    /// One line about it.
+    /// Returns one line that describes the event.
     fn describe_local(&self, at: usize) -> String;
 
     /// Notes what a message says, the first time it is sent in any state.

@@ -9,9 +9,9 @@ use paxos::trace::{Event, Settings};
 /// A recorded run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// Where it ran.
+    /// The settings of the cluster in which it was recorded.
     pub settings: Settings,
-    /// In order.
+    /// The events in order.
     pub events: Vec<Event>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Line {
     pub number: usize,
     /// Nanoseconds of the recording machine's clock; 0 where the line says none.
     pub time: u64,
-    /// What happened.
+    /// The event itself.
     pub event: Event,
 }
 

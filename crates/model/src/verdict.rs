@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the specification says of recorded traces, by file and line.
+//! Judges recorded traces by the specification, and names file and line of a violation.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub struct Violation {
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The rule that is violated.
     pub why: String,
 }
 
@@ -34,7 +34,7 @@ pub fn violation(group: &Recorded) -> Option<Violation> {
     })
 }
 
-/// The same for all groups whose traces are in this directory.
+/// Returns the first violation in the traces of any group in this directory.
 pub fn first_violation(directory: &Path) -> Result<Option<Violation>, String> {
     Ok(merge::read(directory)?.iter().find_map(violation))
 }

@@ -74,7 +74,7 @@ fn session_leader() {
     check("session-leader");
 }
 
-/// All at once, as far as it fits a test: every state near enough.
+/// Explores all events together, as far as a test has time for it.
 #[test]
 fn whole() {
     let limits = Limits {

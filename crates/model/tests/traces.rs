@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the simulator recorded is allowed by the specification; what was falsified isn't.
+//! Tests that the specification allows what the simulator recorded, and finds what was falsified.
 
 use model::record;
 use model::spec::{self, Violation};
@@ -179,7 +179,7 @@ fn seeds_with(wanted: impl Fn(&Header) -> bool) -> impl Iterator<Item = u64> {
     (1..SEEDS).filter(has).take(3)
 }
 
-/// Each falsification is found where it was made, and nowhere before.
+/// Checks that each falsification is found where it was made, and nothing is found before.
 #[track_caller]
 fn is_found(falsify: impl Fn(&mut Trace) -> usize) {
     is_found_in(1..4, falsify);
@@ -210,7 +210,7 @@ fn lack_is_found(node: NodeId, is_order: impl Fn(&Event) -> bool, earned_by_it: 
     }
 }
 
-/// One acceptor refuses what the leader proposes: that alone is no reason to refuse commands. [L-RETIRE]
+/// A leader must not retire because one acceptor refuses its proposals. [L-RETIRE]
 #[test]
 fn a_leader_that_retires_for_one_refusal_is_found() {
     let script = include_str!("../../../testdata/cluster/one_refusal.txt");
@@ -428,7 +428,7 @@ fn an_epoch_that_writes_without_promises_is_found() {
     assert!(found > 3, "only {found} seeds have a second epoch");
 }
 
-/// What a durable acceptor says of an instance for which it got a proposal, after it was killed.
+/// Lets a durable acceptor that was killed answer for an instance for which it had got a proposal.
 fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result<(), String> {
     let in_round = |msgtype, rnd| Header {
         cluster: 1,

@@ -19,7 +19,7 @@ const INSTALL: &str = "install P4 developers' packages or image (docs/testing.md
 /// Older ones may compile and run the programs; nobody has tried.
 const OLDEST_COMPILER: [u32; 3] = [1, 2, 3];
 const OLDEST_SWITCH: [u32; 3] = [1, 15, 0];
-/// What `simple_switch_CLI` says where no switch is.
+/// The message of `simple_switch_CLI` if there is no switch.
 const UNREACHABLE: &str = "Could not connect";
 /// A switch that takes longer to answer doesn't run.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -126,7 +126,7 @@ impl Tools {
 #[derive(Debug)]
 pub struct Switch {
     child: Child,
-    /// In the same network namespace.
+    /// The switch's tables, in the same network namespace.
     pub tables: Tables,
 }
 
@@ -155,7 +155,7 @@ impl Tables {
         command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| failed(&command, &error))?;
         let mut input = child.stdin.take().expect("it is piped");
-        // Where it ends early, what it says of that is the better message.
+        // If the command ends early, its own message explains more than an error of this write.
         let _ = input.write_all((lines.join("\n") + "\n").as_bytes());
         drop(input);
         let output = child
@@ -228,7 +228,7 @@ fn last_line(stderr: &[u8], stdout: &str) -> String {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // It is ours, and keeps nothing.
+        // The process is ours and keeps no data.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -11,10 +11,10 @@ use crate::{Port, Result};
 
 /// An order is sent so many times before the switch counts as silent. Orders may come twice.
 const TRIES: u32 = 4;
-/// For an answer to each.
+/// The longest wait for the answer to an order.
 const PATIENCE: Duration = Duration::from_millis(150);
 
-/// What each order got back.
+/// The answers that an order may get.
 enum Back {
     Answer(Order, Vec<u8>),
     /// No role took it: it came back as it was.
@@ -31,7 +31,7 @@ pub struct CpuPort {
 }
 
 impl CpuPort {
-    /// By the interface of this number, in the calling thread's namespace; needs CAP_NET_RAW.
+    /// Opens the port at the interface of this number, in the calling thread's namespace. Needs CAP_NET_RAW.
     pub fn open(interface: u32) -> Result<CpuPort> {
         let socket = PacketSocket::of(interface, ETHERTYPE);
         let socket = socket.map_err(|e| {
@@ -78,7 +78,7 @@ impl Port for CpuPort {
             ..order.clone()
         };
         for _ in 0..TRIES {
-            // What the kernel doesn't take is lost, as every frame may be.
+            // A frame that the kernel refuses is lost, as any frame may be.
             self.socket.send(self.interface, &order.emit());
             match self.wait_for(&order)? {
                 Back::Answer(answer, behind) => return Ok((answer, behind)),

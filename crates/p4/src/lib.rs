@@ -16,5 +16,5 @@ pub mod tables;
 pub use order::{Op, Order};
 pub use role::{About, Port, Role};
 
-/// What went wrong, for people.
+/// A result whose error is a text for people.
 pub type Result<T> = std::result::Result<T, String>;

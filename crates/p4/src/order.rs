@@ -4,15 +4,15 @@
 
 use paxos::{Epoch, GroupId, NodeId, PartitionId, Reason, Round};
 
-/// Of frames with an order.
+/// The Ethernet type of frames with an order.
 pub const ETHERTYPE: u16 = 0x88b5;
 /// Places for acceptors, and for replicas.
 pub const PLACES: usize = 8;
-/// Of an answer's `op` (`ORDER_ANSWER`).
+/// The flag that marks an answer in `op` (`ORDER_ANSWER`).
 pub const ANSWER: u8 = 0x80;
-/// Of the orders that are spoken here (`ORDERS_VERSION`).
+/// The version of the orders (`ORDERS_VERSION`).
 pub const VERSION: u64 = 1;
-/// What a learner calls itself (`ROLE_LEARNER`); the others are called as PROBE calls them.
+/// The number of the learner's role (`ROLE_LEARNER`); the other roles have the numbers of PROBE.
 pub const LEARNER: u16 = 16;
 
 const ETHERNET: usize = 14;
@@ -20,7 +20,7 @@ const FIXED: usize = 60;
 /// Bytes of a frame with an order. Behind them lies what was asked for, a slot's value.
 pub const FRAME_LEN: usize = ETHERNET + FIXED + 2 * 2 * PLACES;
 
-/// What is ordered or asked (`ORDER_...` in `programs/p4/shared/orders.p4`).
+/// The orders and questions (`ORDER_...` in `programs/p4/shared/orders.p4`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -48,16 +48,16 @@ pub enum Op {
     Floor = 11,
     /// Which program it is, and how large; also before any group is known.
     About = 12,
-    /// One that signs: a key is there, or is gone.
+    /// A program that signs gets a key, or loses it.
     Key = 13,
-    /// One that signs: with the keys of this generation.
+    /// A program that signs uses the keys of this generation.
     Sign = 14,
     /// Leader of Tofino: the window reaches further.
     Open = 15,
 }
 
 impl Op {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Op; 15] = [
         Op::Begin,
         Op::Look,
@@ -82,7 +82,7 @@ impl Op {
 #[allow(missing_docs)]
 pub struct Order {
     pub op: Op,
-    /// Of an answer: 0 = done; otherwise a reason's number.
+    /// The result in an answer: 0 = done, otherwise the number of a reason.
     pub result: u8,
     pub node: NodeId,
     pub group: GroupId,
@@ -193,7 +193,7 @@ impl Order {
     }
 }
 
-/// What is left of a frame whose length is known.
+/// The rest of a frame whose length is known.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// As large as the kernel lets root make it: a burst waits here.
+/// The largest receive buffer that the kernel gives to root, because a burst waits here.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 const ADDRESS_LEN: libc::socklen_t = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
@@ -18,12 +18,12 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// One for all interfaces of the calling thread's namespace.
+    /// Opens a socket for all interfaces of the calling thread's namespace.
     pub fn open() -> io::Result<PacketSocket> {
         Self::bound(address(0))
     }
 
-    /// One for frames of an Ethernet type at one interface.
+    /// Opens a socket for frames of an Ethernet type at one interface.
     pub fn of(interface: u32, ethertype: u16) -> io::Result<PacketSocket> {
         Self::bound(libc::sockaddr_ll {
             sll_protocol: ethertype.to_be(),

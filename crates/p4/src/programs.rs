@@ -16,18 +16,18 @@ const DIR_VARIABLE: &str = "WIREPAXOS_P4_DIR";
 /// whether it checks and makes tags (`SIGNED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// Of all partitions together.
+    /// The number of slots of all partitions together.
     pub slots: u64,
-    /// Of all groups together.
+    /// The number of partitions of all groups together.
     pub partitions: u64,
     /// Groups of a node.
     pub groups: u64,
-    /// It takes signed packets, and signs what it sends.
+    /// True if the program accepts only signed packets, and signs what it sends.
     pub signs: bool,
 }
 
 impl Build {
-    /// For labs and tests: a switch in software makes its registers anew each time it starts.
+    /// The sizes for labs and tests. A switch in software creates its registers anew each time it starts.
     pub const SMALL: Build = Build {
         slots: 4096,
         partitions: 8,
@@ -35,7 +35,7 @@ impl Build {
         signs: false,
     };
 
-    /// As they are named in a program.
+    /// Returns the sizes under the names that a program gives them.
     pub fn defines(&self) -> Vec<(&'static str, u64)> {
         let mut defines = vec![
             ("SLOTS", self.slots),

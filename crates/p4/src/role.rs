@@ -25,7 +25,7 @@ pub trait Port {
 /// A role of a switch, as its process has it.
 #[derive(Clone, Debug)]
 pub struct Role<P> {
-    /// By which it is spoken to.
+    /// The port over which the process talks to the program.
     pub port: P,
     deployment: Deployment,
 }
@@ -67,8 +67,8 @@ impl<P: Port> Role<P> {
         })
     }
 
-    /// From now on these are the keys of a program that signs. All that are to be there are when one of them signs, and the others
-    /// go last: so nothing is dropped that was signed before, or elsewhere.
+    /// Replaces the keys of a program that signs. New keys are added before one of them signs, and old ones are removed
+    /// last, so that no packet is dropped that was signed before or elsewhere.
     pub fn use_keys(&mut self, keyring: &Keyring) -> Result<()> {
         let there = |at: &usize| keyring.pair(*at).is_some();
         for at in (0..KEY_IDS).filter(there) {
@@ -213,11 +213,11 @@ impl<P: Port> Role<P> {
 /// Which program a switch runs, and how large its registers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct About {
-    /// What PROBE calls it; [`LEARNER`](crate::order::LEARNER).
+    /// The role's number in PROBE, or [`LEARNER`](crate::order::LEARNER).
     pub role: u16,
-    /// Of all partitions together.
+    /// The number of slots of all partitions together.
     pub slots: u64,
-    /// Of all groups together.
+    /// The number of partitions of all groups together.
     pub partitions: u64,
     /// Groups.
     pub groups: u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is in a program's tables and multicast groups, in the language of BMv2's command line
-//! (`simple_switch_CLI`). A program that isn't a combination has its role at `ingress.role`; see [`of_role`].
+//! The entries of a program's tables and multicast groups, in the language of BMv2's command line
+//! (`simple_switch_CLI`). In a program that isn't a combination the role is at `ingress.role`; [`of_role`] is for the
+//! others.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,17 +11,18 @@ use paxos::{Configuration, Deployment, Epoch, GroupId, Learner, Member, NodeId};
 use crate::Result;
 use crate::bmv2::CPU_PORT;
 
-/// Where it is in a program of one role.
+/// The role's place in a program of one role.
 const ALONE: &str = "ingress.role.";
 
 /// Copies of a command over several partitions: as many as one names at most (`MAX_VECTOR_HERE`).
 pub const MAX_VECTOR: u16 = 12;
-/// Of the first group's multicast; each group has as many as a command may name partitions, and some room.
+/// The first multicast group of the first group. Each group has as many as a command may name partitions, and some
+/// spare ones.
 const FIRST_MULTICAST: u16 = 16;
 
 const ENTER: &str = "ingress.role.enter";
 
-/// Where a group lies in the registers.
+/// The place of a group in the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The role.
@@ -29,9 +31,9 @@ pub struct Place {
     pub slots: u64,
     /// The number among the node's groups.
     pub index: u16,
-    /// Before it.
+    /// The number of partitions before the group's first one.
     pub first_partition: u32,
-    /// Before it.
+    /// The number of slots before the group's first one.
     pub first_slot: u64,
 }
 
@@ -47,13 +49,13 @@ impl Place {
 pub struct Copy {
     /// The number in the group.
     pub number: u8,
-    /// Where it listens; of a replica, partition 0.
+    /// The address at which the receiver listens; for a replica, that of partition 0.
     pub to: SocketAddr,
-    /// In whose name the copy leaves.
+    /// The source address of the copy.
     pub from: SocketAddr,
     /// Frames to it.
     pub mac_to: [u8; 6],
-    /// Their source.
+    /// The hardware address of the source.
     pub mac_from: [u8; 6],
     /// Partition p listens on the p-th port from there.
     pub port_per_partition: bool,
@@ -112,7 +114,7 @@ pub fn own(node: NodeId, cluster: u32, address: SocketAddr) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.own {ip}&&&{mask} => {node} {cluster} {port} 1 1")
 }
 
-/// Packets in the name of a node count from its address. [M-SENDER]
+/// A packet in a node's name counts only if it comes from the node's address. [M-SENDER]
 pub fn node((node, address): (NodeId, IpAddr)) -> String {
     let table = if address.is_ipv4() {
         "nodes4"
@@ -156,7 +158,7 @@ pub fn group(place: &Place) -> String {
     )
 }
 
-/// What isn't for the role passes between the switch's own machine and this port.
+/// Passes packets that aren't for the role between the switch's own machine and this port.
 pub fn beside(port: u16) -> String {
     format!("table_add ingress.others.beside ingress.others.pass_by {CPU_PORT} => {port}")
 }
@@ -276,7 +278,7 @@ impl Configurations {
         }
     }
 
-    /// Of which group.
+    /// Returns the number of the group.
     pub fn group(&self) -> GroupId {
         self.deployment.group
     }
@@ -301,7 +303,7 @@ impl Configurations {
         self.known.keys().rev().copied().collect()
     }
 
-    /// Their entries: of each first its acceptors, then how many of them decide. [M-BANK]
+    /// Returns the entries of all configurations: for each first its acceptors, then how many of them decide. [M-BANK]
     pub fn lines(&self) -> Vec<String> {
         let group = self.deployment.group;
         let all = self.known.values();

@@ -9,7 +9,7 @@ use replica::{Agreement, Answers, Decided, Log, News, Settings, Stepped, Wanted}
 use crate::message::Order;
 use crate::peer::{Group, Peer, Protocol, Status};
 
-/// All of a group's life is one epoch.
+/// The only epoch of a group.
 const EPOCH: Epoch = 1;
 
 impl Peer {
@@ -75,7 +75,7 @@ impl Agreement for Peer {
         Stepped { verdict, news }
     }
 
-    /// There is no program for peers.
+    /// There is no program for peers in the network.
     fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
         Stepped::dropped(Reason::NotForRole)
     }
@@ -84,7 +84,7 @@ impl Agreement for Peer {
         false
     }
 
-    /// Nothing comes to execution past the log.
+    /// Nothing reaches execution except through the log.
     fn keep(&mut self, _: &Decided<'_>) {}
 
     fn executed(&mut self, next: Instance) {
@@ -180,7 +180,7 @@ impl Agreement for Peer {
     /// Nobody repairs by rounds here.
     fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
 
-    /// There are no markers.
+    /// There are no epoch markers.
     fn begins(&mut self, _: Instance) {}
 
     /// Peers execute no commands over several partitions.

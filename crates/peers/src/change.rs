@@ -24,12 +24,12 @@ pub(crate) struct Change {
     /// When it began, or came forward last.
     started: Time,
     told: Time,
-    /// By member: the view that its log is of, the log's end, and the rest.
+    /// The report of each member: the view of its log, the log's end, and the rest.
     reports: Vec<Option<(u32, Instance, Report)>>,
     /// Which logs are fetched, and for what.
     sources: Vec<Source>,
     plan: Option<Plan>,
-    /// What the view in force began with is the log of this one.
+    /// The view with whose log the view in force began.
     pub of: u32,
 }
 
@@ -40,7 +40,7 @@ struct Source {
     asked: Range<Instance>,
 }
 
-/// What is done once all entries are here.
+/// The step that follows once all entries are here.
 #[derive(Clone, Copy)]
 enum Plan {
     /// The leader makes one log of many: its own stays up to `from`.
@@ -120,7 +120,7 @@ impl Peer {
             return Ok(Verdict::Answered);
         }
         if self.change.plan.is_some() {
-            // What is being made is made of those that were there when it was chosen.
+            // The new log is already being made of the reports that had come when it was chosen.
             return Err(Reason::Duplicate);
         }
         self.change.reports[sender] = Some((h.vrnd.0, h.inst, report));
@@ -142,7 +142,7 @@ impl Peer {
         let of = reports.map(|(view, ..)| *view).max().unwrap_or(0);
         let is_of = self.normal_view == of;
         let from = match self.order {
-            // In an ordered view all logs are parts of one.
+            // In an ordered view all logs are parts of the same log.
             Order::Ordered if is_of => self.log.end(),
             _ => self.commit,
         };
@@ -198,7 +198,7 @@ impl Peer {
             .map_or(self.order, |(.., report)| report.order)
     }
 
-    /// All that was fetched, behind what stays of the own log.
+    /// Returns the entries that were fetched, behind those that stay of the replica's own log.
     fn merged(&self, from: Instance, of: u32) -> Vec<Entry> {
         let sources = &self.change.sources;
         if self.order_of(of) == Order::Ordered {
@@ -267,7 +267,7 @@ impl Peer {
         self.tell(to, &header, &start.emit(), out);
     }
 
-    /// Those that haven't shown that they have the log with which the view began are told again.
+    /// Sends START_VIEW again to the members that haven't shown that they have the view's first log.
     pub(crate) fn tell_start_again(&self, out: &mut impl Outbox) {
         for (member, filled) in self.filled.iter().enumerate() {
             if member != self.me && *filled < self.base {
@@ -286,7 +286,7 @@ impl Peer {
         let h = &packet.header;
         let start = Start::parse(packet.value)?;
         if self.status == Status::Normal {
-            // It has been heard before: the answer was lost.
+            // The report was heard before, so its answer was lost.
             self.has_news = true;
             return Ok(Verdict::Answered);
         }
@@ -458,7 +458,7 @@ impl Peer {
         Ok(Verdict::Changed)
     }
 
-    /// In a view that has begun the leader's entry is as good as what was lost.
+    /// Fills a gap with the current leader's entry, which is authoritative once the view has begun.
     fn on_missing_entry(
         &mut self,
         packet: &Packet<'_>,
@@ -480,7 +480,7 @@ impl Peer {
         }
         self.log.push(Entry::of(packet));
         self.push_early();
-        // One question at a time: the next part follows the last.
+        // Only one question is outstanding at a time, and the next part follows the last.
         self.asked_at = 0;
         if let Some(first) = self.early.keys().next().copied() {
             self.fetch_missing(first, out);
@@ -524,7 +524,8 @@ impl Peer {
         next.min(self.give_up_at())
     }
 
-    /// Each waits a little longer than the one before it, so that not all go on to other views at once.
+    /// Returns when this replica gives up the view. Each replica waits a little longer than the one before it, so that
+    /// not all begin other views at once.
     pub(crate) fn give_up_at(&self) -> Time {
         let patience = PATIENCE + PATIENCE / 4 * self.me as u64;
         match self.status {

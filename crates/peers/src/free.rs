@@ -15,16 +15,16 @@ use crate::peer::{AGAIN, HEARTBEAT, PATIENCE, Peer, Protocol, Status};
 
 /// Slots after which a leader compares logs.
 const SYNC_SLOTS: u64 = 256;
-/// And the time.
+/// The time after which the leader synchronises.
 pub(crate) const SYNC_AFTER: Time = 1_000_000;
-/// So long nothing is committed before the leader gives this view up.
+/// A leader under which nothing is committed for this time gives the view up.
 const GIVE_UP: Time = 10 * AGAIN;
 /// Votes of a member that are ahead of the leader's log, at most.
 const MAX_AHEAD: usize = 64;
 /// Entries that are sent to a member that has lost the last ones.
 const MAX_SENT: u64 = 64;
 
-/// What a leader knows of the others' logs.
+/// The leader's knowledge of the others' logs.
 #[derive(Default)]
 pub(crate) struct Votes {
     /// Votes that are ahead of the leader's own log, by member.
@@ -39,7 +39,7 @@ pub(crate) struct Votes {
     sent_again: Time,
     /// Up to where logs were compared, or are being.
     asked: Instance,
-    /// What others were told is committed.
+    /// Everything below this was reported to the others as committed.
     pub told: Instance,
 }
 
@@ -89,7 +89,7 @@ impl Peer {
         self.votes.asked = self.log.end();
     }
 
-    /// At the end of a batch of packets.
+    /// Synchronises at the end of a batch of packets if there is enough to commit.
     pub(crate) fn sync_if_full(&mut self, waits: bool, out: &mut impl Outbox) {
         let is_free = self.order == Order::Free && self.protocol() == Protocol::SpecPaxos;
         let end = self.log.end();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use paxos::{Flags, Header, Instance, Packet, mix};
 
-/// What was asked for.
+/// A request in the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub flags: Flags,
@@ -30,7 +30,7 @@ impl Entry {
         (self.client, self.request)
     }
 
-    /// As a message that starts with `header`.
+    /// Returns the entry's message, which starts with `header`.
     pub fn header(&self, header: Header) -> Header {
         Header {
             flags: self.flags,
@@ -44,15 +44,15 @@ impl Entry {
 
 struct Slot {
     entry: Entry,
-    /// Of everything up to this entry, included.
+    /// The digest of all entries up to this one, included.
     digest: u64,
 }
 
-/// See the module.
+/// The log of a replica, with a digest of every prefix.
 #[derive(Default)]
 pub(crate) struct SlotLog {
     first: Instance,
-    /// Of everything below `first`.
+    /// The digest of everything below `first`.
     below: u64,
     slots: VecDeque<Slot>,
 }
@@ -73,7 +73,7 @@ impl SlotLog {
         self.slots.get(at as usize).map(|slot| &slot.entry)
     }
 
-    /// Of everything below `end`, if that is still known.
+    /// Returns the digest of everything below `end`, if that is still known.
     pub fn digest(&self, end: Instance) -> Option<u64> {
         match end.checked_sub(self.first)? {
             0 => Some(self.below),

@@ -8,8 +8,8 @@ use paxos::{Header, Instance, NodeId, Packet, Round};
 /// Answers that wait, at most; beyond that the oldest are given up, and asked for again.
 const MAX_WAITING: usize = 16_384;
 
-/// What an answer was computed on: view, slot, the digest of the log up to there; and which part of a pack's answer it
-/// is, by the command that it begins with.
+/// The basis of an answer: view, slot, and the digest of the log up to there. The last part tells which part of a
+/// pack's answer it is, by the command with which that begins.
 type Ground = (Round, Instance, u64, [u8; 18]);
 
 /// Counts answers of one partition.
@@ -20,7 +20,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Of a group of 2f+1 replicas: f + ⌈f/2⌉ + 1 have to agree.
+    /// Creates the counts for 2f+1 replicas, of which f + ⌈f/2⌉ + 1 have to agree.
     pub fn of(replicas: usize) -> Matching {
         Matching {
             needed: superquorum(replicas),

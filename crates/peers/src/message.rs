@@ -6,9 +6,9 @@ use paxos::{Instance, Reason};
 /// How commands are put in order in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// By the leader.
+    /// The leader orders the requests.
     Ordered,
-    /// By the network, as each replica sees it.
+    /// The network orders the requests, as each replica sees them.
     Free,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Start {
     pub commit: Instance,
     /// The leader's log begins here.
     pub first: Instance,
-    /// Of everything below the view's first slot.
+    /// The digest of everything below the view's first slot.
     pub digest: u64,
     pub order: Order,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Start {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sync {
     pub commit: Instance,
-    /// Of everything below that.
+    /// The digest of everything below the committed slot.
     pub digest: u64,
 }
 

@@ -74,7 +74,7 @@ impl Peer {
         let mut alone = Batch::new(self.batch.nonce);
         alone.add(&entry);
         if alone.items.len() > space {
-            // It fits a slot of its own only as it came.
+            // The request is too long for a batch, so it gets a slot of its own as it came.
             self.propose_batch(out);
             self.prepare(entry, out);
             return Ok(Verdict::Changed);

@@ -18,13 +18,14 @@ use crate::ordered::Batch;
 const MILLISECOND: Time = 1_000_000;
 /// A leader shows that it is there.
 pub(crate) const HEARTBEAT: Time = 10 * MILLISECOND;
-/// What was asked for is asked for again.
+/// The time after which a message without an answer is sent again.
 pub(crate) const AGAIN: Time = 5 * MILLISECOND;
-/// The same of entries that the leader has sent: a question and its answer take some hundred microseconds.
+/// The time after which entries are asked for again that the leader has sent: a question and its answer take some
+/// hundred microseconds.
 pub(crate) const FETCH_AGAIN: Time = MILLISECOND / 2;
 /// Others put up with a silent leader for so long, each a little longer than the one before it.
 pub(crate) const PATIENCE: Time = 200 * MILLISECOND;
-/// Requests that wait for the end of a view change.
+/// Requests that arrived during a view change and wait for its end.
 const MAX_HELD: usize = 4_096;
 
 /// How commands get into one order.
@@ -32,7 +33,7 @@ const MAX_HELD: usize = 4_096;
 pub enum Protocol {
     /// Multi-Paxos, or Viewstamped Replication: a slot a request.
     Vr,
-    /// The same with batches.
+    /// Viewstamped Replication with batches.
     VrBatch,
     /// Fast Paxos.
     FastPaxos,
@@ -50,7 +51,7 @@ impl Protocol {
     }
 }
 
-/// Who takes part: what a replica is told when it starts, once.
+/// The members of a group, which a replica learns once, when it starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
     /// How they agree.
@@ -62,18 +63,18 @@ pub struct Group {
     pub(crate) broken: Option<crate::tests::Broken>,
 }
 
-/// What a replica is doing.
+/// The state of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
     /// It takes part in its view.
     Normal,
     /// It waits for a view to begin.
     Changing,
-    /// What it lacks nobody keeps any more: it is as good as gone.
+    /// No other replica keeps what this one lacks, so it can't continue.
     Lost,
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Views that began here, but for the first.
@@ -84,7 +85,7 @@ pub struct Counters {
     pub rewound: u64,
 }
 
-/// See the module.
+/// One replica of a group.
 pub struct Peer {
     pub(crate) settings: Settings,
     pub(crate) now: Time,
@@ -95,13 +96,13 @@ pub struct Peer {
     pub(crate) view: u32,
     /// The last view in which it was normal: the log is of that one.
     pub(crate) normal_view: u32,
-    /// That view's order, and how long the log was with which it began.
+    /// The order of that view, and the length of the log with which it began.
     pub(crate) order: Order,
     pub(crate) base: Instance,
     pub(crate) log: SlotLog,
     /// Everything below stays.
     pub(crate) commit: Instance,
-    /// Where execution stands, and what of that is on disk.
+    /// The next slot to execute, and the slot below which everything executed is on disk.
     pub(crate) executed: Instance,
     pub(crate) durable: Instance,
     pub(crate) rewind: Option<Instance>,
@@ -130,7 +131,7 @@ impl Peer {
             now,
             group: None,
             me: 0,
-            // Whoever has executed something was there before, and has forgotten its log.
+            // A replica that has executed something existed before, and has forgotten its log.
             status: if next == 0 {
                 Status::Changing
             } else {
@@ -361,7 +362,7 @@ impl Peer {
         out: &mut impl Outbox,
     ) -> Result<Verdict, Reason> {
         if packet.header.flags.has(Flags::MULTI) {
-            // There are no commands over several partitions here.
+            // Peers have no commands over several partitions.
             return Err(Reason::BadFlags);
         }
         if self.status == Status::Changing {
@@ -400,7 +401,7 @@ impl Peer {
         Ok(Verdict::Answered)
     }
 
-    /// What has waited for the end of a view change, unless somebody else's log has brought it.
+    /// Handles the requests that waited for the end of a view change, unless another replica's log contained them.
     pub(crate) fn take_held(&mut self, out: &mut impl Outbox) {
         let held = std::mem::take(&mut self.held);
         let names: std::collections::BTreeSet<_> = (self.commit..self.log.end())
@@ -408,7 +409,7 @@ impl Peer {
             .collect();
         for entry in held {
             if !names.contains(&entry.name()) {
-                // What finds no room is asked for again.
+                // A request that finds no room is sent again by its client.
                 let _ = self.request(entry, out);
             }
         }

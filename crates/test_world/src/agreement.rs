@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is proposed, voted and so chosen, from the packets alone. Whatever breaks agreement panics.
+//! Tells which values are proposed, voted for and therefore chosen, from the packets alone. It panics if agreement is
+//! broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +18,12 @@ pub struct Value {
     pub request: u64,
     /// A no-op, or an epoch's marker.
     pub noop: bool,
-    /// What it says.
+    /// The value's bytes.
     pub bytes: Vec<u8>,
 }
 
 impl Value {
-    /// Of a packet that carries one.
+    /// Returns the value of a packet that carries one.
     pub fn of(header: &Header, bytes: &[u8]) -> Value {
         Value {
             client: header.client,
@@ -103,7 +104,7 @@ impl Agreement {
         self.chosen.get(&(pid, inst))
     }
 
-    /// All that is chosen.
+    /// Returns all chosen values.
     pub fn all_chosen(&self) -> impl Iterator<Item = (PartitionId, Instance, &Value)> {
         self.chosen.iter().map(|((pid, inst), v)| (*pid, *inst, v))
     }

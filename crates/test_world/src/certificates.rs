@@ -25,7 +25,7 @@ impl Certificates {
         Some(all)
     }
 
-    /// One of the files.
+    /// Returns the path of one of the files.
     pub fn path(&self, file: &str) -> PathBuf {
         self.0.join(file)
     }
@@ -54,7 +54,7 @@ impl Certificates {
         self.sign_for(name, by, Ipv4Addr::LOCALHOST);
     }
 
-    /// The same for another address.
+    /// Signs a certificate for another address.
     pub fn sign_for(&self, name: &str, by: &str, address: Ipv4Addr) {
         self.request(name);
         let extensions =
@@ -79,7 +79,7 @@ impl Certificates {
         ]);
     }
 
-    /// The same by `ca`, valid in 2020 alone.
+    /// Signs a certificate by `ca` that was valid in 2020 only.
     pub fn sign_expired(&self, name: &str) {
         self.request(name);
         let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = numbers\nnew_certs_dir = .\n\

@@ -7,9 +7,9 @@ use paxos::{
     NodeId, Program, Reason, Round,
 };
 
-/// Its number.
+/// The cluster's number.
 pub const CLUSTER: u32 = 77;
-/// Its only group.
+/// The cluster's only group.
 pub const GROUP: GroupId = 1;
 /// The first is the preferred one.
 pub const LEADERS: [NodeId; 2] = [1, 2];
@@ -17,13 +17,13 @@ pub const LEADERS: [NodeId; 2] = [1, 2];
 pub const ACCEPTORS: [NodeId; 3] = [3, 4, 5];
 /// 2g+1.
 pub const REPLICAS: [NodeId; 3] = [6, 7, 8];
-/// Who issues the epochs.
+/// The node that issues the epochs.
 pub const CONTROLLER: NodeId = 9;
 /// A learner node.
 pub const LEARNER: NodeId = 10;
 /// The address of clients, which are no nodes.
 pub const CLIENT: NodeId = 0;
-/// What a node's first memory is called; see [`nonce_of`].
+/// The number from which [`nonce_of`] makes the nonces of first memories.
 const FIRST_NONCE: u64 = 100;
 
 /// A node's place in the cluster.
@@ -108,7 +108,7 @@ pub fn enable(of: &Configuration, nonce: u64, trim: Vec<Instance>, end: Vec<Inst
     }
 }
 
-/// The same to one that begins with nothing.
+/// Returns the order that enables a memory which begins with nothing.
 pub fn enable_empty(of: &Configuration, nonce: u64, partitions: u16) -> Enable {
     let zero = vec![0; partitions.into()];
     enable(of, nonce, zero.clone(), zero)

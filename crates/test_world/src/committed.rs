@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What NOPaxos has committed, from the packets alone, and whether it stays: INV-10 to INV-12, and of INV-15 that no
-//! slot of a session is stamped twice. Knows the sessions and what was sent; a replica's log only where a test shows it.
+//! Tells what NOPaxos has committed, from the packets alone, and checks that it stays: INV-10 to INV-12, and the part
+//! of INV-15 that no slot of a session is stamped twice. It knows the sessions and the packets that were sent; it knows
+//! a replica's log only if a test shows it.
 //!
 //! Packets are taken as bytes, so that the tests inside `paxos` can show theirs.
 
@@ -13,16 +14,16 @@ use paxos::{Epoch, Flags, Header, Instance, MsgType, NodeId, Packet, Round};
 
 use crate::rng::hash;
 
-/// What breaks which invariant.
+/// A broken invariant, and what has broken it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The invariant.
     pub id: &'static str,
-    /// What happened.
+    /// A description of what happened.
     pub what: String,
 }
 
-/// What a log has in a slot.
+/// The contents of a slot in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// No request.
@@ -35,7 +36,7 @@ pub enum Content {
     Whole {
         /// The client and number.
         name: (u64, u64),
-        /// Of flags and value.
+        /// The digest of flags and value.
         digest: u64,
     },
 }
@@ -97,16 +98,16 @@ struct Start {
     bytes: Vec<u8>,
 }
 
-/// One partition's facts.
+/// The facts about one partition.
 #[derive(Default, Debug)]
 pub struct Committed {
     pid: u16,
     sessions: BTreeMap<Epoch, Members>,
     stamps: BTreeMap<(Round, Instance), Content>,
     starts: BTreeMap<Round, Start>,
-    /// What the leader of a view has shown of its log.
+    /// The part of a view's log that its leader has shown.
     logs: BTreeMap<Round, BTreeMap<Instance, Content>>,
-    /// What a view's leader has answered.
+    /// The slots that a view's leader has answered.
     answered: BTreeMap<Round, BTreeSet<Instance>>,
     acks: BTreeMap<Round, BTreeMap<NodeId, Instance>>,
     /// Up to where members have shown that their logs equal the leader's.
@@ -118,7 +119,7 @@ pub struct Committed {
 }
 
 impl Committed {
-    /// Of partition `pid`.
+    /// Creates the facts about partition `pid`.
     pub fn new(pid: u16) -> Committed {
         Committed {
             pid,
@@ -296,7 +297,7 @@ impl Committed {
         }
     }
 
-    /// What clients may have seen: the leader's answer, and f acknowledgements of others in the same view.
+    /// Commits what clients may have seen: the leader's answer, and f acknowledgements of others in the same view.
     fn look(&mut self, view: Round) {
         let Some(session) = self.sessions.get(&view.epoch()) else {
             return;
@@ -338,7 +339,7 @@ impl Committed {
         }
     }
 
-    /// What was committed in `view` is in the log of a later one.
+    /// Checks that the log of a later view contains what was committed in `view`.
     fn compare(&mut self, view: Round, end: Instance, later: Round) {
         let start = self.starts[&later].clone();
         if start.end < end {
@@ -510,7 +511,7 @@ mod tests {
         send(committed, packet(MsgType::StartView, view, 2, end), &value);
     }
 
-    /// One request is committed in the first view.
+    /// Returns facts in which one request is committed in the first view.
     fn one_committed() -> Committed {
         let mut committed = world();
         reply(&mut committed, FIRST, 1, 0, 1);

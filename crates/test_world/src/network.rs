@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a packet: lost, repeated, late by a moment or by an hour, damaged, or kept from
-//! getting through by a partition.
+//! Decides the fate of a packet: lost, repeated, late by a moment or by an hour, damaged, or stopped by a partition of
+//! the network.
 //!
-//! Damage that the UDP checksum finds is a loss. What the simulator hands to the roles instead is
-//! every kind of packet that a broken or hostile sender could put a valid checksum on, and that a
-//! role must turn away: each kind is bad by construction, whatever the packet was.
+//! Damage that the UDP checksum finds is a loss. The damaged packets that reach the roles are instead all kinds of
+//! packets that a broken or hostile sender could give a valid checksum, and that a role must refuse.
 
 use paxos::Time;
 
@@ -66,7 +65,7 @@ pub struct Network {
     /// How long a packet takes if nothing is wrong: from the first up to and including the second.
     pub usual_delay: (Time, Time),
     nodes: usize,
-    /// One-way: `blocked[from * nodes + to]`.
+    /// Blocked ways in one direction: `blocked[from * nodes + to]`.
     blocked: Vec<bool>,
 }
 

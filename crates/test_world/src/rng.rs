@@ -76,7 +76,7 @@ impl Rng {
         (0..len).map(|_| self.next() as u8).collect()
     }
 
-    /// One of the items; there is at least one.
+    /// Returns one of the items, of which there must be at least one.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }

@@ -23,11 +23,11 @@ const HOUR: Time = 3_600 * SECOND;
 /// A packet that has reached its receiver.
 #[derive(Debug)]
 pub struct Arrival {
-    /// Where it is.
+    /// The node that receives it.
     pub to: NodeId,
-    /// Where it was sent from.
+    /// The node that sent it.
     pub from: NodeId,
-    /// What it says; it parses.
+    /// The datagram, which is a valid packet.
     pub datagram: Vec<u8>,
 }
 
@@ -40,19 +40,19 @@ impl Arrival {
 
 /// The cluster of [`cluster`](crate::cluster), but for replicas, learners and controller.
 pub struct World {
-    /// For whatever a test draws. The network has one of its own.
+    /// The generator for whatever a test draws. The network has its own.
     pub rng: Rng,
     /// How bad it is.
     pub network: Network,
-    /// By address.
+    /// The leaders by address.
     pub leaders: BTreeMap<NodeId, Leader>,
-    /// By address.
+    /// The acceptors by address.
     pub acceptors: BTreeMap<NodeId, Acceptor>,
-    /// They get nothing.
+    /// The nodes that are down and get no packets.
     pub down: BTreeSet<NodeId>,
-    /// Where the acceptors' multicast goes.
+    /// The nodes to which the acceptors' multicast goes.
     pub learners: Vec<NodeId>,
-    /// What is chosen; `None` where a test breaks the rules itself.
+    /// The chosen values; `None` if a test breaks the rules itself.
     pub agreement: Option<Agreement>,
     partitions: u16,
     slots: usize,
@@ -61,7 +61,7 @@ pub struct World {
 }
 
 impl World {
-    /// All nodes as they are when they are started for the first time, on a perfect network.
+    /// Creates all nodes as they are at their first start, on a perfect network.
     pub fn new(seed: u64, partitions: u16, slots: usize) -> World {
         let mut rng = Rng::new(seed);
         let network = Network::new(ADDRESSES, Rates::PERFECT, rng.fork(1));
@@ -209,7 +209,7 @@ impl World {
 
     // ---- What a test says in somebody's name -----------------------------------------------
 
-    /// What the first leader stamps in an epoch's base round, told to these acceptors.
+    /// Sends the value that the first leader stamps in an epoch's base round to these acceptors.
     pub fn stamp(&mut self, header: Header, value: &[u8], to: &[NodeId]) {
         let header = Header {
             cluster: CLUSTER,

@@ -15,7 +15,7 @@ use local_cluster::resp::{Connection, Reply, Server};
 
 /// After a longer pause the client leaves what it sent open, and goes on elsewhere.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// At the end, when there are no faults any more.
+/// The timeout at the end, when there are no faults any more.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(20);
 const RECONNECT_AFTER: Duration = Duration::from_millis(150);
 const MOST_AT_ONCE: u64 = 5;
@@ -28,7 +28,7 @@ const SECONDS_OF_A_KEY: u64 = 3;
 /// Now and then a value fills half a packet.
 const LONG_VALUE: usize = 500;
 
-/// What all clients share.
+/// The state that all clients share.
 pub struct Shared {
     start: Instant,
     stop: AtomicBool,
@@ -84,7 +84,7 @@ impl Shared {
 
 /// Running clients.
 pub struct Load {
-    /// Their progress.
+    /// The clients' progress.
     pub shared: Arc<Shared>,
     threads: Vec<JoinHandle<Vec<Event>>>,
 }
@@ -137,9 +137,9 @@ pub struct Author {
     number: u32,
     rng: Rng,
     sequence: u64,
-    /// What all of them share.
+    /// The state that all clients share.
     pub shared: Arc<Shared>,
-    /// What it saw.
+    /// The commands and answers of this client.
     pub history: Vec<Event>,
 }
 
@@ -191,7 +191,7 @@ impl Client {
     }
 
     fn converse(&mut self, connection: &mut Connection) -> io::Result<()> {
-        // One by one at first, so that few are lost to a front end that isn't ready.
+        // Sends one command at a time at first, so that few are lost to a front end that isn't ready.
         let mut most = 1;
         while !self.author.shared.is_stopped() {
             let count = self.author.rng.between(1, most);
@@ -252,7 +252,7 @@ impl Author {
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// From this place on: a command without an answer or an effect says nothing.
+    /// Forgets the commands from this place on that had neither an answer nor an effect, because they prove nothing.
     pub fn forget_idle(&mut self, first: usize) {
         let sent = self.history.split_off(first);
         let telling = |event: &Event| event.answer.is_some() || event.op.writes();
@@ -263,7 +263,7 @@ impl Author {
         self.draw_of(KINDS.len())
     }
 
-    /// One that is about a single key.
+    /// Draws a command on a single key.
     pub fn draw_single(&mut self) -> (String, Op) {
         self.draw_of(KINDS.len() - 1)
     }

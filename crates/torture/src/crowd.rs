@@ -18,9 +18,9 @@ use super::client::{Author, REPLY_TIMEOUT, Shared};
 use super::history::{Answer, Event, Op};
 use super::wholeness::Documents;
 
-/// They all begin at the same time, so often.
+/// All clients of the crowd begin at the same time, once in this interval.
 const WAVE_EVERY: Duration = Duration::from_secs(1);
-/// What each of them has executed then, one after the other.
+/// The number of commands that each client sends then, one after the other.
 const COMMANDS_OF_A_WAVE: usize = 10;
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often replicas are asked how many crowds they have seen.
@@ -100,7 +100,7 @@ impl Member {
         sleep(Duration::from_nanos(wave - self.author.shared.now() % wave));
     }
 
-    /// As long as the client is good for more.
+    /// Sends commands as long as the connection works.
     fn converse(&mut self, client: &mut Client) {
         loop {
             self.await_wave();
@@ -186,7 +186,7 @@ fn look(cluster: &ClusterFile, shared: &Shared) -> Seen {
 #[derive(Default)]
 struct Seen {
     crowds: u64,
-    /// What replicas have said last, by partition.
+    /// The last position that each replica reported, by partition.
     last: BTreeMap<(String, usize), u64>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients asked and were told, for both checkers.
+//! The commands and answers of all clients, for both checkers.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -11,14 +11,14 @@ use sim::linearizability::{self, Command, Linearizable, Operation};
 /// Keys of a group.
 pub const MEMBERS: usize = 3;
 
-/// One command, as its client saw it.
+/// One command as its client saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Who asked.
+    /// The client's number.
     pub client: u32,
-    /// Of what: a key, or a group of keys. Each has a history of its own.
+    /// The key, or the group of keys, which has a history of its own.
     pub key: String,
-    /// What.
+    /// The operation.
     pub op: Op,
     /// When it was sent, in nanoseconds since the start.
     pub call: u64,
@@ -26,7 +26,7 @@ pub struct Event {
     pub answer: Option<(u64, Answer)>,
 }
 
-/// What clients do to a key, or to several keys of a group: these by their numbers.
+/// The operations on a key, or on several keys of a group, which are given by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -40,7 +40,7 @@ pub enum Op {
     DelSome(Vec<usize>),
 }
 
-/// What they are told.
+/// The answers that clients get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Answer {
@@ -49,7 +49,7 @@ pub enum Answer {
     Number(i64),
     Text(String),
     NotANumber,
-    /// Those of a whole group.
+    /// The values of all keys of a group.
     Texts([Option<String>; MEMBERS]),
 }
 
@@ -334,7 +334,7 @@ pub(super) mod tests {
         assert_eq!(checked.len(), history.len() - 9);
         assert_eq!(check(&checked), (Linearizable::Yes, None));
 
-        // One that is seen stays, as do those before a read that isn't the last word.
+        // A value that was read stays possible, and so do values before a read that isn't the last one.
         let seen = event(
             "a",
             Op::Get,
@@ -345,7 +345,7 @@ pub(super) mod tests {
         assert_eq!(without_unseen(&history).len(), history.len() - 8);
         history.push(append("y;", 1_000, Some((1_010, Answer::Number(46)))));
         assert_eq!(without_unseen(&history).len(), history.len());
-        // What is overwritten may have been there.
+        // A value that was overwritten may have been there.
         let set = event("a", Op::Set("z".into()), 1_020, Some((1_021, Answer::Done)));
         let last = event("a", Op::Get, 1_030, Some((1_031, text("z"))));
         history.extend([set, last]);

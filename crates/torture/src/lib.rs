@@ -39,7 +39,7 @@ const CLIENTS: u32 = 9;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a torture is to do.
+/// The settings of a torture.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How long there are faults, 0.05 to 600.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub seed: u64,
     /// How the cluster agrees.
     pub protocol: Protocol,
-    /// Where the nodes handle their packets.
+    /// The planes on which nodes handle their packets.
     pub planes: Planes,
     /// True if leaders, sequencers, acceptors and learners are in the switches.
     pub in_switch: bool,
@@ -58,13 +58,14 @@ pub struct Settings {
     pub durable: Option<bool>,
     /// The number of partitions; drawn if `None`.
     pub partitions: Option<u16>,
-    /// In place of all other faults, and whatever `minutes` says: so many kills, one after the other.
+    /// If set, the torture consists of this many kills, one after the other, instead of all other faults and whatever
+    /// `minutes` is.
     pub kills: Option<u32>,
     /// The new directory for what a failing run leaves; a temporary one if `None`.
     pub out: Option<PathBuf>,
     /// The `wirepaxos` that the nodes run; this program if `None`.
     pub nodes: Option<PathBuf>,
-    /// What repeats the run, for the report.
+    /// The command that repeats the run, for the report.
     pub command: String,
 }
 
@@ -201,7 +202,7 @@ fn first_line(plan: &Plan) -> String {
         .to_string()
 }
 
-/// All that is to be judged.
+/// Everything that a run shows to its judges.
 struct Saw {
     outcome: Outcome,
     history: Vec<Event>,
@@ -251,7 +252,7 @@ fn observe(
     say.line(&format!("{answered} operations; reading all keys"));
     let mut read = shared.read_all(servers[0], &history);
     for &server in &servers[1..] {
-        // Whoever was damaged may be slow.
+        // A node with damaged files may be slow.
         if read.is_err() {
             read = shared.read_all(server, &history);
         }

@@ -19,20 +19,20 @@ use local_cluster::{Error, Narrator};
 
 /// How long a fault that needs a whole cluster waits for it.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(12);
-/// Until then a node with damaged files may refuse them. One that hasn't refused another cluster's
-/// files by then serves them.
+/// A node with damaged or foreign files may take this long to refuse them. One that hasn't refused another cluster's
+/// files by then is serving them.
 const REFUSE_TIMEOUT: Duration = Duration::from_secs(12);
 /// A disk's moment of being full may show a little later.
 const FULL_AFTERMATH: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const HOLD_US: u32 = 3000;
 
-/// What came of it, besides the clients' histories.
+/// The results of the faults, besides the clients' histories.
 #[derive(Default)]
 pub struct Outcome {
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Faults that couldn't be, by kind: the node was down already, or the cluster never whole.
+    /// Faults that weren't carried out, by kind: the node was down already, or the cluster never recovered in time.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Nodes that refused damaged files, and with what words.
     pub refusals: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub crowds: u64,
     /// Nodes that stopped since their disk was full.
     pub stopped_on_full_disk: u64,
-    /// What no fault excuses.
+    /// Errors that no fault excuses.
     pub failures: Vec<String>,
 }
 
@@ -61,9 +61,9 @@ enum Undo {
 struct Suspect {
     what: String,
     started: Instant,
-    /// It has another cluster's files, which it must refuse.
+    /// True if the node has another cluster's files, which it must refuse.
     foreign: bool,
-    /// What the nodes told of themselves before.
+    /// The nodes' status documents before the fault.
     before: Documents,
 }
 
@@ -80,7 +80,7 @@ pub struct Nemesis<'a> {
     /// True if a replica's disk or log was lost, and the others weren't seen since to hold all that is needed.
     disk_lost: bool,
     next_look: Instant,
-    /// What came of it.
+    /// The results of the faults.
     pub outcome: Outcome,
 }
 
@@ -88,7 +88,7 @@ pub struct Nemesis<'a> {
 type Skipped = String;
 
 impl<'a> Nemesis<'a> {
-    /// At the start of the plan's time.
+    /// Creates the executor at the start of the plan's time.
     pub fn new(bed: &'a mut Testbed, say: &'a Narrator) -> Nemesis<'a> {
         Nemesis {
             bed,
@@ -289,7 +289,7 @@ impl<'a> Nemesis<'a> {
     }
 
     fn fail_over(&mut self) -> Result<(), Skipped> {
-        // In a thread: it may take long.
+        // The order is given in a thread, because it may take long.
         let cluster = self.bed.cluster.clone();
         let order = move || wirepaxos::admin::change_leader(&cluster, None, None, false);
         std::thread::spawn(move || drop(order()));
@@ -310,7 +310,7 @@ impl<'a> Nemesis<'a> {
         if self.those_up(&[node.to_string()]).is_empty() || self.full.contains_key(node) {
             return Ok(Err("down already, or its disk is full".to_string()));
         }
-        // It may end for want of room.
+        // The node may end for lack of room.
         if let Err(why) = self.await_logs_of(&[node.to_string()])? {
             return Ok(Err(why));
         }
@@ -322,7 +322,7 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// What a node does with damaged files is seen in the time that follows.
+    /// Damages the files of a node. The node's reaction shows in the time that follows.
     fn damage(
         &mut self,
         node: &str,
@@ -516,7 +516,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Not at once: a node that ends again and again would do nothing else.
+    /// Starts a node again, but not at once: a node that ends again and again would do nothing else.
     fn run_again(&mut self, node: &str) -> Result<(), Error> {
         self.take_down(&[node.to_string()], 1000);
         Ok(())
@@ -548,8 +548,7 @@ impl<'a> Nemesis<'a> {
         nodes.iter().filter(up).cloned().collect()
     }
 
-    /// Until the loss of an acceptor's memory, or of the disk of a node of this role, is within what
-    /// the cluster stands.
+    /// Waits until the cluster can stand the loss of an acceptor's memory, or of the disk of a node of this role.
     fn await_disk_of(&mut self, node: &str) -> Result<Result<(), Skipped>, Error> {
         if self.those_up(&[node.to_string()]).is_empty() || self.full.contains_key(node) {
             return Ok(Err("down already, or its disk is full".to_string()));
@@ -571,7 +570,7 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// Until the loss of these nodes' logs, if any has one in memory alone, is within what the cluster stands.
+    /// Waits until the cluster can stand the loss of these nodes' logs, if any of them has its log in memory only.
     fn await_logs_of(&mut self, nodes: &[String]) -> Result<Result<(), Skipped>, Error> {
         let volatile = nodes.iter().find(|node| self.bed.has_volatile_log(node));
         match volatile.cloned() {
@@ -687,7 +686,7 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// They can't be whole, whatever they say.
+    /// Returns how many suspects have another cluster's files and so can't be whole, whatever they report.
     fn foreign_suspects(&self) -> usize {
         self.suspects.values().filter(|s| s.foreign).count()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a torture does and when: a pure function of its seed and options.
+//! The plan of a torture, which is a pure function of its seed and options.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +19,17 @@ const RATE: f64 = 1200.0;
 /// Clients in a crowd, and in how many of a million runs there is one.
 const CROWD: u32 = 24;
 const CROWDED: u32 = 700_000;
-/// Of an acceptor, where there are several partitions.
+/// The most slots of an acceptor if there are several partitions.
 const MOST_SLOTS: usize = 4096;
 
-/// Where the nodes handle their packets.
+/// The planes on which nodes handle their packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planes {
-    /// All by sockets.
+    /// All nodes use sockets.
     Udp,
-    /// All in the kernel.
+    /// All nodes handle packets in the kernel.
     Xdp,
-    /// Each node on the one or the other.
+    /// Each node uses sockets or the kernel.
     Mixed,
 }
 
@@ -51,7 +51,7 @@ impl Planes {
     }
 }
 
-/// What the seed doesn't decide.
+/// The options that the seed doesn't decide.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The seed.
@@ -70,7 +70,8 @@ pub struct Wanted {
     pub durable: Option<bool>,
     /// The number of partitions, where it isn't to be drawn.
     pub partitions: Option<u16>,
-    /// In place of all other faults, and however long that takes: so many kills, one after the other.
+    /// If set, the plan consists of this many kills, one after the other, instead of all other faults and however long
+    /// that takes.
     pub kills: Option<u32>,
 }
 
@@ -98,7 +99,7 @@ pub struct Plan {
     pub end_ms: u64,
     /// True if every step is carried out, however late.
     pub all: bool,
-    /// In the order of time.
+    /// The steps in the order of time.
     pub steps: Vec<Step>,
 }
 
@@ -107,13 +108,13 @@ pub struct Plan {
 pub struct Step {
     /// Since the start.
     pub at_ms: u64,
-    /// What it is counted as.
+    /// The kind under which the fault is counted.
     pub kind: &'static str,
-    /// What happens.
+    /// The fault itself.
     pub fault: Fault,
 }
 
-/// What happens to the cluster.
+/// A fault of the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// SIGKILL, and a new start later. `machine`: what they have in the kernel goes, too.
@@ -130,18 +131,18 @@ pub enum Fault {
     },
     /// SIGSTOP, and SIGCONT later.
     Pause { nodes: Vec<String>, for_ms: u64 },
-    /// Nothing of the cluster passes these links.
+    /// No packet of the cluster passes these links.
     Isolate { links: Vec<String>, for_ms: u64 },
     /// A link is down.
     LinkDown { link: String, for_ms: u64 },
-    /// What some send to others is lost, and perhaps what those send back.
+    /// Packets from some nodes to others are lost, and perhaps also those in the other direction.
     Cut {
         from: Vec<String>,
         to: Vec<String>,
         both_ways: bool,
         for_ms: u64,
     },
-    /// All links lose, double, reorder and corrupt; in thousandths.
+    /// All links lose, double, reorder and damage packets, each with a rate in thousandths.
     Weather {
         loss: u32,
         duplicate: u32,
@@ -169,7 +170,7 @@ pub enum Fault {
     },
 }
 
-/// What happens to a stopped node's files.
+/// A damage to a stopped node's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A bit of a file is flipped.

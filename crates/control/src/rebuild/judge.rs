@@ -100,8 +100,8 @@ impl Judge<'_> {
         {
             return Ok(view);
         }
-        // Whoever told of the last epoch may not know that it has written since. Then its own members promise to later
-        // ones; otherwise those of the epochs before it do.
+        // A node that told of the last epoch may not know that it has written since. In that case the epoch's own
+        // members promise to later ones; otherwise those of the epochs before it do.
         self.has_no_later_promise(last, last.epoch)?;
         self.any_has_no_later_promise(&needed, last.epoch)?;
         last.state = EpochState::Writing;

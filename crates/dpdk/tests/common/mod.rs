@@ -23,7 +23,7 @@ pub fn library() -> Option<PathBuf> {
     directory.map(|directory| directory.join(LIBRARY))
 }
 
-/// The same, or nothing, and says so.
+/// Returns the library, or prints why there is none.
 pub fn library_or_skip() -> Option<PathBuf> {
     let found = library();
     if found.is_none() {
@@ -93,7 +93,7 @@ impl Pair {
         Pair::with_room(eal, number, v6, ROOM)
     }
 
-    /// The same whose station has buffers with so much room.
+    /// Opens a pair whose station has buffers of this size.
     pub fn with_room(eal: Eal, number: usize, v6: bool, room: u16) -> Pair {
         assert!(number < PAIRS);
         let port = |end, room| eal.open(&format!("net_memif{}", 2 * number + end), room);

@@ -22,7 +22,7 @@ pub(super) struct Acceptor {
     epoch: Epoch,
     reports: Reports,
     floor: BTreeMap<PartitionId, Round>,
-    /// Who has the promise of the last round that somebody asked for.
+    /// The candidate that has the promise of the last round for which somebody asked.
     asker: BTreeMap<PartitionId, (Round, u64)>,
     trim: BTreeMap<PartitionId, Instance>,
     end: BTreeMap<PartitionId, Instance>,
@@ -132,7 +132,7 @@ impl Acceptor {
         if h.rnd < floor {
             return reject(h, Reason::Preempted, floor, trim);
         }
-        // One candidate a round.
+        // A round may be promised to one candidate only.
         let asker = (h.rnd, h.client);
         let other = self
             .asker

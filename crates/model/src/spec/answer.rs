@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What acceptors and leaders have in common.
+//! The rules for answers that acceptors and leaders share.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use paxos::trace::Settings;
 use paxos::wire::value::{ProbeReport, Rejection};
 use paxos::{Header, Instance, MsgType, NodeId, Packet, Reason, Round};
 
-/// Who answers.
+/// The node that answers.
 #[derive(Clone)]
 pub(super) struct Sender {
     pub settings: Settings,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was decided, by the votes alone.
+//! Tells which values were decided, by the votes alone.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Slot, Value};
 
 #[derive(Default)]
 pub(super) struct Decisions {
-    /// Who voted, by instance, round and value.
+    /// The voters, by instance, round and value.
     voters: BTreeMap<Slot, Vec<(Round, Value, Vec<NodeId>)>>,
     decided: BTreeMap<Slot, Value>,
 }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(vote(1, 11, 1), Ok(()));
         assert_eq!(vote(2, 12, 2), Ok(()));
         assert_eq!(vote(1, 12, 1), Ok(()));
-        // The same value again is no second one.
+        // Deciding the same value again is no contradiction.
         assert_eq!(vote(3, 11, 1), Ok(()));
         assert_eq!(vote(3, 13, 1), Ok(()));
         let found = vote(2, 13, 2).unwrap_err();

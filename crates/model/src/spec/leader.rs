@@ -14,7 +14,7 @@ use super::reports::Reports;
 pub(super) struct Leader {
     sender: Sender,
     nonce: u64,
-    /// What a stamped request becomes: PHASE2A, or a sequencer's ORDERED.
+    /// The type of a stamped request: PHASE2A, or a sequencer's ORDERED.
     stamped: MsgType,
     /// Answers earned and not yet sent.
     earned: Vec<Vec<u8>>,
@@ -26,7 +26,7 @@ pub(super) struct Leader {
     /// The acceptors of its epoch, and how many of them may fail.
     acceptors: BTreeSet<NodeId>,
     f: u8,
-    /// Those that have promised a later epoch.
+    /// The acceptors that have promised a later epoch.
     preempted: BTreeSet<NodeId>,
     reports: Reports,
 }
@@ -142,7 +142,8 @@ impl Leader {
         }
     }
 
-    /// One instance of each partition that the vector names, in ascending order, or of none. [L-MULTI]
+    /// A request over several partitions takes one instance of each partition that its vector names, in ascending
+    /// order, or none at all. [L-MULTI]
     fn receive_multi(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
         let Ok(vector) = Vector::parse(packet.value) else {

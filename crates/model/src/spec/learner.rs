@@ -7,13 +7,13 @@ use paxos::{Configuration, Member, MsgType, NodeId, Packet, Round};
 
 use super::{Slot, Value, value_of};
 
-/// Who voted for which value.
+/// The voters for each value.
 type Voters = Vec<(Value, BTreeSet<NodeId>)>;
 
 /// The votes that reached a node.
 #[derive(Default)]
 pub(super) struct Learner {
-    /// By instance and round.
+    /// The voters, by instance and round.
     votes: BTreeMap<(Slot, Round), Voters>,
 }
 

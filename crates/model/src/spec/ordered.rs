@@ -31,10 +31,10 @@ use self::node::Node;
 use self::views::Views;
 use super::epochs::{Epochs, State};
 
-/// What the specification knows of such a group.
+/// The specification's knowledge of a group with NOPaxos.
 #[derive(Default)]
 pub(super) struct Ordered {
-    /// Who leads a session's first view: the place of a member.
+    /// The leader of each session's first view, as an index of its members.
     turns: BTreeMap<Epoch, u16>,
     /// The memory of a replica's last process.
     memories: BTreeMap<NodeId, u64>,
@@ -80,8 +80,8 @@ impl Ordered {
         }
     }
 
-    /// It begins where f others have begun a view of its session. That the session is active may be recorded later.
-    /// [F-PROGRAM]
+    /// Checks that a sequencer begins where f others have begun a view of its session. That the session is active may
+    /// be recorded later. [F-PROGRAM]
     pub fn programmed(&self, program: &Program) -> Result<(), String> {
         let (epoch, f) = (program.epoch, program.f.into());
         for (pid, next) in (0..).zip(&program.next) {
@@ -230,7 +230,7 @@ impl Ordered {
         }
         let needed = epochs.needed_by(epoch);
         let mut all: Vec<Session> = needed.iter().filter_map(|c| self.as_session(c)).collect();
-        // Before anything was stamped, there is nothing else to ask.
+        // Nothing was stamped before, so only the session's own members need to be asked.
         let is_first = all
             .iter()
             .all(|s| epochs.state(s.epoch) != Some(State::Active));

@@ -8,15 +8,15 @@ use paxos::{Configuration, Flags, Instance, Member, MsgType, NodeId, Packet, Par
 
 use super::{Slot, Value, value_of};
 
-/// Who promised, and the vote that it showed.
+/// The acceptors that promised, each with the vote that it showed.
 type Promises = BTreeMap<NodeId, Option<(Round, Value)>>;
 
-/// What reached a candidate or a repairing host.
+/// The packets that reached a candidate or a repairing host.
 #[derive(Default)]
 pub(super) struct Proposer {
-    /// By instance and round.
+    /// The promises, by instance and round.
     promises: BTreeMap<(Slot, Round), Promises>,
-    /// Who promised a round for all instances of a partition, with which memory.
+    /// The acceptors that promised a round for all instances of a partition, each with its memory.
     ranges: BTreeSet<(PartitionId, Round, NodeId, u64)>,
     /// The largest trim point that an acceptor showed.
     trim: BTreeMap<PartitionId, Instance>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What replicas have reported as no longer needed.
+//! The instances that replicas have reported as no longer needed.
 
 use std::collections::BTreeMap;
 

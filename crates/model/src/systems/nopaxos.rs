@@ -22,7 +22,7 @@ use crate::actor::Outputs;
 use crate::explore::Fingerprint;
 use crate::network::{Message, MessageId, Payload, Place, Sent, mask};
 
-/// See the module.
+/// The model of clusters with NOPaxos, as this module describes.
 pub struct NoPaxos {
     bounds: Bounds,
     locals: Vec<Local>,
@@ -236,7 +236,7 @@ impl System for NoPaxos {
         let memory = after.replica().map_or(0, |r| r.member().nonce);
         let mut messages: Vec<Message> = Vec::new();
         let mut post = |payload: Payload, to: u32| {
-            // One message, whether it was sent to each of them or to all.
+            // A message counts as one, no matter if it was sent to each receiver or to all.
             match messages.iter_mut().find(|m| m.payload == payload) {
                 Some(same) => same.to |= to,
                 None => messages.push(Message {

@@ -19,7 +19,7 @@ use crate::judge::Judge;
 use crate::mutation::Mutation;
 use crate::network::{Message, MessageId, Place, Sent};
 
-/// See the module.
+/// The model of clusters with Paxos, as this module describes.
 pub struct Paxos {
     bounds: Bounds,
     mutation: Option<Mutation>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What must hold, from what replicas commit and clients see alone.
+//! Checks the properties that must hold, by what replicas commit and clients see alone.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct Value {
     bytes: Vec<u8>,
 }
 
-/// See the module.
+/// The judge of a run, as this module describes.
 #[derive(Default)]
 pub struct Judge {
     committed: Vec<Value>,
@@ -46,7 +46,7 @@ pub struct Judge {
     /// Sessions by the number that named their opening.
     sessions: BTreeMap<u64, u64>,
     answers: BTreeMap<(u64, u64), Tally>,
-    /// Of finished commands: when they were asked for, when answered, their place in the order.
+    /// For each finished command: when it was sent, when it was answered, and its place in the order.
     finished: Vec<(Time, Time, u64)>,
     to_check: Vec<(Time, Time, u64, u64, Vec<u8>)>,
 }
@@ -126,7 +126,7 @@ impl Judge {
             .push((call, now, client, request, answer.to_vec()));
     }
 
-    /// At the end, when everything that was asked for is committed.
+    /// Concludes the checks at the end, when everything that was asked for is committed.
     pub fn conclude(&mut self) {
         for (call, end, client, request, answer) in std::mem::take(&mut self.to_check) {
             let state = self.answers.get(&(client, request));

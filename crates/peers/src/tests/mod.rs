@@ -25,7 +25,7 @@ pub(crate) enum Broken {
     CommitsAlone,
     /// A new leader begins with any log of the last view, and believes any entry of a free one.
     TakesAnyLog,
-    /// In a new view a replica keeps what its own log has.
+    /// In a new view a replica keeps the entries of its own log.
     KeepsOwnLog,
     /// In a free view f+1 equal logs commit.
     CountsMajority,
@@ -82,7 +82,7 @@ fn on_a_good_network_the_first_view_lasts() {
     }
 }
 
-/// One batch under way, and all that comes meanwhile in the next one.
+/// While one batch is under way, all requests that arrive go into the next one.
 #[test]
 fn batches_take_fewer_slots() {
     let slots = |protocol| {
@@ -151,10 +151,10 @@ fn every_rule_that_is_taken_away_is_noticed() {
     assert!(unnoticed.is_empty(), "{unnoticed:?}");
 }
 
-/// In so many each mutation has to be noticed.
+/// Each mutation has to be noticed within this many seeds.
 const MOST_SEEDS: u64 = 4_000;
 
-/// What the mutations are tried on passes without them.
+/// The seeds on which the mutations are tried pass without a mutation.
 #[test]
 fn a_worse_network_is_survived_too() {
     for protocol in ALL {

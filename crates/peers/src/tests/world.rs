@@ -30,7 +30,7 @@ const DEPTH: usize = 3;
 /// Commands of a session in a run.
 const COMMANDS: u64 = 50;
 const RETRY: Time = 30 * MILLISECOND;
-/// By then everything must be answered.
+/// Everything must be answered before this time.
 const LIMIT: Time = 120 * SECOND;
 
 /// How bad a run is.
@@ -281,7 +281,7 @@ impl World {
         self.hosts.remove(&node);
     }
 
-    /// Until everything is answered, and every replica that is left has executed it.
+    /// Runs until everything is answered, and every replica that is left has executed it.
     pub fn run(&mut self) {
         for node in self.members.clone() {
             self.schedule(node);
@@ -329,7 +329,7 @@ impl World {
         let state = self.judge.total();
         self.hosts.values_mut().all(|host| {
             let is_there = host.worker.agreement().stable() == slots;
-            // One that speculates may have a repetition more, which nobody else has heard.
+            // A replica that speculates may have executed a repetition of which nobody else has heard.
             if is_there && host.worker.next() == slots {
                 assert_eq!(*host.worker.application().state(), state);
             }
@@ -530,7 +530,7 @@ impl World {
         self.send(9, self.packs, Flags::PACKED, &value);
     }
 
-    /// To all, or with VR to one of them.
+    /// Sends a request to all replicas, or with VR to one of them.
     fn send(&mut self, client: u64, request: u64, flags: Flags, value: &[u8]) {
         let header = Header {
             cluster: CLUSTER,

@@ -87,7 +87,7 @@ pub struct ControllerHost {
     /// The machine.
     pub host: Host,
     role: Option<Controller<SimStore>>,
-    /// What makes the store anew, and when it ends; it runs in the place of the controller.
+    /// The rebuilding of the store, and when it ends. It runs in the place of the controller.
     rebuild: Option<(Rebuild, Time)>,
     store: SimStore,
     backup: GroupState,

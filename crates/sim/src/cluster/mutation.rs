@@ -48,11 +48,11 @@ pub enum Mutation {
     /// The candidate believes that there is nothing to read, and only the replicas' alarm may notice it. The replicas
     /// make no mistake.
     BeginsTooLow,
-    /// As `BeginsTooLow`, and replicas aren't told where an epoch begins.
+    /// Like `BeginsTooLow`, but replicas aren't told where an epoch begins.
     BeginningIgnored,
     /// Epochs are issued a second time, and only the replicas' alarm may notice it. The replicas make no mistake.
     EpochsBeginAnew,
-    /// As `EpochsBeginAnew`, and the numbers of disks continue although epochs begin again.
+    /// Like `EpochsBeginAnew`, but the numbers of disks continue although epochs begin again.
     NumberIgnored,
     /// Replicas show no epoch that they have met.
     ReplicasShowNoEpoch,

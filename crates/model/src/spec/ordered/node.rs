@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica may know of a partition, by the packets that reached it.
+//! The possible knowledge of a replica about a partition, by the packets that have reached it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Rou
 
 use super::Session;
 
-/// See the module.
+/// A replica's part of one partition, as this module describes.
 #[derive(Default)]
 pub(super) struct Node {
-    /// It has gone to this view, and told how far its log was filled.
+    /// The last view for which the replica left the one before, and how far it said that its log was filled.
     left: (Round, Instance),
     /// Slots that it got from sequencers, by session.
     ordered: BTreeSet<(Epoch, Instance)>,
@@ -21,7 +21,7 @@ pub(super) struct Node {
     changes: BTreeMap<Round, Vec<Told>>,
     /// The views in which it was normal.
     logs: BTreeMap<Round, Log>,
-    /// What came in views, also before they have begun here.
+    /// The entries that came in each view, also before the view has begun here.
     come: BTreeMap<Round, Come>,
 }
 
@@ -37,7 +37,7 @@ struct Told {
 /// A view's log, as this replica has it.
 #[derive(Default)]
 struct Log {
-    /// Where it ended when the view began here.
+    /// The end of the log when the view began here.
     began: Instance,
     /// Everything below was seen to come.
     filled: Instance,
@@ -45,12 +45,12 @@ struct Log {
     shown: Instance,
 }
 
-/// What came to it in a view.
+/// The packets that reached the replica in a view.
 #[derive(Default)]
 struct Come {
     entries: BTreeSet<Instance>,
     noops: BTreeSet<Instance>,
-    /// As leader: no-ops of its own, and up to where others have confirmed them.
+    /// If the replica leads: its own no-ops, and up to where others have confirmed them.
     given_up: BTreeSet<Instance>,
     confirmed: BTreeMap<NodeId, Instance>,
     synced: BTreeMap<NodeId, Instance>,
@@ -111,7 +111,7 @@ impl Node {
         self.told.get(&view) == Some(&end)
     }
 
-    /// It goes to a view, and tells how far its log is filled.
+    /// Notes that the replica goes to a view, and how far it says that its log is filled.
     pub fn goes(&mut self, view: Round, filled: Instance) {
         if view > self.left.0 {
             self.left = (view, filled);
@@ -124,7 +124,7 @@ impl Node {
         view >= self.left.0 || filled <= self.left.1
     }
 
-    /// It is normal in this view.
+    /// Notes that the replica is normal in this view.
     pub fn begin(&mut self, view: Round, end: Instance) {
         self.goes(view, end);
         self.logs.entry(view).or_insert(Log {
@@ -134,8 +134,8 @@ impl Node {
         });
     }
 
-    /// It says that its log is filled so far. In a batch that may come before its START_VIEW_REP, which says the same of what the view
-    /// began with.
+    /// Notes that the replica says how far its log is filled. In a batch that may come before its START_VIEW_REP, which
+    /// says the same of the log with which the view began.
     pub fn speaks(&mut self, view: Round, filled: Instance) {
         let told = self.told.get(&view).copied();
         if let Some(end) = told.filter(|end| *end <= filled) {
@@ -215,7 +215,7 @@ impl Node {
         Ok(())
     }
 
-    /// As leader it puts no-ops there.
+    /// Notes that the replica, as the leader, puts no-ops into these slots.
     pub fn put_noops(&mut self, view: Round, noops: &Noops<'_>) {
         let began = self.logs.get(&view).map_or(0, |log| log.began);
         let come = self.come.entry(view).or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What views began with, and what was committed in them.
+//! The logs with which views began, and the slots that were committed in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ pub(super) struct Views(BTreeMap<Round, View>);
 
 #[derive(Default)]
 struct View {
-    /// What its START_VIEW says, once it was sent.
+    /// The contents of its START_VIEW, once that was sent.
     start: Option<Start>,
     followers: BTreeSet<NodeId>,
-    /// What its leader has answered: there is a request.
+    /// The slots that its leader has answered, so that each has a request.
     answered: BTreeSet<Instance>,
     acks: BTreeMap<NodeId, Instance>,
     /// Up to where followers have shown that their logs equal the leader's.
@@ -103,7 +103,7 @@ impl Views {
         self.count(round, f)
     }
 
-    /// What the leader has answered and f others have acknowledged is committed. [K-QUORUM]
+    /// Commits the slots that the leader has answered and f others have acknowledged. [K-QUORUM]
     fn count(&mut self, round: Round, f: usize) -> Result<(), String> {
         let view = self.0.entry(round).or_default();
         let filled = nth_largest(&view.acks, f);
@@ -161,7 +161,7 @@ impl Views {
         Ok(())
     }
 
-    /// What was committed in a view is in the logs with which all later ones begin.
+    /// Checks that the slots committed in a view are in the logs with which all later views begin.
     fn is_kept(&self) -> Result<(), String> {
         let committed = self.0.iter().filter(|(_, view)| view.committed > 0);
         for (round, view) in committed {

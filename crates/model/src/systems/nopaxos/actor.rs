@@ -23,7 +23,7 @@ use crate::network::{Payload, Value};
 pub const NOW: Time = 0;
 /// ... and when that has been waited for.
 pub const LATER: Time = 1;
-/// So long nothing waits.
+/// A time that no timer reaches.
 const NEVER: Time = 1 << 40;
 /// Stands for the controller's node.
 pub const CONTROLLER: NodeId = NodeId::MAX;
@@ -51,7 +51,7 @@ impl Actor {
             Actor::Control(control) => control.hash(&mut mixer),
             Actor::Client(client) => {
                 client.taken.hash(&mut mixer);
-                // It can't be hashed itself.
+                // The quorum can't be hashed itself, so its description is.
                 mixer.write(format!("{:?}", client.quorum).as_bytes());
             }
         }
@@ -116,7 +116,7 @@ pub struct Host {
     pub replica: Replica,
     /// Slot by slot, what was executed: a client's name, or 0 for a no-op.
     pub executed: Vec<u8>,
-    /// For a mutation: what was executed stays.
+    /// For a mutation, effects aren't taken back.
     pub keeps: bool,
 }
 
@@ -153,11 +153,11 @@ impl Host {
     }
 
     fn told(&mut self, sessions: &[Session]) {
-        // What is older than what it knows changes nothing.
+        // Sessions older than the known ones change nothing.
         let _ = self.replica.configure(sessions);
     }
 
-    /// It goes to a view, as it tells itself when its timers or the store say so.
+    /// Makes the replica go to a view, as it does by itself when its timers or the store say so.
     pub fn go(&mut self, wanted: Round, out: &mut Outputs) {
         let Some(session) = self.replica.sessions().open(wanted) else {
             return;
@@ -174,7 +174,7 @@ impl Host {
         self.settle(NOW, out);
     }
 
-    /// It does what is due at a time.
+    /// Makes the replica do what is due at a time.
     pub fn tick(&mut self, now: Time, out: &mut Outputs) {
         self.replica.tick(now, &mut out.packets);
         self.settle(now, out);
@@ -354,7 +354,7 @@ fn receiver(deployment: Deployment, slots: usize) -> Receiver {
 /// The store of sessions, and the change to the last one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Control {
-    /// What the store has.
+    /// The sessions in the store.
     pub store: Vec<Session>,
     change: Option<SessionChange>,
     window: u64,
@@ -380,7 +380,7 @@ impl Control {
 
     fn started(&mut self, from: Member, started: &Started, out: &mut Outputs) {
         if let Some(change) = &mut self.change {
-            // What is late, or of another session, changes nothing.
+            // A late report, or one of another session, changes nothing.
             let _ = change.view_started(0, from, started);
             self.drive(out);
         }
@@ -447,7 +447,7 @@ impl Client {
     pub fn new(sessions: &[Session]) -> Client {
         let mut quorum = Quorum::new(0);
         for session in sessions {
-            // Those that were only issued count for nothing.
+            // Sessions that were only issued don't count.
             let told = Session {
                 stage: Stage::Writing,
                 ..session.clone()
@@ -469,7 +469,7 @@ impl Client {
                 let answer = (header.inst, value.to_vec());
                 finals.extend(self.quorum.reply(header, answer).ok().flatten());
             }
-            // One that is refused changes nothing.
+            // An ACK that is refused changes nothing.
             MsgType::Ack => drop(self.quorum.ack(header)),
             _ => {}
         }

@@ -28,17 +28,17 @@ pub enum Local {
 pub struct Bounds {
     /// The name in tests and reports.
     pub name: &'static str,
-    /// What is in it.
+    /// A description of what the search contains.
     pub about: &'static str,
-    /// What a search must come to see: one that never gets to what it is about proves nothing.
+    /// The events that a search must reach, because a search that never gets to its subject proves nothing.
     pub reaches: &'static [&'static str],
     /// 2f+1.
     pub replicas: u8,
     /// Slots of a log.
     pub slots: u64,
-    /// By session: the last number of a leader.
+    /// The last leader number of each session.
     pub views: Vec<u32>,
-    /// Who leads each session first.
+    /// The first leader of each session.
     pub leads: [u16; 2],
     /// True if leaders synchronise.
     pub syncs: bool,
@@ -161,7 +161,7 @@ impl Bounds {
         self.session(view.epoch()).leader(view, 0).node
     }
 
-    /// All that happens without a message.
+    /// Returns all events that happen without a message.
     pub fn locals(&self) -> Vec<Local> {
         let mut locals: Vec<Local> = self.replica_places().map(Local::Tick).collect();
         if self.gives_up {

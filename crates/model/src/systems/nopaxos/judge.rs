@@ -27,9 +27,9 @@ use crate::actor::Outputs;
 use crate::network::{Message, MessageId, Payload, Sent};
 use crate::systems::Reached;
 
-/// What a message says.
+/// The contents of a message that matter to the judge.
 enum Fact {
-    /// Nothing of interest.
+    /// The message says nothing of interest.
     Nothing,
     /// Something that nobody may say.
     Forbidden(String),
@@ -63,7 +63,7 @@ struct Committed {
     log: Vec<u8>,
 }
 
-/// All that messages say, by their numbers.
+/// Everything that messages say, by their numbers.
 #[derive(Default)]
 pub struct Judge {
     facts: Vec<Fact>,
@@ -348,7 +348,7 @@ fn has(replica: &Replica, log: &[u8]) -> bool {
     slots.all(|(at, what)| content(replica, at as Instance) == Some(*what))
 }
 
-/// As far as it reaches, it has this but for no-ops of which it hasn't heard.
+/// Returns true if the replica has this log as far as its own log reaches, except for no-ops of which it hasn't heard.
 fn fits(replica: &Replica, log: &[u8]) -> bool {
     let mut slots = log.iter().enumerate();
     slots.all(|(at, what)| {

@@ -31,7 +31,7 @@ pub enum Mutation {
     NewMembersOnly,
     /// A session is active as soon as its leader has begun it.
     ActiveEarly,
-    /// Who forgot goes on under its name.
+    /// A replica that forgot its log continues under its old name.
     Forgets,
     /// A deposed leader keeps what it executed.
     NoRollback,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens at most once: crashes, repairs, trims, epochs.
+//! The events that happen at most once: crashes, repairs, trims, epochs.
 
 use paxos::{Acceptor, Header, Leader, MsgType, To};
 
@@ -37,7 +37,7 @@ impl Paxos {
                     inst: *to,
                     swid: *replica,
                     client: 1,
-                    // It knows every epoch.
+                    // The replica knows every epoch.
                     request: u64::MAX,
                     ..Header::new(MsgType::Trim)
                 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an actor makes of a message, and what of that matters to others.
+//! Lets an actor handle a message, and keeps the part of the result that matters to others.
 
 use paxos::wire::value::Rejection;
 use paxos::{Flags, Header, MsgType, Reason, To, Verdict};
@@ -137,7 +137,7 @@ impl Paxos {
         };
         match header.msgtype {
             MsgType::Reject if !b.rejects_to_leaders => receivers & !leaders,
-            // One message, whether it answers a proposal or a QUERY.
+            // A vote is one message, no matter if it answers a proposal or a QUERY.
             MsgType::Phase2b => {
                 let hosts = mask(b.learner_places()) | mask(b.repairer_places());
                 hosts | 1 << b.control_place()

@@ -9,7 +9,7 @@ use paxos::{NodeId, PartitionId};
 use super::{Executions, Findings, Invariant, redo};
 use crate::application::contents;
 
-/// What clients know at a moment.
+/// The knowledge of all clients at a moment.
 #[derive(Debug)]
 pub struct Known {
     /// The commands that were acknowledged.

@@ -149,7 +149,7 @@ impl<G: Protocol> ReplicaHost<G> {
             false => store.executed_position(),
         };
         for reply in &replies {
-            // What has no effect has no place in the history; the client notes it.
+            // A command without effect has no place in the history; the client notes it.
             let counts = reply.bytes[0] == Status::Ok as u8 && reply.bytes[1..] != *VOID;
             if !world.is_ordered() && counts && reply.request > 0 {
                 let id = world

@@ -13,7 +13,7 @@ use crate::cluster::world::World;
 
 /// A walk over all contents of a replica.
 pub(super) struct Walk {
-    /// What clients knew when the walk began.
+    /// The knowledge of all clients when the walk began.
     known: Known,
     /// For each partition, a command that was submitted since has been executed here.
     asked: Vec<bool>,
