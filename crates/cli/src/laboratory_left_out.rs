@@ -27,7 +27,9 @@ fn is_left_out(name: &OsString) -> bool {
 
 /// Returns the error of a command that no build has, which names a similar one.
 fn unknown(words: &[OsString]) -> clap::Error {
-    let line = CommandLine::command().allow_external_subcommands(false);
+    // The command line itself takes any word, so that those that are left out are noticed.
+    let known = CommandLine::command();
+    let line = clap::Command::new("wirepaxos").subcommands(known.get_subcommands().cloned());
     let name = OsString::from("wirepaxos");
     let parsed = line.try_get_matches_from(std::iter::once(&name).chain(words));
     parsed.expect_err("it isn't among the commands")
