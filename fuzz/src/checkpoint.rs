@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     assert!(receiver.ended || receiver.worker.next() >= before.max(ahead));
 }
 
-/// A replica that executed something, and its checkpoint as it lies at the one that fetches it.
+/// Returns a replica that executed something, and its checkpoint as it lies at the one that fetches it.
 fn sender(input: &mut Input<'_>) -> (u64, Vec<u8>) {
     let mut replica = Replica::new();
     for _ in 0..3 + input.small() % 16 {

@@ -14,7 +14,7 @@ impl<'a> Input<'a> {
         Some(first)
     }
 
-    /// A byte, 0 at the end.
+    /// Returns a byte, 0 at the end.
     pub fn small(&mut self) -> u8 {
         self.byte().unwrap_or(0)
     }
@@ -36,7 +36,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The number of a round, of a small epoch.
+    /// Returns the number of a round, of a small epoch.
     pub fn round(&mut self) -> u32 {
         match self.small() {
             0..64 => 0,

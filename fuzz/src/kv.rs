@@ -91,7 +91,7 @@ fn foreign(input: &mut Input<'_>) {
     }
 }
 
-/// A stream of the right form with any keys and values.
+/// Returns a stream of the right form with any keys and values.
 fn raw_pairs(input: &mut Input<'_>) -> Vec<u8> {
     let mut pairs = BTreeMap::new();
     for _ in 0..input.small() % 6 {
@@ -206,7 +206,7 @@ fn step(app: &mut KvApplication, model: &mut Model, input: &mut Input<'_>) {
     }
 }
 
-/// The next command, or bytes that are none.
+/// Returns the next command, or bytes that are none.
 fn command<'a>(input: &mut Input<'a>) -> (Option<Command<'a>>, Vec<u8>) {
     let command = match input.small() % 13 {
         0 => Command::Get { key: key(input) },

@@ -76,7 +76,7 @@ fn votes(acceptor: &Acceptor) -> Votes {
     votes
 }
 
-/// An acceptor lives for a while. Returns what it knew in the end.
+/// Lets an acceptor live for a while, and returns what it knew in the end.
 fn write(cluster: &ClusterFile, input: &mut Input<'_>, volatile: bool) -> Votes {
     let mut acceptor = Stored::open(cluster).expect("an empty directory");
     let order = enabled(acceptor.acceptor(), 1);

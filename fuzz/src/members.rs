@@ -15,7 +15,7 @@ pub fn deployment(node: NodeId, partitions: PartitionId, max_value: u16) -> Depl
     }
 }
 
-/// An epoch of all of them.
+/// Returns an epoch of all of them.
 pub fn configuration(epoch: Epoch) -> Configuration {
     let member = |node| Member { node, nonce: NONCE };
     Configuration {

@@ -383,7 +383,7 @@ impl World {
     }
 }
 
-/// A packet of the right cluster, with fields from a small range.
+/// Returns a packet of the right cluster, with fields from a small range.
 fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     let types: Vec<MsgType> = MsgType::ALL
         .into_iter()

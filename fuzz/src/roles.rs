@@ -138,8 +138,7 @@ impl World {
         });
     }
 
-    /// The next datagram: raw, kept (perhaps damaged), or made of small fields that pass the first
-    /// checks.
+    /// Returns the next datagram: raw, kept (perhaps damaged), or made of small fields that pass the first checks.
     fn datagram(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         match input.small() {
             0..16 => input.bytes(255).to_vec(),
@@ -286,7 +285,7 @@ fn candidate() -> Candidate {
     .expect("a valid configuration")
 }
 
-/// A packet of the right cluster, with fields from a small range.
+/// Returns a packet of the right cluster, with fields from a small range.
 fn made_up(input: &mut Input<'_>) -> Vec<u8> {
     let types = MsgType::ALL.len();
     let msgtype = MsgType::ALL[usize::from(input.small()) % types];

@@ -66,7 +66,7 @@ fn any_bytes(nodes: &Keyring, datagram: &[u8]) {
     assert_eq!(again.as_deref(), Some(datagram));
 }
 
-/// A packet that a node or a client sends.
+/// Returns a packet that a node or a client sends.
 fn one(input: &mut Input<'_>, algorithm: Algorithm) -> Vec<u8> {
     let msgtype = MsgType::from_u8(input.small() % 26).expect("there are 26");
     let header = Header {
@@ -107,7 +107,7 @@ fn untagged(header: Header) -> Header {
     }
 }
 
-/// The keys of nodes: those of one client are among them, and those of another one aren't.
+/// Returns the keys of nodes: those of one client are among them, and those of another one aren't.
 fn keyring(algorithm: Algorithm) -> Keyring {
     let own = KeyId {
         odd: true,

@@ -370,7 +370,7 @@ impl World {
         result.map(|_| ())
     }
 
-    /// A datagram: raw, or one that passes the first checks.
+    /// Returns a datagram: raw, or one that passes the first checks.
     fn datagram(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         if input.small() < 16 {
             return input.bytes(255).to_vec();
@@ -465,7 +465,7 @@ impl World {
     }
 }
 
-/// An operation on a session, mostly, or bytes.
+/// Returns an operation on a session, mostly, or bytes.
 fn command(input: &mut Input<'_>, request: u64) -> Vec<u8> {
     let reply_to = match input.small() % 3 {
         0 => ReplyAddress::default(),

@@ -789,7 +789,7 @@ mod tests {
         assert!(parsed > 1000, "only {parsed} of the random inputs parse");
     }
 
-    /// Mostly small numbers, so that lengths fit now and then.
+    /// Returns random bytes, mostly small numbers, so that lengths fit sometimes.
     fn random_bytes(rng: &mut test_world::Rng, small: u64, max_len: u64) -> Vec<u8> {
         let len = rng.below(max_len);
         let byte = |_| match rng.below(3) {

@@ -307,7 +307,7 @@ mod tests {
         partitions: 4,
     };
 
-    /// `foo` is in partition 2, `bar` in 1, `hello` in 0.
+    /// Combines the partitions' parts of a command; `foo` is in partition 2, `bar` in 1, `hello` in 0.
     fn combined(command: &Command<'_>, pids: &[PartitionId]) -> (Vec<Part>, Vec<u8>) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes).unwrap();

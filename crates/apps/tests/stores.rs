@@ -1587,7 +1587,7 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
     }
 }
 
-/// There is room for the present state, but not for a second one beside it.
+/// Restores a state although there is only room for the present one.
 fn restore_without_room(store: &str, dir: &Path) {
     let app = &mut open(store, dir);
     for n in 0..1500 {

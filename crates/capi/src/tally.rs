@@ -13,7 +13,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Nothing was done.
+    /// Returns the failure of a call that has done nothing.
     pub fn refused(text: impl ToString) -> Failure {
         Failure {
             outcome: PAXOS_REFUSED,
@@ -21,7 +21,7 @@ impl Failure {
         }
     }
 
-    /// Something may have been done.
+    /// Returns the failure of a call that may have done something.
     pub fn unknown(text: impl ToString) -> Failure {
         Failure {
             outcome: PAXOS_UNKNOWN,
@@ -62,7 +62,7 @@ impl Tally {
         }
     }
 
-    /// What it came to since the last call.
+    /// Returns the result since the last call.
     pub fn take(&mut self) -> Result<(), Failure> {
         let Tally {
             all,

@@ -143,7 +143,8 @@ fn an_orderly_stop_and_a_cold_start_keep_all_data() {
     cluster.assert_replicas_agree(3);
 }
 
-/// INCR shows what SET would hide: a command that took effect twice, or not at all.
+/// Kills nodes while a client sends INCR, which shows what SET would hide: a command that took effect twice, or not at
+/// all.
 fn increments_survive_kills(shape: &Shape, victims: &[&str]) {
     let mut cluster = TestCluster::start(shape);
     cluster.call(0, &["SET", "counter", "0"]);

@@ -130,7 +130,8 @@ fn under_load(cluster: &mut TestCluster, during: impl FnOnce(&mut TestCluster, &
     cluster.assert_replicas_agree(3);
 }
 
-/// The store is lost with the leader, then again with an old copy in its place, and at last while an acceptor is down.
+/// Loses the store together with the leader, then again with an old copy in its place, and at last while an acceptor is
+/// down.
 fn the_store_is_made_anew(shape: &Shape) {
     let mut cluster = TestCluster::start(shape);
     under_load(&mut cluster, |cluster, counted| {

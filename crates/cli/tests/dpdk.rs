@@ -45,7 +45,7 @@ fn file_of(lab: &TestLab) -> String {
     format!("/run/wirepaxos/{}/cluster.toml", lab.name)
 }
 
-/// A leader and an acceptor are on DPDK, and the others on `plane`. Both are killed under load, and come back: the
+/// Runs a leader and an acceptor on DPDK, and the others on `plane`. Both are killed under load, and come back: the
 /// acceptor with its votes if they are on disk, otherwise as a new member.
 fn planes_mix(lab: &TestLab, storage: Storage) {
     change_file(lab, |draft| {

@@ -184,7 +184,7 @@ mod tests {
     const NOON: u64 = 1_795_467_197_000;
     const DAY: i64 = 86_400_000;
 
-    /// Node 1 asks, and all nodes answer at once, each with the error of its clock.
+    /// Returns the clocks after node 1 has asked and all nodes have answered at once, each with the error of its clock.
     fn asked(off: &[i64], now_ms: u64) -> Clocks {
         let mut clocks = Clocks::new(1, 1..=off.len() as NodeId);
         ask_all(&mut clocks, off, now_ms);

@@ -15,7 +15,7 @@ const MAX_VALUE_LEN: usize = 200;
 /// One record.
 pub type Record = (String, String);
 
-/// At least [`RECORDS`] records with distinct keys.
+/// Returns at least [`RECORDS`] records with distinct keys.
 pub fn collect() -> Vec<Record> {
     let mut records = packages();
     if records.len() < RECORDS {

@@ -42,7 +42,7 @@ impl Progress {
             .fetch_max(now.saturating_sub(last), Ordering::Relaxed);
     }
 
-    /// The longest time since the last call during which no command at all was answered.
+    /// Returns the longest time since the last call during which no command at all was answered.
     pub fn take_longest_gap(&self) -> Duration {
         let open = (self.start.elapsed().as_nanos() as u64)
             .saturating_sub(self.last_answer_ns.load(Ordering::Relaxed));
@@ -71,7 +71,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Both together.
+    /// Adds another count to this one.
     pub fn add(&mut self, other: Resolved) {
         self.lost += other.lost;
         self.uncertain += other.uncertain;

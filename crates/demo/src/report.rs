@@ -92,7 +92,7 @@ impl Report {
         }
     }
 
-    /// Why the demo counts as failed, if it does.
+    /// Returns why the demo counts as failed, if it does.
     pub fn failure(&self) -> Option<String> {
         if self.resolved.lost > 0 {
             Some(format!(

@@ -38,7 +38,7 @@ impl Ends {
         }
     }
 
-    /// A number that differs between most senders, and most receivers at one port.
+    /// Returns a number that differs between most senders, and most receivers at one port.
     #[inline]
     pub(crate) fn spread(&self) -> usize {
         let parts = match self {
@@ -48,7 +48,7 @@ impl Ends {
         parts.into_iter().map(usize::from).sum()
     }
 
-    /// Whom it is for.
+    /// Returns the address to which the datagram goes.
     pub fn to(&self) -> SocketAddr {
         match self {
             Ends::V4(ends) => (Ipv4Addr::from(octets(ends, 4)), u16_at(ends, 10)).into(),
@@ -293,7 +293,8 @@ pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
     u64::from(u16::from(protocol).to_be()) + u64::from((len as u16).to_be())
 }
 
-/// The Internet checksum's sum, of words as they lie in memory; it has no more than 34 bits. What lies before `bytes` in a packet is of an even number.
+/// Returns the Internet checksum's sum, of words as they lie in memory; it has no more than 34 bits. What lies before
+/// `bytes` in a packet is of an even number.
 #[inline]
 pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
     // Each lane has its own carry, so that the processor can add them in parallel.

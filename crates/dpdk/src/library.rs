@@ -92,7 +92,7 @@ impl Eal {
         Ok(eal)
     }
 
-    /// DPDK keeps the arguments for as long as the process lives.
+    /// Starts DPDK with these arguments, which it keeps for as long as the process lives.
     fn begin(&self, arguments: &[String]) -> Result<c_int> {
         let words = std::iter::once("wirepaxos").chain(arguments.iter().map(String::as_str));
         let words = words.map(|word| {
@@ -137,7 +137,7 @@ impl Eal {
         u16::try_from(number).ok()
     }
 
-    /// The names of all ports.
+    /// Returns the names of all ports.
     pub fn ports(self) -> Vec<String> {
         let (mut ports, mut last) = (Vec::new(), -1);
         loop {
@@ -206,7 +206,7 @@ fn held_by(name: &str, cards: &Path) -> Option<Holder> {
     (!of_dpdk).then_some(Holder::Driver(driver))
 }
 
-/// Why DPDK hasn't started.
+/// Returns why DPDK hasn't started, in words.
 fn why_not(arguments: &[String], error: c_int, why: &str) -> String {
     let with = match arguments {
         [] => "without arguments".to_owned(),

@@ -214,7 +214,7 @@ impl Link {
         self.changes
     }
 
-    /// The way from an address here to another one, if that is known; if not, it is asked for.
+    /// Returns the way from an address here to another one, if it is known. If it isn't, asks for it.
     pub(crate) fn find(&mut self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
         let way = self.way(own, to);
         if way.is_none() {

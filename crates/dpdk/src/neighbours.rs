@@ -74,7 +74,7 @@ impl Neighbours {
         }
     }
 
-    /// Whose they are.
+    /// Returns the address of the host whose neighbours these are.
     pub fn own(&self) -> IpAddr {
         self.own
     }
@@ -93,7 +93,7 @@ impl Neighbours {
         unknown.map(|node| node.address)
     }
 
-    /// A datagram has come from an address. Whether that tells anything new.
+    /// Notes that a datagram has come from an address. Returns true if that tells anything new.
     pub fn heard(&mut self, from: IpAddr, by: Mac) -> bool {
         if self.place(from).is_some() || self.others.get(&from) == Some(&by) {
             return false;
@@ -125,7 +125,7 @@ impl Neighbours {
         Some(question(self.own, self.mac, other))
     }
 
-    /// A frame for neighbours has come. Returns the answer, if it was a question for the own address.
+    /// Takes a frame for neighbours. Returns the answer if it was a question for the own address.
     pub fn take(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         match u16_at(frame.get(..ETHERNET)?, 12) {
             0x0806 => self.take_arp(frame.get(ETHERNET..ETHERNET + ARP)?),
@@ -224,7 +224,7 @@ impl Neighbours {
         }
     }
 
-    /// The answer to who asked; who has no address yet is told as everybody is.
+    /// Returns the answer to a question; an asker that has no address yet is answered by a message to all.
     fn advertise(&self, own: Ipv6Addr, asker: Ipv6Addr, by: Mac) -> Vec<u8> {
         match asker.is_unspecified() {
             true => advertisement(self.mac, own, all_nodes(), OVERRIDES),
@@ -282,7 +282,7 @@ fn arp(operation: u16, mac: Mac, own: Ipv4Addr, to: Mac, about: Ipv4Addr) -> Vec
     frame
 }
 
-/// A message with the hardware address of who sends it as its option.
+/// Returns a message with the hardware address of who sends it as its option.
 fn icmp6(
     (mac, own): (Mac, Ipv6Addr),
     (to_mac, to): (Mac, Ipv6Addr),
@@ -310,7 +310,7 @@ fn icmp6(
     frame
 }
 
-/// A hardware address among the options of a message.
+/// Returns a hardware address among the options of a message.
 fn option(message: &[u8], wanted: u8) -> Option<Mac> {
     let mut options = &message[24..];
     while let [kind, units, ..] = *options {
@@ -338,7 +338,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// Two nodes that know of each other, in both families, and a third that isn't there.
+    /// Returns two nodes that know of each other, in both families, and a third that isn't there.
     fn pairs() -> impl Iterator<Item = [Neighbours; 2]> {
         let addresses = [
             ["10.0.0.1", "10.0.0.2", "10.0.0.3"],

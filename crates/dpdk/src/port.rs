@@ -185,7 +185,7 @@ impl Port {
         self.mtu
     }
 
-    /// DPDK's driver of it.
+    /// Returns the name of DPDK's driver for the port.
     pub fn driver(&self) -> &str {
         &self.driver
     }
@@ -223,7 +223,7 @@ impl Port {
         }
     }
 
-    /// The same, for what is sent next: their memory is near, and the pool is spared giving and taking.
+    /// Uses these frames for the next packets that are sent: their memory is in the cache, and the pool has less work.
     #[inline]
     pub(crate) fn reuse(&mut self, frames: &mut Vec<Frame>) {
         let leaving = &mut self.leaving;
@@ -240,7 +240,7 @@ impl Port {
         frames.clear();
     }
 
-    /// For frames that outlast a burst.
+    /// Returns the functions for frames that outlast a burst.
     pub(crate) fn functions(&self) -> &'static Functions {
         self.functions
     }
@@ -254,7 +254,7 @@ impl Port {
         is_filled
     }
 
-    /// The same for somebody at this very port, who gets the frame.
+    /// Makes a frame for another station at this port, which gets it directly.
     #[inline]
     pub(crate) fn make(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Option<Frame> {
         if !self.fill(len, write) {

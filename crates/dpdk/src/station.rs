@@ -31,7 +31,7 @@ pub struct View {
 }
 
 impl View {
-    /// From this address.
+    /// Returns the view from this address.
     pub fn of(link: &Shared, own: IpAddr) -> View {
         let link = link.clone();
         View { link, own }
@@ -42,7 +42,7 @@ impl View {
         take(&self.link).counters()
     }
 
-    /// DPDK's driver of the port.
+    /// Returns the name of DPDK's driver for the port.
     pub fn driver(&self) -> String {
         take(&self.link).port().driver().to_owned()
     }
@@ -77,8 +77,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// The one of `address`, which nobody else at the link has, and only this port. The cluster's nodes have the
-    /// addresses `nodes`.
+    /// Opens the only station of a port, with the address `address`, which nobody else at the link has. The cluster's
+    /// nodes have the addresses `nodes`.
     pub fn new(
         port: Port,
         address: SocketAddr,
@@ -87,7 +87,7 @@ impl Station {
         Station::at(Link::of(port), address, nodes)
     }
 
-    /// The same at a link where others may be.
+    /// Opens a station at a link that others may share.
     pub fn at(
         link: Shared,
         address: SocketAddr,
@@ -144,7 +144,7 @@ impl Station {
         self.received.iter()
     }
 
-    /// The way out.
+    /// Returns the station's way to send.
     #[inline]
     pub fn outlet(&mut self) -> Outlet<'_> {
         self.split().1

@@ -96,7 +96,7 @@ impl Device for ByPort {
 
 const GROUPS: [To; 4] = [To::Acceptors, To::Learners, To::Replicas, To::Leader];
 
-/// A port for each of those that a role sends to.
+/// Returns a port for each of those that a role sends to.
 fn address_of(to: To, sender: SocketAddr, v6: bool) -> SocketAddr {
     match to {
         To::Sender => sender,

@@ -20,7 +20,7 @@ const MACHINE_PORT: &str = "net_virtio_user0";
 /// Ends a test that fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The switch's and the machine's address.
+/// Returns the switch's and the machine's address.
 fn own(last: u8) -> SocketAddr {
     SocketAddr::new(address(last, false), PORT)
 }

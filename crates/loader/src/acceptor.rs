@@ -32,8 +32,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// The acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its
-    /// own.
+    /// Creates the acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its own.
     pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Acceptor> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
@@ -234,17 +233,17 @@ impl Acceptor {
         &self.place
     }
 
-    /// The boot nonce of this memory.
+    /// Returns the boot nonce of this memory.
     pub fn nonce(&self) -> u64 {
         self.member().nonce
     }
 
-    /// The epoch that enabled it last; 0 = a stranger.
+    /// Returns the epoch that enabled it last; 0 = a stranger.
     pub fn epoch(&self) -> Epoch {
         self.member().epoch
     }
 
-    /// The round promised for all instances of a partition.
+    /// Returns the round promised for all instances of a partition.
     pub fn floor(&self, pid: PartitionId) -> Round {
         let partition = self.partition(pid);
         Round(partition.floor.max(partition.held))
@@ -310,9 +309,8 @@ impl Acceptor {
         self.partitions.get(self.place.partition(pid))
     }
 
-    /// A report, while programs may write another one. They make the instance 0 before they change
-    /// the disk. So if the disk is read first and the instance then, the result never says more
-    /// than either report.
+    /// Returns a report, while programs may write another one. They set the instance to 0 before they change the disk.
+    /// So if the disk is read first and the instance then, the result never says more than either report.
     fn report(&self, pid: PartitionId, bank: usize, at: usize) -> Report {
         let p = self.partitions.at(self.place.partition(pid));
         // SAFETY: inside the mapping that `self` owns.

@@ -87,7 +87,7 @@ impl Again {
     }
 }
 
-/// The header of each message that a multicast consists of, all with the same value: one, and of a command over
+/// Returns the header of each message that a multicast consists of, all with the same value: one, and of a command over
 /// several partitions one for each, as the copies of `egress` have them.
 pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
     let header = packet.header;

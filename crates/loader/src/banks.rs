@@ -26,7 +26,8 @@ pub(crate) struct Banks {
 }
 
 impl Banks {
-    /// `never_changed`: no other bank has ever been in use. An earlier process may have changed them a moment ago.
+    /// Creates the state of two banks. `never_changed` says that no other bank has ever been in use; otherwise an
+    /// earlier process may have changed banks a moment ago.
     pub fn new(never_changed: bool) -> Result<Banks> {
         let failed = |e| format!("a map of maps, to wait for programs: {e}; it needs root");
         let map = create_array().map_err(failed)?;
@@ -47,7 +48,7 @@ impl Banks {
         Ok(())
     }
 
-    /// The other bank is in use since now.
+    /// Notes that the other bank is in use from now on.
     pub fn changed(&self) {
         self.settled.set(false);
     }

@@ -107,7 +107,7 @@ fn find(mut attributes: &[u8], kind: u16) -> io::Result<&[u8]> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// An unsigned number of any width, in the machine's order.
+/// Returns an unsigned number of any width, in the machine's order.
 fn number(bytes: &[u8]) -> u64 {
     let mut wide = [0; 8];
     let len = bytes.len().min(8);

@@ -154,7 +154,7 @@ impl Route {
 pub(crate) struct Routes(HashMap<MapData, RouteKey, Route>);
 
 impl Routes {
-    /// `None` if there are no pins of a forwarder.
+    /// Opens the routes of a forwarder, or returns `None` if it has no pins.
     pub fn open(pins: &Path) -> Result<Option<Routes>> {
         let path = pins.join("routes");
         if !path.exists() {

@@ -25,7 +25,7 @@ pub const fn head_len(v6: bool) -> usize {
     ETHERNET + if v6 { V6 } else { V4 } + UDP
 }
 
-/// A frame with this datagram, as a careful sender makes it.
+/// Returns a frame with this datagram, as a careful sender makes it.
 pub fn build(datagram: &[u8], v6: bool) -> Vec<u8> {
     let (from, to) = addresses(v6);
     between(from, to, datagram)
@@ -83,7 +83,7 @@ fn v6_octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The datagram of a frame that a program has made of one by [`between`].
+/// Returns the datagram of a frame that a program has made of one by [`between`].
 pub fn payload(frame: &[u8]) -> Option<&[u8]> {
     let v6 = frame.get(12..14)? == [0x86, 0xdd];
     let head = head_len(v6);
@@ -156,7 +156,7 @@ fn udp_sum(frame: &[u8], v6: bool) -> u16 {
     sum(&frame[addresses..], 17 + udp_len)
 }
 
-/// The Internet checksum's sum, folded.
+/// Returns the Internet checksum's sum, folded.
 fn sum(bytes: &[u8], start: u32) -> u16 {
     let mut sum = u64::from(start);
     for pair in bytes.chunks(2) {

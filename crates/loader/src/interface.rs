@@ -20,7 +20,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The one that has this address.
+    /// Returns the interface with this address.
     pub fn with_address(address: IpAddr) -> Result<Interface> {
         if address.is_loopback() {
             return Err(format!(
@@ -37,7 +37,7 @@ impl Interface {
         Self::of_entries(&all, name)
     }
 
-    /// The one with this name.
+    /// Returns the interface with this name.
     pub fn named(name: &str) -> Result<Interface> {
         Self::of_entries(&entries()?, name)
     }

@@ -33,8 +33,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The leader at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its
-    /// own.
+    /// Creates the leader at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its own.
     pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Leader> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
@@ -133,12 +132,12 @@ impl Leader {
         &self.place
     }
 
-    /// The boot nonce of this memory.
+    /// Returns the boot nonce of this memory.
     pub fn nonce(&self) -> u64 {
         self.group().nonce
     }
 
-    /// The round it stamps in; none while it isn't programmed or has retired.
+    /// Returns the round it stamps in; none while it isn't programmed or has retired.
     pub fn round(&self) -> Round {
         let group = self.group();
         let bank = group.banks[(group.bank & 1) as usize];
@@ -151,7 +150,7 @@ impl Leader {
         group.banks[(group.bank & 1) as usize].window
     }
 
-    /// The instance that the next REQUEST of a partition takes.
+    /// Returns the instance that the next REQUEST of a partition takes.
     pub fn next(&self, pid: PartitionId) -> Instance {
         self.bank(pid).next & !NEXT_LOCKED
     }

@@ -15,7 +15,7 @@ use crate::object::{MAX_RINGS, Object, Result};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
-/// The head of a ring's record; the value lies behind it, and what comes then means nothing.
+/// Returns the head of a ring's record. The value lies behind it; bytes behind the value have no meaning.
 pub fn decision(record: &[u8]) -> Option<Decision> {
     let head = record.get(..size_of::<Decision>())?;
     // SAFETY: as many bytes as a decision has, of which any are one; no alignment is assumed.
@@ -39,14 +39,14 @@ pub struct Windows {
 }
 
 impl Learner {
-    /// The learner at `place`; its partitions' decisions go to the rings from `first_ring` on.
+    /// Creates the learner at `place`; its partitions' decisions go to the rings from `first_ring` on.
     pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Learner> {
         let learner = Learner::in_network(object, place)?;
         learner.windows.use_rings(first_ring)?;
         Ok(learner)
     }
 
-    /// The learner at `place` in the network, whose decisions leave as DELIVER: it has no rings.
+    /// Returns the learner at `place` in the network, whose decisions leave as DELIVER: it has no rings.
     pub fn in_network(object: &Object, place: Place) -> Result<Learner> {
         let configurations: Mapped<Configurations> = object.memory("configurations")?;
         let first = configurations.get(place.index as usize).known[0][0];
@@ -214,7 +214,7 @@ impl Windows {
         };
     }
 
-    /// Valid as long as `self`.
+    /// Returns the address of a partition's entry, which is valid as long as `self`.
     fn partition(&self, pid: PartitionId) -> *mut LearnerPartition {
         self.partitions.at(self.place.partition(pid))
     }

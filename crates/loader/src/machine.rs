@@ -176,7 +176,7 @@ pub fn down(mount: &Path, name: &str, force: bool) -> Result<bool> {
     }
 }
 
-/// A role that the switch calls, if there is any.
+/// Returns a role that the switch calls, if there is any.
 fn called_role(mount: &Path, name: &str, pins: &Path) -> Result<Option<(IpAddr, String)>> {
     let Some(routes) = Routes::open(pins)? else {
         return Ok(None);
@@ -213,7 +213,7 @@ fn check_name(name: &str) -> Result<()> {
     ))
 }
 
-/// The bridge of a switch, if it is there; an error if the name is somebody else's.
+/// Returns the bridge of a switch, if it is there; an error if the name is somebody else's.
 fn bridge_of<'a>(links: &'a [KernelLink], name: &str) -> Result<Option<&'a KernelLink>> {
     match links.iter().find(|link| link.name == name) {
         Some(link) if link.alias.as_deref() != Some(ALIAS) => Err(format!(
@@ -275,7 +275,7 @@ fn same_network(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
     one.checked_shr(rest) == other.checked_shr(rest)
 }
 
-/// The ports, if all can be.
+/// Returns the ports if all of them can be used, or why one of them can not.
 fn check_ports(links: &[KernelLink], plan: &Plan, pins: &Path) -> Result<Vec<Interface>> {
     let mut ports: Vec<Interface> = Vec::new();
     for name in &plan.ports {
@@ -446,7 +446,7 @@ fn bridge_lines(plan: &Plan, ports: &[Interface], before: Option<&KernelLink>) -
     lines
 }
 
-/// A role keeps its number as long as the switch is there.
+/// Returns the roles with their numbers, which they keep as long as the switch exists.
 fn numbered_roles(plan: &Plan, pins: &Path) -> Result<Vec<SwitchedRole>> {
     let known = match Routes::open(pins)? {
         Some(routes) => routes.all()?,

@@ -173,7 +173,7 @@ impl Members {
         listener_is_here && self.groups.iter().all(few) && hops.values().all(|hop| hop.role != 0)
     }
 
-    /// The members that the largest group has behind each port.
+    /// Returns how many members the largest group has behind each port.
     fn most_behind(&self, hops: &BTreeMap<IpAddr, Hop>) -> BTreeMap<u32, usize> {
         let mut most = BTreeMap::new();
         for (_, members) in &self.groups {

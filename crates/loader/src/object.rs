@@ -49,7 +49,7 @@ impl Role {
         Role::Receiver,
     ];
 
-    /// The name of the role, of its program and of its object.
+    /// Returns the name of the role, of its program and of its object.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Leader => "leader",
@@ -95,15 +95,15 @@ impl Sizes {
     }
 }
 
-/// The directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the running
-/// program or above it, or `target/bpf` of the source tree.
+/// Returns the directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the running program or above
+/// it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
     built::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
         format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
     })
 }
 
-/// CPUs that programs may run on, whatever this process is bound to.
+/// Returns the number of CPUs that programs may run on, whatever this process is bound to.
 pub fn possible_cpus() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible");
     let last = text
@@ -189,7 +189,7 @@ impl Object {
         self.role
     }
 
-    /// The loaded maps, to pin them and to fill them.
+    /// Returns the loaded maps, to pin them and to fill them.
     pub fn ebpf(&mut self) -> &mut Ebpf {
         &mut self.ebpf
     }
@@ -210,12 +210,12 @@ impl Object {
         self.loaded(name)?.try_into().map_err(|e| whole(&e))
     }
 
-    /// An XDP program's descriptor.
+    /// Returns an XDP program's descriptor.
     pub fn program(&mut self, name: &str) -> Result<ProgramFd> {
         descriptor(self.xdp(name)?)
     }
 
-    /// The descriptor of the role's own program, which is loaded with the object.
+    /// Returns the descriptor of the role's own program, which is loaded with the object.
     pub fn own_program(&self) -> Result<ProgramFd> {
         let program = self.ebpf.program(self.role.name()).ok_or("no program")?;
         descriptor(program.try_into().map_err(|e| whole(&e))?)
@@ -241,12 +241,12 @@ impl Object {
             .map_err(|e| format!("map {map}: {}", whole(&e)))
     }
 
-    /// The memory of one of its array maps, all entries.
+    /// Returns the memory of one of its array maps, all entries.
     pub fn memory<T: Shared>(&self, name: &str) -> Result<Mapped<T>> {
         map_memory(&self.ebpf, name, 0, None, true)
     }
 
-    /// A ring of a learner, or a receiver, and its size in bytes.
+    /// Returns a ring of a learner, or a receiver, and its size in bytes.
     pub(crate) fn ring(&self, ring: usize) -> Result<(BorrowedFd<'_>, usize)> {
         let map = self.ebpf.map(&format!("ring{ring}")).and_then(data);
         let map = map.ok_or_else(|| format!("no ring {ring}"))?;
@@ -254,7 +254,7 @@ impl Object {
         Ok((map.fd().as_fd(), info.max_entries() as usize))
     }
 
-    /// The memory of one of its array maps as words, whatever its entries are; to be read.
+    /// Returns the memory of one of its array maps as words, whatever its entries are; to be read.
     pub fn words(&self, name: &str) -> Result<Mapped<u64>> {
         let map = self.ebpf.map(name).and_then(data);
         let map = map.ok_or_else(|| format!("no map {name}"))?;
@@ -410,7 +410,7 @@ const OF_MULTICAST: u16 = DEVICE_CLONES | DEVICE_FEW_COPIES | DEVICE_WITHIN;
 /// Rings of a learner's object, or a receiver's.
 pub const MAX_RINGS: usize = 16;
 
-/// An error with all its causes; what two in a row say alike, once.
+/// Returns the text of an error with all its causes. A text that two causes in a row share appears once.
 pub fn whole(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
@@ -418,7 +418,7 @@ pub fn whole(error: &dyn std::error::Error) -> String {
     texts.join(": ")
 }
 
-/// The data of any kind of map.
+/// Returns the data of any kind of map.
 fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data) | Map::HashMap(data) | Map::RingBuf(data) | Map::DevMapHash(data) => {

@@ -35,7 +35,7 @@ impl Occupant {
         }))
     }
 
-    /// The program of this number.
+    /// Returns the program of this number.
     pub(crate) fn numbered(id: u32) -> Occupant {
         let program = program(id);
         let name = program.as_ref().and_then(ProgramInfo::name_as_str);
@@ -78,7 +78,7 @@ impl Occupant {
     }
 }
 
-/// Number and name of the first of the programs that `ip` shows.
+/// Returns the number and name of the first program that `ip` shows.
 fn program_in(shown: &Value) -> Option<(u32, String)> {
     let several = shown["attached"].as_array().and_then(|all| all.first());
     let program = &several.unwrap_or(shown)["prog"];

@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The only group of a node.
+    /// Returns the only group of a node.
     pub fn only(deployment: Deployment, slots: u64) -> Place {
         Place {
             deployment,
@@ -33,18 +33,18 @@ impl Place {
         }
     }
 
-    /// Entry of a slot.
+    /// Returns the index of the map entry of a slot.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> usize {
         (self.first_slot + u64::from(pid) * self.slots + inst % self.slots) as usize
     }
 
-    /// Entry of a partition.
+    /// Returns the index of the map entry of a partition.
     pub fn partition(&self, pid: PartitionId) -> usize {
         assert!(pid < self.deployment.partitions, "no partition {pid}");
         self.first_partition as usize + usize::from(pid)
     }
 
-    /// The map entry that tells the programs.
+    /// Returns the map entry that describes the group to the programs.
     pub fn group(&self, flags: u32) -> Group {
         Group {
             partitions: self.deployment.partitions,

@@ -19,7 +19,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The receiver at `place`; its partitions' messages go to the rings from `first_ring` on.
+    /// Creates the receiver at `place`; its partitions' messages go to the rings from `first_ring` on.
     pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Receiver> {
         let windows = Windows::open(object, place)?;
         windows.use_rings(first_ring)?;

@@ -35,7 +35,7 @@ pub mod counter {
     pub const UNSENT: usize = 99;
 }
 
-/// The verdict that a counter counts; none for those that come beside one.
+/// Returns the verdict that a counter counts; none for those that come beside one.
 pub fn verdict_of(counter: usize) -> Option<Verdict> {
     match counter {
         counter::CHANGED => Some(Verdict::Changed),
@@ -68,7 +68,7 @@ pub struct Runner {
 /// The packets that a role sends for one packet, and its verdict.
 pub type Step = (Vec<(To, Vec<u8>)>, Verdict);
 
-/// The device that test frames are addressed to.
+/// Returns the device to which test frames are addressed.
 pub fn test_device(place: &Place) -> Device {
     Device {
         cluster: place.deployment.cluster,

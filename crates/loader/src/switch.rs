@@ -41,7 +41,7 @@ const ROLES: &str = "roles";
 const PIN: &str = "link-switch-";
 
 impl Switch {
-    /// The switch of this name whose forwarder has its maps in the BPF file system at `mount`.
+    /// Returns the switch of this name whose forwarder has its maps in the BPF file system at `mount`.
     pub fn open(mount: &Path, name: &str) -> Result<Switch> {
         let pins = mount.join(name);
         // Links to it lie in other directories.
@@ -111,7 +111,7 @@ impl Switch {
         }
     }
 
-    /// Whose program the switch calls for packets to `own`.
+    /// Returns the program that the switch calls for packets to `own`.
     pub fn occupant(&self, own: IpAddr) -> Result<Option<Occupant>> {
         let number = self.program_of(&self.route(own)?)?;
         Ok(number.map(Occupant::numbered))

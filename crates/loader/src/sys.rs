@@ -128,7 +128,7 @@ struct MapElementAttr {
     flags: u64,
 }
 
-/// An array of one number.
+/// Returns an array of one number.
 pub(crate) fn create_array() -> io::Result<OwnedFd> {
     create_map(MapCreateAttr {
         map_type: BPF_MAP_TYPE_ARRAY,
@@ -138,7 +138,7 @@ pub(crate) fn create_array() -> io::Result<OwnedFd> {
     })
 }
 
-/// An array of one map like this one.
+/// Returns an array of one map like this one.
 pub(crate) fn create_array_of_maps(like: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     create_map(MapCreateAttr {
         map_type: BPF_MAP_TYPE_ARRAY_OF_MAPS,
@@ -149,7 +149,7 @@ pub(crate) fn create_array_of_maps(like: BorrowedFd<'_>) -> io::Result<OwnedFd> 
     })
 }
 
-/// An array that [`Mapped`] can map.
+/// Returns an array that [`Mapped`] can map.
 pub(crate) fn create_mapped_array(value_size: usize, entries: usize) -> io::Result<OwnedFd> {
     create_map(MapCreateAttr {
         map_type: BPF_MAP_TYPE_ARRAY,
@@ -185,7 +185,7 @@ pub(crate) fn put_map(array: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
 }
 
-/// The number of the program at `place` of an array of programs; `None` = there is none.
+/// Returns the number of the program at `place` of an array of programs; `None` = there is none.
 pub(crate) fn program_at(array: BorrowedFd<'_>, place: u32) -> io::Result<Option<u32>> {
     let mut number = 0u32;
     let attr = MapElementAttr {
@@ -394,7 +394,7 @@ impl<T: Shared> Mapped<T> {
         })
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries
     }
@@ -414,13 +414,13 @@ impl<T: Shared> Mapped<T> {
         unsafe { self.start.as_ptr().add(index) }
     }
 
-    /// A copy of an entry.
+    /// Returns a copy of an entry.
     pub fn get(&self, index: usize) -> T {
         // SAFETY: `at` gives a valid, aligned place; any bytes are a `T`.
         unsafe { self.at(index).read_volatile() }
     }
 
-    /// A copy of all entries.
+    /// Returns a copy of all entries.
     pub fn copy(&self) -> Vec<T> {
         (0..self.entries).map(|index| self.get(index)).collect()
     }

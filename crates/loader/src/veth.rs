@@ -18,15 +18,14 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 const MAX_QUEUES: usize = 64;
 
-/// A queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost
-/// sooner.
+/// Returns a queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost sooner.
 pub fn queues() -> String {
     let cpus = possible_cpus().min(MAX_QUEUES);
     format!("numtxqueues {cpus} numrxqueues {cpus}")
 }
 
-/// A link within a switch, by which what one of its roles sends comes to another. What no role takes of it comes to the
-/// machine's own stack, from an address of that itself.
+/// Adds a link within a switch, by which packets of one of its roles reach another one. Packets that no role takes
+/// reach the machine's own stack, from an address of that machine.
 pub fn add_loopback(ends: &[String; 2], alias: &str) -> Result<()> {
     let [out, back] = ends;
     let queues = queues();
@@ -62,7 +61,7 @@ fn accept_own_addresses(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of an interface's driver; none if it doesn't say.
+/// Returns the name of an interface's driver; none if it doesn't say.
 pub fn driver(name: &str) -> Option<String> {
     let mut info = DriverInfo {
         command: ETHTOOL_GDRVINFO,

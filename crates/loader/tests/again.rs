@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// A packet to a role's socket; what its process is to send.
+    /// Sends a packet to a role's socket, and returns what its process must send.
     fn takes(&mut self, role: usize, message: &Header, value: &[u8]) -> Option<Sent> {
         let from = SocketAddr::new(address(CLIENT, self.v6), 5000);
         let to = SocketAddr::new(address(Switch::node(role), self.v6), frame::PORT);

@@ -107,7 +107,7 @@ fn everybody_gets_everything(cases: &[(Wiring, Mode)]) {
     }
 }
 
-/// An error says why it can't be tried here.
+/// Checks that everybody gets each copy. An error says why this can't be tried here.
 fn everybody_gets(dir: &Path, wiring: Wiring, mode: Mode, v6: bool) -> Result<(), String> {
     let network = Network::new(dir, wiring)?;
     if mode != Mode::Clones {
@@ -199,7 +199,7 @@ impl Network {
         Ok(network)
     }
 
-    /// A veth end takes redirected frames where it has a program: one that passes them on.
+    /// Loads a program that passes frames on at a veth end, which otherwise takes no redirected frames.
     fn open(&mut self, dir: &Path, namespace: &Namespace, end: &Interface) -> Result<(), String> {
         let mut object = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
         let attached = namespace.inside(|| object.attach(end))?;
@@ -207,7 +207,7 @@ impl Network {
         Ok(())
     }
 
-    /// A leader of all groups at the switch, with the receivers as acceptors.
+    /// Returns a leader of all groups at the switch, with the receivers as acceptors.
     fn leader(&self, dir: &Path, v6: bool, mode: Mode) -> (Object, Attached) {
         let mut sizes = Sizes::of(GROUPS.len() as u32, 1, 1);
         sizes.partitions = GROUPS

@@ -90,8 +90,8 @@ impl Pair {
         assert!(self.socket.send(self.end.index, frame), "the card takes it");
     }
 
-    /// The next frame of a datagram from the role, without what makes short frames longer. The machine's own frames,
-    /// such as those that look for neighbours, are passed over.
+    /// Returns the next frame of a datagram from the role, without what makes short frames longer. The machine's own
+    /// frames, such as those that look for neighbours, are passed over.
     fn next(&self) -> Option<Vec<u8>> {
         let mut buffer = [0; 2048];
         loop {
@@ -319,7 +319,7 @@ impl AtCard {
             .sum()
     }
 
-    /// Such a packet goes on to the role's process, which runs the program once more and sends the answer.
+    /// Lets the role's process run the program once more on a packet that has been passed to it, and send the answer.
     fn handled_again(&mut self, datagram: &[u8]) -> Vec<(To, Vec<u8>)> {
         let loaded = &mut self.inner.loaded;
         let mut again = Again::new(&loaded.object).expect("it runs");

@@ -45,7 +45,7 @@ fn header(name: &str) -> String {
     fs::read_to_string(folder.join(name)).expect("the header is there")
 }
 
-/// The lines `NAME = NUMBER,`.
+/// Returns the lines `NAME = NUMBER,`.
 fn numbered(text: &str) -> impl Iterator<Item = (&str, u16)> {
     text.lines().filter_map(|line| {
         let (name, number) = line.trim().split_once(" = ")?;
@@ -168,7 +168,7 @@ fn member(last: u8) -> MulticastMember {
     }
 }
 
-/// Group 1's members 1 to `members` behind port 1.
+/// Returns the link to members 1 to `members` of group 1, which are behind port 1.
 fn link(members: u8) -> Link {
     let mut link = Link {
         ifindex: 1,

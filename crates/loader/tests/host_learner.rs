@@ -44,7 +44,7 @@ impl Host {
         }
     }
 
-    /// The program's action and its verdict.
+    /// Returns the program's action and its verdict.
     fn takes(&mut self, datagram: &[u8]) -> (u32, Verdict) {
         let frame = frame::build(datagram, false);
         let (action, out) = self.0.runner.frame(&frame).expect("it runs");

@@ -119,7 +119,7 @@ fn a_driver_that_refuses_is_quoted() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// A node at the switch, pinned.
+/// Returns a node at the switch, pinned.
 fn start(dir: &std::path::Path, mount: &Mount, cluster: u32) -> Result<bool, String> {
     let own = [10, 9, 0, 1].into();
     let switch = Switch::open(mount.path(), SWITCH).expect("it is there");

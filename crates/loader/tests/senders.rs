@@ -21,7 +21,7 @@ const HERE: u16 = 11;
 const ELSEWHERE: u16 = 12;
 const NOWHERE: u16 = 13;
 
-/// A role that knows where nodes are, and takes what it is told by them.
+/// Loads a role that knows where nodes are, and accepts packets only from there.
 fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
     let place = Place::only(deployment(21), 16);
     let mut loaded = Loaded::new(dir, role, place, 1);

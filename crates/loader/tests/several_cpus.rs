@@ -194,9 +194,8 @@ fn a_promise_sees_every_vote_below_it() {
     assert!(promised > 0 && (stopped > 0 || possible_cpus() == 1));
 }
 
-/// One CPU votes for one instance after the other in a round, as fast as it can; meanwhile another
-/// one promises the next round for all of them. The votes cast, and the `end` that the promise shows,
-/// unless it took too long.
+/// Lets one CPU vote for one instance after the other in a round, as fast as it can, while another one promises the
+/// next round for all of them. Returns the votes, and the `end` that the promise shows, unless it took too long.
 fn vote_and_promise(acceptor: &mut Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
     let program = acceptor.object.own_program().expect("it is loaded");
     let frame_of = |header: Header| frame::build(&header.datagram(b""), false);

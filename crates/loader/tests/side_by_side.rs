@@ -170,7 +170,8 @@ fn rust_function(line: &str) -> Option<&str> {
     is_definition.then(|| up_to(rest, &['(', '<']))
 }
 
-/// A definition, which begins in the first column; the entry point, which has the role's name, is none.
+/// Returns the name in a line that defines a function, which begins in the first column. The entry point, which has the
+/// role's name, doesn't count.
 fn c_function(line: &str) -> Option<&str> {
     let begins = ["static ", "SUBPROGRAM ", "__noinline "];
     if !begins.iter().any(|word| line.starts_with(word)) {

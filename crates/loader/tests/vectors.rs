@@ -32,7 +32,7 @@ fn over_two() -> Vec<u8> {
     header.datagram(&vector)
 }
 
-/// The instance that a request to one partition gets now, if any.
+/// Returns the instance that a request to one partition gets now, if any.
 fn stamp(leader: &Loaded, pid: PartitionId) -> Option<Instance> {
     let (action, frame) = run(leader, &request(pid).datagram(b"value"));
     if action != action::REDIRECT {

@@ -49,7 +49,7 @@ impl Cluster {
         Cluster { switch, sent: 0 }
     }
 
-    /// A request in; what comes out of the switch.
+    /// Sends a request into the switch; returns the action, and the frame that comes out.
     fn request(&mut self, value: &[u8]) -> (u32, Vec<u8>) {
         self.sent += 1;
         let request = Header {

@@ -288,12 +288,12 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// The plane of its nodes, for people.
+    /// Returns the plane of its nodes, for people.
     pub fn plane(&self) -> &'static str {
         self.plane.name()
     }
 
-    /// The name of its lab, if it is in one.
+    /// Returns the name of its lab, if it is in one.
     pub fn lab(&self) -> Option<&str> {
         self.lab.as_ref().map(Lab::name)
     }

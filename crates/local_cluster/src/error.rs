@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Error(String);
 
 impl Error {
-    /// With this text.
+    /// Creates an error with this text.
     pub fn new(text: impl Into<String>) -> Error {
         Error(text.into())
     }

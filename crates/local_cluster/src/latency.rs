@@ -16,7 +16,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// None yet.
+    /// Creates an empty collection.
     pub fn new() -> Latencies {
         Latencies(Histogram::new(3).expect("three digits are within the library's range"))
     }
@@ -38,7 +38,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Median, 99% and 99.9%, in microseconds.
+    /// Returns the median, 99% and 99.9%, in microseconds.
     pub fn percentiles_us(&self) -> Percentiles {
         let at = |quantile| (self.0.value_at_quantile(quantile) as f64 / 100.0).round() / 10.0;
         Percentiles {

@@ -11,7 +11,7 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    /// `json`: whether standard output is for machines.
+    /// Creates a narrator; with `json` standard output is for machines.
     pub fn new(json: bool) -> Narrator {
         Narrator {
             start: Instant::now(),

@@ -20,12 +20,12 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::error_line(format_args!($($text)*)) };
 }
 
-/// A line on standard output, if anybody reads it.
+/// Prints a line on standard output, if anybody reads it.
 pub fn line(text: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{text}");
 }
 
-/// A line on standard error, if anybody reads it.
+/// Prints a line on standard error, if anybody reads it.
 pub fn error_line(text: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -22,7 +22,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// None yet. Nodes run `program`, a `wirepaxos`.
+    /// Creates an empty set of processes. Nodes run `program`, a `wirepaxos`.
     pub fn new(program: impl Into<PathBuf>) -> Processes {
         Processes {
             program: program.into(),
@@ -75,7 +75,7 @@ impl Processes {
         Ok(())
     }
 
-    /// The process id of a running node.
+    /// Returns the process id of a running node.
     pub fn pid(&self, name: &str) -> Option<u32> {
         self.child(name).map(|c| c.id())
     }
@@ -88,7 +88,7 @@ impl Processes {
             .collect()
     }
 
-    /// SIGKILL, at once.
+    /// Kills a node at once by SIGKILL.
     pub fn kill(&mut self, name: &str) {
         if let Some(at) = self.children.iter().position(|(n, _)| n == name) {
             let (_, mut child) = self.children.remove(at);
@@ -108,7 +108,7 @@ impl Processes {
             .collect()
     }
 
-    /// Children that ended by themselves since the last call, and how.
+    /// Returns the children that ended by themselves since the last call, and how.
     pub fn reap(&mut self) -> Vec<(String, ExitStatus)> {
         let mut ended = Vec::new();
         self.children
@@ -176,7 +176,7 @@ impl Drop for Processes {
     }
 }
 
-/// CPU seconds that this process has used so far, threads that have ended included.
+/// Returns CPU seconds that this process has used so far, threads that have ended included.
 #[allow(unsafe_code)]
 pub fn own_cpu_seconds() -> f64 {
     // SAFETY: all zero is a usage, and the call writes one.
@@ -189,7 +189,7 @@ pub fn own_cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// CPU seconds that the threads of a process have used so far, from the scheduler's statistics.
+/// Returns CPU seconds that the threads of a process have used so far, from the scheduler's statistics.
 pub fn cpu_seconds(pid: u32) -> Option<f64> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -222,15 +222,15 @@ pub fn library_cpu_seconds(pid: u32) -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
-/// The signals that a line of a process's status names, a bit each.
+/// Returns the signals that a line of a process's status names, a bit each.
 fn signals(status: &str, line: &str) -> u64 {
     let found = status.lines().find_map(|l| l.strip_prefix(line));
     let mask = found.map(|mask| u64::from_str_radix(mask.trim(), 16));
     mask.and_then(Result::ok).unwrap_or(0)
 }
 
-/// Resident memory of a process in MiB; without what it maps from files, as LevelDB does with its tables, since that
-/// is the kernel's cache.
+/// Returns the resident memory of a process in MiB; without what it maps from files, as LevelDB does with its tables,
+/// since that is the kernel's cache.
 pub fn memory_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;

@@ -109,7 +109,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Echo by three replicas at sockets on loopback, commands of 64 bytes, two seconds a load.
+    /// Returns the usual settings: echo by three replicas at sockets on loopback, commands of 64 bytes, two seconds a
+    /// load.
     pub fn usual(contender: Contender) -> Settings {
         Settings {
             contender,
@@ -151,7 +152,7 @@ impl Settings {
         self.lab || self.plane != Plane::Udp
     }
 
-    /// The same with this one, in a network of namespaces.
+    /// Returns these settings with this sequencer, in a network of namespaces.
     pub fn with_sequencer(self, sequencer: Sequencer) -> Settings {
         Settings {
             lab: true,
@@ -433,7 +434,7 @@ impl Bench {
         })
     }
 
-    /// The stores alone: with a write for each command, and with writes as large as the replicas'.
+    /// Measures the stores alone: with a write for each command, and with writes as large as the replicas'.
     fn measure_local(&self, batch: f64) -> Result<(Local, Local), Error> {
         let directory = self.local.directory();
         let of = |batch| local::measure(&self.settings, directory, batch);
@@ -505,7 +506,8 @@ impl System {
         })
     }
 
-    /// The first replica leads, and stubs stand for all others: one process, or on each host one.
+    /// Starts a system in which the first replica leads and stubs stand for all others: one process, or on each host
+    /// one.
     fn with_stubs(local: Rc<LocalCluster>) -> Result<System, Error> {
         let program = std::env::current_exe()?;
         let cluster = ClusterFile::load(&local.file)?;
@@ -678,7 +680,7 @@ const COMMANDS: &str = " commands";
 const COMMITS: &str = " commits";
 
 impl System {
-    /// The status documents of its replicas, by name; without those that don't answer.
+    /// Returns the status documents of its replicas, by name; without those that don't answer.
     fn documents(&self) -> Result<BTreeMap<String, Value>, Error> {
         let mut found = BTreeMap::new();
         for name in &self.documented {
@@ -707,8 +709,8 @@ impl System {
         }
     }
 
-    /// CPU seconds that the stores' library has taken in each replica; and how many commands all replicas have
-    /// executed in how many commits. Of a replica that doesn't answer there is nothing.
+    /// Returns the CPU seconds that the stores' library has taken in each replica, and how many commands all replicas
+    /// have executed in how many commits. Replicas that don't answer are left out.
     fn stores_of_replicas(&self, documents: &BTreeMap<String, Value>) -> ByProcess {
         let mut found = ByProcess::new();
         for (name, document) in documents {
@@ -817,7 +819,7 @@ impl Measured {
         seconds * 1e6 / self.latencies.count().max(1) as f64
     }
 
-    /// CPU seconds for a million commands.
+    /// Returns CPU seconds for a million commands.
     pub fn cpu_s_per_million(&self) -> ByProcess {
         let millions = self.latencies.count() as f64 / 1e6;
         let each = |(name, s): (&String, &f64)| (name.clone(), s / millions);

@@ -45,7 +45,7 @@ impl Generator {
         Generator::of(object)
     }
 
-    /// Another one of an object that has a target already.
+    /// Creates another generator of an object that has a target already.
     pub fn of(object: &mut Object) -> Result<Generator> {
         Ok(Generator {
             bench: object.program("bench")?,
@@ -77,7 +77,7 @@ impl Generator {
         self.packets.get(cpu).made
     }
 
-    /// How many a CPU may make, all in all; also while it runs.
+    /// Sets how many packets a CPU may make in all; this may be called while it runs.
     pub fn set_limit(&self, cpu: usize, limit: u64) {
         let packet = self.packets.at(cpu);
         // SAFETY: inside the mapping that `self` owns.
@@ -106,8 +106,8 @@ impl Generator {
     }
 }
 
-/// An error where a multicast can't be fed with generated frames: kernels before 6.3, which are those
-/// that don't tell what a driver can do, leave empty what they copy of such a frame.
+/// Returns an error if a multicast can't be fed with generated frames: kernels before 6.3, which don't tell what a
+/// driver can do, leave their copies of such a frame empty.
 pub fn can_be_copied(ingress: &Interface) -> Result<()> {
     match takes_redirects(ingress) {
         Some(_) => Ok(()),

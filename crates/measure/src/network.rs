@@ -20,7 +20,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new one.
+    /// Creates a new namespace.
     pub fn new() -> Result<Namespace> {
         let made = std::thread::spawn(|| {
             // SAFETY: takes a number only; it concerns this thread, which ends here.
@@ -53,7 +53,7 @@ impl Namespace {
         self.inside(|| ip::batch(&[], lines)).map(drop)
     }
 
-    /// An interface of it.
+    /// Returns an interface of the namespace.
     pub fn interface(&self, name: &str) -> Result<Interface> {
         self.inside(|| Interface::named(name))
     }
@@ -71,10 +71,9 @@ impl Namespace {
     }
 }
 
-/// A veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames are
-/// handled on the CPU that they are sent on, and a queue that several CPUs share overflows. For the
-/// same reason the ends have no addresses: what IPv6 announces by itself, from any CPU, would move a
-/// busy queue to that CPU for good.
+/// Adds a veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames are handled on the
+/// CPU that they are sent on, and a queue that several CPUs share overflows. For the same reason the ends have no
+/// addresses: what IPv6 announces by itself, from any CPU, would move a busy queue to that CPU for good.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, Interface)> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let up = |name| format!("link set {name} up addrgenmode none");

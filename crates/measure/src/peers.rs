@@ -43,7 +43,7 @@ pub const NAMES: [(&str, Protocol); 4] = [
     ("spec", Protocol::SpecPaxos),
 ];
 
-/// The name of one of them.
+/// Returns the name of a protocol in arguments and results.
 pub fn name(of: Protocol) -> &'static str {
     let found = NAMES.iter().find(|(_, protocol)| *protocol == of);
     found.map_or("", |(name, _)| name)
@@ -367,7 +367,7 @@ pub fn counters(cluster: &ClusterFile) -> Result<Counters, Error> {
     Ok(all)
 }
 
-/// Again where question or answer is lost.
+/// Asks a replica, and asks again if the question or the answer is lost.
 fn ask(control: SocketAddr) -> Result<Value, Error> {
     let socket = UdpSocket::bind(SocketAddr::new(unspecified(control), 0))?;
     socket.set_read_timeout(Some(PATIENCE))?;

@@ -217,7 +217,7 @@ impl Stub {
         }
     }
 
-    /// The log and the sequencer's window go on without what is below. [Q-WINDOW]
+    /// Lets the log and the sequencer's window go on without what is below. [Q-WINDOW]
     fn forget(&mut self, stable: Instance) {
         self.said = Instant::now();
         self.forgotten = stable;
@@ -301,7 +301,7 @@ impl Stub {
         Ok(())
     }
 
-    /// The message is sent again if it was lost.
+    /// Sends a message to the controller; its caller sends it again if it was lost.
     fn tell_controller(&self, message: &Message) -> Result<(), Error> {
         let to = self.peers.controller();
         let _ = self.control.send_to(&self.peers.seal(to, message)?, to);

@@ -113,7 +113,7 @@ fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The process's peak memory, as Linux counts it.
+/// Returns the process's peak memory, as Linux counts it.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -49,7 +49,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Equal for actors in the same state.
+    /// Returns a fingerprint that is equal for actors in the same state.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut mixer = Mixer::default();
         match self {
@@ -155,7 +155,7 @@ impl Control {
         format!("{:?}", self.store).hash(mixer);
     }
 
-    /// The store issues an epoch, and a candidate begins.
+    /// Issues an epoch in the store, and begins its candidate.
     pub fn issue(&mut self, configuration: &Configuration, out: &mut Outputs) {
         let mut earlier = self.store.needed();
         for configuration in &mut earlier {
@@ -171,7 +171,7 @@ impl Control {
         self.drive(self.candidates.len() - 1, out);
     }
 
-    /// A long time passes.
+    /// Lets a long time pass.
     pub fn tick(&mut self, out: &mut Outputs) {
         self.now += LONG;
         for at in 0..self.candidates.len() {
@@ -180,7 +180,7 @@ impl Control {
         }
     }
 
-    /// An answer to the candidate of which epoch?
+    /// Gives a packet to every candidate, since it may answer any of them.
     fn packet(&mut self, packet: &Packet<'_>, out: &mut Outputs) -> Option<Verdict> {
         let mut verdict = None;
         for at in 0..self.candidates.len() {
@@ -245,7 +245,7 @@ impl Control {
         }
     }
 
-    /// The repairing hosts have drawn their lanes in the first epoch already.
+    /// Draws the lanes of the repairing hosts in the first epoch.
     pub fn draw_first_lanes(&mut self) {
         for nonce in &self.repairers {
             self.store.draw_lane(1, *nonce).expect("a lane is left");
@@ -288,7 +288,7 @@ impl Repairer {
         }
     }
 
-    /// An epoch is active.
+    /// Tells the repairing host that an epoch is active.
     pub fn active(&mut self, epoch: Epoch, lane: u8, out: &mut Outputs) {
         let Some(configuration) = self.configurations.get(epoch as usize - 1) else {
             return;
@@ -305,7 +305,7 @@ impl Repairer {
         self.role.tick(self.now, &mut out.packets);
     }
 
-    /// A long time passes.
+    /// Lets a long time pass.
     pub fn tick(&mut self, out: &mut Outputs) {
         self.now += LONG;
         self.role.tick(self.now, &mut out.packets);

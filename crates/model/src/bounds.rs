@@ -98,7 +98,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Three acceptors, one leader, one client, two slots; nothing else happens.
+    /// Returns small bounds: three acceptors, one leader, one client, two slots; nothing else happens.
     pub fn small(name: &'static str, about: &'static str) -> Bounds {
         Bounds {
             name,
@@ -120,7 +120,7 @@ impl Bounds {
         }
     }
 
-    /// f.
+    /// Returns how many acceptors may fail.
     pub fn f(&self) -> u8 {
         (self.acceptors - 1) / 2
     }
@@ -136,7 +136,7 @@ impl Bounds {
         start..start + self.leaders
     }
 
-    /// Place of the controller: store and candidates.
+    /// Returns the place of the controller: store and candidates.
     pub fn control_place(&self) -> Place {
         self.leader_places().end
     }
@@ -153,12 +153,12 @@ impl Bounds {
         start..start + self.learners
     }
 
-    /// Number of places.
+    /// Returns the number of places.
     pub fn places(&self) -> usize {
         self.learner_places().end.into()
     }
 
-    /// The node at a place.
+    /// Returns the node at a place.
     pub fn node(&self, place: Place) -> NodeId {
         let within = |range: &Range<Place>, base: NodeId| {
             let inside = range.contains(&place);
@@ -188,8 +188,8 @@ impl Bounds {
         }
     }
 
-    /// The ways to exchange acceptors that leave these bounds as they are, the identity first: each
-    /// says where every acceptor goes.
+    /// Returns the ways to exchange acceptors that leave these bounds as they are, the identity first: each says where
+    /// every acceptor goes.
     pub fn symmetries(&self) -> Vec<Vec<u8>> {
         let mut all = vec![Vec::new()];
         for _ in 0..self.acceptors {
@@ -214,7 +214,7 @@ impl Bounds {
         (0..self.acceptors).map(|a| (a, 1)).collect()
     }
 
-    /// The configuration of an epoch. Fixed beforehand: epochs are issued in the order of `locals`.
+    /// Returns the configuration of an epoch. Fixed beforehand: epochs are issued in the order of `locals`.
     pub fn configuration(&self, epoch: Epoch) -> Option<Configuration> {
         let mut issues = self.locals.iter().filter_map(|local| match local {
             Local::Issue { leader, members } => Some((*leader, members.clone())),
@@ -255,12 +255,12 @@ fn is_fixed(local: &Local, way: &[u8]) -> bool {
     }
 }
 
-/// Boot nonce of an acceptor's memory.
+/// Returns the boot nonce of an acceptor's memory.
 pub fn memory_nonce(acceptor: u8, incarnation: Incarnation) -> u64 {
     0xa00 + u64::from(acceptor) * 0x10 + incarnation
 }
 
-/// Boot nonce of a leader's memory.
+/// Returns the boot nonce of a leader's memory.
 pub fn leader_nonce(leader: u8, incarnation: Incarnation) -> u64 {
     0x1e00 + u64::from(leader) * 0x10 + incarnation
 }

@@ -98,7 +98,7 @@ pub struct Cluster<S: System> {
 }
 
 impl<S: System> Cluster<S> {
-    /// The cluster of a system.
+    /// Returns the cluster of a system.
     pub fn of(system: S) -> Cluster<S> {
         let places = system.places();
         assert!(places <= MAX_PLACES && system.locals() <= 32);
@@ -125,7 +125,7 @@ impl<S: System> Cluster<S> {
         }
     }
 
-    /// Different states of single actors, and different messages.
+    /// Returns the numbers of different states of single actors, and of different messages.
     pub fn sizes(&self) -> (usize, usize) {
         (self.actors.len(), self.messages.len())
     }

@@ -31,7 +31,7 @@ pub trait Model {
     );
     /// Returns what a step leads to: most are known already, and needn't be built.
     fn apply(&mut self, state: &Self::State, action: &Self::Action) -> Self::State;
-    /// Equal for states that need not be told apart.
+    /// Returns a fingerprint that is equal for states that need not be told apart.
     fn fingerprint(&self, state: &Self::State) -> Fingerprint;
     /// Returns what is wrong with `state`, the first time it is reached, from `parent`, in which all was well.
     fn flaw(&mut self, parent: Option<&Self::State>, state: &Self::State) -> Option<String>;
@@ -226,7 +226,7 @@ impl<M: Model> Search<'_, M> {
         None
     }
 
-    /// The steps from the start to a state, and one more.
+    /// Returns the steps from the start to a state, and one more.
     fn way_to(&mut self, number: u32, last: Option<M::Action>) -> Vec<String> {
         let mut way = vec![number];
         while way[way.len() - 1] != 0 {
@@ -269,7 +269,7 @@ impl Mixer {
         self.1 = fold(self.1.rotate_left(23) ^ word, 0xd6e8_feb8_6659_fd93);
     }
 
-    /// The hash.
+    /// Returns the hash of everything that was written.
     pub fn finish(self) -> Fingerprint {
         let low = fold(self.0 ^ self.1.rotate_left(32), 0xa076_1d64_78bd_642f);
         let high = fold(self.1 ^ low, 0xe703_7ed1_a0b4_28db);
@@ -277,7 +277,7 @@ impl Mixer {
     }
 }
 
-/// The high and low half of a product, and the factor so that nothing is lost at 0.
+/// Returns the high and low half of a product, and the factor so that nothing is lost at 0.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);

@@ -169,7 +169,7 @@ impl Judge {
             .or_else(|| self.wrong_delivery(id, sent))
     }
 
-    /// INV-3.
+    /// Returns an error if a round has two values for an instance (INV-3).
     fn two_values(&self, id: MessageId, sent: &Sent) -> Option<String> {
         let (inst, round, value) = self.round_of.get(&id)?;
         let others = self.rounds.get(&(*inst, *round))?;
@@ -182,7 +182,7 @@ impl Judge {
         ))
     }
 
-    /// INV-1.
+    /// Returns an error if two values are decided for an instance (INV-1).
     fn two_decisions(&mut self, id: MessageId, sent: &Sent) -> Option<String> {
         let at = *self.ballot_of.get(&id)?;
         if !self.is_decided(at, sent) {
@@ -211,7 +211,7 @@ impl Judge {
         voters.count_ones() as usize >= ballot.quorum
     }
 
-    /// INV-1, as learners and repairing hosts see it.
+    /// Returns an error if a learner or a repairing host delivers a value without a quorum (INV-1).
     fn wrong_delivery(&self, id: MessageId, sent: &Sent) -> Option<String> {
         let (inst, value) = self.delivered.get(&id)?;
         let decided = self
@@ -231,7 +231,7 @@ impl Judge {
         })
     }
 
-    /// INV-2: `acceptor`, whose state has the number `actor`, still knows what it showed.
+    /// Returns an error if `acceptor`, whose state has the number `actor`, no longer knows what it showed (INV-2).
     pub fn flaw_of_memory(
         &mut self,
         actor: u32,
@@ -254,7 +254,7 @@ impl Judge {
         None
     }
 
-    /// INV-6: what g+1 replicas have said that they cover.
+    /// Returns an error if `trim` is above what g+1 replicas have said that they cover (INV-6).
     pub fn flaw_of_trim(&self, bounds: &Bounds, trim: Instance, sent: &Sent) -> Option<String> {
         if trim == 0 {
             return None;

@@ -68,7 +68,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// The value that a packet carries.
+    /// Returns the value that a packet carries.
     pub fn of(header: &Header, bytes: &[u8]) -> Value {
         Value {
             client: header.client,
@@ -93,7 +93,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A client's request.
+    /// Returns a client's request.
     pub fn request(client: u64, from: Place, to: u32) -> Message {
         Message {
             payload: Payload::Packet {
@@ -112,7 +112,7 @@ impl Message {
         }
     }
 
-    /// The header, if it is a packet.
+    /// Returns the header, if it is a packet.
     pub fn header(&self) -> Option<&Header> {
         match &self.payload {
             Payload::Packet { header, .. } => Some(header),
@@ -140,7 +140,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// The number of a message, and whether it is a new one.
+    /// Returns the number of a message, and whether it is a new one.
     pub fn number(&mut self, message: Message) -> (MessageId, bool) {
         if let Some(&known) = self.numbers.get(&message) {
             return (known, false);
@@ -151,7 +151,7 @@ impl Messages {
         (number, true)
     }
 
-    /// The message with this number.
+    /// Returns the message with this number.
     pub fn get(&self, id: MessageId) -> &Message {
         &self.all[id as usize]
     }
@@ -210,7 +210,7 @@ pub fn describe_packet(h: &Header, value: &[u8]) -> String {
 }
 
 impl Bounds {
-    /// The message with acceptors exchanged: acceptor `a` becomes `way[a]`.
+    /// Returns the message with acceptors exchanged: acceptor `a` becomes `way[a]`.
     pub fn exchanged(&self, way: &[u8], mut message: Message) -> Message {
         let place = |place: Place| way.get(usize::from(place)).copied().unwrap_or(place);
         let nonce = |nonce: u64| {

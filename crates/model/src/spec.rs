@@ -283,7 +283,8 @@ impl Spec {
         }
     }
 
-    /// The checks that precede everything.
+    /// Returns true if the packet is well formed and belongs to this cluster and group, which precedes all other
+    /// checks.
     fn is_ours(&self, packet: &Packet<'_>) -> bool {
         let (s, h) = (&self.settings, &packet.header);
         let place = h.cluster == s.cluster && h.group == s.group && h.pid < s.partitions;

@@ -35,7 +35,7 @@ pub struct Reached<'a, A> {
 }
 
 impl<'a, A> Reached<'a, A> {
-    /// The actor at a place.
+    /// Returns the actor at a place.
     pub fn actor(&self, place: usize) -> &'a A {
         &self.all[self.numbers[place] as usize]
     }
@@ -48,16 +48,17 @@ pub trait System {
     /// An actor: one variant for each role.
     type Actor: Clone;
 
-    /// Equal for actors in the same state.
+    /// Returns a fingerprint that is equal for actors in the same state.
     fn fingerprint(actor: &Self::Actor) -> Fingerprint;
 
-    /// Number of places.
+    /// Returns the number of places.
     fn places(&self) -> usize;
-    /// The node at a place.
+    /// Returns the node at a place.
     fn node(&self, place: Place) -> NodeId;
-    /// The ways to exchange actors that make no difference, the identity first: each says where the first places go.
+    /// Returns the ways to exchange actors that make no difference, the identity first: each says where the first
+    /// places go.
     fn symmetries(&self) -> Vec<Vec<u8>>;
-    /// The message with actors exchanged.
+    /// Returns the message with actors exchanged.
     fn exchanged(&self, way: &[u8], message: Message) -> Message;
 
     /// Returns how they begin, by place.
@@ -67,7 +68,7 @@ pub trait System {
 
     /// Returns what an actor makes of a message.
     fn take(&self, actor: &Self::Actor, message: &Message) -> Happened<Self::Actor>;
-    /// The messages that an actor's outputs are: it was sent something by whom is at `sender`.
+    /// Returns the messages for an actor's outputs, which it made for something sent by the actor at `sender`.
     fn messages_of(
         &self,
         place: Place,
@@ -78,7 +79,7 @@ pub trait System {
 
     /// Returns how many locals there are.
     fn locals(&self) -> usize;
-    /// Whose it is.
+    /// Returns the place at which the event happens.
     fn place_of_local(&self, at: usize) -> Place;
     /// Returns whether it may happen more than once.
     fn repeats(&self, at: usize) -> bool;

@@ -23,7 +23,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The first line of one group's traces that isn't as the protocol allows.
+/// Returns the first line of one group's traces that isn't as the protocol allows.
 pub fn violation(group: &Recorded) -> Option<Violation> {
     let found = spec::check(&group.trace).err()?;
     let (file, line) = group.place(found.event);

@@ -11,7 +11,7 @@ fn named(name: &str) -> Bounds {
     all.into_iter().find(|b| b.name == name).expect("a name")
 }
 
-/// The counter-example to `invariant` that `mutation` makes possible.
+/// Returns the counter-example to `invariant` that `mutation` makes possible.
 fn breaks(bounds: &Bounds, mutation: Mutation, invariant: &str) -> CounterExample {
     let report = explore(
         &mut Cluster::new(bounds, Some(mutation)),

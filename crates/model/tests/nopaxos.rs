@@ -88,7 +88,7 @@ fn whole() {
 
 // ---- Deliberate mistakes
 
-/// The counter-example to one of these invariants that a mistake makes possible.
+/// Checks that a mistake makes a counter-example to one of these invariants possible.
 #[track_caller]
 fn breaks(bounds: &Bounds, mutation: Mutation, invariants: &[&str]) {
     let limits = Limits {

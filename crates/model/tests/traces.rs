@@ -145,7 +145,7 @@ fn the_text_of_a_trace_is_the_trace() {
     assert_eq!(Trace::parse(&bad), Err("line 2: recv 11 0g".into()));
 }
 
-/// The first packet that a node other than a client sent of a type, with the place of its event.
+/// Returns the first packet that a node other than a client sent of a type, with the place of its event.
 fn first_sent(trace: &Trace, wanted: impl Fn(&Header) -> bool) -> usize {
     let sent = |event: &Event| match event {
         Event::Send(_, bytes) => wanted(&Packet::parse(bytes).unwrap().header),
@@ -168,7 +168,7 @@ fn rewrite(trace: &mut Trace, at: usize, change: impl FnOnce(&mut Header, &mut V
     *bytes = header.datagram(&value);
 }
 
-/// Some seeds in which such a packet is sent.
+/// Returns traces of some seeds in which such a packet is sent.
 fn seeds_with(wanted: impl Fn(&Header) -> bool) -> impl Iterator<Item = u64> {
     let has = move |seed: &u64| {
         record::seed(*seed).events.iter().any(|event| match event {
@@ -195,8 +195,8 @@ fn is_found_in(seeds: impl Iterator<Item = u64>, falsify: impl Fn(&mut Trace) ->
     }
 }
 
-/// Without the orders that `is_order` names, what `node` sends is wrong from its first packet on that
-/// shows them: in PROBE_ACK already, before it votes or stamps.
+/// Checks that without the orders that `is_order` names, the first packet of `node` that shows them is found to be
+/// wrong: PROBE_ACK already, before it votes or stamps.
 #[track_caller]
 fn lack_is_found(node: NodeId, is_order: impl Fn(&Event) -> bool, earned_by_it: MsgType) {
     for seed in 1..4 {

@@ -91,7 +91,7 @@ impl Replica {
         self.client.send_to(&datagram, leader).unwrap();
     }
 
-    /// The next packet that carries a command. Markers and probes are skipped; a vote is an error.
+    /// Returns the next packet that carries a command. Markers and probes are skipped; a vote is an error.
     fn receive(&self, pid: PartitionId) -> Option<(Header, Vec<u8>)> {
         let mut buffer = vec![0; 2048];
         let begun = Instant::now();

@@ -236,7 +236,7 @@ impl Drop for Bed {
     }
 }
 
-/// In the name of the leader.
+/// Returns a header in the name of the leader.
 fn header(msgtype: MsgType) -> Header {
     Header {
         cluster: CLUSTER,

@@ -12,7 +12,7 @@ use serde_json::Value;
 const GROUPS: u16 = 32;
 const PARTITIONS: usize = 64;
 
-/// As many partitions as a leader needs for a document that no datagram holds.
+/// Returns a cluster with so many partitions that a leader's document fits no datagram.
 fn large_cluster() -> ClusterFile {
     let host = node::loopback::draw().unwrap();
     let mut text = "cluster = \"0badcafe\"\ndata = \"data\"\n".to_owned();

@@ -207,7 +207,7 @@ impl Tables {
         }
     }
 
-    /// The interface of each of the switch's ports, by number.
+    /// Returns the interface of each of the switch's ports, by number.
     pub fn ports(&self) -> Result<Vec<(u16, String)>> {
         let said = self.run(&["show_ports".into()])?;
         let port = |line: &str| {
@@ -218,7 +218,7 @@ impl Tables {
     }
 }
 
-/// A program's last word.
+/// Returns the last line that a program printed.
 fn last_line(stderr: &[u8], stdout: &str) -> String {
     let stderr = String::from_utf8_lossy(stderr);
     let mut lines = stdout.lines().chain(stderr.lines());
@@ -245,7 +245,7 @@ fn check_version(tool: &Path, said: &str, oldest: [u32; 3]) -> Result<()> {
     }
 }
 
-/// The first number of the form 1.2.3.
+/// Returns the first number of the form 1.2.3.
 fn version_in(said: &str) -> Option<[u32; 3]> {
     let words = said.split(|c: char| !c.is_ascii_digit() && c != '.');
     let version = |word: &str| {

@@ -102,7 +102,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// With everything else 0.
+    /// Creates an order in which everything else is 0.
     pub fn new(op: Op, node: NodeId, group: GroupId) -> Order {
         Order {
             op,
@@ -124,7 +124,7 @@ impl Order {
         }
     }
 
-    /// The frame.
+    /// Returns the frame.
     pub fn emit(&self) -> Vec<u8> {
         let mut frame = vec![0; ETHERNET - 2];
         frame.extend(ETHERTYPE.to_be_bytes());

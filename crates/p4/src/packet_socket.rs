@@ -53,7 +53,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// The next frame and the index of the interface it came in on; `None` where none waits.
+    /// Returns the next frame and the index of the interface it came in on; `None` where none waits.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(u32, usize)>> {
         let mut from = address(0);
         let mut from_len = ADDRESS_LEN;

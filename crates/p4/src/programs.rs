@@ -47,8 +47,8 @@ impl Build {
     }
 }
 
-/// The directory of the programs for BMv2: `WIREPAXOS_P4_DIR`, or `p4/v1model` beside the running program or above it,
-/// or that of the source tree.
+/// Returns the directory of the programs for BMv2: `WIREPAXOS_P4_DIR`, or `p4/v1model` beside the running program or
+/// above it, or that of the source tree.
 pub fn directory() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIR_VARIABLE) {
         return Ok(given.into());

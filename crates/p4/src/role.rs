@@ -123,7 +123,7 @@ impl<P: Port> Role<P> {
         Ok((answer.replicas[0], report))
     }
 
-    /// Four counters from `first` on.
+    /// Returns four counters from `first` on.
     pub fn counters(&mut self, first: u16) -> Result<[u64; 4]> {
         let mut order = self.order(Op::LookCounter, 0);
         order.at = first;
@@ -182,7 +182,7 @@ impl<P: Port> Role<P> {
         self.done(&order).map(drop)
     }
 
-    /// A later epoch may exist. [L-RETIRE]
+    /// Tells the leader that a later epoch may exist. [L-RETIRE]
     pub fn retire(&mut self, epoch: Epoch, nonce: u64) -> Result<()> {
         let mut order = self.order(Op::Retire, 0);
         order.nonce = nonce;
@@ -227,13 +227,13 @@ pub struct About {
     pub signs: u8,
 }
 
-/// The two words of a HalfSipHash's key, the first one in the lower half.
+/// Returns the two words of a HalfSipHash's key, the first one in the lower half.
 fn words_of(key: &[u8; 16]) -> u64 {
     let &[a, b, c, d, e, f, g, h, ..] = key;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The round that a leader's partition shows: none if it has retired.
+/// Returns the round that a leader's partition shows: none if it has retired.
 pub fn round_shown(look: &Order) -> Round {
     match look.d & 0xff {
         0 => look.round,
@@ -241,7 +241,7 @@ pub fn round_shown(look: &Order) -> Round {
     }
 }
 
-/// The places of `nodes`: who has one keeps it.
+/// Returns the places of `nodes`; a node that has one keeps it.
 fn seats(before: &[NodeId; PLACES], nodes: &[NodeId]) -> Result<[NodeId; PLACES]> {
     if nodes.len() > PLACES {
         return Err(format!(

@@ -38,7 +38,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The multicast group for one copy a member.
+    /// Returns the multicast group for one copy a member.
     pub fn members(&self) -> u16 {
         FIRST_MULTICAST * (1 + self.index)
     }
@@ -61,7 +61,7 @@ pub struct Copy {
     pub port_per_partition: bool,
 }
 
-/// These lines for a role of a combination, where each has a name of its own.
+/// Returns these lines for a role of a combination, in which each role has its own name.
 pub fn of_role(name: &str, lines: &[String]) -> Vec<String> {
     let there = format!("ingress.{name}.");
     lines
@@ -114,7 +114,7 @@ pub fn own(node: NodeId, cluster: u32, address: SocketAddr) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.own {ip}&&&{mask} => {node} {cluster} {port} 1 1")
 }
 
-/// A packet in a node's name counts only if it comes from the node's address. [M-SENDER]
+/// Returns the entry by which a packet in a node's name counts only if it comes from the node's address. [M-SENDER]
 pub fn node((node, address): (NodeId, IpAddr)) -> String {
     let table = if address.is_ipv4() {
         "nodes4"
@@ -140,7 +140,7 @@ pub fn any_asker() -> Vec<String> {
     all.map(|address| asker((address, 0))).to_vec()
 }
 
-/// A group of the role.
+/// Returns the table entry of the role's group.
 pub fn group(place: &Place) -> String {
     let Deployment {
         group,
@@ -163,7 +163,7 @@ pub fn beside(port: u16) -> String {
     format!("table_add ingress.others.beside ingress.others.pass_by {CPU_PORT} => {port}")
 }
 
-/// A copy's addresses.
+/// Returns the table entry with a copy's addresses.
 pub fn copy(place: &Place, copy: &Copy) -> String {
     let family = if copy.to.is_ipv4() { '4' } else { '6' };
     let partitions = if copy.port_per_partition { u16::MAX } else { 0 };
@@ -180,12 +180,12 @@ pub fn copy(place: &Place, copy: &Copy) -> String {
     )
 }
 
-/// The multicast group for commands over so many partitions, empty.
+/// Returns the multicast group for commands over so many partitions, empty.
 fn multicast_group(place: &Place, partitions: u16) -> String {
     format!("mc_mgrp_create {}", place.members() + partitions - 1)
 }
 
-/// A copy that leaves by `port`, for the member of a number and the partition at a place of a command's vector.
+/// Returns a copy that leaves by `port`, for the member of a number and the partition at a place of a command's vector.
 /// The switch answers with a handle.
 fn multicast_node(number: u8, partition: u16, port: u16) -> String {
     format!(
@@ -200,7 +200,7 @@ fn in_multicast_group(place: &Place, partitions: u16, handle: &str) -> String {
     format!("mc_node_associate {group} {handle}")
 }
 
-/// The handles of the nodes that `multicast_node` has made, by what the switch has said.
+/// Returns the handles of the nodes that `multicast_node` has made, by what the switch has said.
 fn handles(said: &str) -> Vec<String> {
     let handle = |line: &str| {
         Some(
@@ -270,7 +270,7 @@ pub struct Configurations {
 }
 
 impl Configurations {
-    /// None so far.
+    /// Creates the entries of a learner that knows no configuration yet.
     pub fn of(deployment: Deployment) -> Configurations {
         Configurations {
             deployment,
@@ -298,7 +298,7 @@ impl Configurations {
         true
     }
 
-    /// Newest first.
+    /// Returns the epochs, newest first.
     pub fn epochs(&self) -> Vec<Epoch> {
         self.known.keys().rev().copied().collect()
     }
@@ -325,7 +325,7 @@ fn configuration(group: GroupId, configuration: &Configuration) -> Vec<String> {
     voters.chain([known]).collect()
 }
 
-/// A learner knows no epoch any more: first it knows of none, then of no acceptor.
+/// Returns the lines after which a learner knows no epoch: first it knows of no configuration, then of no acceptor.
 pub fn clear_configurations() -> Vec<String> {
     ["known", "voters"]
         .map(|table| format!("table_clear ingress.role.{table}"))

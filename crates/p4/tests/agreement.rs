@@ -82,7 +82,7 @@ impl Agreement {
         Ok(agreement)
     }
 
-    /// What the roles' processes, and the controller, do.
+    /// Does what the roles' processes and the controller do at the start.
     fn begin(&mut self) -> Result<(), String> {
         let [leader, acceptors @ .., _] = &mut self.roles[..] else {
             return Err("there are roles".into());
@@ -154,7 +154,7 @@ impl Agreement {
         assert_eq!(self.rose(&before, counter::CHANGED as u16), [0; 5]);
     }
 
-    /// The second acceptor has promised the next instance to somebody else.
+    /// Lets the second acceptor promise the next instance to another candidate, so that it refuses the proposal.
     fn asks_again_where_one_refuses(&mut self) {
         let promise = Header {
             rnd: Round(1 << 12 | 9),
@@ -201,7 +201,7 @@ impl Agreement {
         self.bench.send(0, &self.frame(CLIENT, LEADER, &message));
     }
 
-    /// What comes out, and nothing else does.
+    /// Checks that this decision comes out, and nothing else.
     fn delivers(&mut self, inst: u64, request: u64, value: &[u8]) {
         let (port, frame) = self.bench.receive().expect("a decision");
         assert!(frame::checksum_is_right(&frame, self.v6));
@@ -224,7 +224,7 @@ impl Agreement {
         frame::between(from, to, &header.datagram(value))
     }
 
-    /// A counter of each role.
+    /// Returns a counter of each role.
     fn counted(&mut self, which: u16) -> [u64; 5] {
         std::array::from_fn(|role| self.roles[role].counters(which).expect("an answer")[0])
     }
@@ -263,7 +263,7 @@ fn deployment(node: NodeId) -> Deployment {
     }
 }
 
-/// Each role has a number, so that its multicast is its own.
+/// Returns the place of a role, which has a number so that its multicast is its own.
 fn place(at: usize, node: NodeId) -> Place {
     Place {
         deployment: deployment(node),

@@ -248,7 +248,7 @@ impl Pair {
         pair
     }
 
-    /// A batch of packets, and a word of the control plane before it.
+    /// Gives both a batch of packets, sometimes after an order of the control plane. Returns the verdicts.
     fn step(&mut self) -> Result<Histogram, String> {
         // Nothing but a later epoch revives a leader.
         let often = if self.is_retired() { 60 } else { 20 };
@@ -300,7 +300,7 @@ impl Pair {
         keyring.map_or(Ok(()), |keyring| self.both_take(&Order::Keys(keyring)))
     }
 
-    /// What a batch begins with: now and then another generation signs.
+    /// Makes another generation of keys sign now and then, before a batch.
     fn turn_keys(&mut self) -> Result<(), String> {
         if let Some(guard) = self.guard.as_mut().filter(|_| self.random.percent(5)) {
             guard.turn(Algorithm::HalfSipHash);
@@ -332,7 +332,7 @@ impl Pair {
         }
     }
 
-    /// A later epoch, an older one or the same again.
+    /// Orders a later epoch, an older one or the same again.
     fn control(&mut self) -> Result<(), String> {
         let first = self.epoch == 0;
         if self.setup.role == Role::Acceptor && self.epoch >= LIFE {
@@ -431,7 +431,7 @@ impl Pair {
         replicas[self.random.below(3) as usize].to_vec()
     }
 
-    /// Now and then another memory's.
+    /// Returns the memory's nonce, and sometimes another memory's.
     fn nonce(&mut self, first: bool) -> u64 {
         NONCE + u64::from(self.random.percent(5) && !first)
     }
@@ -455,7 +455,7 @@ impl Pair {
         }
     }
 
-    /// A learner's windows move on, but for the last partition's, which has none, like one in the network.
+    /// Moves a learner's windows, except for the last partition, which has none, like a learner in the network.
     fn move_windows(&mut self) -> Result<(), String> {
         for pid in 0..PARTITIONS {
             self.near.from[usize::from(pid)] += self.random.below(5);

@@ -117,7 +117,7 @@ fn orders_and_answers_dont_pass_a_switch() {
     assert_eq!(device.to_process, [arp]);
 }
 
-/// It has a round, and something in its slots.
+/// Gives a role a round, and something in its slots.
 fn begin(device: &mut P4Device, random: &mut Rng) {
     let all = usize::from(PARTITIONS);
     let is_leader = device
@@ -154,8 +154,8 @@ fn begin(device: &mut P4Device, random: &mut Rng) {
     }
 }
 
-/// A frame that nothing may come of: it isn't whole, its checksum is wrong, or it is an order that doesn't come from the
-/// switch's process.
+/// Returns a frame to which nothing may react: it isn't whole, its checksum is wrong, or it is an order that doesn't
+/// come from the switch's process.
 fn broken_frame(random: &mut Rng, role: Role) -> Vec<u8> {
     loop {
         let v6 = random.percent(20);

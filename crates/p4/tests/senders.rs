@@ -28,7 +28,7 @@ const FOREIGN: Verdict = Verdict::Dropped(Reason::ForeignAddress);
 
 const ENTER: &str = "ingress.role.enter";
 
-/// A role that has begun, and nothing more.
+/// Returns a role that has begun, and nothing more.
 fn device(bench: &Rc<Bench>, role: Role, v6: bool) -> P4Device {
     let setup = Setup::new(role, deployment(21), SLOTS as usize, 0xa1);
     P4Device::build(bench, &setup, v6).expect("the switch starts")

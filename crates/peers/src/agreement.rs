@@ -177,7 +177,7 @@ impl Agreement for Peer {
         members
     }
 
-    /// Nobody repairs by rounds here.
+    /// Nobody repairs by rounds here, so a lane isn't needed.
     fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
 
     /// There are no epoch markers.
@@ -189,7 +189,7 @@ impl Agreement for Peer {
     /// No operator gives up anything here.
     fn give_up(&mut self, _: Range<Instance>) {}
 
-    /// A state comes from nowhere.
+    /// Peers take no state from other replicas.
     fn restored(&mut self, next: Instance) {
         self.executed = next;
     }

@@ -395,7 +395,8 @@ impl Peer {
         self.tell(of, &header, &emit_count(count), out);
     }
 
-    /// While a view changes, who leads it may see the old log; in a view that has begun its leader shows its own.
+    /// Answers a question for entries. While a view changes, its leader may see the old log; in a view that has begun
+    /// the leader shows its own.
     pub(crate) fn on_fetch(
         &mut self,
         packet: &Packet<'_>,

@@ -169,7 +169,7 @@ impl Peer {
         news
     }
 
-    /// The leader leaves its view for one that begins with one log.
+    /// Lets the leader leave its view for one that begins with one log.
     fn begin_anew(&mut self, out: &mut impl Outbox) {
         let members = self.members().len() as u32;
         self.change_to(self.view + members, out);
@@ -237,7 +237,7 @@ impl Peer {
         Some(AGAIN + since.max(votes.sent_again))
     }
 
-    /// A member whose log is the leader's as far as it goes has lost the last entries.
+    /// Sends the last entries again to members whose logs equal the leader's as far as they go.
     fn send_again(&mut self, out: &mut impl Outbox) {
         self.votes.sent_again = self.now;
         for (member, equal) in self.votes.equal.clone().into_iter().enumerate() {

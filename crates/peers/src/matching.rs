@@ -36,8 +36,9 @@ impl Matching {
         }
     }
 
-    /// A REPLY that isn't final by itself: `rnd` is a view, `inst` a slot, `client` the digest of the log, and it is
-    /// packed even if it has one answer only. Says whether enough replicas have said the same now, for the first time.
+    /// Counts a REPLY that isn't final by itself: `rnd` is a view, `inst` a slot, `client` the digest of the log, and
+    /// it is packed even if it has one answer only. Returns true if enough replicas have said the same now, for the
+    /// first time.
     pub fn counts(&mut self, packet: &Packet<'_>) -> bool {
         let Header {
             rnd,
@@ -62,7 +63,7 @@ impl Matching {
     }
 }
 
-/// Any two of them and any f+1 replicas have one in common.
+/// Returns the size of a superquorum: any two of them and any f+1 replicas have one in common.
 pub(crate) fn superquorum(replicas: usize) -> usize {
     let f = replicas.saturating_sub(1) / 2;
     f + f.div_ceil(2) + 1

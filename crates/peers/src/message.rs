@@ -101,7 +101,7 @@ impl Sync {
     }
 }
 
-/// FETCH: how many entries are asked for.
+/// Writes the value of FETCH: how many entries are asked for.
 pub(crate) fn emit_count(count: u64) -> Vec<u8> {
     emit(&[count])
 }

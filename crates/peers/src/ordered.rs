@@ -60,7 +60,7 @@ impl Batch {
 }
 
 impl Peer {
-    /// The leader gives a request its slot, or puts it into the next batch.
+    /// Gives a request its slot if this replica leads, or puts it into the next batch.
     pub(crate) fn append_ordered(
         &mut self,
         entry: Entry,
@@ -114,8 +114,8 @@ impl Peer {
         self.commit_filled();
     }
 
-    /// f+1 logs that are the leader's: below that it stays in every later view. In a free view that holds for what the
-    /// view began with.
+    /// Commits what f+1 logs have in common with the leader's, which stays in every later view. In a free view that
+    /// holds for what the view began with.
     pub(crate) fn commit_filled(&mut self) -> bool {
         #[cfg(test)]
         let needed = match self.is_broken(crate::tests::Broken::CommitsAlone) {
@@ -182,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// A follower shows how far it has come; a new leader counts that for the log with which its view began, too.
+    /// Shows the leader how far the log is filled; a new leader counts that for the log with which its view began, too.
     pub(crate) fn show_filled(&mut self, out: &mut impl Outbox) {
         let upto = match self.order {
             Order::Ordered => self.log.end(),

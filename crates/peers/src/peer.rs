@@ -42,7 +42,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The order of the first view, and of all views in which enough replicas take part.
+    /// Returns the order of the first view, and of all views in which enough replicas take part.
     pub(crate) fn order(self) -> Order {
         match self {
             Protocol::Vr | Protocol::VrBatch => Order::Ordered,
@@ -191,7 +191,7 @@ impl Peer {
 
     // ---- The group
 
-    /// Told once; whoever starts with nothing begins in view 1.
+    /// Takes the group's members, once. A replica that starts with nothing begins in view 1.
     pub(crate) fn join(&mut self, now: Time, group: &Group) -> bool {
         let place = group
             .members
@@ -211,7 +211,7 @@ impl Peer {
         true
     }
 
-    /// A view begins here.
+    /// Enters a view that begins here.
     pub(crate) fn enter(&mut self, now: Time) {
         self.filled = vec![0; self.members().len()];
         self.votes = Votes::new(self.members().len(), now);
@@ -245,7 +245,7 @@ impl Peer {
         self.members().get(leader).copied().unwrap_or(0)
     }
 
-    /// The others.
+    /// Returns the other members.
     pub(crate) fn others(&self) -> impl Iterator<Item = NodeId> + use<'_> {
         let me = self.settings.deployment.node;
         self.members().iter().copied().filter(move |m| *m != me)
@@ -375,7 +375,7 @@ impl Peer {
         self.request(Entry::of(packet), out)
     }
 
-    /// A request, in a view that has begun.
+    /// Handles a request in a view that has begun.
     fn request(&mut self, entry: Entry, out: &mut impl Outbox) -> Result<Verdict, Reason> {
         if self.log.end() - self.commit >= self.settings.window {
             return Err(Reason::Window);
@@ -417,7 +417,7 @@ impl Peer {
 
     // ---- What becomes of the log
 
-    /// Everything below `to` stays. Says whether that is news.
+    /// Commits everything below `to`. Returns true if that is news.
     pub(crate) fn commit_to(&mut self, to: Instance) -> bool {
         debug_assert!(to <= self.log.end());
         let news = to > self.commit;

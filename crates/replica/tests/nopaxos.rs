@@ -954,7 +954,7 @@ fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
-/// Two of three logs are lost. The leader has the third, has run ahead of it, and has executed most.
+/// Loses two of three logs. The leader has the third, has run ahead of it, and has executed most.
 fn accepted_loss<K: Kept>() {
     let mut c = Cluster::<K>::begun(15);
     let of = leader_alone(&mut c);

@@ -412,7 +412,7 @@ fn a_fresh_memory_that_votes_in_an_old_epoch() {
     assert_eq!(run_plan(&plan, &Options::default()).violations, []);
 }
 
-/// The violation that a cluster script leads to with a mistake. Without it there is none
+/// Returns the violation to which a mistake leads in a cluster script. Without the mistake there is none
 /// (`cluster_scripts.rs`).
 fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
     let script = ClusterScript::parse(script).unwrap();
@@ -421,7 +421,7 @@ fn found_by_script(script: &str, mutation: Mutation) -> Option<Invariant> {
     violations.first().map(|v| v.invariant)
 }
 
-/// The same with each of twenty seeds in the place of the script's own.
+/// Returns the violation that one of twenty seeds leads to, in the place of the script's own seed.
 fn found_with_a_seed(script: &str, own: &str, mutation: Mutation) -> Option<Invariant> {
     assert!(script.contains(own), "the script's seed");
     (1..=20)

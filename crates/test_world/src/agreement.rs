@@ -55,14 +55,14 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// An epoch of which there may be votes from now on.
+    /// Notes an epoch of which there may be votes from now on.
     pub fn issue(&mut self, configuration: Configuration) {
         let epoch = configuration.epoch;
         let known = self.epochs.insert(epoch, configuration);
         assert!(known.is_none(), "epoch {epoch} is issued twice");
     }
 
-    /// Somebody sends a packet.
+    /// Notes that somebody sends a packet.
     pub fn sent(&mut self, header: &Header, value: &[u8]) {
         match header.msgtype {
             MsgType::Phase2a => self.propose(header, Value::of(header, value)),
@@ -116,7 +116,7 @@ impl Agreement {
         voters.is_some_and(|nodes| nodes.len() >= quorum)
     }
 
-    /// Everything below is chosen.
+    /// Returns the instance below which everything is chosen.
     pub fn prefix(&self, pid: PartitionId) -> Instance {
         let open = |inst: &Instance| !self.chosen.contains_key(&(pid, *inst));
         (0..).find(open).expect("the log has an end")

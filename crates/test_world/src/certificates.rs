@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 pub struct Certificates(PathBuf);
 
 impl Certificates {
-    /// With the authority `ca.pem`; none if `openssl` isn't installed, which is said.
+    /// Creates the authority `ca.pem`, or prints that `openssl` isn't installed and returns `None`.
     pub fn new(name: &str) -> Option<Certificates> {
         let version = Command::new("openssl").arg("version").output();
         if version.is_err() {
@@ -30,7 +30,7 @@ impl Certificates {
         self.0.join(file)
     }
 
-    /// Another authority, `NAME.pem` with `NAME.key`.
+    /// Creates another authority, `NAME.pem` with `NAME.key`.
     pub fn authority(&self, name: &str) {
         let (key, pem) = (format!("{name}.key"), format!("{name}.pem"));
         self.key(name);
@@ -49,7 +49,7 @@ impl Certificates {
         ]);
     }
 
-    /// `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and localhost.
+    /// Creates `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and localhost.
     pub fn sign(&self, name: &str, by: &str) {
         self.sign_for(name, by, Ipv4Addr::LOCALHOST);
     }

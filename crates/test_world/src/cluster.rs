@@ -26,7 +26,7 @@ pub const CLIENT: NodeId = 0;
 /// The number from which [`nonce_of`] makes the nonces of first memories.
 const FIRST_NONCE: u64 = 100;
 
-/// A node's place in the cluster.
+/// Returns a node's place in the cluster.
 pub fn deployment(node: NodeId, partitions: u16) -> Deployment {
     Deployment {
         cluster: CLUSTER,
@@ -37,12 +37,12 @@ pub fn deployment(node: NodeId, partitions: u16) -> Deployment {
     }
 }
 
-/// The boot nonce of a node's first memory.
+/// Returns the boot nonce of a node's first memory.
 pub fn nonce_of(node: NodeId) -> u64 {
     FIRST_NONCE + u64::from(node)
 }
 
-/// An epoch of the first leader and the first memories of all nodes.
+/// Returns an epoch of the first leader and the first memories of all nodes.
 pub fn configuration(epoch: Epoch) -> Configuration {
     let member = |node| Member {
         node,
@@ -58,7 +58,7 @@ pub fn configuration(epoch: Epoch) -> Configuration {
     }
 }
 
-/// The REJECT of a message, for a reason that needs no more said.
+/// Returns the REJECT of a message, for a reason that needs no more said.
 pub fn refused(message: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN]) {
     let header = Header {
         msgtype: MsgType::Reject,
@@ -96,7 +96,7 @@ pub fn range_answer(
     (header, report.emit())
 }
 
-/// The order to a memory to take part in an epoch; `trim` and `end` partition by partition.
+/// Returns the order to a memory to take part in an epoch; `trim` and `end` partition by partition.
 pub fn enable(of: &Configuration, nonce: u64, trim: Vec<Instance>, end: Vec<Instance>) -> Enable {
     Enable {
         epoch: of.epoch,
@@ -114,7 +114,7 @@ pub fn enable_empty(of: &Configuration, nonce: u64, partitions: u16) -> Enable {
     enable(of, nonce, zero.clone(), zero)
 }
 
-/// The order to an epoch's leader to stamp from `next` on, in each partition; nothing is trimmed.
+/// Returns the order to an epoch's leader to stamp from `next` on, in each partition; nothing is trimmed.
 pub fn program(of: &Configuration, next: Instance, partitions: u16, window: u64) -> Program {
     Program {
         epoch: of.epoch,

@@ -127,7 +127,7 @@ impl Committed {
         }
     }
 
-    /// A session of which there may be packets from now on: members as (node, nonce), f, and who leads first.
+    /// Notes a session of which there may be packets from now on: members as (node, nonce), f, and who leads first.
     pub fn session(&mut self, number: Epoch, nodes: &[(NodeId, u64)], f: usize, lead: usize) {
         let nodes = nodes.to_vec();
         self.sessions.insert(number, Members { nodes, f, lead });
@@ -148,7 +148,7 @@ impl Committed {
         self.committed.values().copied().max().unwrap_or(0)
     }
 
-    /// Somebody sends a packet.
+    /// Notes that somebody sends a packet.
     pub fn sent(&mut self, datagram: &[u8]) {
         let Ok(packet) = Packet::parse(datagram) else {
             return;
@@ -192,7 +192,7 @@ impl Committed {
         }
     }
 
-    /// The leader's log has this request there.
+    /// Notes that the leader's log has this request.
     fn reply(&mut self, h: &Header) {
         if self.leader(h.rnd) != Some(h.swid) {
             self.violated("INV-11", format!("{} answers in view {:?}", h.swid, h.rnd));
@@ -214,7 +214,8 @@ impl Committed {
         self.look(h.rnd);
     }
 
-    /// A sync point, whether or not the leader says so: it may tell clients before it tells others. [N-CROWD]
+    /// Notes a point that a follower has confirmed. It counts whether or not the leader says so, which may tell clients
+    /// before it tells others. [N-CROWD]
     fn sync_rep(&mut self, h: &Header) {
         let Some(session) = self.sessions.get(&h.rnd.epoch()) else {
             return;
@@ -273,7 +274,7 @@ impl Committed {
         }
     }
 
-    /// The leader of a view has this in its log. In one view that never changes.
+    /// Notes that the leader of a view has this in its log. In one view that never changes.
     fn shows(&mut self, view: Round, inst: Instance, content: Content) {
         let log = self.logs.entry(view).or_default();
         let known = log.entry(inst).or_insert(content);
@@ -314,7 +315,7 @@ impl Committed {
         }
     }
 
-    /// Everything below is committed in this view.
+    /// Notes that everything below a slot is committed in this view.
     fn commit(&mut self, view: Round, end: Instance) {
         let before = self.committed.entry(view).or_default();
         if end > *before {
@@ -450,7 +451,7 @@ impl Committed {
     }
 }
 
-/// 0 if there are fewer; no bound for none.
+/// Returns the n-th largest number, or 0 if there are fewer; without numbers there is no bound.
 fn nth_largest(all: impl Iterator<Item = Instance>, n: usize) -> Instance {
     let mut all: Vec<Instance> = all.collect();
     all.sort_unstable_by(|a, b| b.cmp(a));

@@ -70,7 +70,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network between nodes with indices below `nodes`.
+    /// Creates a network between nodes with indices below `nodes`.
     pub fn new(nodes: usize, rates: Rates, rng: Rng) -> Network {
         Network {
             rng,
@@ -138,7 +138,7 @@ impl Network {
         fates
     }
 
-    /// The late packet may be the only copy, or a repetition of one that came in time.
+    /// Makes the second copy late: it may be the only copy, or a repetition of one that came in time.
     fn sometimes_only_second(&mut self, fates: &mut Fates) {
         if self.rng.chance(500_000) {
             fates.copies[0] = None;

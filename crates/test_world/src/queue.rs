@@ -58,7 +58,7 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// The time of the event that was taken last.
+    /// Returns the time of the event that was taken last.
     pub fn now(&self) -> Time {
         self.now
     }

@@ -11,7 +11,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator whose whole sequence follows from `seed`.
+    /// Creates a generator whose whole sequence follows from `seed`.
     pub fn new(seed: u64) -> Rng {
         let mut mixer = SplitMix::new(seed);
         Rng {
@@ -19,13 +19,13 @@ impl Rng {
         }
     }
 
-    /// An independent generator: streams of different parts of a run don't disturb one another
-    /// when one part draws more or less.
+    /// Returns an independent generator: streams of different parts of a run don't disturb one another when one part
+    /// draws more or less.
     pub fn fork(&mut self, salt: u64) -> Rng {
         Rng::new(self.next() ^ mix(salt))
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     #[allow(clippy::should_implement_trait)] // never ends, so it is no iterator
     pub fn next(&mut self) -> u64 {
@@ -41,36 +41,36 @@ impl Rng {
         result
     }
 
-    /// A number below `n`; `n` is not 0.
+    /// Returns a number below `n`; `n` is not 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         debug_assert!(n > 0);
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number from `low` up to and including `high`.
+    /// Returns a number from `low` up to and including `high`.
     #[inline]
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True `parts_per_million` times in a million.
+    /// Returns true `parts_per_million` times in a million.
     #[inline]
     pub fn chance(&mut self, parts_per_million: u32) -> bool {
         parts_per_million > 0 && self.below(1_000_000) < u64::from(parts_per_million)
     }
 
-    /// True in `chance` of 100 cases.
+    /// Returns true in `chance` of 100 cases.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` times.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Up to `max` bytes.
+    /// Returns up to `max` bytes.
     pub fn bytes(&mut self, max: u64) -> Vec<u8> {
         let len = self.below(max + 1);
         (0..len).map(|_| self.next() as u8).collect()
@@ -81,13 +81,13 @@ impl Rng {
         &items[self.below(items.len() as u64) as usize]
     }
 
-    /// A number that is never 0, as boot nonces must be.
+    /// Returns a number that is never 0, as boot nonces must be.
     pub fn nonce(&mut self) -> u64 {
         self.next().max(1)
     }
 }
 
-/// A fast hash of bytes; for identities within one run, never for security.
+/// Returns a fast hash of bytes; for identities within one run, never for security.
 #[inline]
 pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut h = mix(seed ^ bytes.len() as u64);

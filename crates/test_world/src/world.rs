@@ -100,7 +100,7 @@ impl World {
         self.issue(epoch.clone());
     }
 
-    /// An epoch of which there may be votes from now on.
+    /// Notes an epoch of which there may be votes from now on.
     pub fn issue(&mut self, epoch: Configuration) {
         if let Some(agreement) = &mut self.agreement {
             agreement.issue(epoch);
@@ -109,7 +109,7 @@ impl World {
 
     // ---- Nodes -----------------------------------------------------------------------------
 
-    /// A nonce that no memory here had before.
+    /// Returns a nonce that no memory here had before.
     pub fn fresh_nonce(&mut self) -> u64 {
         self.boots += 1;
         1_000 + self.boots
@@ -129,12 +129,12 @@ impl World {
 
     // ---- Time and packets ------------------------------------------------------------------
 
-    /// Now.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.flying.now()
     }
 
-    /// The next packet that reaches somebody who is up, by `until`; time goes on to it, or to `until`.
+    /// Returns the next packet that reaches somebody who is up, by `until`; time goes on to it, or to `until`.
     pub fn arrival(&mut self, until: Time) -> Option<Arrival> {
         while let Some(arrival) = self.flying.next_until(until) {
             let parses = Packet::parse(&arrival.datagram).is_ok();

@@ -44,7 +44,7 @@ impl Shared {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Returns whether all is to end.
+    /// Returns true if all clients must end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -224,7 +224,7 @@ impl Client {
 }
 
 impl Author {
-    /// The one of this number.
+    /// Creates the author of this number.
     pub fn new(number: u32, rng: Rng, shared: &Arc<Shared>) -> Author {
         Author {
             number,
@@ -235,7 +235,7 @@ impl Author {
         }
     }
 
-    /// A command is sent.
+    /// Notes that a command is sent.
     pub fn begin(&mut self, key: String, op: Op) {
         self.history.push(Event {
             client: self.number,
@@ -246,7 +246,7 @@ impl Author {
         });
     }
 
-    /// The one at this place of the history is answered.
+    /// Notes the answer to the command at this place of the history.
     pub fn end(&mut self, at: usize, answer: Answer) {
         self.history[at].answer = Some((self.shared.now(), answer));
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl Author {
         format!("{}.{};", self.number, self.sequence)
     }
 
-    /// Some keys of a group, mostly several.
+    /// Returns some keys of a group, mostly several.
     fn members(&mut self) -> Vec<usize> {
         let left_out = self.rng.below(MEMBERS as u64 + 1) as usize;
         let alone = self.rng.chance(200_000);

@@ -60,7 +60,7 @@ impl Crowd {
         }
     }
 
-    /// Once they have been told to end: what they saw, and how often leaders have answered a crowd.
+    /// Ends the clients; returns what they saw, and how often leaders have answered a crowd.
     pub fn stop(self) -> (Vec<Event>, u64) {
         let histories = self.members.into_iter().map(|member| {
             let joined = member.join();

@@ -75,7 +75,7 @@ impl Op {
         }
     }
 
-    /// The keys that it is about, of those of a group.
+    /// Returns the keys of a group to which the operation applies.
     pub fn members(&self) -> Option<Vec<usize>> {
         match self {
             Op::SetSome(members, _) | Op::DelSome(members) => Some(members.clone()),
@@ -144,10 +144,10 @@ impl Command for Op {
     }
 }
 
-/// The history without appends that nobody saw: those that were not answered, to a key that is only
-/// appended to and read, and that the last read of all doesn't show. They came after that read or never, so
-/// the history is linearizable without them if and only if it is with them. A checker would try them
-/// everywhere, in any order: eight of them made one key too hard for both.
+/// Returns the history without appends that nobody saw: those that were not answered, to a key that is only appended to
+/// and read, and that the last read of all doesn't show. They came after that read or never, so the history is
+/// linearizable without them if and only if it is with them. A checker would try them everywhere, in any order: eight
+/// of them made one key too hard for both.
 pub fn without_unseen(history: &[Event]) -> Vec<Event> {
     let mut keys: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     for event in history {

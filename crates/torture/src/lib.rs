@@ -70,7 +70,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The cluster and its faults.
+    /// Returns the cluster and its faults.
     pub fn plan(&self) -> Result<Plan, Error> {
         Ok(plan::draw(&self.wanted()?))
     }
@@ -291,7 +291,7 @@ fn is_foreign(fault: &Fault) -> bool {
     matches!(fault, Fault::Damage { damage, .. } if *damage == Damage::Foreign)
 }
 
-/// The replicas' digests as soon as they stand at one instance, or as they are after a while.
+/// Returns the replicas' digests as soon as they stand at one instance, or as they are after a while.
 fn settled_digests(bed: &Testbed) -> Result<Vec<(String, u64, String)>, Error> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {

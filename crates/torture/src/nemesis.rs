@@ -265,7 +265,7 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// A node without room on its disk can't store what it knows, and says so.
+    /// Stops nodes in order. A node without room on its disk can't store what it knows, and says so.
     fn stop_in_order(&mut self, nodes: &[String], hang_up: bool) {
         for ended in self.bed.stop(nodes, hang_up) {
             if !self.full.contains_key(&ended.node) {
@@ -507,8 +507,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Once the replicas hold all that is needed after a loss, another one is within g: whether or not
-    /// they still did when it comes.
+    /// Notes that a lost disk no longer counts once the other replicas hold all that is needed: then the loss of
+    /// another one is within g.
     fn look_at_disks(&mut self) {
         if self.disk_lost && !self.a_log_may_go() && Instant::now() >= self.next_look {
             self.disk_lost = self.bed.replicas_are_whole().is_err();
@@ -522,8 +522,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// A replica and an acceptor come back with an empty disk: the others have all that is needed. A
-    /// controller gets its own store back.
+    /// Gives a node back its disk: that of a replica or an acceptor is empty, because the others have all that is
+    /// needed. A controller gets its own store back.
     fn repair(&mut self, node: &str) -> Result<(), Error> {
         let disk = self.bed.disk(node)?;
         match node {
@@ -584,7 +584,8 @@ impl<'a> Nemesis<'a> {
         self.full.keys().any(|node| self.bed.has_volatile_log(node))
     }
 
-    /// A store finds damage when it reads it, perhaps much later: then another disk must not be lost.
+    /// Gives replicas with damaged stores empty ones. A store finds damage when it reads it, perhaps much later, and
+    /// until then another disk must not be lost.
     fn renew_damaged_replicas(&mut self) -> Result<(), Error> {
         let damaged = |(node, s): (&String, &Suspect)| {
             let waits = node.starts_with("replica") && !s.foreign;
@@ -602,7 +603,7 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// A node that went on with damaged files until then has taken no harm.
+    /// Waits until the acceptors are whole. A node that went on with damaged files until then has taken no harm.
     fn await_acceptors(&mut self) -> Result<Result<(), Skipped>, Error> {
         let concerns = |node: &str| !node.starts_with("replica");
         let whole = self.await_that(WHOLE_TIMEOUT, Testbed::acceptors_are_whole, concerns)?;
@@ -622,7 +623,8 @@ impl<'a> Nemesis<'a> {
         self.await_that(limit, both, |_| true)
     }
 
-    /// With suspects there are two attempts: they may be what keeps the cluster from being whole.
+    /// Waits until `holds` succeeds. With suspects there are two attempts, because they may be what keeps the cluster from
+    /// being whole.
     fn await_that(
         &mut self,
         limit: Duration,

@@ -45,7 +45,7 @@ impl Planes {
         }
     }
 
-    /// The one of this name.
+    /// Returns the planes of this name.
     pub fn named(name: &str) -> Option<Planes> {
         Planes::ALL.into_iter().find(|planes| planes.name() == name)
     }
@@ -263,7 +263,7 @@ fn draw_shape(wanted: &Wanted, rng: &mut Rng) -> Shape {
     shape
 }
 
-/// Durable acceptors are never in the kernel.
+/// Draws the nodes that use sockets instead of the kernel. Durable acceptors always do.
 fn mixed(shape: &Shape, rng: &mut Rng) -> BTreeMap<String, String> {
     let hosts = shape.hosts().into_iter();
     let by_socket = hosts.filter(|h| {
@@ -362,8 +362,8 @@ impl Drawing {
         }
     }
 
-    /// One process after the other, of those that agree and execute, is killed and comes back soon: often while the
-    /// one before it is still starting.
+    /// Draws kills of one process after the other, of those that agree and execute. Each comes back soon, often while
+    /// the one before it is still starting.
     fn kills(&mut self, count: u32) -> (Vec<Step>, u64) {
         let victims = [Role::Leader, Role::Sequencer, Role::Acceptor, Role::Replica];
         let victims = self.of_roles(&victims);
@@ -421,7 +421,7 @@ impl Drawing {
         }
     }
 
-    /// Of whom a majority decides.
+    /// Returns the role of which a majority decides.
     fn voters(&self) -> Role {
         match self.protocol {
             Protocol::Paxos => Role::Acceptor,
@@ -434,7 +434,7 @@ impl Drawing {
         self.rng.pick(&names).clone()
     }
 
-    /// Mostly short.
+    /// Draws how long a fault lasts, mostly a short time.
     fn for_ms(&mut self, longest: u64) -> u64 {
         let most = match self.rng.below(4) {
             0 => longest,
@@ -473,7 +473,7 @@ impl Drawing {
         self.machines_die(nodes, for_ms)
     }
 
-    /// At least f+1 voters.
+    /// Draws at least f+1 voters.
     fn majority(&mut self) -> Vec<String> {
         let mut nodes = self.of_roles(&[self.voters()]);
         if self.rng.chance(500_000) {
@@ -483,7 +483,8 @@ impl Drawing {
         nodes
     }
 
-    /// A log in memory goes with its process, however that ends: then no two of them end at once.
+    /// Draws a fault of a node whose log is on disk. A log in memory goes with its process, however that ends, so no
+    /// two of those may end at once.
     fn if_durable(&mut self, fault: fn(&mut Drawing) -> Fault) -> Vec<(u64, Fault)> {
         match self.shape.durable {
             true => alone(fault(self)),
@@ -497,8 +498,8 @@ impl Drawing {
         self.machines_die(nodes, for_ms)
     }
 
-    /// These machines die at once, a majority of the acceptors among them. What volatile acceptors
-    /// remember is only kept by a stop in good order: for them it is that.
+    /// Returns the fault in which these machines die at once, a majority of the acceptors among them. What volatile
+    /// acceptors remember is only kept by a stop in good order, so they are stopped instead.
     fn machines_die(&self, nodes: Vec<String>, for_ms: u64) -> Fault {
         match self.shape.durable {
             true => Fault::Kill {
@@ -534,7 +535,7 @@ impl Drawing {
         }
     }
 
-    /// It goes on stamping for whoever still reaches it, or believes that it does.
+    /// Cuts the sequencer off; it goes on stamping for whoever still reaches it, or believes that it does.
     fn cut_sequencer_off(&mut self) -> Vec<(u64, Fault)> {
         let links = vec![self.one_of(Role::Sequencer)];
         let for_ms = self.rng.between(100, 8000);
@@ -544,7 +545,7 @@ impl Drawing {
         }
     }
 
-    /// What it has stamped arrives when another one stamps, perhaps.
+    /// Slows the sequencer down, so that what it has stamped may arrive when another one stamps.
     fn slow_sequencer(&mut self) -> Vec<(u64, Fault)> {
         let link = self.one_of(Role::Sequencer);
         let delay_ms = *self.rng.pick(&[1, 10, 100, 500]) + self.rng.below(10);
@@ -559,8 +560,7 @@ impl Drawing {
         }
     }
 
-    /// Only one replica hears the sequencers, and none of the others. Where it leads, it is ahead of all others, and
-    /// soon deposed.
+    /// Lets one replica alone hear the sequencers. If it leads, it is ahead of all others, and soon deposed.
     fn replica_alone(&mut self) -> Vec<(u64, Fault)> {
         let mut others = self.of_roles(&[Role::Replica]);
         let one = self.rng.below(others.len() as u64) as usize;
@@ -639,8 +639,8 @@ impl Drawing {
         }
     }
 
-    /// All voters but one are cut off for a while, and then that one, while the leader or the sequencer changes: what
-    /// was decided without a majority is gone.
+    /// Cuts off all voters but one for a while, and then that one, while the leader or the sequencer changes: what was
+    /// decided without a majority is lost.
     fn another_majority(&mut self) -> Vec<(u64, Fault)> {
         let mut others = self.of_roles(&[self.voters()]);
         if self.shape.in_switch && self.protocol == Protocol::Paxos {
@@ -657,7 +657,7 @@ impl Drawing {
         ]
     }
 
-    /// A replica is cut off, and the leader or the sequencer changes meanwhile: it has to learn later what was decided
+    /// Cuts a replica off while the leader or the sequencer changes, so that it has to learn later what was decided
     /// before and after.
     fn behind_a_replica(&mut self) -> Vec<(u64, Fault)> {
         let links = vec![self.one_of(Role::Replica)];
@@ -690,7 +690,7 @@ impl Drawing {
         }
     }
 
-    /// Of those who write all the time.
+    /// Fills the disk of a node that writes all the time.
     fn full_disk(&mut self) -> Fault {
         let mut roles = vec![Role::Replica, Role::Controller];
         if self.shape.durable {

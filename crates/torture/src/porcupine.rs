@@ -24,7 +24,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// For people and for JSON.
+    /// Returns the result in words, for people and for JSON.
     pub fn text(&self) -> String {
         match self {
             Verdict::Yes => "yes".to_string(),

@@ -47,14 +47,14 @@ pub struct Report {
     pub longest_gap_ms: u64,
     /// When it began, in milliseconds of the plan's time.
     pub longest_gap_at_ms: u64,
-    /// What is wrong.
+    /// The errors that were found.
     pub failures: Vec<String>,
     /// Where everything is, if anything is wrong.
     pub directory: PathBuf,
 }
 
 impl Report {
-    /// With what the nemesis saw.
+    /// Creates a report with what the nemesis saw.
     pub(crate) fn new(minutes: f64, seed: u64, command: String, mut outcome: Outcome) -> Report {
         Report {
             minutes,
@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// The replicas' contents, at one instance.
+    /// Notes the replicas' contents at one instance.
     pub(crate) fn digests(&mut self, digests: &[(String, u64, String)]) {
         let replicas = by_replica(digests);
         let same = replicas.windows(2).all(|two| two[0] == two[1]);
@@ -87,7 +87,7 @@ impl Report {
         }
     }
 
-    /// What is there at the end, and how long nobody was answered.
+    /// Notes the contents at the end, and how long nobody was answered.
     pub(crate) fn contents(&mut self, history: &[Event], finals: &BTreeMap<String, Answer>) {
         let count = verdict::count(history, finals);
         self.lost = count.lost;
@@ -116,7 +116,7 @@ impl Report {
         }
     }
 
-    /// Both checkers.
+    /// Runs both checkers of linearizability.
     pub(crate) fn linearizability(&mut self, history: &[Event], file: &Path) -> io::Result<()> {
         let history = history::without_unseen(history);
         history::write(&history, file)?;
@@ -146,7 +146,7 @@ impl Report {
         Ok(())
     }
 
-    /// What `check-trace` says.
+    /// Notes the result of `check-trace`.
     pub(crate) fn trace(&mut self, checked: Result<Option<String>, Error>) {
         match checked {
             Ok(None) => self.traces = json!("as the protocol allows"),
@@ -158,7 +158,7 @@ impl Report {
         }
     }
 
-    /// As one object.
+    /// Returns the report as one JSON object.
     pub fn json(&self) -> Value {
         json!({
             "minutes": self.minutes,

@@ -87,12 +87,12 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// The lab's name.
+    /// Returns the lab's name.
     pub fn name(&self) -> &str {
         self.lab.name()
     }
 
-    /// All nodes.
+    /// Returns the names of all nodes.
     pub fn nodes(&self) -> Vec<String> {
         let hosts = self.shape.hosts().into_iter();
         let nodes = hosts.filter(|host| host.role.is_node());
@@ -106,7 +106,7 @@ impl Testbed {
         nodes.map(|host| host.name).collect()
     }
 
-    /// The front ends.
+    /// Returns the front ends.
     pub fn servers(&self) -> Result<Vec<Server>, Error> {
         let hosts = self.shape.hosts().into_iter();
         hosts
@@ -146,7 +146,7 @@ impl Testbed {
         self.processes.pid(node).is_some()
     }
 
-    /// SIGKILL; with the machine goes what it has in the kernel.
+    /// Kills a node by SIGKILL. If `machine`, its part in the kernel is removed as well.
     pub fn kill(&mut self, node: &str, machine: bool) -> Result<(), Error> {
         self.processes.kill(node);
         let (bpffs, cluster) = (&self.cluster.bpffs, self.cluster.cluster);
@@ -157,8 +157,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// SIGTERM or SIGHUP to all of them, SIGKILL where that takes too long; returns who didn't end
-    /// in good order. Whoever has only just started is told once it can hear it.
+    /// Stops all these nodes by SIGTERM or SIGHUP, and by SIGKILL if that takes too long. Returns those that didn't end
+    /// in good order. A node that has only just started gets its signal once it can handle it.
     pub fn stop(&mut self, nodes: &[String], hang_up: bool) -> Vec<Ended> {
         let signal = if hang_up { libc::SIGHUP } else { libc::SIGTERM };
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -193,7 +193,7 @@ impl Testbed {
         badly
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// Sends SIGSTOP or SIGCONT to a node.
     pub fn pause(&self, node: &str, pause: bool) {
         let signal = if pause { libc::SIGSTOP } else { libc::SIGCONT };
         self.processes.signal(node, signal);
@@ -293,7 +293,7 @@ impl Testbed {
         self.apply_faults(links)
     }
 
-    /// How much longer everything takes on a link, in milliseconds.
+    /// Delays all packets on a link by this time, in milliseconds.
     pub fn set_slow(&mut self, link: &str, delay_ms: u64) -> Result<(), Error> {
         match delay_ms {
             0 => self.slow.remove(link),
@@ -353,7 +353,7 @@ impl Testbed {
 
     // ---- Looking
 
-    /// The documents of all nodes that answer.
+    /// Returns the documents of all nodes that answer.
     pub fn documents(&self) -> Documents {
         admin::ask_all(&self.cluster).unwrap_or_default()
     }
@@ -448,7 +448,7 @@ impl Drop for Testbed {
     }
 }
 
-/// Whole pages on the file system at a path.
+/// Returns the bytes in use on the file system at a path, in whole pages.
 fn used(path: &Path) -> Result<u64, Error> {
     let output = Command::new("df")
         .args(["--block-size=1", "--output=used"])

@@ -49,7 +49,7 @@ pub fn count(history: &[Event], finals: &BTreeMap<String, Answer>) -> Count {
 }
 
 impl Count {
-    /// Increments: all that were acknowledged, and no more than were sent. No two got one answer.
+    /// Checks increments: all that were acknowledged took effect, and no more than were sent. No two got one answer.
     fn sum(&mut self, writes: &[&Event], found: &Answer) {
         let acknowledged = writes.iter().filter(|e| e.answer.is_some()).count() as u64;
         let sent = writes.len() as u64;
@@ -70,7 +70,7 @@ impl Count {
         self.executed_twice += total.saturating_sub(sent);
     }
 
-    /// Every token is different, and ends with a semicolon.
+    /// Checks tokens, each of which is different and ends with a semicolon.
     fn tokens(&mut self, writes: &[&Event], found: &Answer) {
         let text = match found {
             Answer::Text(text) => text.as_str(),
@@ -91,7 +91,7 @@ impl Count {
         }
     }
 
-    /// The last write that was acknowledged, or one that may have come later.
+    /// Checks a register: it has the last write that was acknowledged, or one that may have come later.
     fn register(&mut self, writes: &[&Event], found: &Answer) {
         let made_it = |event: &&&Event| match (&event.op, found) {
             (Op::Set(value), Answer::Text(text)) => value == text,

@@ -9,14 +9,14 @@ use serde_json::Value;
 /// Status documents by node.
 pub type Documents = BTreeMap<String, Value>;
 
-/// `Err` says what is missing: an acceptor that isn't a member of the epoch in force, with the memory
-/// that this epoch counts on.
+/// Returns an error that names an acceptor which isn't a member of the epoch in force, with the memory that this epoch
+/// counts on.
 pub fn of_acceptors(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
     in_force(documents)?;
     are_members(documents, acceptors)
 }
 
-/// The epoch in force, if none is on its way.
+/// Returns the epoch in force, if none is on its way.
 fn in_force(documents: &Documents) -> Result<u64, String> {
     let controller = &documents.get("controller").ok_or("no controller")?["groups"][0];
     if !controller["attempt"].is_null() {
@@ -35,8 +35,9 @@ pub fn has_issued_since(before: &Documents, documents: &Documents) -> bool {
     both.is_some_and(|(now, then)| now > then)
 }
 
-/// With NOPaxos. `Err` says which replica isn't in a view of the session in force: then it has no log of it. One that
-/// lost its log doesn't get there before a session names its new memory, and it has what the others have.
+/// Returns an error that names a replica with NOPaxos which isn't in a view of the session in force, so that it has no
+/// log of it. A replica that lost its log doesn't get there before a session names its new memory, and it has what the
+/// others have.
 pub fn of_members(documents: &Documents, replicas: &[String]) -> Result<(), String> {
     let session = in_force(documents)?;
     for name in replicas {
@@ -59,7 +60,7 @@ pub fn of_members(documents: &Documents, replicas: &[String]) -> Result<(), Stri
     Ok(())
 }
 
-/// `Err` says which of these isn't a member of the epoch in force.
+/// Returns an error that names one of these acceptors which isn't a member of the epoch in force.
 pub fn are_members(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
     let controller = &documents.get("controller").ok_or("no controller")?["groups"][0];
     let active = controller["active"].as_u64().ok_or("no epoch in force")?;
@@ -89,7 +90,7 @@ pub fn are_members(documents: &Documents, acceptors: &[String]) -> Result<(), St
 /// g + 1 of three replicas: what acceptors have forgotten is on the disks of so many.
 const HOLDERS: usize = 2;
 
-/// `Err` says how many replicas have on their disks what acceptors have forgotten.
+/// Returns an error if too few replicas have on their disks what acceptors have forgotten.
 pub fn of_replicas(
     documents: &Documents,
     acceptors: &[String],

@@ -180,8 +180,8 @@ impl Drop for TestLab {
     }
 }
 
-/// The directory of compiled programs. They are compiled once for all labs of all tests, since that takes longer than
-/// most tests.
+/// Returns the directory of compiled programs. They are compiled once for all labs of all tests, since that takes
+/// longer than most tests.
 fn compiled() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("bpf")
 }

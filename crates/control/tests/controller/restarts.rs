@@ -15,12 +15,12 @@ fn voted(world: &mut World, inst: u64) {
     world.run(100);
 }
 
-/// Acceptor 3 is let go on.
+/// Checks that acceptor 3 may go on.
 fn goes_on(world: &mut World) {
     assert!(world.run_until(ALIVE, |w| !w.net.acceptors[&3].is_mute()));
 }
 
-/// So many starts were let go on, and then acceptor 3's memory was put aside.
+/// Checks that this many starts were allowed to go on before acceptor 3's memory was put aside.
 fn put_aside_after(world: &World, starts: usize) {
     let found = (world.resumed.len(), world.discarded.as_slice());
     assert_eq!(found, (starts, &[3][..]));

@@ -167,7 +167,7 @@ impl World {
         World::new(seed).starts()
     }
 
-    /// The same, of replicas whose logs are on disk.
+    /// Returns a cluster whose first session is in force, and whose replicas have their logs on disk.
     pub fn durable(seed: u64) -> World {
         let mut world = World::new(seed);
         for host in world.replicas.values_mut() {
@@ -196,7 +196,7 @@ impl World {
 
     // ---- Nodes -----------------------------------------------------------------------------
 
-    /// With an empty memory.
+    /// Starts a sequencer with an empty memory.
     pub fn boot_sequencer(&mut self, node: NodeId) {
         let nonce = self.fresh_nonce();
         let sequencer = Sequencer::new(cluster::deployment(node, PARTITIONS), nonce);
@@ -204,7 +204,7 @@ impl World {
         self.down.remove(&node);
     }
 
-    /// With an empty log, and what its disk holds.
+    /// Starts a replica with an empty log, and with the state that its disk holds.
     pub fn boot_replica(&mut self, node: NodeId) {
         let nonce = self.fresh_nonce();
         let disk = self.replicas.get(&node).map(|host| host.on_disk.clone());
@@ -257,7 +257,7 @@ impl World {
         self.restart_replica_on(node, &logs);
     }
 
-    /// The same, where these logs were put.
+    /// Starts a replica again with these logs.
     pub fn restart_replica_on(&mut self, node: NodeId, logs: &Logs) {
         self.salts += 1;
         let start = logs.start.next(self.salts);
@@ -286,7 +286,7 @@ impl World {
         self.controllers.push(controller.unwrap());
     }
 
-    /// A second controller, with a copy of the store.
+    /// Starts a second controller with a copy of the store.
     pub fn start_rival(&mut self) {
         let copy = Shared::default();
         copy.put(self.state());
@@ -301,7 +301,7 @@ impl World {
         self.start_controller();
     }
 
-    /// The cluster file names these replicas now.
+    /// Changes the cluster file so that it names these replicas.
     pub fn configure(&mut self, replicas: &[NodeId]) {
         let group = &mut self.settings.groups[0];
         group.replicas = replicas.to_vec();
@@ -316,7 +316,7 @@ impl World {
         self.shared.clone().load(GROUP).unwrap()
     }
 
-    /// The session in force; 0 = none.
+    /// Returns the session in force; 0 = none.
     pub fn session(&self) -> Epoch {
         self.state().in_force().map_or(0, |e| e.epoch)
     }
@@ -458,7 +458,7 @@ impl World {
         }
     }
 
-    /// An hour has passed since the first was sent.
+    /// Delivers the old messages, as if an hour had passed since the first was sent.
     pub fn deliver_old(&mut self) {
         for sending in std::mem::take(&mut self.hour) {
             self.arrived(sending);
@@ -522,7 +522,7 @@ impl World {
         }
     }
 
-    /// An operator's order to one of the controllers.
+    /// Gives an operator's order to one of the controllers.
     pub fn order(&mut self, n: usize, to: Option<NodeId>, accept_data_loss: bool) {
         let message = Message::Failover {
             group: GROUP,
@@ -537,7 +537,7 @@ impl World {
         });
     }
 
-    /// A client asks the controller who leads.
+    /// Makes a client ask the controller who leads.
     pub fn ask_for_view(&mut self) {
         let (now, question) = (self.now, Message::ViewRequest { group: GROUP });
         self.give(0, |controller, out| {
@@ -569,7 +569,7 @@ impl World {
         self.send_all(CONTROLLER, CONTROLLER, out.sent);
     }
 
-    /// The store hasn't got as far as that a loss was final.
+    /// Puts back a store in which the loss wasn't final yet.
     pub fn put_before_loss(&mut self, state: GroupState) {
         self.shared.put(state);
         (self.anew, self.seen) = (0, 0);
@@ -577,7 +577,7 @@ impl World {
         self.note_sessions();
     }
 
-    /// The checkers know a session before anybody can be in it.
+    /// Tells the checkers of new sessions, before any replica can be in one.
     fn note_sessions(&mut self) {
         let stores = [Some(self.shared.clone()), self.rival.clone()];
         for mut store in stores.into_iter().flatten() {
@@ -646,7 +646,7 @@ impl World {
         }
     }
 
-    /// What a start of a memory is asked and told. [N-RESTART]
+    /// Handles the controller's messages about a start of a replica's memory. [N-RESTART]
     fn restarted(&mut self, node: NodeId, message: &Message) {
         let now = self.now;
         let host = self.replicas.get_mut(&node).unwrap();
@@ -675,7 +675,7 @@ impl World {
         }
     }
 
-    /// All that is stable is on disk before it is answered where that is. [G-STOP]
+    /// Stops a replica's execution. Everything stable is on disk before it answers where it stands. [G-STOP]
     fn stop_execution(&mut self, node: NodeId, epoch: Epoch) {
         if self.replicas.get(&node).is_none_or(|host| host.never_stops) {
             return;
@@ -728,7 +728,7 @@ impl World {
         }
     }
 
-    /// What is stable is executed and on disk, and the log forgets it.
+    /// Executes what is stable in a replica and stores it, so that the log can forget it.
     pub fn checkpoint(&mut self, node: NodeId) {
         for pid in 0..usize::from(PARTITIONS) {
             let mut out = Sent::default();
@@ -782,7 +782,7 @@ impl World {
         self.send_all(node, node, out);
     }
 
-    /// REPLY of a leader for what may be executed, ACK of a follower.
+    /// Sends a leader's REPLY for what may be executed, or a follower's ACK.
     fn answer_clients(&mut self, node: NodeId, pid: usize) {
         let host = self.replicas.get_mut(&node).unwrap();
         let replica = &mut host.partitions[pid];
@@ -833,7 +833,7 @@ impl World {
 
     // ---- Packets ---------------------------------------------------------------------------
 
-    /// A command for each partition, to all sequencers that stamp.
+    /// Sends a command for each partition to all sequencers that stamp.
     pub fn request(&mut self) {
         self.requests += 1;
         for pid in 0..PARTITIONS {
@@ -877,7 +877,7 @@ impl World {
         self.send_all(to, from, out);
     }
 
-    /// Nothing is stamped before the store has the session as active, nor below where it begins. [F-ACTIVE]
+    /// Checks that nothing is stamped before the session is active in the store, or below its beginning. [F-ACTIVE]
     fn check_stamp(&self, h: &Header) {
         let begins = self.begins.get(&h.rnd.epoch());
         let first = begins.map(|begins| begins[usize::from(h.pid)]);
@@ -908,7 +908,7 @@ impl World {
 }
 
 impl Host {
-    /// Who stands where the last loss begins goes on behind it, once the session is active. [G-LEAP]
+    /// Lets the replica go on behind the last loss if it stands where that begins, once the session is active. [G-LEAP]
     fn go_on_behind(&mut self, view: &View) {
         let active = view.epochs.iter().rfind(|e| e.state == EpochState::Active);
         if active.is_some_and(|active| active.epoch >= self.stopped) {
@@ -922,7 +922,7 @@ impl Host {
         }
     }
 
-    /// To PROBE: the view while it is normal, otherwise its session.
+    /// Returns the answer to PROBE: the view while the replica is normal, otherwise its session.
     fn shown(
         &self,
         node: NodeId,

@@ -10,7 +10,7 @@ use paxos::{Epoch, NodeId, Round};
 use test_world::Rng;
 use test_world::network::Rates;
 
-/// A command for each partition and all that it takes, so many times.
+/// Sends commands for each partition, and everything that follows from them, `n` times.
 fn commands(world: &mut World, n: usize) {
     for _ in 0..n {
         world.request();
@@ -18,7 +18,7 @@ fn commands(world: &mut World, n: usize) {
     }
 }
 
-/// It serves in its session, and a command is committed; what was, stays.
+/// Checks that the group serves in a session, commits a command there, and has lost nothing.
 fn goes_on_in(world: &mut World, session: Epoch) {
     let served = |w: &World| w.session() == session && w.is_served();
     assert!(world.run_until(3_000, served), "{}", world.report());
@@ -388,7 +388,7 @@ fn with_more_than_f_logs_lost_no_session_follows() {
     world.check();
 }
 
-/// Two of three logs are gone. Replica 13, which has one, has executed most.
+/// Returns a world in which two of three logs are gone. Replica 13, which has the third, has executed most.
 fn with_two_logs_lost(seed: u64) -> World {
     let mut world = World::started(seed);
     commands(&mut world, 10);
@@ -1001,7 +1001,7 @@ fn a_group_keeps_its_protocol() {
 
 // ---- Random runs -----------------------------------------------------------------------------
 
-/// What goes wrong next.
+/// Draws the next fault and causes it.
 fn trouble(world: &mut World, rng: &mut Rng) {
     let sequencer = SEQUENCERS[rng.below(2) as usize];
     let replica = REPLICAS[rng.below(3) as usize];

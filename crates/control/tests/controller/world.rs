@@ -66,7 +66,7 @@ impl Store for Shared {
 }
 
 impl Shared {
-    /// Another copy takes the place of what is stored.
+    /// Replaces the stored state by another copy.
     pub fn put(&self, state: GroupState) {
         let mut disk = self.0.borrow_mut();
         disk.store = MemoryStore::default();
@@ -74,7 +74,7 @@ impl Shared {
         disk.synced = disk.store.clone();
     }
 
-    /// What was renamed but not synced is gone.
+    /// Discards the file that was renamed but not synced.
     pub fn lose_power(&self) {
         let mut disk = self.0.borrow_mut();
         disk.store = disk.synced.clone();
@@ -190,7 +190,7 @@ impl World {
         world
     }
 
-    /// A cluster whose first epoch is in force.
+    /// Returns a cluster whose first epoch is in force.
     pub fn started() -> World {
         let mut world = World::new();
         world.run_until(3_000, |w| w.is_served());
@@ -229,7 +229,7 @@ impl World {
         saved
     }
 
-    /// An acceptor's process starts from such files.
+    /// Starts an acceptor's process from these files.
     pub fn restart_from(&mut self, node: NodeId, saved: &[u8]) {
         let salt = self.net.fresh_nonce() as u32;
         let mut acceptor = Acceptor::load(deployment(node), SLOTS, saved).unwrap();
@@ -237,7 +237,7 @@ impl World {
         self.net.acceptors.insert(node, acceptor);
     }
 
-    /// From its newest ones.
+    /// Starts an acceptor's process from its newest files.
     pub fn restart(&mut self, node: NodeId) {
         let saved = self.saved(node);
         self.restart_from(node, &saved);
@@ -264,7 +264,7 @@ impl World {
         self.shared.clone().load(GROUP).unwrap()
     }
 
-    /// The epoch in force; 0 = none.
+    /// Returns the epoch in force; 0 = none.
     pub fn epoch(&self) -> Epoch {
         self.state().in_force().map_or(0, |e| e.epoch)
     }
@@ -333,13 +333,13 @@ impl World {
         done(self)
     }
 
-    /// Time passes, and the controller isn't run.
+    /// Lets time pass without running the controller.
     pub fn skip(&mut self, milliseconds: u64) {
         let until = self.now() + milliseconds * MILLISECOND;
         assert!(self.net.arrival(until).is_none(), "packets take no time");
     }
 
-    /// So much of 100 packets and messages gets lost.
+    /// Lets this percentage of packets and messages get lost.
     pub fn set_loss(&mut self, percent: u32) {
         self.net.network.rates = Rates {
             loss: percent * 10_000,
@@ -519,7 +519,7 @@ impl World {
         }
     }
 
-    /// The answer arrives with the next tick.
+    /// Answers a question about an earlier start; the answer arrives with the next tick.
     fn answer_start(&mut self, node: NodeId, request: &EarlierStartRequest) {
         self.asked += 1;
         let acceptor = self.net.acceptors.get_mut(&node).unwrap();
@@ -538,7 +538,7 @@ impl World {
 
     // ---- Values ----------------------------------------------------------------------------
 
-    /// The leader's PHASE2A of an instance, to all acceptors that are up.
+    /// Sends the leader's PHASE2A of an instance to all acceptors that are up.
     pub fn stamp(&mut self, epoch: Epoch, pid: u16, inst: Instance) {
         for node in ACCEPTORS {
             self.stamp_at(node, epoch, pid, inst, inst + 1);
@@ -562,7 +562,7 @@ impl World {
         }
     }
 
-    /// A packet without a value reaches an acceptor, past the network.
+    /// Gives a packet without a value to an acceptor, past the network.
     fn put_in(&mut self, node: NodeId, header: Header) {
         let packet = Packet {
             header,
@@ -573,7 +573,7 @@ impl World {
         let _ = acceptor.step(&packet, &mut Sent::default());
     }
 
-    /// Two replicas report to one acceptor that their checkpoints cover everything below `inst`.
+    /// Lets two replicas report to one acceptor that their checkpoints cover everything below `inst`.
     pub fn trim_at(&mut self, node: NodeId, epoch: Epoch, pid: u16, inst: Instance) {
         for replica in &REPLICAS[..2] {
             let header = Header {
@@ -601,7 +601,7 @@ impl World {
 }
 
 impl Replica {
-    /// To StopExecution.
+    /// Returns a replica's answer to StopExecution.
     pub fn stopped_answer(&self, node: NodeId, epoch: Epoch) -> Message {
         Message::ExecutionStopped {
             group: GROUP,
@@ -616,7 +616,7 @@ impl Replica {
         }
     }
 
-    /// To PROBE.
+    /// Returns a node's answer to PROBE.
     fn answer(&self, question: &Header) -> (Header, [u8; ProbeReport::LEN]) {
         let report = ProbeReport {
             nonce: self.nonce,

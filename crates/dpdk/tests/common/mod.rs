@@ -16,7 +16,7 @@ const PAIRS: usize = 8;
 /// Ends a test that fails.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The library for DPDK, where it is built.
+/// Returns the library for DPDK, where it is built.
 pub fn library() -> Option<PathBuf> {
     let directory = loader::built::directory("WIREPAXOS_DPDK_DIR", "dpdk", LIBRARY);
     let directory = directory.expect("this program has a place");
@@ -34,12 +34,12 @@ pub fn library_or_skip() -> Option<PathBuf> {
     found
 }
 
-/// DPDK of this process, with pairs of memif ports, or nothing, and says so, where it isn't installed.
+/// Returns DPDK of this process with pairs of memif ports, or prints why it isn't there.
 pub fn dpdk_or_skip() -> Option<Eal> {
     library_or_skip().map(|library| start(&library, memifs()))
 }
 
-/// DPDK with these ports.
+/// Starts DPDK with these ports.
 pub fn start(library: &Path, ports: Vec<String>) -> Eal {
     let plain = [
         "--no-huge",
@@ -79,7 +79,7 @@ pub struct Pair {
     pub v6: bool,
 }
 
-/// The addresses of the station's link: the station's, its usual sender's, and those of two nodes.
+/// Returns the addresses of the station's link: the station's, its usual sender's, and those of two nodes.
 pub fn address(last: u8, v6: bool) -> IpAddr {
     match v6 {
         true => [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last].into(),
@@ -88,7 +88,7 @@ pub fn address(last: u8, v6: bool) -> IpAddr {
 }
 
 impl Pair {
-    /// The one of this number, once each of both ends knows the other.
+    /// Returns the pair of this number, once each of its ends knows the other.
     pub fn open(eal: Eal, number: usize, v6: bool) -> Pair {
         Pair::with_room(eal, number, v6, ROOM)
     }
@@ -172,7 +172,7 @@ impl Pair {
         (all[0].0, all[0].1.to_vec())
     }
 
-    /// A frame as a careful sender makes it.
+    /// Returns a frame as a careful sender makes it.
     pub fn frame(&self, datagram: &[u8]) -> Vec<u8> {
         frame::build(datagram, self.v6)
     }

@@ -17,7 +17,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `stamps`: it takes each request once.
+    /// Creates the check for a role; one that `stamps` takes each request once.
     pub fn new(stamps: bool) -> Guard {
         Guard::by(Algorithm::SipHash, stamps)
     }
@@ -34,7 +34,7 @@ impl Guard {
         &self.keyring
     }
 
-    /// A hash at random.
+    /// Returns a hash at random.
     pub fn either(random: &mut Rng) -> Algorithm {
         match random.percent(50) {
             true => Algorithm::SipHash,
@@ -42,12 +42,12 @@ impl Guard {
         }
     }
 
-    /// The other generation signs, by this hash.
+    /// Makes the other generation of keys sign, by this hash.
     pub fn turn(&mut self, algorithm: Algorithm) {
         self.keyring = keyring(algorithm, !self.keyring.own().odd);
     }
 
-    /// The packet and who has signed it, if it counts.
+    /// Returns the packet and its signer, if the packet counts.
     pub fn admit<'a>(&mut self, datagram: &'a [u8]) -> Result<(Packet<'a>, u8), Reason> {
         let packet = Packet::parse(datagram)?;
         if packet.header.cluster != 0xc1 {

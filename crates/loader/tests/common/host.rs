@@ -55,7 +55,7 @@ impl Host {
         wakes || (verdict == Verdict::Dropped(Reason::OldSession) && is_later)
     }
 
-    /// The rings hold the decision that `packet` has brought, and nothing else; now they are empty.
+    /// Checks that the rings hold only the decision that `packet` has brought, and empties them.
     pub fn hold(&mut self, packet: Option<&Packet<'_>>) -> Result<(), String> {
         let mut found = Vec::new();
         for (ring, records) in self.rings.iter_mut().enumerate() {

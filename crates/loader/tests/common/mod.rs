@@ -33,7 +33,7 @@ use paxos::{
 };
 use sim::script::{self, Device, Order, Setup, Slot, State};
 
-/// The directory of the objects, or why the programs can't be tested here.
+/// Returns the directory of the objects, or why the programs can't be tested here.
 pub fn objects() -> Result<PathBuf, String> {
     let dir = object::directory()?;
     let sizes = Sizes::of(1, 1, 1);
@@ -154,7 +154,7 @@ impl Loaded {
         }
     }
 
-    /// Back to an acceptor's first day.
+    /// Makes the acceptor's memory as it is on its first day.
     pub fn forget(&mut self, nonce: u64) {
         let place = *self.role.acceptor().place();
         clear::<Membership>(&self.object, "members");
@@ -278,7 +278,7 @@ impl XdpDevice {
 }
 
 impl XdpDevice {
-    /// A host's learner or receiver: what it isn't about passes to the host, without a verdict.
+    /// Gives a packet to a host's learner or receiver. Packets that aren't for it pass to the host, without a verdict.
     fn in_host(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
         let frame = frame::build(datagram, self.loaded.runner.v6);
         let (action, out) = self.loaded.runner.frame(&frame).expect("it runs");

@@ -8,7 +8,7 @@ use loader::pins::{Pins, mount_bpffs};
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// `None` where that isn't possible.
+    /// Mounts a BPF file system, or returns `None` if that isn't possible.
     pub fn new(name: &str) -> Option<Mount> {
         let path =
             std::env::temp_dir().join(format!("wirepaxos-pins-{}-{name}", std::process::id()));

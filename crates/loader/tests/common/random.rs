@@ -24,7 +24,7 @@ pub fn deployment(node: u16) -> Deployment {
     }
 }
 
-/// Mostly short, around the border between slots and long values now and then, and all lengths.
+/// Draws a value: mostly short, sometimes around the border between short and long values, and of every length.
 fn value_of(random: &mut Rng, seed: u64) -> Vec<u8> {
     let len = match random.below(20) {
         0 => 0,
@@ -64,7 +64,7 @@ fn header(random: &mut Rng, msgtype: MsgType) -> Header {
     }
 }
 
-/// An instance inside or just outside the window.
+/// Returns an instance inside or just outside the window.
 fn instance(random: &mut Rng, from: Instance) -> Instance {
     match random.below(40) {
         0 => from.wrapping_sub(1 + random.below(3)),
@@ -74,7 +74,7 @@ fn instance(random: &mut Rng, from: Instance) -> Instance {
     }
 }
 
-/// A round near the floor: its epoch's base round as a rule.
+/// Returns a round near the floor: its epoch's base round as a rule.
 fn round(random: &mut Rng, floor: Round) -> Round {
     let epoch = floor.epoch().max(1);
     let repair = |random: &mut Rng| {
@@ -113,7 +113,7 @@ fn flags_of_value(random: &mut Rng, h: &mut Header) {
     }
 }
 
-/// A packet that an acceptor may get.
+/// Draws a packet that an acceptor may get.
 pub fn for_acceptor(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..60 => MsgType::Phase2a,
@@ -186,7 +186,7 @@ fn report(random: &mut Rng, h: &mut Header, floor: Round) {
     };
 }
 
-/// A packet that a leader, or a sequencer, may get.
+/// Returns a packet that a leader, or a sequencer, may get.
 pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(100) {
         0..70 => MsgType::Request,
@@ -262,7 +262,7 @@ pub fn for_leader(random: &mut Rng, near: &Near) -> Vec<u8> {
     finish(random, h, &value)
 }
 
-/// A multi-partition value, well-formed as a rule.
+/// Returns a multi-partition value, well-formed as a rule.
 fn vector(random: &mut Rng, h: &mut Header) -> Vec<u8> {
     let pids: Vec<u16> = (0..PARTITIONS).filter(|_| random.percent(60)).collect();
     let mut value = Vec::new();
@@ -283,7 +283,7 @@ fn vector(random: &mut Rng, h: &mut Header) -> Vec<u8> {
     value
 }
 
-/// A packet that a learner in the network may get.
+/// Returns a packet that a learner in the network may get.
 pub fn for_learner(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
         0 => *random.pick(&MsgType::ALL),
@@ -292,7 +292,7 @@ pub fn for_learner(random: &mut Rng, near: &Near) -> Vec<u8> {
     learner_packet(random, near, msgtype)
 }
 
-/// A packet that a learner in a replica's host may get.
+/// Returns a packet that a learner in a replica's host may get.
 pub fn for_host(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
         0 => *random.pick(&MsgType::ALL),
@@ -302,7 +302,7 @@ pub fn for_host(random: &mut Rng, near: &Near) -> Vec<u8> {
     learner_packet(random, near, msgtype)
 }
 
-/// A packet that a receiver may get.
+/// Draws a packet that a receiver may get.
 pub fn for_receiver(random: &mut Rng, near: &Near) -> Vec<u8> {
     let msgtype = match random.below(50) {
         0 => *random.pick(&MsgType::ALL),
@@ -366,7 +366,7 @@ fn learner_packet(random: &mut Rng, near: &Near, msgtype: MsgType) -> Vec<u8> {
     finish_maybe_damaged(random, h, &value, h.pid != PARTITIONS - 1)
 }
 
-/// Bytes; now and then with a tag, and now and then damaged.
+/// Returns the packet's bytes, sometimes with a tag, and sometimes damaged.
 fn finish(random: &mut Rng, h: Header, value: &[u8]) -> Vec<u8> {
     finish_maybe_damaged(random, h, value, true)
 }

@@ -44,7 +44,7 @@ pub fn header(msgtype: MsgType, swid: NodeId, epoch: u32) -> Header {
     }
 }
 
-/// A request of a client to one partition.
+/// Returns a request of a client to one partition.
 pub fn request(pid: PartitionId) -> Header {
     Header {
         pid,

@@ -45,7 +45,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// `deployment` says what all roles have in common; the leader is of a directory of its own.
+    /// Builds a switch with all roles. `deployment` is common to all of them; the leader's object is in a directory of
+    /// its own.
     pub fn new([dir, leaders]: [&Path; 2], deployment: Deployment, slots: u64, v6: bool) -> Switch {
         let mut forwarder =
             Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1)).expect("it loads");
@@ -87,7 +88,7 @@ impl Switch {
         }
     }
 
-    /// The control plane's word for all.
+    /// Gives the control plane's orders to all roles.
     pub fn begin(&self, program: &Program, enable: &Enable) {
         let leader = self.roles[LEADER].role.leader();
         leader.program(program).expect("its nonce");
@@ -99,12 +100,12 @@ impl Switch {
         learner.learn(&Switch::members(program.epoch));
     }
 
-    /// The configuration of an epoch.
+    /// Returns the configuration of an epoch.
     pub fn members(epoch: Epoch) -> Configuration {
         configuration(epoch, &ACCEPTORS.map(Switch::node))
     }
 
-    /// A client's packet in; the action, and what comes out.
+    /// Sends a client's packet into the switch; returns the action, and the frame that comes out.
     pub fn takes(&mut self, to: usize, datagram: &[u8]) -> (u32, Vec<u8>) {
         let from = SocketAddr::new(address(CLIENT, self.v6), 5000);
         let to = SocketAddr::new(address(ROLES[to].1, self.v6), frame::PORT);
@@ -113,14 +114,14 @@ impl Switch {
         (action, out.to_vec())
     }
 
-    /// The datagram of a frame whose checksums are right.
+    /// Returns the datagram of a frame whose checksums are right.
     pub fn read<'a>(&self, out: &'a [u8]) -> Option<&'a [u8]> {
         let right =
             (self.v6 || frame::ip_checksum_is_right(out)) && frame::checksum_is_right(out, self.v6);
         right.then(|| frame::payload(out)).flatten()
     }
 
-    /// The UDP port that a frame is for.
+    /// Returns the UDP port to which a frame goes.
     pub fn port_to(&self, out: &[u8]) -> u16 {
         let at = frame::head_len(self.v6) - 6;
         u16::from_be_bytes([out[at], out[at + 1]])
@@ -167,7 +168,7 @@ pub fn address(node: NodeId, v6: bool) -> IpAddr {
     }
 }
 
-/// A role as its node makes it ready, with nothing to do yet.
+/// Returns a role as its node makes it ready, with nothing to do yet.
 fn role_at(dir: &Path, role: Role, place: Place, v6: bool) -> Loaded {
     let mut loaded = Loaded::new(dir, role, place, 1);
     let object = &mut loaded.object;

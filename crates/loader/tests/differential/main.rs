@@ -224,7 +224,7 @@ impl Pair {
         self.guard = Some(guard);
     }
 
-    /// An acceptor's first day, on both sides.
+    /// Starts the acceptor anew on both sides.
     fn start_anew(&mut self) {
         let role = paxos::Acceptor::new(deployment(NODE), SLOTS as usize, NONCE);
         self.rust = Rust::Acceptor(role);
@@ -327,7 +327,7 @@ impl Pair {
         (out.0.into_iter().map(bytes).collect(), verdict)
     }
 
-    /// A later epoch, an older one or the same again.
+    /// Orders a later epoch, an older one or the same again.
     fn control(&mut self) -> Result<(), String> {
         let first = self.epoch == 0;
         self.epoch += u32::from(first || self.random.percent(50));

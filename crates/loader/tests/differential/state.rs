@@ -30,7 +30,7 @@ impl Rust {
         }
     }
 
-    /// A leader or a sequencer.
+    /// Returns true for a leader or a sequencer.
     pub fn stamps(&self) -> bool {
         matches!(self, Rust::Leader(_) | Rust::Sequencer(_))
     }

@@ -89,7 +89,7 @@ impl Pair {
         self.move_windows();
     }
 
-    /// The last partition's learner has no window, like one in the network.
+    /// Moves the learners' windows, except for the last partition, which has none, like a learner in the network.
     fn move_windows(&mut self) {
         for pid in 0..PARTITIONS - 1 {
             let from = self.model.near(LEADER, self.epoch).from[usize::from(pid)];
@@ -105,7 +105,7 @@ impl Pair {
         }
     }
 
-    /// A packet for one of the roles, and what left the switch.
+    /// Sends a packet to one of the roles, and compares what leaves the switch.
     fn step(&mut self) -> Result<String, String> {
         let to = match self.random.below(20) {
             0..14 => LEADER,
@@ -214,7 +214,7 @@ impl Model {
         }
     }
 
-    /// The leader goes on behind all that was trimmed.
+    /// Returns a program by which the leader goes on behind everything that was trimmed.
     fn program(&self, epoch: u32) -> Program {
         let from = self.first();
         Program {
@@ -251,7 +251,7 @@ impl Model {
         (0..PARTITIONS).map(of).collect()
     }
 
-    /// The latest epoch that an acceptor has promised, which forged packets may have it do.
+    /// Returns the latest epoch that an acceptor has promised, perhaps because of forged packets.
     fn promised(&self) -> u32 {
         let of = |role: &Rust| match role {
             Rust::Acceptor(role) => (0..PARTITIONS).map(|pid| role.floor(pid).epoch()).max(),
@@ -297,7 +297,7 @@ impl Model {
         left
     }
 
-    /// A proposal, to one acceptor after the other.
+    /// Passes a proposal to one acceptor after the other, and returns the last frame that leaves.
     fn in_turn(&mut self, proposal: &[u8]) -> Left {
         let mut left = None;
         for acceptor in ACCEPTORS {

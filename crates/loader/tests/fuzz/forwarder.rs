@@ -114,7 +114,7 @@ impl Switch {
         }
     }
 
-    /// The acceptor's first day.
+    /// Enables the acceptor for the first time.
     fn enable(&mut self) {
         self.acceptor.forget(1);
         let role = self.acceptor.role.acceptor();
@@ -187,7 +187,7 @@ impl Switch {
         frame
     }
 
-    /// The counters that rose, one for each time.
+    /// Returns the counters that rose, one for each time.
     fn counted(&mut self) -> [Vec<usize>; 2] {
         let objects = [&self.object, &self.acceptor.object];
         let now = objects.map(|object| object.counters_of(self.acceptor.cpu).of);
@@ -200,7 +200,7 @@ impl Switch {
     }
 }
 
-/// An acceptor whose only member is a role of its switch, as which that calls itself again.
+/// Loads an acceptor whose only member is a role of its switch; that role is the acceptor itself.
 fn acceptor(dir: &Path) -> Loaded {
     let place = Place::only(deployment(11), SLOTS);
     let mut acceptor = Loaded::new(dir, Role::Acceptor, place, 1);

@@ -183,7 +183,7 @@ impl Target {
         }
     }
 
-    /// The control plane's word, which revives a role that forged packets have led astray.
+    /// Gives the control plane's orders for a new epoch, which revive a role that forged packets have led astray.
     fn next_epoch(&mut self) {
         self.epoch += 1;
         let all = usize::from(PARTITIONS);
@@ -267,7 +267,7 @@ impl Target {
         }
     }
 
-    /// An acceptor that well-formed packets have led so far that it accepts nothing for ever.
+    /// Returns true if forged packets have led an acceptor so far that it never accepts anything again.
     fn is_lost(&self) -> bool {
         let Control::Acceptor(role) = &self.loaded.role else {
             return false;
@@ -323,7 +323,7 @@ impl Target {
         Ok(())
     }
 
-    /// The counter of the verdict that rose.
+    /// Returns the counter of the verdict that rose.
     fn counted(&mut self) -> Result<Counted, String> {
         let now = self.loaded.object.counters_of(self.loaded.cpu).of;
         let before = std::mem::replace(&mut self.counters, now);
@@ -408,8 +408,8 @@ impl Target {
     }
 }
 
-/// A host's learner, or its receiver, which listens to a session, sends nothing; its rings hold what was decided, and
-/// its sockets get what they have to.
+/// Judges a host's learner or its receiver, which listens to a session. It sends nothing, its rings hold the decisions,
+/// and its sockets get what they must.
 fn judge_host(
     host: &mut Host,
     listened: Option<Epoch>,

@@ -53,7 +53,7 @@ impl Counters {
     }
 }
 
-/// The partitions that a replica's document shows.
+/// Returns the partitions that a replica's document shows.
 pub(super) fn partitions(document: &Value) -> impl Iterator<Item = &Value> {
     document["partitions"].as_array().into_iter().flatten()
 }

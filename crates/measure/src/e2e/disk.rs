@@ -30,7 +30,7 @@ impl FileSystem {
         ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"].contains(&self.kind.as_str())
     }
 
-    /// An error where durable storage would be measured on a RAM disk.
+    /// Returns an error if durable storage would be measured on a RAM disk.
     pub(super) fn refuse_ram(&self) -> Result<(), Error> {
         if !self.is_ram() {
             return Ok(());
@@ -44,7 +44,7 @@ impl FileSystem {
     }
 }
 
-/// The mount that a path is on, of /proc/self/mountinfo.
+/// Returns the mount of a path, by the contents of /proc/self/mountinfo.
 fn find(mounts: &str, path: &Path) -> Option<FileSystem> {
     let parse = |line: &str| {
         let (left, right) = line.split_once(" - ")?;

@@ -179,7 +179,8 @@ impl Cluster {
         Ok(judged(ran, event_at))
     }
 
-    /// Whom it will happen to. A replica that is to join again goes first, and the load goes on without it.
+    /// Prepares an event, and returns the node to which it will happen. A replica that is to join again is stopped
+    /// first, and the load goes on without it.
     fn prepare(&mut self, event: Event) -> Result<String, Error> {
         let group = self.file.groups[0].id;
         match event {

@@ -28,7 +28,7 @@ pub struct Flood {
 
 /// Packets of a batch.
 const BATCH: u32 = 64;
-/// Bytes of their values.
+/// The bytes of the packets' values.
 const VALUE_LEN: usize = 64;
 
 /// A flood that continues until this is dropped.
@@ -79,7 +79,7 @@ impl Drop for Running {
     }
 }
 
-/// A batch whenever one is due.
+/// Sends a batch whenever one is due.
 fn send(
     mut plane: UdpPlane,
     mut signer: Signer,

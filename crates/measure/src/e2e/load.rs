@@ -109,8 +109,9 @@ pub(super) fn run_all(loads: &mut [Load], until: Until<'_>, spread: bool) -> Res
     Ok(all)
 }
 
-/// Enough for a request that lags behind many others. Clients with little in flight take a small one, since the
-/// windows of an address are bounded ([S-SHARE]), and a thousand clients have one address here.
+/// Returns a session's window that is large enough for a request that lags behind many others. Clients with little in
+/// flight take a small one, since the windows of an address are bounded ([S-SHARE]), and a thousand clients have one
+/// address here.
 fn window_for(outstanding: u16) -> u16 {
     outstanding.saturating_mul(16).clamp(64, WINDOW as u16)
 }

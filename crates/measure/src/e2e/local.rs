@@ -111,13 +111,13 @@ pub struct Local {
 }
 
 impl Local {
-    /// The slowest one: a cluster is no faster than its replicas.
+    /// Returns the slowest process's result, because a cluster is no faster than its replicas.
     pub fn slowest(&self) -> &LocalResult {
         let slower = |a: &&LocalResult, b: &&LocalResult| a.ops_per_s().total_cmp(&b.ops_per_s());
         self.results.iter().min_by(slower).expect("there is one")
     }
 
-    /// CPU seconds.
+    /// Returns the CPU seconds of each process.
     pub fn cpu_s(&self) -> ByProcess {
         self.by_process(|result| result.cpu_s)
     }
@@ -127,7 +127,7 @@ impl Local {
         self.by_process(|result| result.store_cpu_s)
     }
 
-    /// CPU seconds for a million commands.
+    /// Returns CPU seconds for a million commands.
     pub fn cpu_s_per_million(&self) -> ByProcess {
         self.by_process(|result| result.cpu_s * 1e6 / result.commands as f64)
     }
@@ -234,7 +234,7 @@ struct Start {
     measure: Barrier,
 }
 
-/// CPU seconds of this process, and of the threads of a store's library in it.
+/// Returns CPU seconds of this process, and of the threads of a store's library in it.
 fn cpu() -> (f64, f64) {
     let library = library_cpu_seconds(std::process::id());
     (own_cpu_seconds(), library.unwrap_or(0.0))

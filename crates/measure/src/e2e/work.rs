@@ -26,7 +26,7 @@ const STREAM_BITS: u32 = 40;
 /// Keys of a partition that gets choose from: the last ones put.
 const KNOWN: usize = 100_000;
 
-/// A value that follows from its key.
+/// Fills a value with bytes that follow from its key.
 fn fill(value: &mut [u8], key: u64) {
     let mut random = key;
     for piece in value.chunks_mut(8) {
@@ -56,7 +56,7 @@ impl Work {
         }
     }
 
-    /// A put in this partition is answered: from now on it may be read.
+    /// Notes that a put in this partition is answered, so that its key may be read.
     pub fn answered(&mut self, pid: PartitionId, command: &[u8]) {
         let Ok(Command::Set { key, .. }) = Command::parse(command) else {
             return;
@@ -159,7 +159,7 @@ impl Work {
         }
     }
 
-    /// A number that no stream has drawn before.
+    /// Draws a number that no stream has drawn before.
     fn draw(&mut self) -> u64 {
         let number = self.stream << STREAM_BITS | self.drawn;
         self.drawn += 1;

@@ -68,7 +68,7 @@ pub fn measure(runs: usize, seconds: f64) -> Result<Vec<Measured>, String> {
 
 /// A role, and the messages for it.
 trait Role {
-    /// The message of this number; now and then something has to be done before.
+    /// Returns the message of this number, and sometimes does something before.
     fn message(&mut self, number: u64) -> &[u8];
 
     fn step(&mut self, packet: &Packet<'_>, way: &mut Way);
@@ -143,7 +143,7 @@ impl Role for Counts {
     }
 }
 
-/// A window before the ring is full its first half is trimmed.
+/// Trims the first half of the ring a window before it is full.
 fn forget_below(number: Instance, step: impl FnOnce(&Packet<'_>) -> Verdict) {
     let half = SLOTS as Instance / 2;
     if number >= half && number % half == 0 {

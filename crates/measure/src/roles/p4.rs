@@ -163,7 +163,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Between its links, without anything in its tables.
+    /// Starts a switch between its links, with empty tables.
     fn start(tools: &Tools, compiled: &Path, message: Message, outs: f64) -> Result<Bench> {
         let (ends, at) = (Namespace::new()?, Namespace::new()?);
         at.ip(&["link set lo up".into()])?;
@@ -190,7 +190,7 @@ impl Bench {
         })
     }
 
-    /// The path without roles, for the same frames.
+    /// Returns the path without roles, for the same frames.
     fn bare(made: &Made, role: &str) -> Result<Bench> {
         let program = made.program("forwarder");
         let bench = Bench::start(&made.tools, &program, made.message(role), 1.0)?;
@@ -201,7 +201,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// A role that is ready for messages, and sends so many copies of each.
+    /// Starts a role that is ready for messages and sends this many copies of each.
     fn new(made: &Made, name: &str, copies: u8) -> Result<Bench> {
         let message = made.message(name);
         let outs = message.outs(copies);
@@ -391,7 +391,7 @@ impl Message {
         }
     }
 
-    /// The frame of this number: votes come in pairs.
+    /// Returns the frame of this number: votes come in pairs.
     fn frame(&mut self, number: u64) -> Vec<u8> {
         let (inst, sender) = match self.kind {
             MsgType::Phase2b => (number / 2, ACCEPTORS[(number % 2) as usize]),
@@ -415,7 +415,7 @@ impl Message {
         self.framed(&header, &[0x5a; VALUE_LEN])
     }
 
-    /// The replica needs nothing below any more.
+    /// Returns a TRIM by which the replica says that it needs nothing below any more.
     fn trim(&mut self, inst: Instance) -> Vec<u8> {
         let header = Header {
             // The replica's incarnation and the epoch that it knows.

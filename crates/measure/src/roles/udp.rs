@@ -140,7 +140,7 @@ impl Message {
     }
 }
 
-/// TRIM of everything below `inst`, as a replica reports it.
+/// Returns a TRIM of everything below `inst`, as a replica reports it.
 pub(super) fn trim(inst: Instance) -> Vec<u8> {
     let header = Header {
         cluster: 1,

@@ -151,7 +151,7 @@ fn to_each(links: &[Ends]) -> Vec<(&Interface, [u8; 6])> {
     links.iter().map(|(near, far)| (near, far.mac)).collect()
 }
 
-/// The one port there is.
+/// Returns the number of the only port.
 fn only(links: &[Ends]) -> Option<u32> {
     match links {
         [(near, _)] => Some(near.index),
@@ -283,7 +283,7 @@ impl Roles {
     }
 }
 
-/// The client in whose name a CPU sends. 0 would be none: leaders refuse it.
+/// Returns the client in whose name a CPU sends. 0 would be none: leaders refuse it.
 fn client_of(cpu: usize) -> u64 {
     cpu as u64 + 1
 }
@@ -310,7 +310,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// From an instance on, from these CPUs.
+    /// Creates the record of values from an instance on, which come from these CPUs.
     fn new(first: u64, cpus: &[usize]) -> Taken {
         let all = 0..=cpus.iter().copied().max().unwrap_or(0);
         let value = |cpu| cpus.contains(&cpu).then(|| ready::value_of(client_of(cpu)));
@@ -478,7 +478,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// What its generators send is signed, too, if the roles' is.
+    /// Prepares bare forwarding; its generators sign frames if the roles do.
     fn new(dir: &Path, options: &Options) -> Result<Bare> {
         let network = Network::new(options.replicas)?;
         let mut links = Vec::new();

@@ -91,7 +91,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Where it `signs`, the source does, too, also before the bare path.
+    /// Prepares a role at its links. If `signs`, the source signs frames too, also before the bare path.
     fn new(dir: &Path, role: Role, bare: bool, signs: bool) -> Result<Bench> {
         let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let (out, into) = veth((&from, "out"), (&at, "in"))?;
@@ -205,8 +205,7 @@ impl Bench {
         })
     }
 
-    /// Counted from what was made, not from what was taken: a frame that is lost leaves no gap that
-    /// would narrow the window for good.
+    /// Makes room by the number of messages made, not taken, so that a lost frame doesn't narrow the window for good.
     fn make_room(&self) -> Result<()> {
         let Some(acceptor) = &self.acceptor else {
             return Ok(());

@@ -57,7 +57,7 @@ pub fn roles(seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     roles_from(&directory()?, seconds, signs)
 }
 
-/// The same with the objects of another directory. Where it `signs`, roles check and make tags.
+/// Measures the roles with the objects of another directory. If `signs`, the roles check and make tags.
 pub fn roles_from(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // A thread of its own, as it binds itself to a CPU.
     let on_its_own = || on_this_thread(dir, seconds, signs);
@@ -94,7 +94,7 @@ fn forwarder(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))
 }
 
-/// The leader, and what each copy of its proposals takes on egress.
+/// Measures the leader, and what each copy of its proposals costs on egress.
 fn leader(dir: &Path, seconds: f64, signs: bool) -> Result<[RoleMeasurement; 2]> {
     let (mut object, _) = ready::stamping(dir, Role::Leader, 1)?;
     Runner::new(&mut object, ready::GROUP)?;
@@ -189,7 +189,7 @@ impl Wrapped {
         })
     }
 
-    /// `between` is told the next instance before each chunk.
+    /// Measures `chunk` by `chunk`, and tells `between` the next instance before each.
     fn measure(
         &mut self,
         seconds: f64,
@@ -236,7 +236,7 @@ impl Wrapped {
     }
 }
 
-/// As many as there is time for.
+/// Returns as many chunks as there is time for.
 fn chunks(seconds: f64) -> impl Iterator<Item = usize> {
     let start = Instant::now();
     (0..).take_while(move |done| *done < MIN_CHUNKS || start.elapsed().as_secs_f64() < seconds)

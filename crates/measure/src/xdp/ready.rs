@@ -46,7 +46,7 @@ fn load(dir: &Path, role: Role) -> Result<Object> {
     Object::load(dir, role, &Sizes::of(1, 1, SLOTS))
 }
 
-/// As nodes do it; all nodes are where test frames come from.
+/// Prepares a role's maps as nodes do. All nodes are at the address from which test frames come.
 fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
     let nodes: Vec<_> = (0..=u16::MAX)
         .map(|node| (node, frame::V4_FROM.into()))
@@ -81,7 +81,7 @@ pub(super) fn forwarder(dir: &Path, to: Option<u32>) -> Result<Object> {
     Ok(object)
 }
 
-/// A leader, or a sequencer, of so many partitions.
+/// Returns a leader, or a sequencer, of so many partitions.
 pub(super) fn stamping(dir: &Path, role: Role, partitions: u16) -> Result<(Object, Leader)> {
     let mut object = Object::load(dir, role, &Sizes::of(1, partitions, SLOTS))?;
     let mut place = place(LEADER);
@@ -111,7 +111,7 @@ pub(super) fn acceptor(dir: &Path, node: u16) -> Result<(Object, Acceptor)> {
     Ok((object, acceptor))
 }
 
-/// What replicas' TRIM does.
+/// Trims the acceptor as replicas' TRIM does.
 pub(super) fn trim(acceptor: &Acceptor, to: u64) -> Result<()> {
     Ok(acceptor.enable(&Enable {
         epoch: 1,
@@ -158,17 +158,17 @@ pub(super) fn receiver(dir: &Path) -> Result<(Object, Receiver)> {
     Ok((object, receiver))
 }
 
-/// A frame with a message of this type, as a role accepts it; instance and sender 0.
+/// Returns a frame with a message of this type, as a role accepts it; instance and sender 0.
 pub(super) fn message(msgtype: MsgType) -> Vec<u8> {
     message_of(msgtype, 7)
 }
 
-/// The same from a client, whose value is its own.
+/// Returns such a frame from a client, with the client's own value.
 pub(super) fn message_of(msgtype: MsgType, client: u64) -> Vec<u8> {
     message_to(msgtype, client, 0)
 }
 
-/// The same to a partition.
+/// Returns such a frame for a partition.
 pub(super) fn message_to(msgtype: MsgType, client: u64, pid: PartitionId) -> Vec<u8> {
     let round = match msgtype {
         MsgType::Request => Round::NONE,
@@ -191,7 +191,7 @@ pub(super) fn message_to(msgtype: MsgType, client: u64, pid: PartitionId) -> Vec
     frame::build(&header.datagram(&value_of(client)), false)
 }
 
-/// A key that all share, for who measures what tags cost.
+/// Returns a key that all nodes share, to measure the cost of tags.
 fn keyring() -> Keyring {
     let id = KeyId {
         odd: true,
@@ -211,7 +211,7 @@ pub(super) fn sign(object: &mut Object) -> Result<()> {
     object.sign_with(&keyring())
 }
 
-/// The same message with room for a tag, which the generator makes.
+/// Returns the message with room for a tag, which the generator makes.
 pub(super) fn with_room(frame: &[u8]) -> Vec<u8> {
     let datagram = frame::payload(frame).expect("it was built here");
     let packet = Packet::parse(datagram).expect("it is well-formed");

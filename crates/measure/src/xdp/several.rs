@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// A leader's, or a sequencer's; none on a machine with one CPU.
+/// Measures a leader or a sequencer on all CPUs at once; returns nothing on a machine with one CPU.
 pub(super) fn stamping(
     dir: &Path,
     role: Role,
@@ -123,7 +123,7 @@ fn measure(object: &mut Object, frames: Vec<Vec<u8>>, seconds: f64) -> Result<Sh
     Ok(Shared::at(cpus, ns_per_msg, refused, messages))
 }
 
-/// All CPUs at once; nanoseconds a message on each, on the average.
+/// Runs all CPUs at once, and returns the mean nanoseconds for a message on each.
 fn chunk(object: &mut Object, frames: &[Vec<u8>]) -> Result<f64> {
     let begin = Barrier::new(frames.len());
     let run_on = |cpu: usize, generator: Generator, frame: &[u8]| -> Result<f64> {

@@ -5,7 +5,7 @@ use paxos::NodeId;
 
 use super::{Bounds, Local};
 
-/// The second epoch with all first memories, led by leader 1.
+/// Returns the second epoch with all first memories, led by leader 1.
 fn failover() -> Local {
     Local::Issue {
         leader: 1,
@@ -13,7 +13,7 @@ fn failover() -> Local {
     }
 }
 
-/// The second epoch with acceptor 2's second memory, led by leader 1.
+/// Returns the second epoch with acceptor 2's second memory, led by leader 1.
 fn rejoin() -> Local {
     Local::Issue {
         leader: 1,

@@ -12,7 +12,7 @@ impl<S: System> Cluster<S> {
         way.get(usize::from(place)).copied().unwrap_or(place)
     }
 
-    /// The number of the exchanged form of an actor's state.
+    /// Returns the number of the exchanged form of an actor's state.
     fn exchanged_actor(&mut self, symmetry: usize, number: u32) -> u32 {
         if symmetry == 0 {
             return number;
@@ -93,7 +93,7 @@ impl<S: System> Cluster<S> {
         )
     }
 
-    /// The fingerprints after a step.
+    /// Returns the fingerprints after a step.
     pub(super) fn prints_after(
         &mut self,
         state: &State,
@@ -143,7 +143,7 @@ fn remember(row: &mut Vec<Fingerprint>, at: usize, print: Fingerprint) -> Finger
     print
 }
 
-/// The number of one part of a state.
+/// Returns the number of one part of a state.
 pub(super) fn print(kind: u64, part: u64) -> Fingerprint {
     let mut mixer = Mixer::default();
     mixer.word(kind << 32 | part);

@@ -31,7 +31,7 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// An empty memory.
+    /// Returns an empty memory.
     pub fn stranger(nonce: u64, start: Start, slots: u64) -> Acceptor {
         Acceptor {
             nonce,
@@ -192,7 +192,7 @@ impl Acceptor {
         }
     }
 
-    /// PHASE1B with the vote, if there is one.
+    /// Returns PHASE1B with the vote, if there is one.
     fn promise(&self, h: &Header) -> (Header, Vec<u8>) {
         let mut header = Header {
             inst: h.inst,
@@ -207,7 +207,7 @@ impl Acceptor {
         (header, bytes.clone())
     }
 
-    /// PHASE2B, or "no vote": PHASE1B without any round that echoes the question.
+    /// Returns PHASE2B, or "no vote": PHASE1B without any round that echoes the question.
     fn shown(&self, h: &Header) -> (Header, Vec<u8>) {
         match self.votes.get(&(h.pid, h.inst)) {
             Some((round, value)) => voted(h.inst, *round, value),

@@ -15,7 +15,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// The whole answer to a packet.
+    /// Returns the whole answer to a packet.
     pub fn datagram(&self, asked: &Packet<'_>, (header, value): (Header, Vec<u8>)) -> Vec<u8> {
         let header = Header {
             cluster: self.settings.cluster,

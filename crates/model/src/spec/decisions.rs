@@ -15,7 +15,7 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// A member of the round's epoch shows a vote. Says so if that decides a second value.
+    /// Counts a vote that a member of the round's epoch shows. Returns an error if that decides a second value.
     pub fn vote(
         &mut self,
         slot: Slot,

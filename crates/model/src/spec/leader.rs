@@ -32,7 +32,7 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// An empty memory.
+    /// Creates an empty memory.
     pub fn new(sender: Sender, nonce: u64, stamped: MsgType) -> Leader {
         Leader {
             sender,

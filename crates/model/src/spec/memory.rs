@@ -41,7 +41,7 @@ enum Input {
 }
 
 impl Memory {
-    /// A stranger's.
+    /// Creates the memory of a stranger.
     pub fn empty(sender: Sender, nonce: u64, start: Start) -> Memory {
         let stranger = Acceptor::stranger(nonce, start, sender.settings.slots);
         Memory {
@@ -56,7 +56,7 @@ impl Memory {
         self.ideas[0].now.nonce()
     }
 
-    /// A new process goes on with what is stored.
+    /// Lets a new process continue with what is stored.
     pub fn restart(&mut self, start: Start) {
         self.forgot |= start.count() <= self.ideas[0].now.start().count();
         let ideas = std::mem::take(&mut self.ideas);
@@ -64,7 +64,7 @@ impl Memory {
         self.ideas = restarted.collect();
     }
 
-    /// The controller lets it go on.
+    /// Notes that the controller lets the memory go on.
     pub fn resume(&mut self, start: Start) -> Result<(), String> {
         if self.forgot {
             return Err("a memory that has forgotten is let go on".to_owned());
@@ -76,7 +76,7 @@ impl Memory {
         Ok(())
     }
 
-    /// An order has arrived.
+    /// Notes that an order has arrived.
     pub fn enable(&mut self, enable: &Enable) {
         for idea in &mut self.ideas {
             idea.now.enable(enable);
@@ -84,7 +84,7 @@ impl Memory {
         }
     }
 
-    /// A packet has arrived, which came as `datagram`.
+    /// Notes that a packet has arrived, which came as `datagram`.
     pub fn receive(&mut self, packet: &Packet<'_>, datagram: &[u8]) {
         for idea in &mut self.ideas {
             let answer = idea.now.answer(packet);

@@ -48,7 +48,7 @@ impl Ordered {
         !self.turns.is_empty()
     }
 
-    /// An epoch of the store is a session.
+    /// Notes that an epoch of the store is a session.
     pub fn session(&mut self, epoch: Epoch, lead: u16) -> Result<(), String> {
         match *self.turns.entry(epoch).or_insert(lead) == lead {
             true => Ok(()),
@@ -56,7 +56,7 @@ impl Ordered {
         }
     }
 
-    /// A replica's process begins: what the one before had in memory is gone.
+    /// Notes that a replica's process begins, so that what the one before had in memory is gone.
     pub fn start(&mut self, node: NodeId, nonce: u64) {
         if self.memories.insert(node, nonce) != Some(nonce) {
             self.nodes.retain(|(_, n), _| *n != node);
@@ -97,7 +97,7 @@ impl Ordered {
 
     // ---- Packets
 
-    /// A packet has reached a replica.
+    /// Notes that a packet has reached a replica.
     pub fn receive(&mut self, node: NodeId, packet: &Packet<'_>) {
         let known = self.nodes.entry((packet.header.pid, node)).or_default();
         known.receive(packet);
@@ -219,8 +219,8 @@ impl Ordered {
         Ok(())
     }
 
-    /// The sessions of each of which f+1 members must tell their logs: any of these lists will do, since a replica may
-    /// not have heard yet what the store has. [W-QUORUM]
+    /// Returns the possible lists of sessions of which f+1 members each must tell their logs. Any of these lists will
+    /// do, since a replica may not have heard yet what the store has. [W-QUORUM]
     fn ways_to_begin(&self, view: Round, epochs: &Epochs, own: &Session) -> Vec<Vec<Session>> {
         let epoch = view.epoch();
         let mut ways = Vec::new();
@@ -256,7 +256,7 @@ impl Ordered {
         self.has_synced(node, h, session)
     }
 
-    /// The leader's own log is no follower's.
+    /// Notes that a replica's log equals the leader's below a slot. The leader itself doesn't count as a follower.
     fn has_synced(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         match session.leader(h.rnd, h.pid).node == node {
             true => Ok(()),

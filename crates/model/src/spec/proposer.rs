@@ -53,7 +53,7 @@ impl Proposer {
         of.acceptors.iter().filter(promised).count() > usize::from(of.f)
     }
 
-    /// The largest trim point of a partition that an acceptor showed.
+    /// Returns the largest trim point of a partition that an acceptor showed.
     pub fn shown_trim(&self, pid: PartitionId) -> Option<Instance> {
         self.trim.get(&pid).copied()
     }

@@ -31,7 +31,7 @@ pub struct NoPaxos {
 }
 
 impl NoPaxos {
-    /// The cluster within `bounds`, with a deliberate mistake if one is given.
+    /// Creates the cluster within `bounds`, with a deliberate mistake if one is given.
     pub fn new(bounds: &Bounds, mutation: Option<Mutation>) -> NoPaxos {
         NoPaxos {
             bounds: bounds.clone(),
@@ -84,7 +84,8 @@ impl NoPaxos {
         sequencer
     }
 
-    /// A client's request: each session's sequencer gets another one's, so that one can tell their messages apart.
+    /// Returns a client's request: each session's sequencer gets another one's, so that one can tell their messages
+    /// apart.
     fn request(&self, client: u64, to: Place) -> Message {
         Message::request(client, self.bounds.client_place(), 1 << to)
     }
@@ -225,7 +226,8 @@ impl System for NoPaxos {
         Happened { after, out, flaw }
     }
 
-    /// VIEW_CHANGE_REQ makes a replica go to a view, which it may do at any moment; REJECT concerns nobody here.
+    /// Returns the messages for an actor's outputs. VIEW_CHANGE_REQ makes a replica go to a view, which it may do at
+    /// any moment; REJECT concerns nobody here.
     fn messages_of(
         &self,
         place: Place,
@@ -283,7 +285,8 @@ impl System for NoPaxos {
         !matches!(self.locals[at], Local::Open | Local::Crash(_))
     }
 
-    /// A session that names the next memory comes after the loss.
+    /// Returns true if the event may happen now. A session that names the next memory comes after the loss of the one
+    /// before.
     fn may_happen(&self, at: usize, used: u32, _: &Sent) -> bool {
         let crash = self
             .locals

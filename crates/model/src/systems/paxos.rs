@@ -27,7 +27,7 @@ pub struct Paxos {
 }
 
 impl Cluster<Paxos> {
-    /// The cluster within `bounds`, with a deliberate mistake if one is given.
+    /// Creates the cluster within `bounds`, with a deliberate mistake if one is given.
     pub fn new(bounds: &Bounds, mutation: Option<Mutation>) -> Cluster<Paxos> {
         Cluster::of(Paxos {
             bounds: bounds.clone(),

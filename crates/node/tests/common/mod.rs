@@ -68,7 +68,7 @@ pub fn start(cluster: &ClusterFile, name: &'static str) -> Running {
     (stop, std::thread::spawn(run))
 }
 
-/// For replicas.
+/// Returns the services of replicas that echo.
 fn echo() -> Services {
     Services::new(Arc::new(|_, directory| {
         Ok(Box::new(Echo::open(directory)?))

@@ -46,14 +46,14 @@ pub const IN_COMBINATIONS: [(&str, script::Role, &str); 5] = [
     ("agreement", script::Role::Learner, "last"),
 ];
 
-/// The tools, or why they aren't there; says so where the suite is skipped.
+/// Returns the tools, or prints why the suite is skipped without them.
 pub fn tools_or_skip() -> Option<Tools> {
     Tools::find()
         .inspect_err(|why| println!("SKIPPED: P4: {why}"))
         .ok()
 }
 
-/// The program of a role.
+/// Returns the program of a role.
 pub fn name(role: script::Role) -> &'static str {
     match role {
         script::Role::Acceptor => "acceptor",
@@ -78,12 +78,12 @@ pub fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// The directory of the programs.
+/// Returns the directory of the programs.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/v1model")
 }
 
-/// A directory of its own.
+/// Returns a new directory.
 pub fn scratch() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -107,12 +107,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With the programs of these roles in a directory.
+    /// Creates a bench with the programs of these roles from a directory.
     pub fn new(tools: Tools, programs: &Path, roles: &[&str]) -> Result<Rc<Bench>, String> {
         Bench::made(tools, programs, roles, Build::SMALL)
     }
 
-    /// The same, made in another way.
+    /// Creates a bench whose programs are compiled with the sizes `build`.
     pub fn made(
         tools: Tools,
         programs: &Path,
@@ -167,7 +167,7 @@ impl Bench {
         self.switch.inside(|| switch.tables.run(lines))
     }
 
-    /// A frame into the switch.
+    /// Sends a frame into the switch.
     pub fn send(&self, port: u16, frame: &[u8]) {
         let sent = self
             .test
@@ -175,7 +175,7 @@ impl Bench {
         assert!(sent, "the kernel didn't take a frame");
     }
 
-    /// The next frame, and the port by which it left the switch.
+    /// Returns the next frame, and the port by which it left the switch.
     pub fn receive(&self) -> Result<(u16, Vec<u8>), String> {
         let begun = Instant::now();
         let mut buffer = [0; 2048];
@@ -253,7 +253,7 @@ pub struct P4Device {
 }
 
 impl P4Device {
-    /// In a program of its own.
+    /// Builds a device whose role has a program of its own.
     pub fn build(bench: &Rc<Bench>, setup: &Setup, v6: bool) -> Result<P4Device, String> {
         let program = match setup.role {
             script::Role::Acceptor => "acceptor",
@@ -267,7 +267,7 @@ impl P4Device {
         P4Device::named(bench, setup, v6, program, "role")
     }
 
-    /// The role of this name in a program.
+    /// Returns the role of this name in a program.
     pub fn named(
         bench: &Rc<Bench>,
         setup: &Setup,
@@ -373,7 +373,7 @@ impl P4Device {
         Ok(())
     }
 
-    /// A frame, and two behind it: what the switch sent before is there when these are.
+    /// Sends a frame, and two more behind it: what the switch sent for the first one has come when theirs has.
     fn send(&mut self, frame: &[u8]) {
         self.bench.send(0, frame);
         self.send_fences();
@@ -445,7 +445,7 @@ impl P4Device {
     }
 }
 
-/// The datagram of a copy for the member.
+/// Returns the datagram of a copy for the member.
 fn copy(copy: &[u8], v6: bool) -> Result<Vec<u8>, String> {
     let right = frame::checksum_is_right(copy, v6)
         && (v6 || frame::ip_checksum_is_right(copy))
@@ -608,7 +608,7 @@ impl Device for P4Device {
     }
 }
 
-/// A number that the environment may set.
+/// Returns a number that the environment may set.
 pub fn number(variable: &str, default: u64) -> u64 {
     let text = std::env::var(variable).ok();
     text.map_or(default, |text| text.parse().expect("a number"))

@@ -40,7 +40,7 @@ pub struct Chip {
 }
 
 impl Chip {
-    /// With some lines of the programs changed. `None` where no switch is.
+    /// Creates a chip with some lines of the programs changed, or returns `None` if there is no switch.
     pub fn new(role: Role, at: Deployment, changes: &[(&str, &str, &str)]) -> Option<Chip> {
         let tools = common::tools_or_skip()?;
         let sources = common::scratch();
@@ -72,7 +72,7 @@ impl Chip {
         })
     }
 
-    /// It begins anew, as a memory of this name.
+    /// Restarts the role's memory under this name.
     pub fn restart(&mut self, nonce: u64) -> Result<(), String> {
         self.nonce = nonce;
         self.bench.start(name(self.role))?;
@@ -89,7 +89,7 @@ impl Chip {
         }
     }
 
-    /// A frame in, and what leaves before others that follow it, one by each port.
+    /// Sends a frame into the chip; returns the frames that leave before any that follow it, one for each port.
     pub fn frames(&mut self, frame: &[u8]) -> Result<Frames, String> {
         self.bench.send(0, frame);
         self.fences += 1;
@@ -110,7 +110,7 @@ impl Chip {
         Ok(out)
     }
 
-    /// An order about a partition of its memory.
+    /// Returns an order about a partition of its memory.
     pub fn order(&mut self, op: Op, pid: PartitionId) -> Order {
         let mut order = Order::new(op, self.at.node, self.at.group);
         self.number = self.number.wrapping_add(1);
@@ -125,14 +125,14 @@ impl Chip {
         Ok(self.cpu.ask(order)?.0)
     }
 
-    /// The same, if it was carried out.
+    /// Carries out an order and returns its answer, or an error if it was refused.
     pub fn done(&mut self, order: &Order) -> Result<Order, String> {
         let answer = self.ask(order)?;
         answer.done()?;
         Ok(answer)
     }
 
-    /// A learner hears of an epoch's acceptors, of which so many decide. Its number here is that of the epoch.
+    /// Tells a learner of an epoch's acceptors, `quorum` of which decide. Its number here is that of the epoch.
     pub fn learn(&mut self, epoch: Epoch, acceptors: &[NodeId], quorum: u32) -> Result<(), String> {
         let sets = (0u32..1 << acceptors.len()).filter(|set| set.count_ones() == quorum);
         let mut lines: Vec<_> = sets
@@ -170,7 +170,8 @@ impl Chip {
         }
     }
 
-    /// The tables of a role: it is at the address of tests, anybody speaks for anybody, and its group has one member.
+    /// Returns the tables of a role: it is at the address of tests, anybody speaks for anybody, and its group has one
+    /// member.
     fn lines(&self) -> Vec<String> {
         let enter = "ingress.enter";
         let port = frame::PORT;
@@ -215,7 +216,7 @@ impl Chip {
     }
 }
 
-/// The directory of the programs for Tofino.
+/// Returns the directory of the programs for Tofino.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/p4/tna")
 }

@@ -139,7 +139,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// With some lines of the programs changed. `None` where no switch is.
+    /// Creates a pair with some lines of the programs changed, or returns `None` if there is no switch.
     fn new(role: Role, seed: u64, changes: &[(&str, &str, &str)]) -> Option<Pair> {
         let deployment = Deployment {
             max_value: chip::MAX_VALUE,
@@ -162,7 +162,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Both begin anew.
+    /// Restarts both roles.
     fn restart(&mut self) {
         self.rust = RustDevice::build(&self.setup).expect("a role");
         self.near = Near::start();
@@ -172,7 +172,7 @@ impl Pair {
         self.control().expect("nothing differs the first time");
     }
 
-    /// A packet, and now and then a word of the control plane before it. Whether anything was sent.
+    /// Gives both a packet, sometimes after an order of the control plane. Returns true if anything was sent.
     fn step(&mut self) -> Result<bool, String> {
         if self.random.percent(2) || (self.is_retired() && self.random.percent(20)) {
             self.control()?;
@@ -237,7 +237,8 @@ impl Pair {
                 })
     }
 
-    /// Without what a REJECT may tell otherwise: an acceptor's lower round, a leader's trim point.
+    /// Returns the datagram without what a REJECT may tell differently: an acceptor's lower round, a leader's trim
+    /// point.
     fn comparable(&self, datagram: &[u8]) -> Vec<u8> {
         let mut datagram = datagram.to_vec();
         let rejected = Packet::parse(&datagram).ok().and_then(|packet| {
@@ -258,7 +259,7 @@ impl Pair {
         datagram
     }
 
-    /// A later epoch, or a later leader elsewhere.
+    /// Orders a later epoch, or a later leader elsewhere.
     fn control(&mut self) -> Result<(), String> {
         if self.setup.role == Role::Acceptor && self.epoch >= LIFE {
             self.restart();
@@ -354,7 +355,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Of the Rust role: where it stamps, and up to where it may. [L-WINDOW]
+    /// Returns the next instance of the Rust role, and the limit up to which it may stamp. [L-WINDOW]
     fn next_and_limit(&self, pid: PartitionId) -> (u64, u64) {
         match self.rust.state(pid) {
             Some(State::Leader { next, trimmed, .. }) => {
@@ -365,7 +366,7 @@ impl Pair {
         }
     }
 
-    /// The process orders what the Rust role's state says, and packets follow that.
+    /// Gives the orders that follow from the Rust role's state, so that packets find both alike.
     fn follow(&mut self) -> Result<(), String> {
         for pid in 0..PARTITIONS {
             let at = usize::from(pid);
@@ -407,7 +408,8 @@ impl Pair {
         Ok(())
     }
 
-    /// The window reaches further: an order that names how often it was set before, so the same one again changes nothing.
+    /// Moves the window forward by an order that names how often it was set before, so the same order again changes
+    /// nothing.
     fn open(&mut self, pid: PartitionId) -> Result<(), String> {
         let (_, limit) = self.next_and_limit(pid);
         let before = std::mem::replace(&mut self.limits[usize::from(pid)], limit);

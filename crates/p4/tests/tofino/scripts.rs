@@ -160,7 +160,7 @@ struct TofinoDevice {
 }
 
 impl TofinoDevice {
-    /// On the chip, or on one that is put there; it begins anew.
+    /// Reuses the chip in `chip`, creating it at the first use, and restarts it empty.
     fn build(chip: &mut Option<Rc<RefCell<Chip>>>, setup: &Setup) -> Result<TofinoDevice, String> {
         let at = setup.deployment;
         if at.partitions != PARTITIONS || setup.slots as u64 != SLOTS {
@@ -269,7 +269,8 @@ impl Device for TofinoDevice {
         })
     }
 
-    /// Neither the epoch that enabled an acceptor is kept, nor where a leader's acceptors have forgotten.
+    /// Returns the state, without two things that the program doesn't keep: the epoch that enabled an acceptor, and
+    /// where a leader's acceptors have forgotten.
     fn state(&self, pid: PartitionId) -> Option<State> {
         let look = self.look(pid);
         match self.setup.role {

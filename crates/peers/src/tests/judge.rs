@@ -66,7 +66,7 @@ impl Judge {
         self.state
     }
 
-    /// A replica holds this for committed: all do who say anything of that slot.
+    /// Notes that a replica holds this for committed: all that say anything of that slot must agree.
     pub fn committed(&mut self, replica: NodeId, value: &Decided<'_>) {
         assert_eq!(value.inst, self.seen(replica));
         self.seen.insert(replica, value.inst + 1);
@@ -113,14 +113,14 @@ impl Judge {
         self.answers.insert((client, request), self.state);
     }
 
-    /// A client was told a session's id.
+    /// Notes that a client was told a session's id.
     pub fn opened(&mut self, nonce: u64, id: u64) {
         if let Some(known) = self.sessions.get(&nonce) {
             assert_eq!(*known, id, "another session than the log's");
         }
     }
 
-    /// A client was answered.
+    /// Notes that a client was answered.
     pub fn answered(&mut self, call: Time, now: Time, client: u64, request: u64, answer: &[u8]) {
         self.to_check
             .push((call, now, client, request, answer.to_vec()));

@@ -276,7 +276,7 @@ impl World {
         self.hosts.values().map(|host| host.worker.agreement())
     }
 
-    /// A replica is gone for good.
+    /// Crashes a replica for good.
     pub fn crash(&mut self, node: NodeId) {
         self.hosts.remove(&node);
     }
@@ -622,7 +622,7 @@ fn deployment(node: NodeId) -> Deployment {
     }
 }
 
-/// A reply as a datagram, unless what it was computed on is no more.
+/// Returns a reply as a datagram, unless what it was computed on is no more.
 fn reply(node: NodeId, peer: &Peer, (basis, client, request, answer): Reply) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     let item = PackedItem {

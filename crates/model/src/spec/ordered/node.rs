@@ -223,7 +223,7 @@ impl Node {
         come.given_up.extend(new);
     }
 
-    /// The first of its own no-ops, up to a slot, that f others haven't confirmed.
+    /// Returns the first of its own no-ops, up to a slot, that f others haven't confirmed.
     pub fn unagreed(
         &self,
         view: Round,
@@ -246,7 +246,7 @@ impl Node {
     }
 }
 
-/// 0 if there are fewer.
+/// Returns the n-th largest number, or 0 if there are fewer.
 pub(super) fn nth_largest(of: &BTreeMap<NodeId, Instance>, n: usize) -> Instance {
     let mut all: Vec<Instance> = of.values().copied().collect();
     all.sort_unstable_by(|a, b| b.cmp(a));

@@ -35,7 +35,7 @@ struct Start {
 }
 
 impl Views {
-    /// A START_VIEW is sent; whether it is the first one of its view.
+    /// Notes that a START_VIEW is sent. Returns true if it is the first one of its view.
     pub fn begin(&mut self, h: &Header, bytes: &[u8], noops: &Noops<'_>) -> Result<bool, String> {
         let view = self.0.entry(h.rnd).or_default();
         if let Some(start) = &view.start {
@@ -54,7 +54,7 @@ impl Views {
         Ok(true)
     }
 
-    /// A member has begun the view.
+    /// Notes that a member has begun the view.
     pub fn follows(&mut self, view: Round, node: NodeId) {
         self.0.entry(view).or_default().followers.insert(node);
     }
@@ -79,12 +79,12 @@ impl Views {
             .map(|(_, view)| view)
     }
 
-    /// Everything below was seen to be stable.
+    /// Returns the slot below which everything was seen to be stable.
     pub fn stable(&self) -> Instance {
         self.0.values().map(|view| view.stable).max().unwrap_or(0)
     }
 
-    /// A member says that its log is filled below.
+    /// Notes that a member says that its log is filled below a slot.
     pub fn acknowledge(
         &mut self,
         round: Round,
@@ -96,7 +96,7 @@ impl Views {
         self.count(round, f)
     }
 
-    /// The leader has answered for a slot.
+    /// Notes that the leader has answered for a slot.
     pub fn answer(&mut self, round: Round, slot: Instance, f: usize) -> Result<(), String> {
         let view = self.0.entry(round).or_default();
         view.answered.insert(slot);
@@ -114,8 +114,8 @@ impl Views {
         }
     }
 
-    /// A follower shows that its log equals the leader's below. What f of them have shown is stable, whether or not the leader
-    /// says so: it may act on it before it tells others. [N-CROWD]
+    /// Notes that a follower shows that its log equals the leader's below a slot. What f of them have shown is stable,
+    /// whether or not the leader says so: it may act on it before it tells others. [N-CROWD]
     pub fn sync(
         &mut self,
         round: Round,
@@ -131,7 +131,7 @@ impl Views {
         }
     }
 
-    /// Everything below is stable.
+    /// Notes that everything below a slot is stable.
     pub fn commit(&mut self, round: Round, end: Instance) -> Result<(), String> {
         let view = self.0.entry(round).or_default();
         view.stable = view.stable.max(end);
@@ -144,7 +144,7 @@ impl Views {
         self.is_kept()
     }
 
-    /// A leader puts no-ops where an earlier view has committed requests.
+    /// Returns an error if a leader puts no-ops where an earlier view has committed requests.
     pub fn give_up(&mut self, round: Round, noops: &Noops<'_>) -> Result<(), String> {
         for inst in noops.ranges().flatten() {
             let earlier = self.0.range(..=round);

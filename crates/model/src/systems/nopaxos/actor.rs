@@ -42,7 +42,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Equal for actors in the same state.
+    /// Returns a fingerprint that is equal for actors in the same state.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut mixer = Mixer::default();
         match self {
@@ -58,7 +58,7 @@ impl Actor {
         mixer.finish()
     }
 
-    /// The replica, if it is one.
+    /// Returns the replica, if it is one.
     pub fn replica(&self) -> Option<&Replica> {
         match self {
             Actor::Replica(host) => Some(&host.replica),
@@ -131,7 +131,7 @@ pub fn content(replica: &Replica, inst: Instance) -> Option<u8> {
 }
 
 impl Host {
-    /// A stranger.
+    /// Creates a stranger.
     pub fn new(deployment: Deployment, nonce: u64, slots: u64, syncs: bool) -> Host {
         let settings = ReplicaSettings {
             ask_after: 0,
@@ -189,8 +189,8 @@ impl Host {
         verdict
     }
 
-    /// The next one goes into the log, others of the session wait in the receiver. While the replica isn't normal
-    /// nothing waits: whatever was sent may come later.
+    /// Puts the next request into the log; others of the session wait in the receiver. While the replica isn't normal
+    /// nothing waits, because whatever was sent may come later.
     fn ordered(&mut self, packet: &Packet<'_>, out: &mut Outputs) -> Verdict {
         let verdict = self.replica.step(NOW, packet, &mut out.packets);
         if verdict != Verdict::Dropped(Reason::Window) {
@@ -239,7 +239,7 @@ impl Host {
         }
     }
 
-    /// The receiver follows the log. One in which nothing waits is as good as a new one.
+    /// Makes the receiver follow the log. A receiver in which nothing waits is as good as a new one.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;
@@ -287,7 +287,7 @@ impl Host {
         true
     }
 
-    /// The leader executes and answers what is ready, all others execute what is stable.
+    /// Executes and answers what is ready if the replica leads, and executes what is stable otherwise.
     fn execute(&mut self, out: &mut Outputs) {
         let rewind = self.replica.take_rewind().filter(|_| !self.keeps);
         if let Some(inst) = rewind {
@@ -361,7 +361,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Session 1 is active.
+    /// Creates a controller for which session 1 is active.
     pub fn new(first: Session, window: u64) -> Control {
         Control {
             store: vec![first],
@@ -370,7 +370,7 @@ impl Control {
         }
     }
 
-    /// Another session.
+    /// Opens another session.
     pub fn open(&mut self, session: Session, out: &mut Outputs) {
         let change = SessionChange::resume(session.clone(), 1).expect("bounds make sense");
         self.store.push(session);

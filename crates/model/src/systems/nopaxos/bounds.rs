@@ -57,7 +57,7 @@ pub struct Bounds {
 const SEQUENCERS: u8 = 2;
 
 impl Bounds {
-    /// Three replicas, one session, one view, two slots; nothing else happens.
+    /// Returns small bounds: three replicas, one session, one view, two slots; nothing else happens.
     pub fn small(name: &'static str, about: &'static str) -> Bounds {
         Bounds {
             name,
@@ -75,7 +75,7 @@ impl Bounds {
         }
     }
 
-    /// f.
+    /// Returns how many replicas may fail.
     pub fn f(&self) -> u8 {
         (self.replicas - 1) / 2
     }
@@ -85,27 +85,27 @@ impl Bounds {
         0..self.replicas
     }
 
-    /// Place of a session's sequencer.
+    /// Returns the place of a session's sequencer.
     pub fn sequencer_place(&self, session: Epoch) -> Place {
         self.replicas + session as Place - 1
     }
 
-    /// Place of the controller.
+    /// Returns the place of the controller.
     pub fn control_place(&self) -> Place {
         self.replicas + SEQUENCERS
     }
 
-    /// Place of the client.
+    /// Returns the place of the client.
     pub fn client_place(&self) -> Place {
         self.control_place() + 1
     }
 
-    /// Number of places.
+    /// Returns the number of places.
     pub fn places(&self) -> usize {
         usize::from(self.client_place()) + 1
     }
 
-    /// The node at a place: replicas from 11 on.
+    /// Returns the node at a place: replicas from 11 on.
     pub fn node(&self, place: Place) -> NodeId {
         11 + NodeId::from(place)
     }
@@ -127,7 +127,7 @@ impl Bounds {
         }
     }
 
-    /// A replica's memory: 1 is the first, 2 the one after a crash.
+    /// Returns a replica's memory: 1 is the first, 2 the one after a crash.
     pub fn member(&self, place: Place, incarnation: u64) -> Member {
         Member {
             node: self.node(place),
@@ -135,12 +135,12 @@ impl Bounds {
         }
     }
 
-    /// Boot nonce of a session's sequencer.
+    /// Returns the boot nonce of a session's sequencer.
     pub fn sequencer_nonce(&self, session: Epoch) -> u64 {
         0x5e00 + u64::from(session)
     }
 
-    /// A session as it is when it is issued.
+    /// Returns a session as it is when it is issued.
     pub fn session(&self, number: Epoch) -> Session {
         let incarnation = |place| 1 + u64::from(number == 2 && self.crashes == Some(place));
         let members = self.replica_places();
@@ -181,7 +181,7 @@ impl Bounds {
         locals
     }
 
-    /// The last slot's end.
+    /// Returns the last slot's end.
     pub fn end(&self) -> Instance {
         self.slots
     }
@@ -253,8 +253,8 @@ pub fn everyday() -> Vec<Bounds> {
     ]
 }
 
-/// Two sessions, three replicas, two slots, gaps, view changes, and a memory that re-joins: too large to be explored to
-/// its end.
+/// Returns bounds with two sessions, three replicas, two slots, gaps, view changes, and a memory that joins again. They
+/// are too large to be explored to their end.
 pub fn whole() -> Bounds {
     Bounds {
         views: vec![1, 1],

@@ -157,7 +157,7 @@ impl Judge {
         }
     }
 
-    /// INV-15.
+    /// Returns an error if a session stamps a slot with two requests (INV-15).
     fn bad_stamp(&self, session: Epoch, inst: Instance, other: &Fact) -> Option<String> {
         match other {
             Fact::Stamp(of, at) if (*of, *at) == (session, inst) => Some(format!(
@@ -170,7 +170,7 @@ impl Judge {
         }
     }
 
-    /// The longest prefix of each view that its leader has answered and f others have acknowledged.
+    /// Returns the longest prefix of each view that its leader has answered and f others have acknowledged.
     fn committed(&self, bounds: &Bounds, sent: &Sent) -> Vec<Committed> {
         let mut committed: Vec<Committed> = Vec::new();
         for id in sent {
@@ -194,7 +194,7 @@ impl Judge {
         committed
     }
 
-    /// f others than the leader of a view have everything below a slot.
+    /// Returns true if f others than the leader of a view have everything below a slot.
     fn is_acknowledged(
         &self,
         bounds: &Bounds,
@@ -214,7 +214,7 @@ impl Judge {
         who.count_ones() >= bounds.f().into()
     }
 
-    /// INV-10.
+    /// Returns an error if a committed entry is missing in a later view or log (INV-10).
     fn flaw_of_logs(&mut self, bounds: &Bounds, reached: &Reached<'_, Actor>) -> Option<String> {
         let committed = self.committed(bounds, reached.sent);
         if committed.is_empty() {
@@ -259,7 +259,7 @@ impl Judge {
         None
     }
 
-    /// INV-10, as a client sees it.
+    /// Returns an error if a client counts something as final that isn't committed (INV-10).
     fn flaw_of_finals(&self, bounds: &Bounds, reached: &Reached<'_, Actor>) -> Option<String> {
         let mut finals = reached.fresh.iter().filter_map(|id| match self.fact(*id) {
             Fact::Final(log) => Some(log),
@@ -279,7 +279,7 @@ impl Judge {
     }
 }
 
-/// INV-14.
+/// Returns the violation if a message says something that nobody may say (INV-14).
 fn forbidden(bounds: &Bounds, message: &Message, h: &Header) -> Option<Fact> {
     let shows = matches!(
         h.msgtype,
@@ -362,7 +362,7 @@ fn log_of(replica: &Replica) -> Vec<u8> {
     slots.filter_map(|inst| content(replica, inst)).collect()
 }
 
-/// INV-12: stable prefixes are equal, and in every log of a later view.
+/// Returns an error unless stable prefixes are equal, and in every log of a later view (INV-12).
 fn flaw_of_stable(bounds: &Bounds, reached: &Reached<'_, Actor>) -> Option<String> {
     let replica = |place: usize| reached.actor(place).replica();
     for one in reached.changed.iter().filter_map(|p| replica(*p)) {

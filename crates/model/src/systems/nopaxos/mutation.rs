@@ -215,7 +215,7 @@ fn own_view_change(host: &Host, bounds: &Bounds) -> (Header, Vec<u8>) {
     (header, value)
 }
 
-/// Another member's word, which it never said.
+/// Forges a message of another member, which it never sent.
 fn forge(
     host: &mut Host,
     bounds: &Bounds,

@@ -25,7 +25,7 @@ impl Paxos {
         Happened { after, out, flaw }
     }
 
-    /// INV-8, and the alarm that an acceptor raises.
+    /// Returns an error if a refused message changes something (INV-8), or if an acceptor raises an alarm.
     fn flaw_of_step(
         &self,
         before: &Actor,
@@ -48,7 +48,7 @@ impl Paxos {
         alarm.then(|| format!("INV-3: {payload:?} raises the alarm").into())
     }
 
-    /// The messages that an actor's outputs are.
+    /// Returns the messages for an actor's outputs.
     pub(super) fn post(
         &self,
         place: Place,
@@ -108,9 +108,9 @@ impl Paxos {
         }
     }
 
-    /// Enabling a member that goes on only tells it its replicas again and raises `end`, which
-    /// nothing reads any more in this epoch; left out where the replicas stay and nothing is
-    /// trimmed, to have fewer states.
+    /// Returns true for an order that changes nothing of interest, and is left out to have fewer states. Enabling a
+    /// member that goes on only tells it its replicas again and raises `end`, which nothing reads any more in this
+    /// epoch; it is left out if the replicas stay and nothing is trimmed.
     fn is_idle_order(&self, payload: &Payload) -> bool {
         let Payload::Enable(enable) = payload else {
             return false;

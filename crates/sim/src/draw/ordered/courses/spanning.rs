@@ -32,8 +32,8 @@ pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)
 impl Course<'_> {
     // ---- The courses
 
-    /// Only a partition's leader has its copy of a command, which is stable in the lowest partition. Then that leader
-    /// is cut off, and the copy is lost.
+    /// Draws a course in which only a partition's leader has its copy of a command, which is stable in the lowest
+    /// partition. Then that leader is cut off, and the copy is lost.
     fn copy_of_one_leader(&mut self) {
         let (pid, leader) = self.led_apart();
         for n in self.all_but(leader) {
@@ -45,8 +45,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// Only a partition's leader has executed commands, and they are lost with their session. In the next one copies
-    /// take their slots, of which the old leader hears in the lowest partition first.
+    /// Draws a course in which only a partition's leader has executed commands, which are lost with their session. In
+    /// the next session copies take their slots, of which the old leader hears in the lowest partition first.
     fn slots_of_an_earlier_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.only_gets(leader);
@@ -66,8 +66,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// A partition's leader executes commands that nobody else gets right after a copy that all have; then it is cut
-    /// off.
+    /// Draws a course in which a partition's leader executes commands that nobody else gets, right after a copy that
+    /// all have; then it is cut off.
     fn ahead_behind_a_copy(&mut self) {
         let (pid, leader) = self.led_apart();
         self.under_spans(pid, 200, 1_000);
@@ -79,8 +79,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// Only a partition's leader has a copy, and is away while the command is sent again in the next session, where it
-    /// gets the same slot.
+    /// Draws a course in which only a partition's leader has a copy, and is away while the command is sent again in the
+    /// next session, where it gets the same slot.
     fn same_slot_in_the_next_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.only_gets(leader);
