@@ -8,7 +8,7 @@ use apps::redis::{Alarm, Check, Command, News, Seen, Stamp};
 use common::TempDir;
 use common::redis::*;
 
-/// What a front end may put into one command.
+/// The largest command that a front end may put into one value.
 const VALUE: usize = 1_024;
 /// Rounds in which the walks over the keys of these tests come to their end.
 const ROUNDS: u64 = 8;
@@ -151,7 +151,7 @@ fn a_replica_that_differs_is_found_until_it_begins_again() {
     for (spoils, heals, key) in differences {
         execute(&mut group.replicas[1].0, &call(spoils));
         group.assert_found(key);
-        // What was found stays until an operator has let a replica begin again.
+        // A difference that was found is remembered until an operator has let a replica begin again.
         execute(&mut group.replicas[1].0, &call(heals));
         group.assert_found(key);
         group.execute(&begins(2));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of the values that were handed over.
+//! Counts the outcomes of the values that were handed over.
 
 use wirepaxos::Outcome;
 
 use crate::paxos_outcome::{self, PAXOS_REFUSED, PAXOS_UNKNOWN};
 
-/// Why a call fails, and what that says of its values.
+/// The reason why a call fails, and the outcome for its values.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Failure {
     pub outcome: paxos_outcome,
@@ -36,7 +36,7 @@ pub struct Tally {
     all: u64,
     refused: u64,
     unknown: u64,
-    /// Why the first of the worst kind isn't acknowledged.
+    /// The reason why the first value with the worst outcome isn't acknowledged.
     why: String,
 }
 

@@ -247,7 +247,7 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
         "{why}"
     );
     assert!(full > 60, "{full} values of half a megabyte");
-    // Some megabytes more, so that neither a deletion below nor what a server frees by itself makes room.
+    // These megabytes ensure that neither a deletion below nor memory that a server frees by itself makes room.
     let script: &[u8] = b"#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], ARGV[1])";
     for _ in 0..8 {
         full += 1;
@@ -255,7 +255,7 @@ fn servers_that_have_too_much_memory_make_writes_fail_and_nothing_else() {
         let set = [b"EVAL", script, b"1", key.as_bytes(), filler.as_bytes()];
         assert_eq!(connection.call(&set).unwrap(), ok());
     }
-    // What needs no memory goes on, and what may need some is refused before it is ordered.
+    // Commands that need no memory go on, and those that may need some are refused before they are ordered.
     assert_eq!(ask(&mut connection, "STRLEN key:1"), Reply::Int(500_000));
     for words in [
         "LPUSH l x",

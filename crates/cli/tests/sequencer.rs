@@ -25,7 +25,7 @@ use wirepaxos::Application;
 /// The time after which a question is repeated.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Everything around the sequencer.
+/// The processes around the sequencer.
 struct World {
     cluster: ClusterFile,
     sequencer: Node,

@@ -6,13 +6,13 @@ use paxos::{NodeId, PartitionId, Time};
 /// The replicas that answer a request when it is first executed. All of them answer a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// One replica, drawn at random. If it stays silent while another one answers retries, the client switches to that
-    /// one.
+    /// One replica, drawn at random, answers. If it stays silent while another one answers retries, the client switches
+    /// to that one.
     #[default]
     One,
     /// This replica, whatever happens to it.
     Of(NodeId),
-    /// All replicas, of which the first answer counts. No retry is needed if one of them dies or is slow, but each
+    /// All replicas answer, and the first answer counts. No retry is needed if one of them dies or is slow, but each
     /// command costs an answer of each.
     All,
 }

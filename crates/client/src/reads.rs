@@ -15,9 +15,9 @@ const MAX_DOUBLINGS: usize = 5;
 /// How recent the state that a read shows must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freshness {
-    /// It includes everything that any client was told before the read was submitted.
+    /// The read includes everything that any client was told before the read was submitted.
     Latest,
-    /// It is whatever the replica that is asked has executed, which may be old.
+    /// The read shows whatever the replica that is asked has executed, which may be old.
     Stale,
 }
 

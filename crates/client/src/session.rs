@@ -93,7 +93,8 @@ pub struct Client {
     home: HomeOfSessions,
     completions: Completions,
     control: ControlClient,
-    /// When a view was last asked for because the leader may have changed, and when for any reason.
+    /// The time when a view was last asked for because the leader may have changed, and the time when it was asked for
+    /// at all.
     asked_for_leader: Time,
     asked_for_view: Time,
     /// How often the leader was confirmed since the last answer.

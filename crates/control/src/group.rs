@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One group: runs the attempt for the newest epoch, and repeats the orders of the epoch in force.
+//! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the epoch in force.
 //!
 //! [`plan`] decides when a new epoch is needed, and who is in it.
 

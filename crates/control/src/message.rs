@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub enum EpochState {
     /// The number is taken.
     Issued,
-    /// Its candidate may be writing in its base round.
+    /// The epoch's candidate may be writing in its base round.
     Writing,
     /// The epoch has everything that earlier epochs may have chosen; its leader stamps.
     Active,

@@ -34,15 +34,15 @@ const FEW_RECORDS: usize = 5_000;
 /// A killed node is started again after this time.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
-/// What a demo is to do.
+/// The settings of a demo.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How the cluster agrees.
     pub protocol: Protocol,
     /// The replicated application: `rocksdb` or `leveldb`.
     pub app: String,
-    /// Where the nodes handle their packets; in the kernel, in a network of namespaces, which wants
-    /// root. `Auto` is there where that is possible.
+    /// The plane on which the nodes handle their packets. The kernel needs a network of namespaces and so root; `Auto`
+    /// uses it if that is possible.
     pub plane: Plane,
     /// Learners that tell replicas what is decided; without any, replicas get the votes.
     pub learners: usize,
@@ -52,7 +52,7 @@ pub struct Settings {
     pub faults: Option<f64>,
     /// True if all roles are in this one process; then only the leader is changed, by hand-over.
     pub embedded: bool,
-    /// What is signed; `None` is as much as the nodes can.
+    /// The packets that are signed; `None` signs as much as the nodes can.
     pub auth: Option<Auth>,
     /// Seconds of load between two faults.
     pub seconds: u64,

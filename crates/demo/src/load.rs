@@ -23,7 +23,7 @@ const KEYS_PER_CONNECTION: u64 = 50;
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
-/// What all connections share.
+/// The state that all connections share.
 pub struct Progress {
     start: Instant,
     stop: AtomicBool,
@@ -51,7 +51,7 @@ impl Progress {
     }
 }
 
-/// What became of one written key.
+/// The possible values of one written key.
 #[derive(Default, Debug)]
 struct Written {
     /// Acknowledged last, or seen since.
@@ -59,14 +59,14 @@ struct Written {
     uncertain: Vec<Vec<u8>>,
 }
 
-/// What reading everything back came to.
+/// The result of reading all keys back.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Resolved {
     /// Keys that hold neither what was acknowledged last nor what was uncertain.
     pub lost: u64,
     /// Writes that were uncertain when their connection broke.
     pub uncertain: u64,
-    /// Those of them that were seen to have taken effect; the others didn't, or were overwritten.
+    /// The number of these writes that were seen to have taken effect; the others didn't, or were overwritten.
     pub took_effect: u64,
 }
 
@@ -79,7 +79,7 @@ impl Resolved {
     }
 }
 
-/// What one connection did and saw.
+/// The commands and answers of one connection.
 pub struct Record {
     keys: BTreeMap<Vec<u8>, Written>,
     counter_key: Vec<u8>,
@@ -292,7 +292,7 @@ impl Worker {
     }
 }
 
-/// What a value that was read proves.
+/// The conclusion from a value that was read.
 enum Seen {
     Known,
     /// A write that was uncertain has taken effect.
@@ -309,7 +309,7 @@ impl Written {
         let is_it = |uncertain: &Vec<u8>| Some(uncertain) == value.as_ref();
         match self.uncertain.iter().position(is_it) {
             Some(at) => {
-                // What it replaced is gone for good.
+                // The value that it replaced is gone for good.
                 self.known = Some(self.uncertain.swap_remove(at));
                 Seen::Uncertain
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the demo found.
+//! The results of the demo.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use node::cluster_file::{Auth, Protocol};
 
 /// A stretch of load between two faults.
 pub struct Phase {
-    /// What happened at its start.
+    /// The fault at the start of the stretch.
     pub name: &'static str,
     /// Commands answered a second.
     pub ops_per_s: f64,
@@ -17,9 +17,9 @@ pub struct Phase {
     pub longest_gap: Duration,
 }
 
-/// Where the replicas ended: (name, next instance, digest).
+/// The final state of the replicas: (name, next instance, digest).
 pub struct Digests {
-    /// One a replica.
+    /// The state of each replica.
     pub replicas: Vec<(String, u64, String)>,
     /// True if all are there, at the same instance, with the same contents.
     pub equal: bool,
@@ -31,7 +31,7 @@ pub struct Report {
     pub protocol: Protocol,
     /// The plane of the nodes.
     pub plane: String,
-    /// What was signed.
+    /// The packets that were signed.
     pub auth: Auth,
     /// The stretches of load, in order.
     pub phases: Vec<Phase>,
@@ -45,13 +45,13 @@ pub struct Report {
     pub acknowledged: u64,
     /// Records imported before the load.
     pub imported: u64,
-    /// What became of the writes.
+    /// The outcomes of the writes.
     pub resolved: Resolved,
     /// Answers that can't be.
     pub wrong: Vec<String>,
     /// Connections made anew.
     pub reconnects: u64,
-    /// Where the replicas ended.
+    /// The final state of the replicas.
     pub digests: Digests,
 }
 

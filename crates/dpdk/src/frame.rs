@@ -161,7 +161,7 @@ fn datagram<'a>(frame: &'a [u8], udp: &'a [u8], addresses: &[u8], checked: bool)
 /// The headers of all datagrams from one address to another, at one link.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// With the lengths of a payload of so many bytes.
+    /// The bytes of the head, with the lengths for a payload of `payload` bytes.
     bytes: [u8; MAX_HEAD],
     payload: usize,
     len: usize,

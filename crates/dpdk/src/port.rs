@@ -139,7 +139,7 @@ pub struct Port {
     passing: Frames,
     sent: u64,
     dropped: u64,
-    /// What DPDK does at a port is for one thread at a time.
+    /// A port may be used by one thread at a time only.
     _not_shared: PhantomData<*mut ()>,
 }
 

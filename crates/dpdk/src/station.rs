@@ -7,24 +7,25 @@ use crate::frame::payload_sum;
 use crate::link::{Inbox, Link, Sent, Shared, Way, take};
 use crate::port::{BURST, Port};
 
-/// What became of frames at a port, beside those whose datagram was taken.
+/// Counters of frames at a port that brought no datagram to a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Of another protocol, or another port, or for another address: a socket's host would have its own use for them.
+    /// Frames of another protocol, another port or another address, for which a host with sockets would have its own
+    /// use.
     pub others: u64,
-    /// Longer than a buffer.
+    /// Frames longer than a buffer.
     pub too_long: u64,
-    /// With lengths that don't fit.
+    /// Frames with lengths that don't fit.
     pub malformed: u64,
-    /// With a wrong checksum.
+    /// Frames with a wrong checksum.
     pub damaged: u64,
-    /// For a station where too many waited.
+    /// Frames for a station that had too many waiting.
     pub no_room: u64,
     /// How often the link was found down.
     pub down: u64,
 }
 
-/// What is to be seen at a link, from an address there.
+/// The view of a link from one of its addresses.
 pub struct View {
     link: Shared,
     own: IpAddr,
@@ -64,9 +65,9 @@ impl View {
     }
 }
 
-/// One address at a port, which it has alone, or shares with others.
+/// One address at a port, which may have other stations.
 pub struct Station {
-    /// What it took last. It goes before the port does.
+    /// The datagrams that it took last. They must be dropped before the port.
     received: Inbox,
     link: Shared,
     place: usize,
@@ -175,9 +176,9 @@ impl Drop for Station {
 struct Ways {
     to: Vec<SocketAddr>,
     all: Vec<Option<Way>>,
-    /// Of the link, when they were found.
+    /// The link's number of changes when the ways were found.
     changes: u64,
-    /// One isn't known.
+    /// True if a way isn't known.
     lacks: bool,
 }
 
@@ -218,9 +219,9 @@ impl Outlet<'_> {
         let before = (link.port().sent(), link.port().dropped());
         let mut refused = 0;
         let mut latest: &[SocketAddr] = &[];
-        // Not as a loop: what is put together of runs and datagrams would ask anew for each where it stands.
+        // This isn't a plain loop, because the chained iterator would check its state again for each datagram.
         all.for_each(|(to, datagram)| {
-            // Those to the same addresses come one after the other.
+            // Datagrams to the same addresses come one after the other.
             if !std::ptr::eq(latest, to) {
                 self.ways.lead(&mut link, self.own, to);
                 latest = to;

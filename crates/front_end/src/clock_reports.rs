@@ -42,7 +42,7 @@ pub(crate) struct ClockReports {
     lanes: Vec<ReportLane>,
 }
 
-/// What the reports say, beside the time.
+/// The content of the reports, besides the time.
 struct Content {
     voices: u8,
     /// The command that tells which server this replica has.

@@ -237,7 +237,7 @@ impl Connection {
         let survey = self.survey.as_ref().map_or(0, |survey| survey.bytes);
         let input = self.input.len() + self.parser.memory() + waits + task + survey;
         let input = input + self.client.memory();
-        // Beside such an answer a copy with the counts is made.
+        // Such an answer exists twice for a moment, because the counts are filled into a copy.
         let answers = self.slot_bytes + 2 * self.filling_bytes + self.output.len();
         input + self.logged_bytes + answers
     }

@@ -256,7 +256,7 @@ impl Acceptor {
         if has { partition.raiser } else { 0 }
     }
 
-    /// Everything below is forgotten.
+    /// Returns the instance below which everything is forgotten.
     pub fn trim(&self, pid: PartitionId) -> Instance {
         self.partition(pid).trim
     }

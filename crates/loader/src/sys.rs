@@ -404,9 +404,10 @@ impl<T: Shared> Mapped<T> {
         self.entries == 0
     }
 
-    /// Where an entry lies; valid as long as `self`.
+    /// Returns the address of an entry, which is valid as long as `self`.
     ///
     /// # Panics
+    ///
     /// If there is no such entry.
     pub fn at(&self, index: usize) -> *mut T {
         assert!(index < self.entries, "entry {index} of {}", self.entries);

@@ -124,7 +124,7 @@ fn what_a_role_multicasts_is_handed_back() {
                 vrnd: Round::base(1),
                 ..of_round(MsgType::Phase2b, acceptor)
             };
-            // Once more, as if the network had repeated it.
+            // The proposal comes twice, as if the network had repeated it.
             for _ in 0..2 {
                 let voted = machine.takes(acceptor, &proposal, &value);
                 assert_eq!(voted, Some(Sent::ToAll(vec![vote.datagram(&value)])));

@@ -71,7 +71,7 @@ fn nothing_is_stamped_among_the_instances_of_a_command() {
     assert!(x.is_none(), "partition 0 is locked");
     assert_eq!(y, Some(20), "partition 1 isn't locked yet");
     assert_eq!(stamped, [10, 21]);
-    // Everything goes on.
+    // Both partitions go on.
     assert_eq!((stamp(&leader, 0), stamp(&leader, 1)), (Some(11), Some(22)));
     let next = |pid| leader.role.leader().next(pid);
     assert_eq!((next(0), next(1)), (12, 23));

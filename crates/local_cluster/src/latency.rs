@@ -23,13 +23,13 @@ impl Latencies {
 
     /// Notes one.
     pub fn record(&mut self, latency: Duration) {
-        // Not `saturating_record`: that one would clamp instead of growing.
+        // This isn't `saturating_record`, which would clamp the number instead of growing the histogram.
         let _ = self.0.record(latency.as_nanos() as u64);
     }
 
     /// Notes all of another's.
     pub fn add(&mut self, other: &Latencies) {
-        // Both grow by themselves, so adding can't fail.
+        // Both histograms grow by themselves, so adding can't fail.
         let _ = self.0.add(&other.0);
     }
 

@@ -98,7 +98,7 @@ pub struct Settings {
     pub spin: Duration,
     /// Packets are signed.
     pub auth: bool,
-    /// Somebody else sends meanwhile.
+    /// The flood of packets that somebody else sends meanwhile.
     pub flood: Option<Flood>,
     /// True if, with NOPaxos, one process acknowledges for all replicas that don't lead, and executes nothing.
     pub stub_followers: bool,
@@ -306,7 +306,7 @@ pub enum Baseline {
 pub enum Pinned {
     /// The scheduler chooses the CPUs.
     None,
-    /// Everything on CPU 0.
+    /// Everything runs on CPU 0.
     One,
     /// The client on CPU 1, everything else on CPU 0.
     Two,
@@ -827,7 +827,7 @@ impl Measured {
     }
 }
 
-/// Something of each process, by its name.
+/// A number for each process, by its name.
 pub type ByProcess = BTreeMap<String, f64>;
 
 fn cpu_by_process(processes: &Processes) -> ByProcess {

@@ -67,7 +67,7 @@ struct Stub {
     sequencers: Vec<(u16, SocketAddr)>,
     /// The addresses to which sessions' answers go.
     clients: BTreeMap<u64, SocketAddr>,
-    /// Everything below isn't needed any more.
+    /// Nothing below this slot is needed any more.
     forgotten: Instance,
     said: Instant,
     asked_view: Instant,

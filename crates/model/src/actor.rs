@@ -94,7 +94,7 @@ impl Actor {
                     repairer.active(*epoch, *lane, &mut out);
                 }
             }
-            // These are NOPaxos's, or for the record.
+            // These messages belong to NOPaxos, or are records for the judge.
             Payload::Sessions(_) | Payload::Started { .. } | Payload::Delivered { .. } => {}
         }
         out

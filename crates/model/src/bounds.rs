@@ -13,7 +13,7 @@ use crate::network::Place;
 /// Which memory of an acceptor's node: 1 is the first, 2 the one after a crash.
 pub type Incarnation = u64;
 
-/// Something that happens at most once, at any time.
+/// An event that happens at most once, at any time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Local {
     /// The store issues the next epoch, and its candidate begins. Earlier candidates go on. Only

@@ -56,7 +56,7 @@ enum Origin {
 pub enum Action {
     /// A message arrives.
     Deliver(Place, MessageId),
-    /// One of the system's locals happens.
+    /// An event of the system without a message.
     Local(u8),
 }
 

@@ -41,7 +41,7 @@ pub trait Model {
     fn reached(&self) -> Vec<(&'static str, u64)>;
 }
 
-/// When to stop although there is more.
+/// The limits at which a search stops although there is more.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Visited states.

@@ -56,7 +56,7 @@ use crate::trace::Trace;
 pub struct Violation {
     /// Which event, from 0.
     pub event: usize,
-    /// Why.
+    /// The rule that is violated.
     pub why: String,
 }
 

@@ -296,7 +296,7 @@ fn a_promise_that_hides_its_vote_is_found() {
 fn a_decision_that_a_learner_node_didnt_hear_is_found() {
     let with_learners = || seeds_with(of_type(MsgType::Deliver));
     assert_eq!(with_learners().count(), 3);
-    // Another value, and the right one before its votes have come.
+    // The decision has another value, or the right one before its votes have come.
     is_found_in(with_learners(), |trace| {
         let at = first_sent(trace, |h| h.msgtype == MsgType::Deliver && h.value_len > 4);
         rewrite(trace, at, |_, value| value[4] ^= 1);
@@ -456,7 +456,7 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result
     let enable = "enable 11 epoch=1 nonce=5 trim=0 end=0 replicas=21 g=0";
     let mut events = vec![Event::parse(epoch).unwrap(), start.unwrap()];
     events.push(Event::parse(enable).unwrap());
-    // Something that shows the enabling.
+    // This question shows the enabling.
     events.push(Event::Recv(11, question.clone()));
     events.push(sent(no_vote, &[]));
     events.push(Event::Recv(11, proposal));

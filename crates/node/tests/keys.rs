@@ -240,7 +240,7 @@ fn a_node_with_an_old_key_is_named() {
     let controller = bed.start("controller");
     let replica = start(&old, "replica");
     bed.until("controller", named);
-    // And when its key counts no longer.
+    // The same holds when its key counts no longer.
     keys.rotate().unwrap();
     keys.replace(&bed.cluster.keys).unwrap();
     bed.until("controller", |document| {

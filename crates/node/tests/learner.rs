@@ -140,8 +140,8 @@ fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
         .bed
         .until("learner-1", |d| (decided(d) >= 2).then_some(()));
 
-    // One is enough, and one that starts with no memory takes part again. The controller tells it
-    // nothing: it asks, when it sees a vote.
+    // One learner node is enough, and one that starts with no memory takes part again. The controller tells it nothing;
+    // it asks when it sees a vote.
     end(first);
     replica.delivered(0, "learner-2");
     let first = replica.bed.start("learner-1");
@@ -149,7 +149,7 @@ fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
     end(second);
     replica.delivered(0, "learner-1");
 
-    // It ignores what is no vote, and what doesn't come from a node.
+    // A learner node ignores packets that are no votes or don't come from a node.
     let learner = replica.bed.cluster.node("learner-1").unwrap().address;
     for msgtype in [MsgType::Request, MsgType::Phase2b] {
         let stranger = Header {
@@ -227,8 +227,8 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
     }
 }
 
-/// There may be a second store under the same cluster number. Whoever goes on counting votes by what
-/// it was told first might take for decided what isn't. [E-ONE]
+/// There may be a second store under the same cluster number. A node that goes on counting votes by the first
+/// configuration it was told might take a value for decided that isn't. [E-ONE]
 #[test]
 fn who_counts_votes_and_is_told_one_epoch_in_two_ways_stops() {
     let group = "id = 3\napplication = \"echo\"\n";

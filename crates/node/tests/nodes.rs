@@ -349,7 +349,7 @@ fn a_request_is_stamped_voted_for_and_seen_by_the_replica() {
     );
     assert_eq!(newest, view);
 
-    // What is no packet is counted.
+    // Datagrams that are no packets are counted.
     bed.client
         .send_to(b"nonsense", bed.address("acceptor"))
         .unwrap();
@@ -492,7 +492,7 @@ fn a_terminal_that_is_closed_costs_no_votes() {
     child.wait().unwrap();
 }
 
-/// Whoever read its log has gone: a pager, a service manager that restarts.
+/// The reader of the node's log has gone, such as a pager or a service manager that restarts.
 #[test]
 fn a_node_whose_log_nobody_reads_goes_on() {
     let _alone = PROCESSES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -545,7 +545,7 @@ fn acceptor_process(bed: &Bed) -> Command {
     command
 }
 
-/// Not a test of its own: what `spawn_acceptor` runs.
+/// This isn't a test of its own: `spawn_acceptor` runs it.
 #[test]
 fn the_child_process() {
     let Some(file) = std::env::var_os(CHILD) else {

@@ -32,8 +32,8 @@ impl PacketSocket {
     }
 
     fn bound(address: libc::sockaddr_ll) -> io::Result<PacketSocket> {
-        // Without a protocol until it is set up: so nothing comes in before.
-        // SAFETY: it only takes numbers; the descriptor that it returns is nobody else's.
+        // The socket has no protocol until it is set up, so that nothing comes in before. SAFETY: the call only takes
+        // numbers, and nobody else has the descriptor that it returns.
         let socket = unsafe {
             let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
             OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, flags, 0))?)

@@ -26,7 +26,7 @@ use random::{Near, PARTITIONS, SLOTS};
 use sim::script::{Device, Order, Role, RustDevice, Setup, State};
 use test_world::Rng;
 
-/// Of each role, unless it is said otherwise: a switch in software takes some hundred a second.
+/// The number of packets for each role, unless it is set otherwise; a switch in software handles some hundred a second.
 const PACKETS: u64 = 2_000;
 /// Packets between two looks at all state.
 const BATCH: usize = 40;
@@ -34,7 +34,7 @@ const NONCE: u64 = 0xa1;
 /// Epochs until an acceptor starts anew: random promises and TRIMs have closed most of it by then.
 const LIFE: u32 = 20;
 
-/// Whether packets are signed.
+/// True if packets are signed.
 type Signed = bool;
 
 #[test]
@@ -77,7 +77,7 @@ fn signed_learners_agree() {
     compare(Role::Learner, true);
 }
 
-/// One wrong line of a program: its file, the line and what is there instead.
+/// Wrong lines of programs: each with its file, the right line, and the line that replaces it.
 const MUTANTS: [(Role, Signed, &str, &str, &str); 5] = [
     (
         Role::Acceptor,
@@ -109,7 +109,7 @@ const MUTANTS: [(Role, Signed, &str, &str, &str); 5] = [
         "} else if ((hdr.tag.key_id & KEY_NUMBER) != KEY_OF_NODES &&",
         "} else if ((hdr.tag.key_id & KEY_NUMBER) == KEY_NUMBER &&",
     ),
-    // What comes again takes another instance.
+    // A repeated request takes another instance.
     (
         Role::Leader,
         true,
@@ -145,7 +145,7 @@ fn mutants_are_found() {
     }
 }
 
-/// Also where no compiler is.
+/// This works also without a compiler.
 #[test]
 fn mutants_change_a_line_that_is_there() {
     for (_, _, file, line, wrong) in MUTANTS {
@@ -211,7 +211,7 @@ struct Pair {
     setup: Setup,
     rust: Box<dyn Device>,
     p4: P4Device,
-    /// Where packets are signed.
+    /// The check of signatures, if packets are signed.
     guard: Option<Guard>,
     random: Rng,
     near: Near,
@@ -250,7 +250,7 @@ impl Pair {
 
     /// Gives both a batch of packets, sometimes after an order of the control plane. Returns the verdicts.
     fn step(&mut self) -> Result<Histogram, String> {
-        // Nothing but a later epoch revives a leader.
+        // Only a later epoch revives a leader.
         let often = if self.is_retired() { 60 } else { 20 };
         if self.random.percent(often) {
             self.control()?;

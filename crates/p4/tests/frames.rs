@@ -20,7 +20,7 @@ use random::{Near, PARTITIONS, SLOTS};
 use sim::script::{self, Device, Role, Setup};
 use test_world::Rng;
 
-/// For each role, unless it is said otherwise.
+/// The number of frames for each role, unless it is set otherwise.
 const FRAMES: u64 = 20_000;
 /// Between two looks at all registers, likewise.
 const BATCH: u64 = 2_000;
@@ -84,7 +84,7 @@ fn setup(role: Role) -> Setup {
     )
 }
 
-/// Who could send orders or answers from elsewhere would be believed by the switch, or by its process.
+/// If orders or answers from elsewhere passed a switch, the next switch or its process would believe them.
 #[test]
 fn orders_and_answers_dont_pass_a_switch() {
     let Some(tools) = common::tools_or_skip() else {
@@ -105,7 +105,7 @@ fn orders_and_answers_dont_pass_a_switch() {
         frames.push(order.emit());
         let mut answer = order.emit();
         answer[14] |= ANSWER;
-        // One that is too short is none, but has their type.
+        // A frame that is too short is no answer, but has the type of one.
         frames.push(answer[..60].to_vec());
         frames.push(answer);
     }

@@ -41,7 +41,7 @@ fn every_role_script_holds_in_bmv2() {
     hold(&bench, |name| !is_signed(name));
 }
 
-/// By HalfSipHash, which is what switches compute.
+/// The packets are signed by HalfSipHash, which switches can compute.
 #[test]
 fn every_signed_script_holds_in_bmv2() {
     let Some(tools) = common::tools_or_skip() else {

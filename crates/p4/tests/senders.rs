@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From whom a program in BMv2 takes packets, and to whom it can answer.
+//! Tests from which addresses a program in BMv2 accepts packets, and to which it can answer.
 
 #[path = "../../loader/tests/common/askers.rs"]
 mod askers;
@@ -20,7 +20,7 @@ use paxos::{Header, MsgType, NodeId, Reason, Verdict};
 use random::{SLOTS, deployment};
 use sim::script::{Device, Order, Role, Setup};
 
-/// Where test frames come from, a node elsewhere, and one that isn't in the cluster file.
+/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the cluster file.
 const HERE: NodeId = 11;
 const ELSEWHERE: NodeId = 12;
 const NOWHERE: NodeId = 13;
@@ -107,7 +107,7 @@ fn clients_are_where_they_may_be() {
     for role in roles {
         for (v6, networks, may) in askers::cases() {
             let mut device = device(&bench, role, v6);
-            // What was said before counts no longer.
+            // The networks that were set before no longer count.
             let mut lines = ["askers4", "askers6"]
                 .map(|table| format!("table_clear {ENTER}.{table}"))
                 .to_vec();

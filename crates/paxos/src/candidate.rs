@@ -83,22 +83,22 @@ pub struct HandOver {
 /// The progress of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// It collects range promises.
+    /// The candidate collects range promises.
     Promising,
-    /// It waits until the epoch is marked *writing*.
+    /// The candidate waits until the epoch is marked *writing*.
     MarkingWriting,
-    /// It reads the votes in [T, E).
+    /// The candidate reads the votes in [T, E).
     Reading,
-    /// It proposes, and confirms its own writes.
+    /// The candidate proposes, and confirms its own writes.
     Proposing,
-    /// It waits until the epoch is marked *active*.
+    /// The candidate waits until the epoch is marked *active*.
     MarkingActive,
-    /// It has handed over.
+    /// The candidate has handed over to the leader.
     Done,
-    /// It gave up, since a later epoch's round was promised.
+    /// The candidate gave up, since a later epoch's round was promised.
     Superseded,
-    /// It stopped, since two votes of one round differ. No fault may cause that, and the chosen
-    /// value can't be told.
+    /// The candidate stopped, since two votes of one round differ. No fault may cause that, and the chosen value can't
+    /// be told.
     Conflict,
 }
 

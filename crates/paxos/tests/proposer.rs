@@ -602,7 +602,7 @@ fn what_would_leave_in_small_values_waits_for_the_answer_to_one() {
         assert_eq!(flush(&mut proposer, 0).len(), usize::from(request < 9));
         proposer.submit(0, 5, request, b"x").unwrap();
     }
-    // When it is sent again, it is a value like others.
+    // When the value is sent again, it is treated like any other.
     let mut out = Sent::default();
     proposer.leader_changed(LATE, &mut out);
     let all: Vec<_> = requests(out).iter().flat_map(commands).collect();

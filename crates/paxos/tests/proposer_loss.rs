@@ -111,7 +111,7 @@ fn where_packets_overtake_each_other_there_is_more_patience() {
     answer(&mut proposer, now, 0, 2);
     assert_eq!(tick(&mut proposer, now), [1]);
     answer(&mut proposer, now + 1, 0, 1);
-    // Now all others are late, too, and none leaves twice.
+    // Now all other values are late, too, and none is sent twice.
     for request in 3..30 {
         send(&mut proposer, now, 0, 2 * request);
         send(&mut proposer, now, 0, 2 * request + 1);
@@ -197,7 +197,7 @@ fn without_any_answer_one_value_alone_leaves_again() {
     let order: Vec<u64> = times.iter().map(|(_, request)| *request).collect();
     assert!(order[1..].is_sorted(), "{order:?}");
     assert!((9..=12).contains(&times.len()), "{times:?}");
-    // One of them is answered, so those before it were lost, and leave together.
+    // One of the values is answered, so those before it were lost, and are sent together.
     let copy = *order.last().unwrap();
     answer(&mut proposer, now + ROUND_TRIP, 0, copy);
     let again = tick(&mut proposer, now + ROUND_TRIP + RETRY * 32);

@@ -514,7 +514,7 @@ fn one_acceptor_with_a_wrong_trim_ends_no_repair() {
         trim,
     };
     let (mut bench, round) = Bench::in_phase1();
-    // It counts once however often it comes, late or twice, and with ever larger numbers.
+    // The acceptor counts once, however often its answer comes, late or twice, and with ever larger numbers.
     for (trim, verdict) in [
         (1, Verdict::Changed),
         (1, Verdict::Dropped(Reason::Duplicate)),

@@ -54,7 +54,7 @@ impl Log for Peer {
 impl Agreement for Peer {
     type EpochView = Group;
     const HAS_MARKERS: bool = false;
-    /// Nobody stamps any, and no epoch follows that would end the wait for one.
+    /// Commands over several partitions don't exist here, and no epoch follows that would end the wait for one.
     const SPANS: bool = false;
     /// The members' logs are all there is.
     const TRIM_TO: &'static [To] = &[];

@@ -21,7 +21,7 @@ const CHUNK: u64 = 128;
 /// A view change under way.
 #[derive(Default)]
 pub(crate) struct Change {
-    /// When it began, or came forward last.
+    /// The time when the change began, or made progress last.
     started: Time,
     told: Time,
     /// The report of each member: the view of its log, the log's end, and the rest.

@@ -29,15 +29,15 @@ const MAX_SENT: u64 = 64;
 pub(crate) struct Votes {
     /// Votes that are ahead of the leader's own log, by member.
     ahead: Vec<VecDeque<(Instance, u64)>>,
-    /// Up to where a member's log was seen to be equal.
+    /// The slot up to which each member's log was seen to be equal.
     equal: Vec<Instance>,
     heard: Vec<Time>,
-    /// When something was committed, or there was nothing to commit.
+    /// The time when something was committed, or there was nothing to commit.
     progress: Time,
     committed_at: Time,
     since: Time,
     sent_again: Time,
-    /// Up to where logs were compared, or are being.
+    /// The slot up to which logs were compared, or are being compared.
     asked: Instance,
     /// Everything below this was reported to the others as committed.
     pub told: Instance,

@@ -66,9 +66,9 @@ pub struct Group {
 /// The state of a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// It takes part in its view.
+    /// The replica takes part in its view.
     Normal,
-    /// It waits for a view to begin.
+    /// The replica waits for a view to begin.
     Changing,
     /// No other replica keeps what this one lacks, so it can't continue.
     Lost,
@@ -100,7 +100,7 @@ pub struct Peer {
     pub(crate) order: Order,
     pub(crate) base: Instance,
     pub(crate) log: SlotLog,
-    /// Everything below stays.
+    /// Everything below this slot stays in every later view.
     pub(crate) commit: Instance,
     /// The next slot to execute, and the slot below which everything executed is on disk.
     pub(crate) executed: Instance,
@@ -109,9 +109,9 @@ pub struct Peer {
     /// Entries of an ordered view that came before their turn.
     pub(crate) early: BTreeMap<Instance, Entry>,
     pub(crate) asked_at: Time,
-    /// Up to where each member has shown in this view that its log is that of the leader.
+    /// The slot up to which each member has shown in this view that its log is that of the leader.
     pub(crate) filled: Vec<Instance>,
-    /// When the leader was heard last; of a leader: when it was last heard by others.
+    /// The time when the leader was heard last; for the leader itself, when others last heard it.
     pub(crate) heard: Time,
     pub(crate) told: Time,
     /// True if this batch of packets has brought something that the leader, or the followers, are to be shown.

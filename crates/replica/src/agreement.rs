@@ -68,7 +68,7 @@ pub trait Log {
     }
 }
 
-/// Who answers a command that takes effect. All replicas answer repetitions of stable ones.
+/// The replica that answers a command that takes effect. All replicas answer repetitions of stable commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
     /// The home replica of the command's session answers.

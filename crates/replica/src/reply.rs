@@ -73,7 +73,7 @@ struct Entry {
 pub(crate) enum Place {
     /// The log up to this slot, which is the command's own.
     Slot(Instance),
-    /// Nothing that can still change.
+    /// The answer depends on nothing that can still change.
     Final,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Place {
 pub(crate) struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// Who answers commands that are executed now, and the place on which their answers depend.
+    /// The replica that answers commands that are executed now, and the place on which their answers depend.
     pub answers: Answers,
     pub place: Place,
     /// Replies to commands below this instance are held until they are final. [N-CROWD]

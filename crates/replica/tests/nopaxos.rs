@@ -1072,7 +1072,7 @@ fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
     }
 }
 
-/// Then entries are missing that nobody has given up. [N-RESTART]
+/// If the application is below its log, entries are missing that nobody has given up. [N-RESTART]
 #[test]
 fn an_application_that_went_back_below_its_log_is_refused() {
     let mut c = Cluster::<Disk>::begun(19);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests of Redis itself need: a server, and programs that are started in its place.
+//! Helpers for tests with Redis itself: a server, and programs that are started in its place.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

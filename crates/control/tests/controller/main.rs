@@ -493,7 +493,7 @@ fn an_override_that_no_replica_can_follow_may_be_repeated() {
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 3));
     let first = world.state().given_up.unwrap().of(0);
-    // They had executed one more before they were told.
+    // The replicas had executed one more instance before they were told.
     stand_at(&mut world, 9);
     world.run(10_000);
     world.failover(None, true);
@@ -501,7 +501,7 @@ fn an_override_that_no_replica_can_follow_may_be_repeated() {
     let second = world.state().given_up.unwrap().of(0);
     assert_eq!(second.start, 9);
     assert!(second.end >= first.end + control::LEAP);
-    // Once one of them got behind it, it stays.
+    // Once one of the replicas has got behind the range, the range stays.
     world.replicas.get_mut(&REPLICAS[1]).unwrap().next = second.end;
     world.run(10_000);
     world.failover(None, true);
@@ -516,7 +516,7 @@ fn what_is_given_up_begins_where_one_replica_stands() {
     let mut world = World::started();
     for (node, at) in REPLICAS.into_iter().zip([[9, 4], [5, 7], [6, 6]]) {
         let replica = world.replicas.get_mut(&node).unwrap();
-        // By PROBE partitions are seen at different moments.
+        // The answers to PROBE show the partitions at different moments.
         (replica.next, replica.stops_at) = (3, Some(at));
     }
     world.boot(ACCEPTORS[0]);
@@ -543,7 +543,7 @@ fn nothing_is_given_up_before_all_replicas_that_answer_have_stopped() {
     let why = world.told_failover()[0].clone().unwrap_err();
     assert!(why.contains("replica 7 hasn't stopped"), "{why}");
     assert_eq!(world.state().last_epoch(), 2, "which is left unfinished");
-    // What it says of another epoch, or as another process, isn't an answer.
+    // A replica's answer for another epoch, or from another process, doesn't count.
     world.told.clear();
     world.failover(None, true);
     world.run(100);
@@ -618,7 +618,7 @@ fn a_replica_that_stands_on_both_sides_of_what_was_given_up_is_not_chosen() {
     world.failover(None, true);
     assert!(world.run_until(3_000, |w| w.is_served() && w.epoch() == 5));
     assert_eq!(world.state().given_up.unwrap().from, [7, 6]);
-    // One that was killed between the two steps forward stands at the beginning of the range in one.
+    // A replica that was killed between the two steps forward stands at the beginning of the range in one partition.
     let to = world.state().given_up.unwrap().to;
     stops_at(&mut world, [[7, to[1] + 2], [7, 6], [5, 5]]);
     world.run(10_000);
@@ -672,7 +672,7 @@ fn an_operator_moves_the_leader_and_is_told() {
     assert!(world.run_until(200, |w| w.is_served() && w.epoch() == 2));
     assert_eq!(world.leader(), LEADERS[1]);
     assert_eq!(world.told_failover(), [Ok(2)]);
-    // The same order again, late: it was carried out already.
+    // The same order comes again, late, and it was carried out already.
     let again = Message::Failover {
         group: GROUP,
         epoch: 1,
@@ -818,8 +818,8 @@ fn command_lines_can_use_up_no_epoch() {
     assert_eq!(drawn(&mut world, 2, 2_000..2_001), 1, "another epoch");
 }
 
-/// As operations.md advises: the state file is backed up, the machine lost, the backup restored. The
-/// epoch is the same, but lanes were given out since. [E-OWN]
+/// A backup of the state file is restored after the machine was lost, as operations.md advises. The epoch is the same,
+/// but lanes were given out since. [E-OWN]
 #[test]
 fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -869,8 +869,7 @@ fn incarnation(world: &mut World, nonce: u64) -> Option<u64> {
     }
 }
 
-/// The same with the numbers of replicas' disks, of which acceptors believe the largest.
-/// [E-OWN] [T-DISK]
+/// The same holds for the numbers of replicas' disks, of which acceptors believe the largest. [E-OWN] [T-DISK]
 #[test]
 fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -909,7 +908,7 @@ fn an_incarnation_whose_storing_is_doubtful_is_not_given() {
     );
 }
 
-/// What a doubtful store holds is believed once it is written again. [E-DOUBT]
+/// A doubtful epoch in the store counts once it is written again. [E-DOUBT]
 #[test]
 fn a_doubtful_epoch_is_written_again_before_it_counts() {
     let mut world = World::started();
@@ -992,8 +991,8 @@ fn an_old_copy_of_the_store_is_reported_at_once() {
 
 // ---- Memories that can't be as they say ------------------------------------------------------
 
-/// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, then an ordinary
-/// failover: all acceptors stood at 2^63. [C-BELIEF]
+/// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, followed by an ordinary failover,
+/// once moved all acceptors to 2^63. [C-BELIEF]
 #[test]
 fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     for (trim, end) in [(1 << 63, 1 << 63), (0, 1 << 40), (1_000, 1_000)] {
@@ -1009,7 +1008,7 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
         );
         assert!(world.net.acceptors.values().all(|a| a.trim(0) == 0));
         assert!(world.holding(0, 1) >= 2);
-        // Another one must not fail now.
+        // Another acceptor must not fail now.
         world.net.down = [LEADERS[1], ACCEPTORS[1]].into();
         world.run(5_000);
         assert!(world.net.acceptors.values().all(|a| a.trim(0) == 0));
@@ -1021,14 +1020,15 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     }
 }
 
-/// Its answers to PROBE say so before anybody asks for promises: the leader's death must find the others. [E-ROOM] [C-BELIEF]
+/// The acceptor's answers to PROBE show this before anybody asks for promises, so that after the leader's death the
+/// other acceptors are asked. [E-ROOM] [C-BELIEF]
 #[test]
 fn an_acceptor_that_shows_more_votes_than_it_has_slots_for_blocks_no_failover() {
     for (end, says) in [
         (1 << 40, "it has 64 slots"),
         (u64::MAX, "it has 64 slots"),
         (65, "it has 64 slots"),
-        // It may have voted as far, so nobody can say that it hasn't.
+        // The acceptor may have voted that far, so nobody can say that it hasn't.
         (50, ""),
     ] {
         let mut world = World::started();
@@ -1125,7 +1125,7 @@ fn a_controller_whose_epoch_another_candidate_took_stops() {
     assert_eq!(world.state().last_epoch(), 2);
 }
 
-/// What each has voted in one round differs: which one is false can't be said. [C-CONFLICT]
+/// The acceptors' votes in one round differ, and it can't be said which one is false. [C-CONFLICT]
 #[test]
 fn a_controller_that_reads_two_values_of_one_round_stops() {
     let mut world = World::started();
@@ -1165,7 +1165,7 @@ fn a_restarted_controller_leaves_a_healthy_epoch_alone() {
     world.run(5_000);
     assert_eq!(world.state().last_epoch(), 1);
     assert!(world.is_served());
-    // Its orders may be repeated until it has seen the round; the leader takes them only once.
+    // The controller may repeat its orders until it has seen the round; the leader takes them only once.
     assert!(world.programs.len() <= programs + 3);
 }
 
@@ -1267,7 +1267,7 @@ fn an_old_copy_of_the_store_is_noticed() {
     assert!(world.warnings().contains("`wirepaxos controller rebuild`"));
 }
 
-/// Everything is lost but what one replica holds. [E-NEWEST]
+/// Everything is lost except for what one replica holds. [E-NEWEST]
 #[test]
 fn no_epoch_is_the_first_where_a_replica_has_met_others() {
     let mut world = World::started();

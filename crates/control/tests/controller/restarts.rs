@@ -58,8 +58,8 @@ fn an_old_copy_is_emptied_and_joins_again() {
     assert_ne!(world.net.acceptors[&3].nonce(), nonce);
 }
 
-/// What a stop had left is used a second time, after a kill: what it shows was true once, and the start
-/// that it makes had been let go on. [A-COMPARE]
+/// Files that a stop had left are used a second time, after a kill. What they show was true once, and the start that
+/// they lead to was allowed to go on before. [A-COMPARE]
 #[test]
 fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     let mut world = World::started();
@@ -368,7 +368,7 @@ fn a_late_answer_of_the_start_before_is_stale() {
     assert_eq!(told, Err(Reason::Stale), "it was asked before");
     let watched = suspicion.get(Probe::Acceptor, 3).unwrap();
     assert_eq!((watched.start, watched.mute), (Some(after), true));
-    // One that was asked after the later start had been seen is no late one.
+    // An answer to a question that was asked after the later start had been seen isn't late.
     let newest = probe(&mut suspicion);
     let told = give(&mut suspicion, &answer(newest, before.shown(false)));
     assert_eq!(told, Ok(Probe::Acceptor));

@@ -25,7 +25,7 @@ pub const SEQUENCERS: [NodeId; 2] = [1, 2];
 pub const REPLICAS: [NodeId; 3] = [11, 12, 13];
 const SLOTS: usize = 512;
 const WINDOW: u64 = 256;
-/// Their ids are below.
+/// All node ids are below this number.
 const NODES: usize = 16;
 /// How often a leader says again that its view has begun.
 const REPORT_EVERY: Time = 5 * MILLISECOND;
@@ -33,16 +33,16 @@ const REPORT_EVERY: Time = 5 * MILLISECOND;
 pub struct Host {
     pub nonce: u64,
     pub partitions: Vec<Replica>,
-    /// What of each partition is on disk.
+    /// The position of each partition that is on disk.
     pub on_disk: Vec<Instance>,
     /// Execution stands still until the session of this number, or a later one, is active; 0 if it goes on.
     pub stopped: Epoch,
     /// Orders to stop don't reach it.
     pub never_stops: bool,
-    /// What clients were told as the leader of a view.
+    /// The slots for which clients were answered, each with the leader's view.
     answered: Vec<(Round, Instance)>,
     views: Views,
-    /// Of one whose logs are on disk: at which of its starts it was asked.
+    /// For a replica whose logs are on disk, the starts at which it was asked.
     told: ToldStarts,
 }
 
@@ -52,7 +52,7 @@ pub struct Logs {
     nonce: u64,
     start: Start,
     told: ToldStarts,
-    /// By partition: all but the entries, and these.
+    /// The log of each partition: everything but the entries, and the entries.
     partitions: Vec<(Vec<u8>, Vec<Vec<u8>>)>,
 }
 
@@ -70,7 +70,7 @@ enum Sending {
 pub struct World {
     pub network: Network,
     queue: Queue<Sending>,
-    /// What takes an hour.
+    /// The packets that take an hour.
     hour: Vec<Sending>,
     now: Time,
     pub settings: Settings,
@@ -82,23 +82,23 @@ pub struct World {
     pub sequencers: BTreeMap<NodeId, Sequencer>,
     pub replicas: BTreeMap<NodeId, Host>,
     pub down: BTreeSet<NodeId>,
-    /// What leaders report gets lost.
+    /// True if the reports of leaders get lost.
     pub mute_reports: bool,
     /// The controllers are killed after so many more inputs.
     pub kill_after: Option<u64>,
-    /// What replicas show in place of their view.
+    /// The view that replicas show in place of their own.
     pub shows: Option<Round>,
-    /// Who put its logs aside.
+    /// The replicas that put their logs aside.
     pub discarded: Vec<NodeId>,
     salts: u32,
     /// Orders that sequencers obeyed.
     pub programs: Vec<(NodeId, Epoch)>,
     pub told: Vec<Message>,
-    /// What leaders have reported, as often as they did.
+    /// The reports of leaders, as often as they were sent.
     pub reports: Vec<(NodeId, Message)>,
     reported_at: Time,
     checkers: Vec<Committed>,
-    /// Where the store let each session begin.
+    /// The slots at which the store let each session begin.
     begins: BTreeMap<Epoch, Vec<Instance>>,
     seen: Epoch,
     /// The last session in which a loss was accepted; 0 = none.
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Its process ends, and the next one finds what is on its disk.
+    /// Ends a replica's process, and starts the next one with what is on its disk.
     pub fn restart_replica(&mut self, node: NodeId) {
         let logs = self.logs(node);
         self.restart_replica_on(node, &logs);
@@ -590,7 +590,7 @@ impl World {
         let is_final = |e: &&EpochRecord| e.anew.is_some() && e.state != EpochState::Issued;
         let anew = state.epochs.iter().rfind(is_final).map_or(0, |e| e.epoch);
         if anew > self.anew {
-            // What was committed before is given up.
+            // Everything that was committed before is given up.
             self.anew = anew;
             self.seen = anew - 1;
             self.checkers = (0..PARTITIONS).map(Committed::new).collect();
@@ -764,7 +764,7 @@ impl World {
 
     fn fetch_state(&mut self, node: NodeId, pid: usize) {
         let host = &self.replicas[&node];
-        // Whoever didn't stand where it could go on takes the state of one that did. [G-BEHIND]
+        // A replica that didn't stand where it could go on takes the state of one that did. [G-BEHIND]
         let behind = Some(host.partitions[pid].stable()).filter(|at| {
             at.saturating_sub(host.on_disk[pid]) >= control::LEAP / 2 && host.stopped == 0
         });

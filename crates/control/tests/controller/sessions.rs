@@ -22,7 +22,7 @@ fn commands(world: &mut World, n: usize) {
 fn goes_on_in(world: &mut World, session: Epoch) {
     let served = |w: &World| w.session() == session && w.is_served();
     assert!(world.run_until(3_000, served), "{}", world.report());
-    // So that there is room in the window.
+    // The checkpoints make room in the window.
     for node in members(world).into_iter().map(|member| member.0) {
         if !world.down.contains(&node) {
             world.checkpoint(node);
@@ -117,7 +117,7 @@ fn who_asked_before_another_session_began_is_told_without_asking_again() {
     assert_eq!(world.sessions_told(), [1]);
     goes_on_in(&mut world, 2);
     assert_eq!(world.sessions_told(), [1, 2, 2], "in force, and programmed");
-    // Who hasn't asked for long is told nothing.
+    // A client that hasn't asked for long is told nothing.
     world.run(1_000);
     world.boot_sequencer(world.sequencer());
     goes_on_in(&mut world, 3);
@@ -136,7 +136,7 @@ fn a_sequencer_that_restarted_gets_a_session_for_its_new_memory() {
     assert_eq!(world.last_reason(), "sequencer 1 was restarted");
 }
 
-/// Nobody has seen the round that it had. [F-PROGRAM]
+/// A sequencer that restarts needs another session even if nobody has seen the round that it had. [F-PROGRAM]
 #[test]
 fn a_sequencer_that_restarts_before_it_shows_its_round_needs_another_session() {
     let mut world = World::new(5);
@@ -212,7 +212,7 @@ fn a_replica_that_lost_its_log_joins_by_a_session() {
     goes_on_in(&mut world, 2);
     assert!(members(&world).contains(&(joined.node, joined.nonce)));
     assert_eq!(world.last_reason(), "replica 13 joins with an empty memory");
-    // It counts: another one may go.
+    // The new member counts, so another one may go.
     world.down.insert(REPLICAS[0]);
     world.run(500);
     goes_on_in(&mut world, 2);
@@ -288,7 +288,7 @@ fn a_replica_that_comes_back_with_its_log_is_the_member_that_it_was() {
     assert_eq!(world.warnings(), "");
 }
 
-/// All processes at once, the sequencers and the controller among them. [N-STORED] [F-LOST]
+/// All processes end at once, the sequencers and the controller among them. [N-STORED] [F-LOST]
 #[test]
 fn a_cluster_with_logs_on_disk_starts_again_by_itself() {
     let mut world = World::durable(71);
@@ -308,7 +308,7 @@ fn a_cluster_with_logs_on_disk_starts_again_by_itself() {
     assert_eq!(world.discarded, []);
 }
 
-/// Of an earlier start, and of this one from before some of what it had shown. [N-RESTART]
+/// The copy is of an earlier start, or of this one from before some of what it had shown. [N-RESTART]
 #[test]
 fn an_old_copy_of_a_log_is_put_aside() {
     for is_of_earlier_start in [true, false] {
@@ -330,13 +330,13 @@ fn an_old_copy_of_a_log_is_put_aside() {
             "{is_of_earlier_start}: {}",
             world.report()
         );
-        // It is another member now.
+        // The replica is another member now.
         goes_on_in(&mut world, 2);
         world.check();
     }
 }
 
-/// With it too few would be left, so it is kept for an operator. [N-RESTART] [F-LOST]
+/// If the old copies were put aside, too few logs would be left, so they are kept for an operator. [N-RESTART] [F-LOST]
 #[test]
 fn more_than_f_old_copies_are_kept() {
     let mut world = World::durable(73);
@@ -443,7 +443,7 @@ fn an_operator_may_accept_the_loss_of_logs() {
     goes_on_in(&mut world, 5);
 }
 
-/// It may be the one that has executed most, or be cut off and serve on. [G-ALL] [F-LOST]
+/// The silent replica may be the one that has executed most, or be cut off and go on serving. [G-ALL] [F-LOST]
 #[test]
 fn no_loss_is_accepted_while_a_replica_is_silent() {
     let mut world = with_two_logs_lost(41);
@@ -458,14 +458,15 @@ fn no_loss_is_accepted_while_a_replica_is_silent() {
         (world.state().last_epoch(), world.state().given_up),
         (1, None)
     );
-    // It is back with its log, and answers.
+    // The replica is back with its log, and answers.
     world.down.clear();
     world.run(500);
     world.failover(None, true);
     goes_on_in(&mut world, 3);
 }
 
-/// Its log keeps its nonce, and its next process executes what comes, so its answer counts no more. [G-STOP]
+/// The restarted replica keeps its nonce and its next process executes what comes, so the earlier answer counts no
+/// more. [G-STOP]
 #[test]
 fn a_replica_that_restarts_after_it_has_stopped_is_stopped_again() {
     let mut world = World::durable(48);
@@ -603,8 +604,8 @@ fn a_controller_may_be_killed_while_a_loss_is_accepted() {
     assert!(given_again > 0 && went_on > 0, "{given_again}, {went_on}");
 }
 
-/// Its sequencer dies before anything was stamped: the loss stays accepted, and the next session asks none before it.
-/// [F-ANEW]
+/// The session's sequencer dies before anything was stamped. The loss stays accepted, and the next session asks no
+/// session before it. [F-ANEW]
 #[test]
 fn a_session_behind_an_accepted_loss_needs_no_second_order() {
     let mut world = with_two_logs_lost(44);
@@ -622,7 +623,7 @@ fn a_session_behind_an_accepted_loss_needs_no_second_order() {
     assert_eq!(state.handed.unwrap().next.len(), usize::from(PARTITIONS));
 }
 
-/// What it says is of before the loss. [F-STARTED] [F-ANEW]
+/// The replica's report is from before the loss. [F-STARTED] [F-ANEW]
 #[test]
 fn no_session_begins_below_what_was_given_up() {
     let mut world = with_two_logs_lost(45);
@@ -649,7 +650,7 @@ fn no_session_begins_below_what_was_given_up() {
     assert_eq!(next, before.given_up.unwrap().to);
 }
 
-/// Whoever is only away comes back with its log. [F-LOST]
+/// A replica that is only away comes back with its log, so the session waits for it. [F-LOST]
 #[test]
 fn a_session_waits_for_who_has_the_log() {
     let mut world = World::started(13);
@@ -870,7 +871,7 @@ fn of_two_controllers_with_copies_of_a_store_one_stops() {
         let mut world = World::started(seed);
         commands(&mut world, 5);
         world.start_rival();
-        // Until it has probed, nobody is there.
+        // Until the controller has probed, no sequencer counts as alive.
         world.run(100);
         for (n, sequencer) in (0..).zip(SEQUENCERS) {
             world.order(n, Some(sequencer), false);
@@ -937,12 +938,12 @@ fn a_copy_of_the_store_from_before_its_session_was_active_is_followed_by_another
     }
 }
 
-/// All that shows its session are replicas that have begun none of its views. [E-NEWEST]
+/// The only nodes that show the session are replicas that have begun none of its views. [E-NEWEST]
 #[test]
 fn an_old_copy_of_the_store_is_noticed_while_views_change() {
     let mut world = World::started(33);
     let old = world.state();
-    // They don't hear one another.
+    // The replicas don't hear one another.
     for (from, to) in REPLICAS.iter().flat_map(|a| REPLICAS.map(|b| (*a, b))) {
         world.network.block(from.into(), to.into(), true);
     }

@@ -35,7 +35,7 @@ pub struct Disk {
     pub store: MemoryStore,
     /// Every change is written but reported as failed: a rename whose directory isn't synced.
     pub lying: bool,
-    /// What is left when power fails.
+    /// The state that is left after a power failure.
     synced: MemoryStore,
     pub changes: u64,
 }
@@ -104,12 +104,12 @@ pub struct Replica {
     pub nonce: u64,
     pub next: Instance,
     pub trim: Instance,
-    /// Of the last marker that it has executed.
+    /// The round of the last marker that it has executed.
     pub round: Round,
     /// True if it stops execution when it is ordered to; where its partitions stand then, if that isn't `next`.
     pub stops: bool,
     pub stops_at: Option<[Instance; PARTITIONS as usize]>,
-    /// Until which epoch it has been stopped.
+    /// The epoch until which execution is stopped.
     pub stopped: Epoch,
 }
 
@@ -120,9 +120,9 @@ pub struct World {
     pub shared: Shared,
     pub controller: Option<Controller<Shared>>,
     pub replicas: BTreeMap<NodeId, Replica>,
-    /// What learners were told.
+    /// The messages that learners got.
     pub learners_told: Vec<Message>,
-    /// What clients were told.
+    /// The messages that clients got.
     pub told: Vec<(Peer, Message)>,
     /// Orders that reached leaders, as often as they did.
     pub programs: Vec<(NodeId, Epoch)>,
@@ -140,7 +140,7 @@ pub struct World {
     pub discarded: Vec<NodeId>,
     /// How often an acceptor was asked for an earlier start.
     pub asked: usize,
-    /// What acceptors and replicas answered and the controller hasn't got yet.
+    /// The answers of acceptors and replicas that the controller hasn't got yet.
     pub answers: Vec<(NodeId, Message)>,
 }
 
@@ -162,7 +162,7 @@ impl World {
         };
         let mut net = test_world::World::new(1, PARTITIONS, SLOTS);
         net.network.usual_delay = (0, 0);
-        // Some tests give acceptors memories that can't be.
+        // Some tests give acceptors impossible memories, which this check would refuse.
         net.agreement = None;
         let mut world = World {
             net,

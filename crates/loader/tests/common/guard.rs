@@ -103,7 +103,7 @@ impl Guard {
         };
         let mut signer = Keyring::by(algorithm, id);
         signer.insert(id, pair);
-        // Some come late, and some again.
+        // Some packets come late, and some come again.
         self.counter += 1;
         let counter = match random.below(20) {
             0 => self.counter.saturating_sub(random.below(80)),

@@ -331,7 +331,7 @@ impl Device for XdpDevice {
                 true
             }
             (Order::Enable(enable), Control::Acceptor(acceptor)) => acceptor.enable(enable).is_ok(),
-            // Another process finds the same maps: nothing of an acceptor is in the loader's memory.
+            // Another process finds the same maps, because an acceptor's state isn't in the loader's memory.
             (Order::Reload, Control::Acceptor(acceptor)) => {
                 let again = Acceptor::new(&self.loaded.object, *acceptor.place(), 0xdead)?;
                 self.loaded.role = Control::Acceptor(again);

@@ -141,7 +141,7 @@ pub fn for_acceptor(random: &mut Rng, near: &Near) -> Vec<u8> {
         }
         MsgType::Phase1a | MsgType::Query if random.percent(25) => {
             h.flags = Flags::RANGE;
-            // Mostly the same candidate.
+            // The candidate is mostly the same.
             h.client = if random.percent(3) {
                 random.below(3)
             } else {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same packets at random into a Rust role and its XDP program: output bytes, verdict and state
-//! must be the same after each.
+//! Gives the same random packets to a Rust role and to its XDP program: output bytes, verdict and state must be the
+//! same after each.
 //!
-//! `XDP_PACKETS=n` sets how many packets each role gets, `XDP_SEED=n` which ones. What a failure
-//! prints says both.
+//! `XDP_PACKETS=n` sets how many packets each role gets, and `XDP_SEED=n` which ones. A failure prints both.
 
 #[path = "../common/mod.rs"]
 mod common;

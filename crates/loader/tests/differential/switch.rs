@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All roles of a switch against the Rust roles, each called in turn: what leaves the switch, and the
-//! state of all five, must be the same after each packet, whichever role it was for.
+//! Compares all roles of a switch with the Rust roles, each called in turn. The frames that leave the switch, and the
+//! state of all five roles, must be the same after each packet, whichever role it was for.
 
 use std::collections::BTreeMap;
 

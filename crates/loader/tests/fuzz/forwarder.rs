@@ -35,7 +35,7 @@ enum At {
     Nobody = 3,
     /// The forwarder, which calls itself again.
     Itself = 4,
-    /// It hands its copies back to the forwarder.
+    /// A role that hands its copies back to the forwarder.
     Acceptor = 5,
     /// No route leads there.
     Elsewhere = 6,

@@ -107,7 +107,7 @@ mod tests {
             ..Counters::default()
         };
         assert_eq!(after.since(&before), since);
-        // Somebody who was away for a moment doesn't make it less than nothing.
+        // A replica that was away for a moment doesn't make the difference negative.
         assert_eq!(before.since(&after).gaps, 0);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Somebody without a key who sends the leader requests with tags that are wrong, while a load is measured.
+//! A sender without a key that floods the leader with wrongly signed requests, while a load is measured.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub(super) struct Ran {
     pub answered: Vec<u32>,
 }
 
-/// See [`Ran::answered`].
+/// The length of the time for which [`Ran::answered`] counts answers together.
 pub(super) const BUCKET: Duration = Duration::from_millis(10);
 
 /// Runs loads side by side, each on a CPU of its own if they are to be spread.

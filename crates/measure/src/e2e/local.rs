@@ -259,7 +259,7 @@ fn apply(
         }
         Ok((app, work))
     });
-    // Everybody gets here, whatever went wrong.
+    // All threads get here, whatever went wrong.
     start.warm.wait();
     start.measure.wait();
     let (mut app, mut work) = warmed?;

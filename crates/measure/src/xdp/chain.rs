@@ -297,12 +297,12 @@ fn request(cpu: usize, signs: bool) -> Vec<u8> {
     }
 }
 
-/// What a replica's callback was given in one run.
+/// The values that a replica's callback was given in one run.
 struct Taken {
-    /// By CPU: the value that it sends.
+    /// The value that each CPU sends.
     values: Vec<Option<[u8; super::VALUE_LEN]>>,
     first: u64,
-    /// Everything from the first instance up to here came, and these behind it.
+    /// Everything from the first instance up to here came, and also the instances in `ahead`.
     next: u64,
     ahead: BTreeSet<u64>,
     repeated: u64,
@@ -356,18 +356,18 @@ impl Taken {
     }
 }
 
-/// What threads tell each other.
+/// The state that the threads of a run share.
 struct Progress {
-    /// Who sends.
+    /// The CPUs that send.
     cpus: Vec<usize>,
     signs: bool,
-    /// By replica.
+    /// The number of values delivered at each replica.
     delivered: Vec<AtomicU64>,
     repeated: AtomicU64,
     wrong: AtomicU64,
-    /// Nothing more is sent.
+    /// True if nothing more is sent.
     stop: AtomicBool,
-    /// Nothing more is read.
+    /// True if nothing more is read.
     over: AtomicBool,
 }
 

@@ -31,10 +31,10 @@ const MOST_A_SECOND: f64 = 20e6;
 /// Seconds of a turn, at most.
 const TURN: f64 = 0.25;
 
-/// One role at links.
+/// The measurements of one role at links.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// What it did.
+    /// The role's measurements.
     pub at_links: AtLinks,
     /// Frames of bare forwarding that didn't arrive, in all turns together.
     pub forwarding_lost: u64,
@@ -198,7 +198,7 @@ impl Bench {
                 result = self.make_room();
             }
             let rate = (self.taken() - first) as f64 / start.elapsed().as_secs_f64();
-            // What is left of the call goes by in no time.
+            // The rest of the call takes no time.
             self.generator.set_limit(CPU, 0);
             sending.join().expect("it doesn't panic")?;
             result.map(|()| rate)

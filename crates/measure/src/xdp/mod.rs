@@ -28,10 +28,10 @@ use loader::sys::pin_to_this_cpu;
 pub const VALUE_LEN: usize = 64;
 /// Repetitions of one system call: half a ring, as acceptors are trimmed in between.
 const CHUNK: u32 = 32_768;
-/// Of each role, however little time there is: a median of fewer says nothing.
+/// The least number of measurements of each role, however little time there is: a median of fewer says nothing.
 const MIN_CHUNKS: usize = 3;
 
-/// What one role takes for a message.
+/// The cost of a message for one role.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoleMeasurement {
     /// `leader`, `acceptor`, `learner`, `sequencer`, `receiver`, `forwarder`, or `egress`: what each multicast copy
@@ -41,13 +41,13 @@ pub struct RoleMeasurement {
     pub ns_per_msg: f64,
     /// Messages a second of one core at that rate.
     pub msgs_per_s: f64,
-    /// The same for bare forwarding, measured in the same run.
+    /// The nanoseconds of a message for bare forwarding, measured in the same run.
     pub forwarding_ns_per_msg: f64,
-    /// What was taken off: making the packet, and the tail call.
+    /// The nanoseconds that were subtracted for making the packet and for the tail call.
     pub wrapper_ns: f64,
     /// Messages of this measurement, all accepted.
     pub messages: u64,
-    /// The same on several CPUs at once; of roles that have something in common to write for all messages.
+    /// The cost on several CPUs at once, for roles that write common data for all messages.
     pub several: Option<Several>,
 }
 
@@ -88,7 +88,7 @@ fn on_this_thread(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasu
 }
 
 fn forwarder(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
-    // To every entry of `multicast`: that there is none doesn't matter in a test run.
+    // The copies go to every entry of `multicast`; in a test run it doesn't matter that there is none.
     let object = ready::forwarder(dir, None)?;
     let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0, signs)?;
     bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))

@@ -15,18 +15,18 @@ use loader::object::{Object, Result, Role};
 use loader::run::counter;
 use loader::sys::pin_to_cpu;
 
-/// What a message takes while all CPUs stamp at once.
+/// The cost of a message while all CPUs stamp at once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Several {
-    /// How many.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// All messages go to one partition: each takes the next of its instances.
+    /// The cost if all messages go to one partition, so that each takes the next of its instances.
     pub one_partition: Shared,
     /// Each CPU's messages go to a partition of its own.
     pub partition_each: Shared,
 }
 
-/// Of one way to share.
+/// The cost for one way to share partitions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shared {
     /// Nanoseconds a message on its CPU, the wrapper's taken off; the median of all chunks.
@@ -128,7 +128,7 @@ fn chunk(object: &mut Object, frames: &[Vec<u8>]) -> Result<f64> {
     let begin = Barrier::new(frames.len());
     let run_on = |cpu: usize, generator: Generator, frame: &[u8]| -> Result<f64> {
         let pinned = pin_to_cpu(cpu).map_err(|error| error.to_string());
-        // Whoever can't go on mustn't leave the others waiting.
+        // A thread that can't go on mustn't leave the others waiting.
         begin.wait();
         pinned?;
         Ok(f64::from(generator.run(frame, CHUNK)?.ns))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All configurations.
+//! All bounds that are explored.
 
 use paxos::NodeId;
 

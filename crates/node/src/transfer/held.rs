@@ -230,7 +230,7 @@ struct Shared {
     /// The reason why no more values are kept.
     broken: Mutex<Option<String>>,
     is_broken: AtomicBool,
-    /// Nobody wants the logs any more.
+    /// True if nobody wants the logs any more.
     ended: AtomicBool,
 }
 

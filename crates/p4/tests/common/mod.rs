@@ -100,9 +100,9 @@ pub struct Bench {
     test: Namespace,
     switch: Namespace,
     socket: PacketSocket,
-    /// By port.
+    /// The interface of each port.
     interfaces: BTreeMap<u16, u32>,
-    /// One at a time: they share ports.
+    /// The running switch. Only one runs at a time, because all share the ports.
     running: RefCell<Option<Switch>>,
 }
 
@@ -220,7 +220,7 @@ impl Port for CpuPort {
                     return Ok((answer, behind.to_vec()));
                 }
                 _ if frame.starts_with(&order.emit()) => return Err("no role takes it".into()),
-                // What the switch has passed by.
+                // The switch has passed this packet on.
                 _ => {}
             }
         }
@@ -230,7 +230,7 @@ impl Port for CpuPort {
 /// Frames, each with the port by which it left.
 pub type Frames = Vec<(u16, Vec<u8>)>;
 
-/// What a role sent.
+/// The packets that a role sent.
 pub type Sent = Vec<(To, Vec<u8>)>;
 
 /// How often each verdict was counted.
@@ -247,7 +247,7 @@ pub struct P4Device {
     /// Learner: what it counts by.
     known: Configurations,
     fences: u64,
-    /// What the switch has passed to its process among packets.
+    /// The packets that the switch has passed to its process.
     pub to_process: Vec<Vec<u8>>,
     v6: bool,
 }
@@ -519,7 +519,7 @@ impl Device for P4Device {
         let role = self.role.get_mut();
         Ok(match order {
             script::Order::Enable(enable) => role.enable(enable).is_ok(),
-            // Another process finds the same memory: it is named already.
+            // Another process finds the same memory, which has its name already.
             script::Order::Reload => role.begin(0xdead)? == nonce,
             script::Order::Program(program) => {
                 let stamps = match self.setup.role {

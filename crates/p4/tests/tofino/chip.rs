@@ -24,7 +24,7 @@ const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
 const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const TO_PROCESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
-/// What leaves, by port: 0 leads to who has sent, 1 to members.
+/// The frames that leave, each with its port: 0 leads to the sender, 1 to members.
 pub type Frames = Vec<(u16, Vec<u8>)>;
 
 /// The program of a role, with [`PARTITIONS`] partitions of [`SLOTS`] slots.
@@ -33,7 +33,7 @@ pub struct Chip {
     cpu: CpuPort,
     role: Role,
     at: Deployment,
-    /// Of its memory.
+    /// The name of its memory.
     nonce: u64,
     number: u16,
     fences: u64,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What p4c's Tofino back end makes of the programs, where it is installed.
+//! Tests of the programs with p4c's Tofino back end, if it is installed.
 
 use std::process::Command;
 
 use crate::chip::programs;
 
-/// All of them compile, and take of a chip what the table in README.md tells.
+/// All programs compile, and use as much of a chip as the table in README.md says.
 #[test]
 fn programs_take_what_the_readme_tells() {
     let output = Command::new(programs().join("resources"))

@@ -27,9 +27,9 @@ use random::{Near, PARTITIONS, SLOTS};
 use sim::script::{self, Device, Role, RustDevice, Setup, State};
 use test_world::Rng;
 
-/// Of each role, unless it is said otherwise.
+/// The number of packets for each role, unless it is set otherwise.
 const PACKETS: u64 = 2_000;
-/// Both halves of it are something.
+/// The memory's nonce, of which neither half is 0.
 const NONCE: u64 = 0xa1_0000_00a2;
 /// Epochs until an acceptor starts anew.
 const LIFE: u32 = 10;
@@ -58,7 +58,7 @@ fn learners_agree() {
     compare(Role::Learner, &[]);
 }
 
-/// One wrong line of a program: its file, the line and what is there instead.
+/// Wrong lines of programs: each with its file, the right line, and the line that replaces it.
 const MUTANTS: [(Role, &str, &str, &str); 4] = [
     (
         Role::Acceptor,
@@ -319,7 +319,7 @@ impl Pair {
             Role::Sequencer => vec![13, 31, 32],
             _ => vec![31, 32, 33],
         };
-        // Close to where a lower half ends, now and then.
+        // Sometimes the instance is close to the end of a lower half.
         let far = if self.random.percent(30) {
             u64::from(u32::MAX) - 3
         } else {

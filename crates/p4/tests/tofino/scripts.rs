@@ -130,7 +130,7 @@ fn a_right_checksum_leaves_the_same() {
         let value: Vec<u8> = (0..random.below(33)).map(|_| random.next() as u8).collect();
         let mut frame = frame::build(&header.datagram(&value), false);
         assert_eq!(left_of_checksum(&frame), RIGHT);
-        // Any bit behind the IP header's middle is missed there.
+        // The check notices any changed bit behind the middle of the IP header.
         let at = 26 + random.below((frame.len() - 26) as u64) as usize;
         frame[at] ^= 1 << random.below(8);
         assert_ne!(left_of_checksum(&frame), RIGHT, "byte {at}");

@@ -393,7 +393,8 @@ mod tests {
         assert_eq!(sessions.get(5), Some(&anew[1]));
     }
 
-    /// Its views have f+1 members of session 4, and what was known as session 5 can have none of them. [E-ONE]
+    /// The session's views have f+1 members of session 4, and what was known as session 5 can have none of them.
+    /// [E-ONE]
     #[test]
     fn a_contradiction_is_over_once_another_session_follows_an_active_one() {
         let known = [active(4), session(5, Stage::Writing, 2)];

@@ -50,13 +50,13 @@ pub struct Begins {
 /// The progress of a session change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// It waits until the session is marked *writing*.
+    /// The change waits until the session is marked *writing*.
     MarkingWriting,
-    /// It waits for a view of each partition.
+    /// The change waits for a view of each partition.
     Collecting,
-    /// It waits until the session is marked *active*.
+    /// The change waits until the session is marked *active*.
     MarkingActive,
-    /// It has handed over.
+    /// The session is active, and the change is over.
     Done,
 }
 
@@ -406,7 +406,7 @@ mod tests {
     fn it_goes_on_from_what_the_store_has() {
         let mut issued = SessionChange::resume(session(5, Stage::Issued), 1).unwrap();
         assert_eq!(issued.poll(), Some(Effect::MarkWriting));
-        // Whoever drives it died right after that.
+        // The controller died right after that.
         let mut change = SessionChange::resume(session(5, Stage::Writing), 1).unwrap();
         assert_eq!(change.poll(), None, "it isn't marked again");
         let told = started(view(0), 7, &[1, 2]);

@@ -285,7 +285,7 @@ impl Replica {
         let next = self.log.next();
         let early = self.duty.early.take_if(|early| early.header.inst <= next);
         if let Some(early) = &early {
-            // Its sender may lead no more, or have sent a newer one since.
+            // The sender may lead no more, or have sent a newer SYNC_PREPARE since.
             let _ = self.follow_kept(now, early, out);
         }
         early.is_some()

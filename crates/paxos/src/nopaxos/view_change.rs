@@ -72,7 +72,7 @@ pub(super) struct Plan {
     above: Vec<(NodeId, Instance)>,
     /// The entries that these nodes have sent.
     fetched: BTreeMap<Instance, Slot>,
-    /// Everything below is here.
+    /// All entries below this slot are here.
     cursor: Instance,
     asked_end: Instance,
     asked_at: Time,

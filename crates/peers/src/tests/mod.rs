@@ -93,7 +93,7 @@ fn batches_take_fewer_slots() {
     assert!(2 * slots(Protocol::VrBatch) < slots(Protocol::Vr));
 }
 
-/// With f replicas gone too few are left for what the fast way needs; what is asked for is answered all the same.
+/// With f replicas gone too few are left for the fast way, and requests are answered all the same.
 #[test]
 fn free_protocols_go_on_in_order_when_too_few_are_left_to_agree() {
     for protocol in [Protocol::FastPaxos, Protocol::SpecPaxos] {

@@ -185,7 +185,7 @@ enum Event {
 
 struct Host {
     worker: Worker<App, Peer>,
-    /// When the next of its ticks comes.
+    /// The time of the next tick.
     tick_at: Time,
 }
 
@@ -194,7 +194,7 @@ struct Session {
     nonce: u64,
     id: Option<u64>,
     last: u64,
-    /// When they were asked for first and last.
+    /// The times when each command was sent first and last.
     open: BTreeMap<u64, (Time, Time)>,
 }
 
@@ -455,7 +455,7 @@ impl World {
         };
         let next = host.worker.next_deadline().unwrap_or(Time::MAX);
         if next < host.tick_at || host.tick_at <= now {
-            // Nobody looks at the clock all the time.
+            // A process doesn't look at the clock all the time.
             host.tick_at = next.max(now + 50 * MICROSECOND);
             self.queue.at(host.tick_at, Event::Tick(node));
         }

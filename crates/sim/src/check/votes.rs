@@ -30,9 +30,9 @@ pub struct Memory {
 /// The packet that a sent packet answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// It answers no packet, but a timer or another kind of message.
+    /// The message answers no packet, but a timer or another kind of message.
     Nothing,
-    /// It answers this packet.
+    /// The message answers this packet.
     By(Header),
 }
 

@@ -39,7 +39,7 @@ struct Told {
 struct Log {
     /// The end of the log when the view began here.
     began: Instance,
-    /// Everything below was seen to come.
+    /// Everything below this slot was seen to come.
     filled: Instance,
     /// The largest that it has acknowledged.
     shown: Instance,

@@ -20,11 +20,11 @@ struct View {
     /// The slots that its leader has answered, so that each has a request.
     answered: BTreeSet<Instance>,
     acks: BTreeMap<NodeId, Instance>,
-    /// Up to where followers have shown that their logs equal the leader's.
+    /// The slots below which followers have shown that their logs equal the leader's.
     synced: BTreeMap<NodeId, Instance>,
-    /// Everything below is committed.
+    /// Everything below this slot is committed.
     committed: Instance,
-    /// Everything below is stable.
+    /// Everything below this slot is stable.
     stable: Instance,
 }
 

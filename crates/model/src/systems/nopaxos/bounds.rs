@@ -8,7 +8,7 @@ use paxos::{Deployment, Epoch, Instance, Member, NodeId, Round};
 
 use crate::network::Place;
 
-/// Something that happens without a message.
+/// An event without a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Local {
     /// A replica does what is due. Any number of times.

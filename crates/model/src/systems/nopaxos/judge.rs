@@ -31,7 +31,7 @@ use crate::systems::Reached;
 enum Fact {
     /// The message says nothing of interest.
     Nothing,
-    /// Something that nobody may say.
+    /// The message says something that nobody may say.
     Forbidden(String),
     /// The leader of a view answers, on this log.
     Reply(Round, NodeId, Vec<u8>),
@@ -56,7 +56,7 @@ struct Start {
     noops: Vec<Range<Instance>>,
 }
 
-/// Everything below is committed in a view, with these contents.
+/// A prefix of a log that is committed in a view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Committed {
     view: Round,

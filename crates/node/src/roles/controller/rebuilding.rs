@@ -39,7 +39,7 @@ pub struct RebuildOptions {
 pub struct RebuiltStore {
     /// The result for each group.
     pub groups: Vec<Rebuilt>,
-    /// Where the file is kept that was replaced, if there was one.
+    /// The place where the replaced file is kept, if there was one.
     pub kept: Option<PathBuf>,
 }
 

@@ -283,7 +283,7 @@ impl ReplicaControl<'_> {
             Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
             Ask::NewEpoch => self.ask_for_new_epoch(),
             Ask::Contradiction(epoch) => {
-                // Behind another epoch it may go on, once it is started again.
+                // If the contradiction is with another epoch, the replica may go on once it is started again.
                 self.ask_for_new_epoch();
                 control.refuse(self.contradiction(epoch));
             }

@@ -13,7 +13,7 @@ use crate::transfer::held::lock;
 
 /// How many askers may wait for a round.
 const MAX_ASKERS: usize = 16;
-/// After a round there is a pause of this many times its length.
+/// The pause after a round is this many times as long as the round.
 const REST: u32 = 3;
 
 /// The position of a partition, and the digest of its contents there.

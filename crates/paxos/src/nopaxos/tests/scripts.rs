@@ -987,7 +987,7 @@ fn sessions_after_an_accepted_loss_ask_none_before_it() {
     );
     group.activate(3, 0);
     group.ordered(3, ANEW, 9, &[1, 2]);
-    // From then on it is asked like any other.
+    // From then on this session is asked like any other.
     group.open_session(&members, 0);
     group.lose_all();
     group.change_view(&[1, 3], view_of(4, 0));
@@ -1467,7 +1467,7 @@ fn who_holds_more_than_its_group_starts_no_view() {
         (replica.status(), replica.in_conflict()),
         (Status::ViewChange, true)
     );
-    // It doesn't follow a view that starts below, either.
+    // The replica doesn't follow a view that starts below, either.
     group.change_view(&[1, 2], view_of(2, 1));
     group.now += 20 * MS;
     group.tick(1);
@@ -1501,7 +1501,7 @@ fn what_a_view_began_with_is_stable_once_f_others_have_it() {
     );
 }
 
-/// Another end is that of another view of this number, or of nobody. [W-STABLE]
+/// Another end belongs to another view of this number, or to nobody's view. [W-STABLE]
 #[test]
 fn who_confirms_another_end_than_the_views_counts_for_nothing() {
     let mut group = Group::new(3);
