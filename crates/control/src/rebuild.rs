@@ -2,7 +2,7 @@
 //! Makes the controller's state anew from what nodes show, when its store is lost or an old copy.
 //!
 //! A [`Rebuild`] takes the controller's place for a moment: it sends PROBEs, and asks every node for the newest view.
-//! [`judge`] decides what follows from the answers. Nothing is written before all groups have a sound state.
+//! The module `judge` decides what follows from the answers. Nothing is written before all groups have a sound state.
 
 mod judge;
 
