@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica fetches from another one: any bytes as a stream, and a true stream that was
-//! damaged. The replica takes all of it or changes nothing.
+//! Fuzzes what a replica fetches from another one: any bytes as a stream, and a true stream that was damaged. The
+//! replica takes all of it or changes nothing.
 
 use std::io::{self, Read, Write};
 
@@ -194,7 +194,7 @@ impl Replica {
         self.worker.finish_batch(0, &mut Nowhere).expect("memory");
     }
 
-    /// What came from another replica.
+    /// Gives the replica a stream of another replica.
     fn take(&mut self, stream: &[u8], forged: bool) {
         let Some((position, parts)) = split(stream) else {
             return;

@@ -53,7 +53,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What is read is what would be written, and only its own node takes it, from its own cluster.
+/// Checks that a message that was read is what would be written, and that only its own node takes it, from its own
+/// cluster.
 fn bytes(data: &[u8]) {
     let Ok(envelope) = serde_json::from_slice::<Envelope>(data) else {
         return;
@@ -150,18 +151,18 @@ struct World {
     leaders: Vec<Leader>,
     acceptors: Vec<Acceptor>,
     learner: Learner,
-    /// Who drew a lane, by epoch and lane.
+    /// The process start that drew each lane, by epoch and lane.
     lanes: BTreeMap<(u32, u8), u64>,
     seen: Seen,
     starts: u64,
 }
 
-/// What only grows.
+/// Numbers that may only grow.
 #[derive(Clone, Default, Debug)]
 struct Seen {
     version: u64,
     epoch: u32,
-    /// Of each acceptor's memory and partition: floor, trim, end.
+    /// For each acceptor's memory and partition: floor, trim, end.
     acceptors: BTreeMap<(NodeId, u64, u16), (Round, Instance, Instance)>,
 }
 
@@ -249,7 +250,7 @@ impl World {
         self.carry(out);
     }
 
-    /// What nodes do with what the controller says.
+    /// Does what nodes do with the controller's message.
     fn order(&mut self, message: &Message) {
         if let Some((GROUP, program)) = message.program() {
             for leader in &mut self.leaders {
@@ -390,7 +391,7 @@ fn nonce(input: &mut Input<'_>) -> u64 {
     }
 }
 
-/// In order, as only such a view is one.
+/// Returns records in order, since only such a view is valid.
 fn records(input: &mut Input<'_>) -> Vec<EpochRecord> {
     let mut records: Vec<_> = (0..input.small() % 4).map(|_| record(input)).collect();
     records.sort_by_key(|record| record.epoch);
@@ -411,7 +412,7 @@ fn record(input: &mut Input<'_>) -> EpochRecord {
         1 + input.small() / 128,
     );
     let (epoch, replicas) = (epoch(input), nodes(input));
-    // As records travel; the hash is FNV-1a, 64 bits, of what follows.
+    // Builds the members as records travel; the hash is FNV-1a, 64 bits, of what follows.
     let member = |(node, nonce): &(NodeId, u64)| {
         [&node.to_be_bytes()[..], &nonce.to_be_bytes()[..]].concat()
     };

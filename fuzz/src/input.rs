@@ -4,7 +4,7 @@
 /// A boot nonce that members have.
 pub const NONCE: u64 = 100;
 
-/// What is left of a fuzzer's bytes.
+/// The rest of a fuzzer's bytes.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {

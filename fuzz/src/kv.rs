@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What is read is exactly what would be written.
+/// Checks that a command that was read is exactly what would be written.
 fn bytes(data: &[u8]) {
     if let Ok(command) = Command::parse(data) {
         let mut written = Vec::new();
@@ -133,7 +133,7 @@ fn commands(input: &mut Input<'_>) {
                 commit(&mut app);
                 committed = model.clone();
             }
-            // What wasn't committed is gone with the process.
+            // Everything that wasn't committed is gone with the process.
             Some(16..20) => {
                 app = reopened(app, &dir);
                 model = committed.clone();

@@ -46,7 +46,7 @@ pub fn run(data: &[u8]) {
         }
     };
     assert_eq!(votes(acceptor.acceptor()), expected);
-    // It goes on from there, over the next start too.
+    // The acceptor goes on from there, over the next start too.
     resume(&mut acceptor);
     acceptor.order(&enabled(acceptor.acceptor(), 2));
     acceptor.take(&vote(acceptor.acceptor(), 2, 3, b"later"));
@@ -116,7 +116,7 @@ fn write(cluster: &ClusterFile, input: &mut Input<'_>, volatile: bool) -> Votes 
     known
 }
 
-/// As a controller does that knows no better.
+/// Lets the acceptor go on, as a controller does that has no other knowledge of it.
 fn resume(acceptor: &mut Stored) {
     let question = Message::EarlierStartRequest {
         group: 0,
@@ -186,7 +186,7 @@ fn damage(directory: &Path, input: &mut Input<'_>) {
     let mut bytes = fs::read(file).expect("a file");
     match input.small() {
         0..130 => input.damage(&mut bytes),
-        // Where there is something: most of a segment is zeros.
+        // Damage goes where something was written, because most of a segment is zeros.
         130..190 => {
             let written: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
             if !written.is_empty() {

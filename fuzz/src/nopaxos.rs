@@ -51,9 +51,9 @@ struct World {
     sequencer: Sequencer,
     receiver: Receiver,
     quorum: Quorum<(Round, Instance)>,
-    /// By member: the newest view and end of its log that the quorum took.
+    /// For each member, the newest view and the end of its log that the quorum took.
     acknowledged: BTreeMap<NodeId, (Round, Instance)>,
-    /// What the sequencer has stamped.
+    /// The requests that the sequencer has stamped.
     stamped: BTreeMap<(Round, PartitionId, Instance), Vec<u8>>,
     kept: Vec<(NodeId, Vec<u8>)>,
 }
@@ -179,7 +179,7 @@ impl World {
                 let (to, mut datagram) = self.kept[usize::from(choice) % self.kept.len()].clone();
                 match input.small() {
                     0..16 => input.damage(&mut datagram),
-                    // As if another member had sent it.
+                    // The packet seems to come from another member.
                     16..48 if datagram.len() > SWID_LOW => {
                         datagram[SWID_LOW] = 1 + choice % 3;
                     }
@@ -192,7 +192,7 @@ impl World {
         self.hand(to.into(), &datagram);
     }
 
-    /// What comes from elsewhere than the data plane.
+    /// Causes an event that doesn't come from the data plane.
     fn disturb(&mut self, choice: u8, input: &mut Input<'_>) {
         let at = usize::from(choice) % 3;
         match input.small() % 12 {
@@ -360,7 +360,7 @@ impl World {
             let packet = Packet::parse(&datagram).expect("roles send well-formed packets");
             assert_eq!(deployment(CLIENT).check(&packet), Ok(()), "{header:?}");
             match to {
-                // What a timer decides.
+                // This packet is a replica's timer, which it sends to itself.
                 To::Node(node) if node == from => self.hand(node, &datagram),
                 To::Node(node) => self.remember(node, datagram),
                 To::Replicas => {

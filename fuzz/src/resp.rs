@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Redis client may send: the server's parser of requests.
+//! Fuzzes the server's parser with whatever a Redis client may send.
 
 use front_end::resp::{Limits, Parser, ProtocolError, Request, parse};
 

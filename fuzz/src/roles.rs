@@ -149,7 +149,7 @@ impl World {
                         let at = usize::from(input.small()) % datagram.len();
                         datagram[at] ^= input.small();
                     }
-                    // As if another acceptor had sent it, which did the same.
+                    // The packet seems to come from another acceptor, which did the same.
                     1..4 => datagram[SWID_LOW] = 1 + input.small() % 3,
                     _ => {}
                 }
@@ -194,7 +194,7 @@ impl World {
         self.keep(out);
     }
 
-    /// All that a role remembers, as far as it can be seen.
+    /// Returns everything that a role remembers, as far as it can be seen.
     fn state(&self, role: usize) -> String {
         match role {
             0 => format!("{:?}", self.acceptor),
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// What comes from elsewhere than the data plane.
+    /// Causes an event that doesn't come from the data plane.
     fn disturb(&mut self, choice: u8, input: &mut Input<'_>) {
         let mut out = Sent::default();
         let now = self.now;

@@ -11,8 +11,8 @@ use crate::input::Input;
 
 const CLIENT: u8 = 3;
 
-/// Nothing panics. A packet counts only if it was sent so, byte by byte, by a holder of the key that it names, and a node
-/// takes nothing of a client but what clients send. Of a client's requests none is taken twice.
+/// Checks that nothing panics. A packet counts only if a holder of the key that it names sent it so, byte by byte; a
+/// node takes only client messages from a client, and no request of a client twice.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let algorithm = match input.small() % 2 {
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What counts is exactly what its sender would have made.
+/// Checks that a packet that counts is exactly what its sender would have made.
 fn any_bytes(nodes: &Keyring, datagram: &[u8]) {
     let Ok(packet) = Packet::parse(datagram) else {
         return;

@@ -29,7 +29,7 @@ const MAX_STEPS: usize = 400;
 /// Runs the sequence that `data` spells.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
-    // Whether answers wait until what they show is stored.
+    // The first byte decides if answers wait until what they show is stored.
     let mut world = World::new(input.small() % 2 == 0);
     for _ in 0..MAX_STEPS {
         let Some(choice) = input.byte() else { return };
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
 
 // ---- The replicated program, and what is noted of it
 
-/// How many commands were executed, and a sum of their bytes.
+/// The number of executed commands, and a sum of their bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Tally(u64, u64);
 
@@ -84,7 +84,7 @@ impl StateMachine for Tally {
     }
 }
 
-/// Whether anything was executed that isn't committed.
+/// True if something was executed that isn't committed.
 type Uncommitted = Arc<Mutex<bool>>;
 
 struct Watched {
@@ -134,11 +134,11 @@ impl Application for Watched {
     }
 }
 
-/// What a worker sends.
+/// The packets that a worker sends, and the number of its replies.
 struct Out {
     sent: Vec<(Header, Vec<u8>)>,
     replies: usize,
-    /// Where answers wait until that is false.
+    /// If set, answers must wait until it is false.
     uncommitted: Option<Uncommitted>,
 }
 
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// What is since the last checkpoint is gone.
+    /// Kills the worker, so that everything since the last checkpoint is gone.
     fn kill(&mut self) {
         let durable = self.worker.checkpointed();
         *self.uncommitted.lock().expect("nobody panics") = false;
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// What comes from elsewhere than the data plane.
+    /// Causes an event that doesn't come from the data plane.
     fn disturb(&mut self, choice: u8, input: &mut Input<'_>) {
         let mut out = self.out();
         let now = self.now;

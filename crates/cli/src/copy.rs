@@ -22,7 +22,7 @@ pub enum Command {
     Put(Options),
 }
 
-/// Options of both.
+/// The options that both commands share.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]

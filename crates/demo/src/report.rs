@@ -35,7 +35,7 @@ pub struct Report {
     pub auth: Auth,
     /// The stretches of load, in order.
     pub phases: Vec<Phase>,
-    /// Commands answered a second, over all of them.
+    /// Commands answered a second, over all stretches.
     pub ops_per_s: f64,
     /// How long answers took.
     pub latency: Percentiles,

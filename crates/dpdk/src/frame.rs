@@ -30,7 +30,7 @@ pub enum Ends {
 }
 
 impl Ends {
-    /// Returns its sender.
+    /// Returns the sender's address.
     pub fn from(&self) -> SocketAddr {
         match self {
             Ends::V4(ends) => (Ipv4Addr::from(octets(ends, 0)), u16_at(ends, 8)).into(),
@@ -130,7 +130,7 @@ fn parse_v6(frame: &[u8], checked: bool) -> Content<'_> {
     datagram(frame, payload, &ip[8..40], checked)
 }
 
-/// `addresses` as they stand in the frame, the ports behind them.
+/// Parses a datagram. `addresses` are as in the frame, with the ports behind them.
 #[inline]
 fn datagram<'a>(frame: &'a [u8], udp: &'a [u8], addresses: &[u8], checked: bool) -> Content<'a> {
     if udp.len() < UDP || usize::from(u16_at(udp, 4)) != udp.len() {
@@ -221,13 +221,13 @@ impl Head {
         self.len + payload
     }
 
-    /// Bytes of the IP packet in it.
+    /// Returns the bytes of the IP packet in the frame.
     pub fn packet_len(&self, payload: usize) -> usize {
         self.len - ETHERNET + payload
     }
 
     /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says. `sum` is the
-    /// [`payload_sum`] of what is in it.
+    /// [`payload_sum`] of the payload.
     #[inline]
     pub fn write(&mut self, payload: &[u8], sum: u64, frame: &mut [u8]) {
         if payload.len() != self.payload {

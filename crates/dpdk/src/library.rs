@@ -68,8 +68,8 @@ pub struct Eal {
 static STARTED: Mutex<Option<(PathBuf, Vec<String>, Eal)>> = Mutex::new(None);
 
 impl Eal {
-    /// Starts DPDK by the library at `path`, with arguments for its environment (EAL). A process starts it once;
-    /// where it has started with the same arguments, that is it.
+    /// Starts DPDK by the library at `path`, with arguments for its environment (EAL). A process can start it only
+    /// once; a second start with the same arguments returns the first one.
     pub fn start(path: &Path, arguments: &[String]) -> Result<Eal> {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((by, with, eal)) = &*started {
@@ -252,7 +252,7 @@ impl Functions {
 }
 
 fn symbol(library: NonNull<c_void>, name: &CStr) -> Result<*mut c_void> {
-    // SAFETY: the library is open, and stays so.
+    // SAFETY: the library is open, and is never closed.
     let symbol = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
     match symbol.is_null() {
         false => Ok(symbol),

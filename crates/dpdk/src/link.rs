@@ -26,7 +26,7 @@ const MAX_WAITING: usize = 512;
 /// A link, as its stations have it. It is for one thread at a time.
 pub type Shared = Arc<Mutex<Link>>;
 
-/// Takes it.
+/// Locks the link.
 #[inline]
 pub(crate) fn take(link: &Shared) -> MutexGuard<'_, Link> {
     link.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,7 +135,7 @@ impl Link {
         }))
     }
 
-    /// Returns its port.
+    /// Returns the link's port.
     pub fn port(&self) -> &Port {
         &self.port
     }
@@ -337,7 +337,7 @@ impl Link {
         self.send_frames(&answers);
     }
 
-    /// Returns which of the flows a datagram is of, if it is for a station.
+    /// Returns the index of the flow to which a datagram belongs, if it is for a station.
     #[inline]
     fn flow(&mut self, by: Mac, ends: &Ends) -> Option<usize> {
         let at = ends.spread() % FLOWS;
@@ -405,7 +405,7 @@ impl Link {
     }
 }
 
-/// Gives a frame to a station, or back to DPDK where too many wait there. Whether the station got it.
+/// Gives a frame to a station, or back to DPDK if too many wait there. Returns true if the station got it.
 #[inline]
 fn give(member: Option<&mut Option<Member>>, frame: Frame, from: &SocketAddr, port: &Port) -> bool {
     match member.and_then(Option::as_mut) {

@@ -54,7 +54,8 @@ struct Node {
 }
 
 impl Neighbours {
-    /// Returns those of `own`, whose card has `mac`. The cluster's other nodes have the addresses `nodes`.
+    /// Creates the neighbours of the host with the address `own`, whose card has `mac`. The cluster's other nodes have
+    /// the addresses `nodes`.
     pub fn new(own: IpAddr, mac: Mac, nodes: impl IntoIterator<Item = IpAddr>) -> Neighbours {
         let others = nodes.into_iter().filter(|address| *address != own);
         let mut addresses: Vec<_> = others.collect();

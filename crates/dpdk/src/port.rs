@@ -48,7 +48,7 @@ pub(crate) const NO_FRAME: Frame = Frame {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// Returns its bytes.
+    /// Returns the frame's bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: a frame is lent by the port that holds its buffer, with this many bytes in it.
@@ -80,7 +80,7 @@ impl Frame {
     }
 }
 
-/// Frames of one burst, of which the first so many are there.
+/// Frames of one burst. The first `len` of them have a buffer.
 struct Frames {
     all: [Frame; BURST],
     len: usize,
@@ -95,7 +95,7 @@ impl Frames {
     }
 
     fn release(&mut self, functions: &Functions) {
-        // SAFETY: so many have a buffer, which nobody else holds, and are gone after this.
+        // SAFETY: the first `len` frames have buffers that nobody else holds, and they aren't used after this.
         unsafe { (functions.release)(self.all.as_mut_ptr(), self.len as u32) };
         self.len = 0;
     }
@@ -155,7 +155,7 @@ impl Port {
             mtu: 0,
             driver: [0; 64],
         };
-        // SAFETY: both are written to, and nothing is kept of them.
+        // SAFETY: the library only writes to both, and keeps no pointer to them.
         let raw = unsafe { (functions.open)(number, room, &mut opened, &mut error) };
         let raw = NonNull::new(raw).ok_or_else(|| (error, eal.why(error)))?;
         let driver = opened.driver.iter().copied().take_while(|b| *b != 0);
@@ -175,7 +175,7 @@ impl Port {
         })
     }
 
-    /// Returns its hardware address.
+    /// Returns the port's hardware address.
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -339,7 +339,7 @@ impl Port {
                 continue;
             }
             let n = frames.len() as u32;
-            // SAFETY: so many have a buffer, which is DPDK's after this.
+            // SAFETY: the first `n` frames have buffers, which belong to DPDK after this.
             let sent = unsafe { (self.functions.send)(self.raw, frames.as_mut_ptr(), n) };
             self.sent += u64::from(sent);
             self.dropped += u64::from(n - sent);

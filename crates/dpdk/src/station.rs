@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An address at a port: datagrams in and out, as a socket has them.
+//! A station: an address at a port, which takes and sends datagrams like a socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -59,7 +59,7 @@ impl View {
         take(&self.link).is_up()
     }
 
-    /// Nodes whose hardware address isn't known, so that nothing can be sent there.
+    /// Returns the nodes whose hardware address isn't known, so that nothing can be sent there.
     pub fn unreachable(&self) -> Vec<IpAddr> {
         take(&self.link).unreachable(self.own)
     }
@@ -106,7 +106,7 @@ impl Station {
         }
     }
 
-    /// Returns its address.
+    /// Returns the station's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -134,12 +134,12 @@ impl Station {
         self.received.len() > 0
     }
 
-    /// Returns whether what it took last was a full burst: then more may be there.
+    /// Returns whether the last take was a full burst, so that more may be there.
     pub fn is_full(&self) -> bool {
         self.received.len() >= BURST
     }
 
-    /// Returns what it took, in order: senders and datagrams.
+    /// Returns the datagrams that the station took last, in order, with their senders.
     #[inline]
     pub fn arrivals(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
         self.received.iter()
@@ -151,7 +151,7 @@ impl Station {
         self.split().1
     }
 
-    /// Returns what it took, and the way out.
+    /// Returns the datagrams that the station took last, and its way to send.
     #[inline]
     pub fn split(&mut self) -> (impl Iterator<Item = (SocketAddr, &[u8])>, Outlet<'_>) {
         let outlet = Outlet {

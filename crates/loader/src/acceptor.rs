@@ -49,7 +49,7 @@ impl Acceptor {
         })
     }
 
-    /// Returns which start of this memory it is, and whether it is mute.
+    /// Returns the number of this start of the memory, and whether it is mute.
     pub fn start(&self) -> (Start, bool) {
         Start::from_shown(self.member().start).unwrap_or((Start::FIRST, true))
     }
@@ -82,7 +82,7 @@ impl Acceptor {
     pub fn told(&self) -> ToldStarts {
         let member = self.member();
         let count = member.told_count;
-        // A process may have died when it had written the next one, and not counted it.
+        // A process may have died after it had written the next start and before it counted it.
         let first = (count + 1).saturating_sub(TOLD_STARTS as u64);
         let at = |n: u64| Start::from_number(member.told[n as usize % TOLD_STARTS]);
         ToldStarts::new((first..count).filter_map(at).collect()).unwrap_or_default()
@@ -332,7 +332,7 @@ impl Acceptor {
     }
 }
 
-/// Names a memory, if it has no name yet: from then on PROBE shows it. True if it had none.
+/// Names a memory that has no name yet, so that PROBE shows the name. Returns true if it had none.
 fn begin(member: *mut Membership, nonce: u64) -> bool {
     // SAFETY: `member` is in the mapping of a live acceptor. The start last, so that nobody takes it for one
     // of another memory.

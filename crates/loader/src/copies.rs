@@ -8,8 +8,8 @@ use aya::maps::{Array, DevMap, DevMapHash, xdp::XdpMapError};
 use crate::layout::{DEVICE_FEW_COPIES, Device, LINK_PLACES, LINK_TRIES, Link};
 use crate::object::{Object, Result, whole};
 
-/// The devmaps, and how many times every port stands in each: the last two are for commands over
-/// several partitions, and a leader has them.
+/// The devmaps, and how many times each port is entered in them. The last two are for commands over several partitions,
+/// and only a leader has them.
 const MAPS: [(&str, usize); 3] = [
     ("multicast", 1),
     ("multicast_few", 4),

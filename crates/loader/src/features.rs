@@ -22,7 +22,7 @@ const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 
-/// Message header, then the generic one.
+/// The bytes of the message header and the generic header behind it.
 const HEADERS: usize = 16 + 4;
 
 /// Returns whether frames can be redirected to an interface. `None` where the kernel doesn't say, as before 6.3.

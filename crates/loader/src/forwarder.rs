@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A switch: frames go on by the destination's address, or to the role that has it.
+//! The program of a switch: it forwards frames by their destination's address, or passes them to the role that has it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -149,7 +149,7 @@ impl Route {
     }
 }
 
-/// The routes of a switch that is there, whoever has loaded it.
+/// The routes of an existing switch, whoever has loaded it.
 #[derive(Debug)]
 pub(crate) struct Routes(HashMap<MapData, RouteKey, Route>);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames around datagrams, for test runs: what a network would deliver, and a strict look at what
-//! a program made of it.
+//! Frames around datagrams, for test runs: builds frames as a network would deliver them, and checks strictly what a
+//! program made of them.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::object::Result;
 
-/// Runs lines, up to the first that fails: what `ip` says of them.
+/// Runs lines of `ip`'s commands, up to the first that fails, and returns the output of `ip`.
 pub fn run(options: &[&str], lines: &[String]) -> io::Result<Output> {
     let mut child = Command::new("ip")
         .args(options)

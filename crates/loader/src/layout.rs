@@ -23,7 +23,7 @@ pub const STRIPES: usize = 16;
 pub const MAX_VALUE: usize = paxos::wire::MAX_VALUE_LEN;
 /// The most members of one group behind one port.
 pub const MAX_MEMBERS: usize = 8;
-/// The most bytes that a measurement makes new for each frame.
+/// The most bytes that a measurement writes into each frame.
 pub const BENCH_HEAD_LEN: usize = 144;
 /// The most ports that multicast leaves by.
 pub const MAX_LINKS: usize = 64;
@@ -109,7 +109,8 @@ shared! {
         /// Always 0.
         unused: u32,
     }
-    /// A holder's keys of one generation: each the words that SipHash begins with. HalfSipHash's is in the first one.
+    /// A holder's keys of one generation, each given by the words with which SipHash begins. A HalfSipHash key is in
+    /// the first word.
     Pair {
         /// The words for `mac`.
         mac: [u64; 2],
@@ -134,7 +135,7 @@ shared! {
     SharedKeyring {
         /// The number of the bank in use.
         bank: u32,
-        /// 0.
+        /// Always 0.
         unused: u32,
         /// The keys.
         banks: [Keys; 2],

@@ -346,7 +346,7 @@ pub unsafe trait Shared: Copy {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Byte(pub u8);
 
-// SAFETY: any byte is one.
+// SAFETY: every bit pattern is a valid byte.
 unsafe impl Shared for Byte {}
 
 // SAFETY: any eight bytes are one.

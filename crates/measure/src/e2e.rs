@@ -483,7 +483,7 @@ struct System {
     is_of_peers: bool,
     /// The process that leads, as long as nothing fails.
     leader: &'static str,
-    // Killed before their directory is removed: fields are dropped in this order.
+    // The processes must be killed before their directory is removed; fields are dropped in this order.
     processes: Processes,
     _local: Rc<LocalCluster>,
 }

@@ -153,7 +153,7 @@ mod tests {
                 ),
                 ("b.trace", format!("{FIRST}@20 recv 2 03\n@20 send 2 04\n")),
                 ("c.trace", format!("{other}@5 recv 1 05\n")),
-                // Killed before its first line was whole, and no trace at all.
+                // The node was killed before its first line was whole, so it left no trace.
                 ("d.trace", "trace clu".into()),
                 ("e.log", "nothing".into()),
             ],

@@ -156,7 +156,7 @@ impl Messages {
         &self.all[id as usize]
     }
 
-    /// Returns how many there are.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.all.len()
     }

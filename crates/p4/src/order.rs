@@ -44,7 +44,7 @@ pub enum Op {
     Program = 9,
     /// Leader: a later epoch may exist.
     Retire = 10,
-    /// Learner: the window of a partition begins there.
+    /// A learner's window of a partition begins at this instance.
     Floor = 11,
     /// Which program it is, and how large; also before any group is known.
     About = 12,

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Beside this program.
 const NAME: &str = "porcupine-check";
 
-/// What it said.
+/// The verdict of Porcupine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Linearizable.

@@ -37,7 +37,7 @@ pub struct Host {
     pub on_disk: Vec<Instance>,
     /// Execution stands still until the session of this number, or a later one, is active; 0 if it goes on.
     pub stopped: Epoch,
-    /// Orders to stop don't reach it.
+    /// True if orders to stop don't reach the replica.
     pub never_stops: bool,
     /// The slots for which clients were answered, each with the leader's view.
     answered: Vec<(Round, Instance)>,

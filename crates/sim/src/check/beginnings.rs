@@ -22,7 +22,7 @@ pub struct Beginnings {
 #[derive(Clone, Copy, Debug)]
 struct Stood {
     next: Instance,
-    /// The epoch is issued a second time, or follows one that was.
+    /// The epoch is issued a second time, or follows one that was issued a second time.
     anew: bool,
 }
 

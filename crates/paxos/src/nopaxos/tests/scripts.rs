@@ -468,7 +468,8 @@ fn two_may_die_while_a_new_log_is_collected() {
     let mut group = Group::new(5);
     group.ordered(1, 0, 1, &[1, 2, 3, 4, 5]);
     group.ordered(1, 1, 2, &[1, 2, 3]);
-    // 4 leads the fourth view, with what 3 has and 5 lacks. 3 dies when it is asked, and 1 is dead.
+    // Replica 4 leads the fourth view, with entries that 3 has and 5 lacks. Replica 3 dies when it is asked, and 1 is
+    // dead already.
     let fourth = view_of(1, 3);
     for node in [3, 4, 5] {
         group.want(node, fourth);
