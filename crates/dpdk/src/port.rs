@@ -295,8 +295,8 @@ impl Port {
         true
     }
 
-    /// Sends each frame that was received on as it is, as often as `copies` says: the last time in its own buffer. It
-    /// leaves with the next [`flush`](Self::flush) at the latest.
+    /// Sends each received frame unchanged, as often as `copies` says, and uses its own buffer for the last copy. The
+    /// frames leave with the next [`flush`](Self::flush) at the latest.
     pub fn send_on(&mut self, mut copies: impl FnMut() -> usize) {
         for at in 0..self.received.len {
             let Some(further) = copies().checked_sub(1) else {

@@ -75,11 +75,11 @@ pub struct Statistics {
 pub(crate) struct Execution<A> {
     settings: Settings,
     app: A,
-    /// The application can take back uncommitted commands.
+    /// True if the application can take back uncommitted commands.
     can_discard: bool,
     /// The most uncommitted commands that it executes before they are stable.
     most_ahead: u64,
-    /// The application begins commands first and answers them together later.
+    /// True if the application begins commands first and answers them together later.
     answers_later: bool,
     /// The next instance to execute.
     next: Instance,
@@ -106,7 +106,7 @@ pub(crate) struct Execution<A> {
     operations: Instance,
     spanning: Spanning,
     replies: Replies,
-    /// Until this time many clients at once are expected.
+    /// Many clients at once are expected until this time.
     crowded_until: Time,
     local_reads: LocalReads,
     records: Records,
@@ -114,17 +114,17 @@ pub(crate) struct Execution<A> {
     checkpoints: Checkpoints,
     /// A checkpoint that has begun and that nobody has taken yet.
     to_write: Option<Checkpoint>,
-    /// Another replica's state is being installed, so nothing is executed.
+    /// True while another replica's state is being installed, so that nothing is executed.
     installing: bool,
     /// The number of holds while copies of the replica's state are being opened.
     holds: u32,
-    /// A reader of the state was asked for and waits until everything executed is stable.
+    /// True if a reader of the state was asked for and waits until everything executed is stable.
     reader_waits: bool,
-    /// Commands have waited for a commit since the last one; `note_hold` counts this once.
+    /// True if commands have waited for a commit since the last one; `note_hold` counts this once.
     is_held: bool,
-    /// Commands over several partitions can be judged in this group.
+    /// True if commands over several partitions can be judged in this group.
     spans: bool,
-    /// The executed values that a replica needs that takes this one's state over; `None` = none are kept.
+    /// The executed values that are kept for a replica which takes over this one's state; `None` = none are kept.
     kept: Option<Vec<u8>>,
     /// Nothing is executed until this epoch is active.
     stopped: Option<Epoch>,

@@ -83,9 +83,9 @@ pub struct InMemory<S, D> {
     records: StoredRecords,
     /// The storage, which the checkpoint under way shares.
     storage: Arc<Mutex<D>>,
-    /// Something was executed or committed since the last checkpoint.
+    /// True if something was executed or committed since the last checkpoint.
     changed: bool,
-    /// The bytes of the checkpoint under way, as long as it needs them.
+    /// The bytes of the checkpoint that is being made, until it ends.
     begun: Weak<Vec<u8>>,
     /// The state at the first start; `None` once a checkpoint has begun.
     beginning: Option<Vec<u8>>,

@@ -140,7 +140,7 @@ impl Judge<'_> {
         ))
     }
 
-    /// Returns why a member doesn't show that it has promised nothing after epoch `until`, if it doesn't.
+    /// Returns why a member may have promised something after epoch `until`, or nothing if it shows that it hasn't.
     fn doubt(
         &self,
         record: &EpochRecord,

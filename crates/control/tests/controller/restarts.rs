@@ -87,8 +87,8 @@ fn a_later_controller_notices_by_what_is_stored() {
     put_aside_after(&world, 1);
 }
 
-/// The copy starts again before the first start was compared, and the controller is another one each time: what
-/// it shows is no less than what is stored. But it wasn't at the start that went on.
+/// The copy starts again before the first start was compared, each time with another controller. What it shows is no
+/// less than what is stored, but it wasn't at the start that went on.
 #[test]
 fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start() {
     let mut world = World::started();

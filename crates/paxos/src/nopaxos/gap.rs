@@ -26,7 +26,7 @@ struct Lack {
     since: Time,
     ask_at: Time,
     tries: u32,
-    /// The members that don't have the slot: one bit a member.
+    /// The members that don't have the slot, as a bit mask.
     nos: u32,
     /// The entry that another replica had, until the slots before it are filled.
     found: Option<Slot>,
@@ -83,8 +83,8 @@ impl Lacks {
         self.open().map(due).min()
     }
 
-    /// Takes up to [`GapRequest::MAX`] neighbours that one question asks for, and how often they
-    /// were asked for before.
+    /// Takes up to [`GapRequest::MAX`] neighbouring slots for one question, and returns how often they were asked for
+    /// before.
     fn due(&mut self, now: Time, ask_after: Time) -> Option<(Range<Instance>, u32)> {
         let mut due: Option<(Range<Instance>, u32)> = None;
         for (&inst, lack) in &mut self.0 {
@@ -286,7 +286,7 @@ impl Replica {
         if self.leader().is_some_and(|leader| leader.node == h.swid)
             && h.inst < self.duty.told_stable
         {
-            // The slot is trimmed at the leader.
+            // The leader has trimmed the slot.
             self.short_of = Some(h.inst + 1);
             return Ok(Verdict::Answered);
         }

@@ -41,7 +41,7 @@ impl Entry<'_> {
     }
 }
 
-/// An entry with a value of its own.
+/// An entry that owns its value.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Slot {
     stamp: Round,
@@ -98,11 +98,11 @@ pub(super) struct Log {
 /// differ only in them are equal.
 #[derive(Clone, Debug, Default)]
 struct Written {
-    /// True if writes are noted.
+    /// True if writes are recorded.
     is_noted: bool,
-    /// All slots from this one on were written, if any.
+    /// If set, all slots from this one on were written.
     from: Option<Instance>,
-    /// Slots below that were written.
+    /// The slots below `from` that were written.
     again: Vec<Instance>,
 }
 
@@ -143,7 +143,7 @@ impl Log {
         }
     }
 
-    /// Notes from now on which slots are written, for [`Log::written`].
+    /// Starts to record which slots are written, for [`Log::written`].
     pub(super) fn note_written(&mut self) {
         self.written = Written {
             is_noted: true,

@@ -31,8 +31,7 @@ pub struct ReceiverSettings {
     pub pid: PartitionId,
     /// How many slots may wait for earlier ones.
     pub slots: usize,
-    /// How long a missing slot is waited for after a later one has come, since packets may overtake
-    /// each other.
+    /// The time that a missing slot is waited for after a later one has come, since packets may overtake each other.
     pub reorder_wait: Time,
 }
 

@@ -127,7 +127,7 @@ pub struct Replica {
     acked: Instance,
     /// The first slot that changed after it may have been executed.
     rewind: Option<Instance>,
-    /// Two requests were stamped with one slot, so nothing more is executed in the session.
+    /// True if two requests were stamped with one slot, so that nothing more is executed in the session.
     pub(super) in_conflict: bool,
     /// The replica needs a checkpoint that reaches at least this slot.
     pub(super) short_of: Option<Instance>,
@@ -139,7 +139,7 @@ pub struct Replica {
     pub(super) counts: Counts,
     /// The current start of this memory, if it is stored.
     pub(super) start: Option<Start>,
-    /// This memory was read from disk, and the controller hasn't let it go on yet.
+    /// True if this memory was read from disk and the controller hasn't let it go on yet.
     pub(super) mute: bool,
     pub(super) last_stored: LastStored,
 }
@@ -185,11 +185,11 @@ pub(super) struct Duty {
 /// A leader's knowledge of a member in this view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub(super) struct Peer {
-    /// The member has all no-ops below this point.
+    /// Everything below this point is confirmed: the member has all no-ops there.
     pub(super) confirmed: Instance,
     /// The member's log equals the leader's below this point.
     pub(super) synced: Instance,
-    /// The member has the log that the view began with.
+    /// True if the member has the log with which the view began.
     pub(super) started: bool,
 }
 

@@ -47,7 +47,7 @@ pub struct Session {
     pub nonce: u64,
     /// The replicas, exactly 2f+1, in ascending order of node.
     pub members: Vec<Member>,
-    /// How many of them may fail.
+    /// The number of members that may fail.
     pub f: u8,
     /// The member that leads partition 0 first, as an index of `members`.
     pub lead: u16,
@@ -199,7 +199,7 @@ impl Sessions {
         };
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         if told[0].number != 1 && !told.iter().any(is_active) {
-            // The outcome of the earlier sessions is unknown here.
+            // Without it the outcome of the earlier sessions isn't known here.
             return Err("the last active session is missing");
         }
         if self.contradiction(told, 0).is_some() {

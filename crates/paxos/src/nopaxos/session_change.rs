@@ -129,7 +129,7 @@ impl SessionChange {
         }
     }
 
-    /// Notes that the store shows the session as *active*, and hands over.
+    /// Notes that the store shows the session as *active*, after which the driver programs the sequencer.
     pub fn marked_active(&mut self) {
         if self.phase == Phase::MarkingActive {
             self.phase = Phase::Done;
@@ -264,7 +264,7 @@ mod tests {
             (None, Phase::Collecting),
             "partition 1 has none"
         );
-        // Partition 1 has another leader, and got no further than its second view.
+        // Partition 1 has another leader, and its first view didn't begin.
         let told = started(view(1), 4, &[2, 3]);
         assert_eq!(change.view_started(1, member(3), &told), Ok(()));
         let begins = Begins {
@@ -336,7 +336,7 @@ mod tests {
                 started(view::first(6), 7, &[1, 2]),
                 Reason::OldSession,
             ),
-            // The sender doesn't lead that view in that partition.
+            // The sender doesn't lead this view of the partition.
             (
                 0,
                 member(2),
@@ -349,7 +349,7 @@ mod tests {
                 started(view(0), 7, &[1, 2]),
                 Reason::UnknownSender,
             ),
-            // A memory of the leader's node that the session doesn't name.
+            // The session names another memory of the leader's node.
             (
                 0,
                 reborn,
@@ -368,7 +368,7 @@ mod tests {
                 with(vec![member(1), Member { node: 2, nonce: 1 }]),
                 Reason::UnknownSender,
             ),
-            // Fewer than f+1, or one of them twice, or not the leader itself.
+            // The members are fewer than f+1, or one of them comes twice, or the leader isn't among them.
             (0, member(1), started(view(0), 7, &[]), Reason::BadValue),
             (0, member(1), started(view(0), 7, &[1]), Reason::BadValue),
             (0, member(1), started(view(0), 7, &[1, 1]), Reason::BadValue),
@@ -406,7 +406,7 @@ mod tests {
     fn it_goes_on_from_what_the_store_has() {
         let mut issued = SessionChange::resume(session(5, Stage::Issued), 1).unwrap();
         assert_eq!(issued.poll(), Some(Effect::MarkWriting));
-        // The controller died right after that.
+        // The controller dies right after the session was stored as *writing*.
         let mut change = SessionChange::resume(session(5, Stage::Writing), 1).unwrap();
         assert_eq!(change.poll(), None, "it isn't marked again");
         let told = started(view(0), 7, &[1, 2]);

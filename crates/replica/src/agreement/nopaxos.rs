@@ -44,7 +44,7 @@ pub struct NoPaxos {
     receiver: Receiver,
     /// The session that the receiver listens to; 0 = none yet.
     listens_to: Epoch,
-    /// Until this time packets may overtake each other.
+    /// Packets are expected to overtake each other until this time.
     reordered_until: Time,
     /// Packets of the replica to itself.
     to_self: VecDeque<(Header, Vec<u8>)>,
@@ -55,10 +55,10 @@ pub struct NoPaxos {
     durable: Instance,
     /// Everything below this instance is given up. [F-ANEW]
     given_up: Instance,
-    /// The place here of the last command over several partitions that another partition has told of, and the round
-    /// that stamped it.
+    /// The place in this partition of the last command over several partitions of which another partition has a copy,
+    /// and the round that stamped it.
     begun: (Round, Instance),
-    /// The view of the memory that was read from a disk, and the instance up to which that memory knew the log to be
+    /// The view of the memory that was read from disk, and the instance below which that memory knew the log to be
     /// stable.
     found: (Round, Instance),
     /// The time of the last look at what is due, and if another look is due at once.
@@ -66,13 +66,13 @@ pub struct NoPaxos {
     is_due: bool,
     /// The questions of a leader that hears nothing, which asks the sequencer how far it is.
     poll: Poll,
-    /// The number of ordered packets that came.
+    /// The number of ordered packets that have arrived.
     told: u64,
     /// The number of slots that were filled by asking.
     repaired: u64,
-    /// The latest unknown session that a packet belonged to.
+    /// The latest unknown session that a packet has named.
     mentioned: Epoch,
-    /// The session that was told last, if it is known here with another configuration.
+    /// The session that was told last, if this replica knows it with another configuration.
     contradiction: Option<Epoch>,
     rejected_at: Time,
 }
@@ -325,7 +325,7 @@ impl Agreement for NoPaxos {
     fn give_up(&mut self, instances: Range<Instance>) {
         self.given_up = instances.end;
         self.replica.give_up_below(instances.end);
-        // Execution went back by itself before it was told where to go on.
+        // Execution has already gone back to the last stable state by itself.
         let _ = self.replica.take_rewind();
         self.is_due = true;
     }
@@ -412,8 +412,8 @@ impl NoPaxos {
             });
     }
 
-    /// Marks a place here as stamped because another partition has a copy of its command. If this is heard during a
-    /// change of views, the place is looked for in the next view. [V-GAP]
+    /// Marks a place of this log as stamped, because another partition has a copy of its command. If the view is
+    /// changing, the place is looked for in the next view. [V-GAP]
     fn look_for_begun(&mut self) {
         let (round, place) = self.begun;
         if round == view::stamp(self.replica.view()) && place >= self.replica.next() {
@@ -535,8 +535,8 @@ impl NoPaxos {
 
     // ---- From the receiver to the log
 
-    /// Hands over everything that follows from the packets so far: packets of the replica to itself, and slots whose
-    /// turn it is. Returns whether anything changed.
+    /// Hands over everything that follows from the packets so far: packets of the replica to itself, and slots that are
+    /// next. Returns whether anything changed.
     fn follow(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let mut changed = false;
         loop {
@@ -563,8 +563,9 @@ impl NoPaxos {
         changed
     }
 
-    /// Makes the receiver follow the log into another session and past slots that were filled otherwise. If a view's
-    /// log ends before delivered slots, the receiver begins there anew; while the view changes, packets wait.
+    /// Makes the receiver follow the log into another session, and past slots that were filled in another way. If a
+    /// view's log ends before slots that the receiver has delivered, the receiver begins there again; while the view
+    /// changes, packets wait.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;

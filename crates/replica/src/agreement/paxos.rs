@@ -53,11 +53,11 @@ pub struct Paxos {
     /// The range of undecided instances that are old enough to be repaired: from `repair_from` up to `repair_below`.
     repair_below: Instance,
     repair_from: Instance,
-    /// A repair has found something, and no new repair was begun since.
+    /// True if a repair has found something and no new repair was begun since.
     has_found: bool,
     /// The number of repairs that have found a value.
     repaired: u64,
-    /// The number of decisions that came without having been asked for.
+    /// The number of decisions that arrived without a question.
     told: u64,
     /// Acceptors have forgotten everything below this instance.
     trimmed: Instance,
@@ -201,8 +201,8 @@ impl Agreement for Paxos {
     }
 
     fn begun_by(&mut self, round: Round, place: Instance) {
-        // The leader has stamped the place in the epoch of that round. For an epoch before the active one this says
-        // nothing: everything up to the marker was begun already, and nothing counts behind it. [V-GAP]
+        // The leader of that round's epoch has stamped the place. If the epoch is older than the active one, this says
+        // nothing new: everything up to the marker was begun already, and nothing behind it counts. [V-GAP]
         if self.epochs.active() == Some(round.epoch()) {
             let bound = self.next.saturating_add(self.settings.window);
             self.gaps.begun_below(place.saturating_add(1).min(bound));
@@ -489,7 +489,7 @@ impl Paxos {
         self.recover.set_epoch(now, last);
     }
 
-    /// Spreads in time the repairs that one replica does for all.
+    /// Delays the repairs of each replica by its place among the replicas, so that usually one replica repairs for all.
     fn take_turn(&mut self) {
         let Some(configuration) = self.epochs.last() else {
             return;

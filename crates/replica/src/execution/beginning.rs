@@ -36,9 +36,9 @@ impl<A: Application> Execution<A> {
         true
     }
 
-    /// Takes the beginning of the last active epoch where epochs have no markers. A replica that has executed more is
-    /// no cause for alarm, as it may be ahead; values stamped before that epoch lie below its beginning in every log
-    /// that can become stable. [V-SEALED]
+    /// Takes the beginning of the last active epoch if epochs have no markers. It causes no alarm if this replica has
+    /// executed more, since it may be ahead; values stamped before that epoch lie below its beginning in every log that
+    /// can become stable. [V-SEALED]
     pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.begins.0 {
             return false;

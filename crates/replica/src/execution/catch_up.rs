@@ -56,9 +56,8 @@ impl<A: Application> Execution<A> {
         Ok((self.committed, Box::new(named)))
     }
 
-    /// Returns a reader of the state with everything that has been executed so far. While some of that isn't stable it
-    /// returns `None`, since none of it may be taken back, and nothing more is executed ahead; the caller asks again.
-    /// [X-READ]
+    /// Returns a reader of the state with everything that has been executed so far. Returns `None` while some of that
+    /// isn't stable; then nothing more is executed ahead, and the caller asks again. [X-READ]
     pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         self.reader_waits = self.next > self.stable && self.failed.is_none();
         if self.reader_waits {
@@ -136,9 +135,9 @@ impl<A: Application> Execution<A> {
         }))
     }
 
-    /// Replaces the whole state by the snapshot that was read. It never goes backwards, since everything this replica
-    /// reported as covered may be forgotten elsewhere, and it is refused during a checkpoint, whose end would put an
-    /// older state in its place. An `Err` is final. [X-CATCHUP]
+    /// Replaces the whole state by the snapshot that was read; an `Err` is final. The state never goes backwards, since
+    /// others may have forgotten what this replica reported as covered, and it isn't replaced during a checkpoint,
+    /// whose end would put an older state in its place. [X-CATCHUP]
     pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         self.settle()?;
         if position <= self.next {

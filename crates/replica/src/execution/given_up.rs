@@ -31,7 +31,7 @@ pub(super) struct GivenUp {
     /// The siblings that can go on behind their ranges: the end of this partition's range that they mean, and the
     /// outcomes that they have for it.
     siblings: BTreeMap<PartitionId, (Instance, Vec<Arc<Outcome>>)>,
-    /// The siblings were told that this partition can go on.
+    /// True if the siblings were told that this partition can go on.
     told: bool,
 }
 
@@ -41,7 +41,7 @@ impl GivenUp {
         self.ranges.get(usize::from(pid)).cloned().unwrap_or(0..0)
     }
 
-    /// Forgets what siblings said, so that all partitions tell one another anew.
+    /// Forgets what siblings have said, after which all partitions send their messages again.
     pub fn begin_anew(&mut self) {
         self.siblings.clear();
         self.told = false;
@@ -49,12 +49,12 @@ impl GivenUp {
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes the ranges that were given up, one for each partition. It returns this partition's range if that is news.
+    /// Takes the ranges that were given up, one for each partition. Returns this partition's range if it is new.
     pub fn give_up(&mut self, ranges: &[Range<Instance>]) -> Option<Range<Instance>> {
         let known = self.given_up.of(self.settings.pid).end;
         let told = ranges.get(usize::from(self.settings.pid));
         let own = told.filter(|own| own.end > known).cloned()?;
-        // The position counts only up to what is stable.
+        // Only stable instances count for the position.
         self.rewind(self.stable);
         self.given_up.ranges = ranges.to_vec();
         self.given_up.told = false;
@@ -122,7 +122,7 @@ impl<A: Application> Execution<A> {
             .collect()
     }
 
-    /// Takes this partition's part in commands that siblings have passed, in the order of their places here.
+    /// Applies this partition's part of the commands that siblings have passed, in the order of their places here.
     /// [G-COMPLETE]
     fn complete(&mut self, own: &Range<Instance>) -> Result<(), Error> {
         self.gather()?;

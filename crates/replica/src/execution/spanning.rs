@@ -29,7 +29,7 @@ pub(super) struct Spanning {
     pub mail: Vec<(PartitionId, SiblingMessage)>,
     /// The last position that siblings were told survives a power failure.
     told_synced: Option<Instance>,
-    /// A copy was passed since the last commit.
+    /// True if a copy was passed since the last commit.
     pub has_passed: bool,
 }
 
@@ -143,8 +143,8 @@ impl<A: Application> Execution<A> {
 
     // ---- A copy
 
-    /// Passes the copy of a command at the next instance if its outcome is known. It returns false if siblings have to
-    /// answer first, or if the copy isn't stable yet, since siblings couldn't take back what they are told.
+    /// Passes the copy of a command at the next instance if its outcome is known. Returns false if siblings have to
+    /// answer first, or if the copy isn't stable yet, since siblings couldn't take back what they would be told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
         if value.inst >= self.stable {
             self.replies.awaited = self.replies.awaited.max(value.inst + 1);
@@ -186,9 +186,9 @@ impl<A: Application> Execution<A> {
         Ok(true)
     }
 
-    /// Returns whether this partition alone can tell that a copy at `inst` takes no effect. It can if the copy doesn't
-    /// name this place, or if a later epoch began before it: its marker was executed, it was told to have begun where
-    /// epochs have no markers, or a copy of it was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
+    /// Returns whether this partition alone can tell that a copy at `inst` takes no effect: the copy doesn't name this
+    /// place, or a later epoch has begun before it. A later epoch shows by its marker, by the controller's word if
+    /// epochs have no markers, or by a copy that was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
         let met = self.spanning.met_at(self.next);
         let met = met.map(|met| (met.copy.round.epoch(), met.inst));
@@ -203,7 +203,8 @@ impl<A: Application> Execution<A> {
         copy.lowest().0 == self.settings.pid
     }
 
-    /// Prepares the command at its copy, and tells the siblings so or asks them where they stand. [V-STEPS]
+    /// Prepares the command at its copy. Then it tells the siblings that this partition stands there, or asks them
+    /// where they stand. [V-STEPS]
     fn meet(&mut self, inst: Instance, copy: &Arc<Copy>) -> Result<(), Error> {
         if self.spanning.met_at(inst).is_some() {
             return Ok(());
@@ -292,8 +293,8 @@ impl<A: Application> Execution<A> {
         !unstable.is_empty() && self.spanning.questions.iter().any(is_ahead)
     }
 
-    /// Discards what siblings have told this worker, since some of them have taken over another state; all copies are
-    /// met anew. It is called when all workers of this replica stand still in an install and have received one
+    /// Discards what siblings have told this worker, since some of them have taken over another state, and meets all
+    /// copies again. Call it in an install, when all workers of this replica stand still and have received one
     /// another's earlier messages. [X-INSTALL]
     pub fn meet_anew(&mut self) {
         self.spanning.met = None;

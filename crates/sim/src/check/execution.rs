@@ -325,8 +325,8 @@ impl Executions {
         let record = spanning.get_mut(&id).expect("asked for by the caller");
         let word =
             |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
-        // A command that is executed twice rarely has the same result, but a wrong result says less, so this comes
-        // first.
+        // This check comes first: a command that is executed twice rarely has the same result, and the message about a
+        // wrong result would say less.
         let before = record.position(pid).flatten();
         note_once(id, pid, before, position, findings);
         let (key, op) = (command.key, command.op);

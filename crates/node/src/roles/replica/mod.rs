@@ -165,7 +165,7 @@ pub fn run_alone(
     run(cluster, node, services, stop, None)
 }
 
-/// Runs a replica like [`run_alone`], whose workers, if they are at DPDK ports, enter a rotation by a door.
+/// Runs a replica like [`run_alone`]. If its workers are at DPDK ports, they enter a rotation by a door.
 pub(crate) fn run(
     cluster: &ClusterFile,
     node: &Node,

@@ -12,7 +12,7 @@ const MAX_CONFIGURATIONS: usize = 32;
 pub struct Epochs {
     /// The configurations, oldest first.
     configurations: Vec<Configuration>,
-    /// The last configuration is active.
+    /// True if the last configuration is active.
     active: bool,
     /// The repair lane of this process, and the epoch of the lane.
     lane: Option<(Epoch, u8)>,

@@ -55,8 +55,8 @@ impl Gaps {
         }
     }
 
-    /// Follows time and `next`, the first instance that isn't executed. It returns the end of the instances that are
-    /// old enough, once each time the patience runs out.
+    /// Follows time and `next`, the first instance that isn't executed. Returns the end of the instances that are old
+    /// enough, once for each time that the patience runs out.
     pub fn old_below(&mut self, now: Time, next: Instance) -> Option<Instance> {
         self.follow(now, next);
         if self.due? > now {

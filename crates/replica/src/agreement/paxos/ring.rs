@@ -6,7 +6,7 @@ use paxos::{Flags, Instance};
 use std::ops::Range;
 
 struct Slot {
-    /// A value waits here.
+    /// True if a value waits in this slot.
     full: bool,
     inst: Instance,
     flags: Flags,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How far others say that the log has been begun, and whose word is enough. [X-BEGUN]
+//! Judges how far the log has been begun, by what others say. [X-BEGUN]
 //!
 //! A repair puts a no-op into an instance that holds nothing. So one acceptor that errs, or one flipped bit, must not
 //! make this replica repair instances that no leader has stamped yet; it would fill the log with no-ops ahead of the
-//! leader. Every decided value was voted for by f+1 acceptors, so what f+1 of them show is enough; if f+1 of them can't
-//! show it together, since f others are gone, the leader shows it, or the next epoch's beginning.
+//! leader. Every decided value was voted for by f+1 acceptors, so what f+1 of them show is enough. If fewer are left,
+//! the leader's word counts, or the beginning of the next epoch.
 //!
-//! Nothing is kept for long: what acceptors showed counts until the next question, so that errors of months don't add
-//! up to a quorum.
+//! What acceptors showed counts only until the next question, so that single errors over months don't add up to a
+//! quorum.
 
 use paxos::{Configuration, Instance, NodeId, Round};
 
