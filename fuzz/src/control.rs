@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// One message, at the controller or at all others, whoever sent it.
+    /// Delivers one message to the controller or to all others, whoever sent it.
     fn hear(&mut self, choice: u8, message: &Message) {
         let mut out = Out::default();
         let from = match choice % 4 {

@@ -359,7 +359,7 @@ impl World {
             0..200 => position,
             _ => input.number(),
         };
-        // Whatever comes of it, the state on disk can be opened again.
+        // Whatever the result is, the state on disk can be opened again.
         let result = self.worker.restore(self.now, announced, &mut &copy[..]);
         open(
             self.answers_wait,

@@ -36,7 +36,7 @@ impl Spread {
         }
     }
 
-    /// Executes a command on both, and returns both answers.
+    /// Executes a command on the partitions and on the single store, and returns both answers.
     fn execute(&mut self, command: &Command<'_>, pids: &BTreeSet<u16>) -> [Vec<u8>; 2] {
         let (mut bytes, mut answer, mut expected) = (Vec::new(), Vec::new(), Vec::new());
         command.encode(&mut bytes).unwrap();

@@ -19,7 +19,7 @@ const UNIT_FILE: &str = "wirepaxos@.service";
 const PASSWORD_FILE: &str = "redis.password";
 /// The directory in which the unit looks for the cluster file.
 const INSTALLED: &str = "/etc/wirepaxos";
-/// The one directory to which the unit lets nodes write, and the user as whom they run.
+/// The one directory to which the unit lets nodes write, and the user that runs them.
 const DATA: &str = "/var/lib/wirepaxos";
 const USER: &str = "wirepaxos";
 

@@ -54,7 +54,7 @@ impl World {
         World::beside(cluster, replicas, bind)
     }
 
-    /// Opens the sockets, but plays only so many replicas.
+    /// Opens the sockets, but plays only `replicas` of the replicas.
     fn beside(
         cluster: ClusterFile,
         replicas: usize,

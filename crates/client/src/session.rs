@@ -761,7 +761,7 @@ impl Client {
         }
     }
 
-    /// Tells the replicas again where these sessions are answered, and by whom.
+    /// Tells the replicas again at which address, and by which replica, these sessions are answered.
     fn move_sessions(&mut self, which: impl Fn(&Session) -> bool) {
         let Ok(reply_to) = self.reply_to() else {
             return;

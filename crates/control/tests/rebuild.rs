@@ -24,7 +24,7 @@ struct Shown {
     mute: bool,
 }
 
-/// The nodes of a cluster whose epoch 2 is active, and what of them answers.
+/// The nodes of a cluster whose epoch 2 is active, and the answers that they give.
 struct Nodes {
     shown: BTreeMap<NodeId, Shown>,
     records: BTreeMap<NodeId, View>,

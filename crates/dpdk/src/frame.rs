@@ -62,7 +62,7 @@ impl Ends {
 pub struct Datagram<'a> {
     /// The hardware address that has put the frame on this link: the sender's or a router's.
     pub by: Mac,
-    /// The sender, and whom it is for.
+    /// The addresses of the sender and the receiver.
     pub ends: Ends,
     /// The datagram's payload.
     pub payload: &'a [u8],
@@ -215,7 +215,7 @@ impl Head {
         head
     }
 
-    /// Bytes of a frame with a datagram of so many.
+    /// Returns the length of a frame with a datagram of `payload` bytes.
     #[inline]
     pub fn frame_len(&self, payload: usize) -> usize {
         self.len + payload
@@ -265,7 +265,7 @@ impl Head {
     }
 }
 
-/// Returns what a payload adds to the checksum of its datagram, whoever that is for.
+/// Returns what a payload adds to the checksum of its datagram, for any receiver.
 #[inline]
 pub fn payload_sum(payload: &[u8]) -> u64 {
     sum(payload, 0)

@@ -142,7 +142,7 @@ impl Eal {
         let (mut ports, mut last) = (Vec::new(), -1);
         loop {
             let mut name = [0; 64];
-            // SAFETY: there is room for so many bytes, of which the last is made zero.
+            // SAFETY: the buffer has room for this many bytes, of which the last is set to zero.
             last = unsafe { (self.functions.next)(last, name.as_mut_ptr(), name.len()) };
             if last < 0 {
                 return ports;

@@ -47,7 +47,7 @@ pub struct Link {
     is_up: bool,
 }
 
-/// Whose datagrams go to whom, as it was found last: often others follow.
+/// The result of the last look-up for datagrams between two ends, because often others follow.
 struct Flow {
     by: Mac,
     ends: Ends,

@@ -35,7 +35,7 @@ const OVERRIDES: u8 = 0x20;
 /// The hop limit of a packet that no router has passed on.
 const ALL_HOPS: u8 = 255;
 
-/// Hardware addresses of whoever is at this link.
+/// The hardware addresses of all hosts at this link.
 #[derive(Debug)]
 pub struct Neighbours {
     own: IpAddr,

@@ -59,7 +59,7 @@ impl Frame {
     #[inline]
     pub(crate) fn narrow(&mut self, range: Range<usize>) {
         assert!(range.start <= range.end && range.end <= self.len as usize);
-        // SAFETY: there are so many bytes.
+        // SAFETY: the frame has at least this many bytes.
         self.data = unsafe { self.data.add(range.start) };
         self.len = range.len() as u32;
     }
@@ -197,7 +197,7 @@ impl Port {
             self.received.release(self.functions);
         }
         let room = self.received.all.as_mut_ptr();
-        // SAFETY: there is room for so many.
+        // SAFETY: the array has room for this many frames.
         let got = unsafe { (self.functions.receive)(self.raw, room, BURST as u32) };
         self.received.len = got as usize;
         self.received.len
@@ -218,7 +218,7 @@ impl Port {
     /// Gives back what was taken out.
     pub(crate) fn release(functions: &Functions, frames: &mut [Frame]) {
         for burst in frames.chunks_mut(BURST) {
-            // SAFETY: all of them have a buffer that nobody else holds, and whoever calls this forgets them.
+            // SAFETY: all of them have a buffer that nobody else holds, and the caller doesn't use them afterwards.
             unsafe { (functions.release)(burst.as_mut_ptr(), burst.len() as u32) };
         }
     }
@@ -233,7 +233,7 @@ impl Port {
         for (room, frame) in room.iter_mut().zip(frames.drain(..kept)) {
             *room = frame;
         }
-        // SAFETY: so many have a buffer of this port that nobody else holds.
+        // SAFETY: this many frames have a buffer of this port that nobody else holds.
         let renewed = unsafe { (self.functions.renew)(self.raw, room.as_mut_ptr(), kept as u32) };
         leaving.len += renewed as usize;
         Port::release(self.functions, frames);
@@ -289,8 +289,8 @@ impl Port {
             return false;
         };
         frame.len = len as u32;
-        // SAFETY: the buffer has room for so many bytes, and is this frame's alone. What an earlier frame has left
-        // in it are bytes like any other.
+        // SAFETY: the buffer has room for this many bytes, and belongs to this frame alone. The bytes that an earlier
+        // frame has left are initialized.
         write(unsafe { std::slice::from_raw_parts_mut(frame.data, len) });
         true
     }
@@ -322,7 +322,7 @@ impl Port {
         self.flush();
         self.leaving.begin_anew();
         let room = self.leaving.all.as_mut_ptr();
-        // SAFETY: there is room for so many.
+        // SAFETY: the array has room for this many frames.
         let got = unsafe { (self.functions.take)(self.raw, room, BURST as u32) };
         self.leaving.len = got as usize;
     }

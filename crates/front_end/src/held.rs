@@ -28,7 +28,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Returns true if a connection's answers, of so many bytes, wait until others have joined them. Then
+    /// Returns true if a connection's answers, of `bytes` bytes, wait until others have joined them. Then
     /// [`take_due`](Self::take_due) returns the connection when they have waited long enough.
     pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
         let is_over = hold.0.is_some_and(|until| until <= now);

@@ -205,7 +205,7 @@ impl Names {
         let asked_record = open.asks_record;
         let told = named.open.remove(&request);
         let waiters = told.into_iter().flat_map(|open| open.waiters).collect();
-        // The outcome of a command from so long ago isn't known any more.
+        // The command is so old that its outcome is no longer known.
         let says = |s: &Status| match asked_record {
             true => matches!(s, Status::Ok | Status::ReplyTooLarge),
             false => *s != Status::StaleRequest,
@@ -270,7 +270,8 @@ impl Names {
         }
     }
 
-    /// Forgets the names that weren't used for so long. Their sessions stay open; the next use asks for them again.
+    /// Forgets the names that weren't used within the time `idle`. Their sessions stay open; the next use asks for them
+    /// again.
     pub fn release<P: Plane>(&mut self, log: &mut Log<P>, idle: Duration) {
         let unused = |named: &Named| named.open.is_empty() && named.last_used.elapsed() >= idle;
         let all = self.known.iter();

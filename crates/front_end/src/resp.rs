@@ -16,7 +16,7 @@ const MAX_ARGUMENTS: i64 = 1 << 20;
 const MAX_BULK_LEN: i64 = 512 << 20;
 /// The memory of up to this many arguments is used again.
 const MAX_REUSED: usize = 16;
-/// A client that hasn't authenticated yet may send this many arguments, each with so many bytes.
+/// A client that hasn't authenticated yet may send at most this many arguments, and this many bytes in each.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
 

@@ -37,12 +37,12 @@ impl Turn {
         self.longest.set(self.longest.get().max(spent));
     }
 
-    /// Counts the steps that it takes to look at so many arguments.
+    /// Counts the steps of looking at `many` arguments.
     pub fn arguments(&self, many: usize) {
         self.spend(1 + many / ARGUMENTS);
     }
 
-    /// Counts the steps that it takes to copy so many bytes.
+    /// Counts the steps of copying `bytes` bytes.
     pub fn copy(&self, bytes: usize) {
         self.spend(1 + bytes / BYTES);
     }

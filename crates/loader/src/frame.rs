@@ -83,7 +83,7 @@ fn v6_octets(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Returns the datagram of a frame that a program has made of one by [`between`].
+/// Returns the datagram of the frame into which a program has turned one of [`between`].
 pub fn payload(frame: &[u8]) -> Option<&[u8]> {
     let v6 = frame.get(12..14)? == [0x86, 0xdd];
     let head = head_len(v6);

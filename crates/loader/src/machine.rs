@@ -25,7 +25,7 @@ use crate::pins::mount_bpffs;
 use crate::switch::Switch;
 use crate::veth;
 
-/// Names of interfaces have at most 15 bytes, and those of the links within are made of it.
+/// The longest name of a switch: interfaces' names have at most 15 bytes, and those of the links within contain it.
 const MAX_NAME: usize = 8;
 
 /// The switch that is wanted.
@@ -386,7 +386,7 @@ fn is_port(links: &[KernelLink], port: &str, switch: &str) -> bool {
     links.any(|link| link.name == port && link.master.as_deref() == Some(switch))
 }
 
-/// Takes the forwarder off ports, which then are nobody's.
+/// Takes the forwarder off ports, which belong to no switch then.
 fn leave(ports: &[&Interface], pins: &Path) {
     for port in ports {
         for mode in Mode::ALL {

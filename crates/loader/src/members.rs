@@ -47,8 +47,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Receivers by group, and whom these send to what they make of a copy; copies leave in the name of
-    /// `from`.
+    /// Creates the members from the receivers of each group, and the receivers of the packets that these send for a
+    /// copy. Copies leave in the name of `from`.
     pub fn new(
         from: SocketAddr,
         groups: Vec<(GroupId, Vec<Member>)>,

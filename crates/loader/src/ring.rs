@@ -38,7 +38,7 @@ impl Ring {
         })
     }
 
-    /// Waits for a record, at most for so long; whether there is one.
+    /// Waits for a record, at most for this time. Returns whether there is one.
     pub fn wait(&self, timeout: Duration) -> std::io::Result<bool> {
         let mut waited = libc::pollfd {
             fd: self.fd.as_raw_fd(),

@@ -245,8 +245,8 @@ struct Context {
     egress_ifindex: u32,
 }
 
-/// Runs an XDP program once over a frame that `mark` stands before, as its meta data; `out` takes mark and frame
-/// as they are in the end.
+/// Runs an XDP program once over a frame with `mark` before it, as its meta data. `out` gets the mark and the frame as
+/// they are after the run.
 pub fn marked_run(
     program: BorrowedFd<'_>,
     mark: u32,

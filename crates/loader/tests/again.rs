@@ -18,7 +18,7 @@ use paxos::{Deployment, Flags, Header, MsgType, Program, Round};
 
 const SLOTS: u64 = 64;
 
-/// A message to be sent: to whom, and the whole of it.
+/// A message that must be sent: its receivers, and all its bytes.
 #[derive(Debug, PartialEq)]
 enum Sent {
     Back(Vec<u8>),

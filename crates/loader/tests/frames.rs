@@ -379,7 +379,7 @@ fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     assert_eq!(late.1, Verdict::Dropped(Reason::Duplicate));
 }
 
-/// A reader that nobody wakes waits for so long.
+/// A reader that nobody wakes waits for this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]

@@ -34,7 +34,7 @@ fn every_role_script_holds(v6: bool) {
         }
         let script = fs::read_to_string(path).expect("a script is readable");
         for algorithm in [Algorithm::SipHash, Algorithm::HalfSipHash] {
-            // No hash is made of what is around the datagram.
+            // Hashes don't cover the headers around the datagram.
             if algorithm == Algorithm::SipHash || script.contains("\nkeys ") && !v6 {
                 let what = format!("{name} (IPv6: {v6}, {algorithm:?})");
                 failures += &differences(&dir, &script, v6, algorithm, &what);

@@ -50,7 +50,7 @@ fn run(program: &ProgramFd, frame: &[u8]) -> (u32, Vec<u8>) {
     (run.action, out)
 }
 
-/// Runs one frame after the other on each CPU; gives back what the program made of each.
+/// Runs one frame after the other on each CPU; returns the results of all.
 fn on_cpus(loaded: &Loaded, frames: &[Vec<Vec<u8>>]) -> Vec<Vec<(u32, Vec<u8>)>> {
     let program = loaded.object.own_program();
     let program = &program.expect("it is loaded");

@@ -53,7 +53,8 @@ fn nothing_is_stamped_among_the_instances_of_a_command() {
         .unwrap();
     let (mut x, mut y) = (None, None);
     let (action, frame) = meanwhile(&leader, AMONG_PLACES, &over_two(), || {
-        // The command has its instance in partition 0, or is about to get it. Who has the answer to x sends y.
+        // The command has its instance in partition 0, or is about to get it. A client that has the answer to x then
+        // sends y.
         x = stamp(&leader, 0);
         y = stamp(&leader, 1);
     });

@@ -18,7 +18,7 @@ const SLOTS: u64 = 64;
 /// A switch in its first epoch, and a client.
 struct Cluster {
     switch: Switch,
-    /// Requests so far.
+    /// The number of requests sent so far.
     sent: u64,
 }
 

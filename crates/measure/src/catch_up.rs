@@ -37,7 +37,7 @@ pub struct Settings {
 pub struct Phase {
     /// How long it took.
     pub seconds: f64,
-    /// Commands a second.
+    /// The number of commands answered in a second.
     pub ops_per_s: f64,
     /// The time from sending a command to its answer.
     pub latency: Percentiles,
@@ -235,7 +235,7 @@ fn load(
     })
 }
 
-/// Notes the memory of the source and of the receiver, where it is the largest so far.
+/// Notes the memory of the source and of the receiver if it is the largest so far.
 fn watch(largest: &mut [f64; 2], source: u32, receiver: Option<u32>) {
     for (largest, pid) in largest.iter_mut().zip([Some(source), receiver]) {
         let now = pid.and_then(memory_mib).unwrap_or(0.0);

@@ -691,7 +691,8 @@ impl System {
         Ok(found)
     }
 
-    /// Returns how many packets with a wrong tag the leader has dropped so far; where nobody sends any it isn't asked.
+    /// Returns how many packets with a wrong tag the leader has dropped so far. If nobody sends any, the leader isn't
+    /// asked.
     fn forged(&self, settings: &Settings) -> Result<u64, Error> {
         if settings.flood.is_none() {
             return Ok(0);

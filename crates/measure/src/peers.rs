@@ -75,7 +75,7 @@ fn members(cluster: &ClusterFile) -> Vec<NodeId> {
 
 // ---- The switch
 
-/// Takes the place of the controller, too: it tells clients to whom they send.
+/// Takes the place of the controller, too, and tells clients where to send requests.
 fn serve_switch(cluster: &ClusterFile, switch: &Node, protocol: Protocol) -> Result<(), Error> {
     let replicas = cluster.replicas(group_of(cluster).id);
     let addresses: Vec<_> = replicas.iter().map(|node| node.address).collect();

@@ -28,7 +28,7 @@ use local_cluster::Error;
 const FORGET_EVERY: u64 = 4_096;
 /// How often it says so, and asks for the view, where nothing happens.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often the view is asked for while it is behind, and the controller told of one that has begun.
+/// How often a stub asks for a view that it lacks, and tells the controller of one that has begun.
 const SOON: Duration = Duration::from_millis(20);
 /// The number of the disk that it doesn't have.
 const INCARNATION: u64 = 1;

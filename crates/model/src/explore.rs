@@ -89,7 +89,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns what of all that was to be reached wasn't.
+    /// Returns the events in `of` that the search should have reached and hasn't.
     pub fn missed(&self, of: &[&'static str]) -> Vec<&'static str> {
         let is_seen = |what: &&str| self.reached.iter().any(|(seen, _)| seen == what);
         of.iter().copied().filter(|what| !is_seen(what)).collect()

@@ -26,7 +26,7 @@ use crate::network::{Message, MessageId, Payload, Sent, Value};
 struct Ballot {
     inst: Instance,
     value: Value,
-    /// How many make a quorum; nobody's votes count in an epoch without a configuration.
+    /// The size of a quorum. In an epoch without a configuration nobody's votes count.
     quorum: usize,
     votes: Vec<(NodeId, MessageId)>,
 }

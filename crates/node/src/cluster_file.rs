@@ -204,9 +204,9 @@ pub enum Auth {
     Off,
     /// Control messages, and connections on which states are handed out.
     Control,
-    /// As `Control`, and packets of the data plane by SipHash-2-4.
+    /// Signs all that `Control` signs, and packets of the data plane by SipHash-2-4.
     SipHash,
-    /// As `Control`, and packets of the data plane by HalfSipHash-2-4, which switches can compute.
+    /// Signs all that `Control` signs, and packets of the data plane by HalfSipHash-2-4, which switches can compute.
     HalfSipHash,
 }
 

@@ -9,7 +9,7 @@ use crate::order::{ETHERTYPE, Order};
 use crate::packet_socket::PacketSocket;
 use crate::{Port, Result};
 
-/// An order is sent so many times before the switch counts as silent. Orders may come twice.
+/// An order is sent this many times before the switch counts as silent. Orders may therefore arrive twice.
 const TRIES: u32 = 4;
 /// The longest wait for the answer to an order.
 const PATIENCE: Duration = Duration::from_millis(150);

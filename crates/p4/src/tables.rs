@@ -124,7 +124,7 @@ pub fn node((node, address): (NodeId, IpAddr)) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.at_home {node} {address} =>")
 }
 
-/// Commands count from addresses that begin with so many bits of this one. [M-ASKER]
+/// Returns the entry by which commands count from addresses that begin with `bits` bits of this one. [M-ASKER]
 pub fn asker((address, bits): (IpAddr, u8)) -> String {
     let table = if address.is_ipv4() {
         "askers4"
@@ -180,7 +180,7 @@ pub fn copy(place: &Place, copy: &Copy) -> String {
     )
 }
 
-/// Returns the multicast group for commands over so many partitions, empty.
+/// Returns the empty multicast group for commands over `partitions` partitions.
 fn multicast_group(place: &Place, partitions: u16) -> String {
     format!("mc_mgrp_create {}", place.members() + partitions - 1)
 }
@@ -194,7 +194,7 @@ fn multicast_node(number: u8, partition: u16, port: u16) -> String {
     )
 }
 
-/// Puts a copy into the group for commands over so many partitions. A copy is in one group only.
+/// Puts a copy into the group for commands over `partitions` partitions. A copy is in one group only.
 fn in_multicast_group(place: &Place, partitions: u16, handle: &str) -> String {
     let group = place.members() + partitions - 1;
     format!("mc_node_associate {group} {handle}")

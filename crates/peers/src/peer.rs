@@ -23,7 +23,7 @@ pub(crate) const AGAIN: Time = 5 * MILLISECOND;
 /// The time after which entries are asked for again that the leader has sent: a question and its answer take some
 /// hundred microseconds.
 pub(crate) const FETCH_AGAIN: Time = MILLISECOND / 2;
-/// Others put up with a silent leader for so long, each a little longer than the one before it.
+/// The time for which the other replicas bear a silent leader, each a little longer than the one before it.
 pub(crate) const PATIENCE: Time = 200 * MILLISECOND;
 /// Requests that arrived during a view change and wait for its end.
 const MAX_HELD: usize = 4_096;

@@ -217,7 +217,7 @@ impl Parts {
         self.pieces.keys().copied()
     }
 
-    /// Returns whether so many more bytes don't exceed the command.
+    /// Returns whether the command has room for this many more bytes.
     pub fn takes(&self, bytes: usize) -> bool {
         self.bytes + bytes <= self.len as usize
     }

@@ -510,7 +510,7 @@ const HARMLESS: u64 = 40;
 /// well.
 const ROOMY: usize = 2_048;
 
-/// Returns a cluster in which one command of so many makes programs die, on those replicas that `dies` names.
+/// Returns a cluster in which one of [`HARMLESS`] commands makes programs die, on the replicas that `dies` names.
 fn with_deadly(seed: u64, dies: fn(NodeId, u64) -> bool) -> Cluster {
     let mut cluster = Cluster::with_slots(seed, 10, seed % 2 == 0, ROOMY);
     for r in &mut cluster.replicas {

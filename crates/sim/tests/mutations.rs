@@ -773,7 +773,7 @@ fn a_partition_that_has_passed_a_place_before_it_is_stable() {
     assert_found_with(Mutation::PassedUnstable, SPANNING_COURSES, &HALF);
 }
 
-/// Groups with NOPaxos where nothing goes wrong, so that whoever waits for long has missed something.
+/// Groups with NOPaxos where nothing goes wrong, so that a client that waits for long shows a mistake.
 const CALM: Limits = Limits {
     calm: true,
     ..ORDERED

@@ -42,7 +42,7 @@ impl Rates {
 /// When a copy arrives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// After so long.
+    /// The packet arrives after this time.
     After(Time),
     /// When an hour has passed.
     Hour,

@@ -132,7 +132,7 @@ struct Client {
     pause: Duration,
 }
 
-/// Draws what a client does, and writes down what came of it.
+/// Draws what a client does, and writes down the results.
 pub struct Author {
     number: u32,
     rng: Rng,

@@ -33,7 +33,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts so many, with numbers from `first` on. They end with all others.
+    /// Starts `members` clients, with numbers from `first` on. They end with all others.
     pub fn start(
         cluster: &ClusterFile,
         members: u32,

@@ -280,7 +280,8 @@ struct Drawing {
     rng: Rng,
 }
 
-/// How often which kind is drawn, and how: faults, each so many milliseconds after the first.
+/// A kind of fault: how often it is drawn, its name, and the function that draws it. The function returns faults, each
+/// some milliseconds after the first.
 type Kind = (u64, &'static str, fn(&mut Drawing) -> Vec<(u64, Fault)>);
 
 const OF_PAXOS: &[Kind] = &[

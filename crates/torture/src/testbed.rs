@@ -33,7 +33,7 @@ const FOREIGN_WRITES: usize = 200;
 /// A cluster in a lab of its own.
 pub struct Testbed {
     lab: Lab,
-    /// What it is made of.
+    /// The parts of the cluster.
     pub shape: Shape,
     /// The cluster file, read.
     pub cluster: ClusterFile,

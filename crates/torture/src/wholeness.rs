@@ -87,7 +87,7 @@ pub fn are_members(documents: &Documents, acceptors: &[String]) -> Result<(), St
     Ok(())
 }
 
-/// g + 1 of three replicas: what acceptors have forgotten is on the disks of so many.
+/// The number g + 1 of three replicas, which must have on their disks what acceptors have forgotten.
 const HOLDERS: usize = 2;
 
 /// Returns an error if too few replicas have on their disks what acceptors have forgotten.

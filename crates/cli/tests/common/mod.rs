@@ -174,7 +174,7 @@ impl TestCluster {
         of_node.map_or(Value::Null, |node| node["status"].clone())
     }
 
-    /// Waits until so many replicas are at the same instance of each partition, with the same contents.
+    /// Waits until this many replicas are at the same instance of each partition, with the same contents.
     pub fn assert_replicas_agree(&self, replicas: usize) {
         let file = ClusterFile::load(&self.local.file).unwrap();
         let partitions = usize::from(file.groups[0].partitions);

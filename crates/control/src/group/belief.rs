@@ -29,7 +29,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Returns whether an acceptor that has so many slots can't have voted as far.
+    /// Returns whether an acceptor with this many slots can't have voted that far.
     fn is_beyond(&self, slots: u64) -> bool {
         self.end.saturating_sub(self.trim) > slots
     }

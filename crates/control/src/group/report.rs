@@ -123,8 +123,8 @@ impl Group {
         warnings
     }
 
-    /// Returns a warning about each node that is suspected, needed now or not, without those roles of which so many are
-    /// that another warning names them.
+    /// Returns a warning about each suspected node, needed now or not. It leaves out the roles of which so many nodes
+    /// are suspected that another warning names them.
     fn silent(&self, without_acceptors: bool, without_replicas: bool) -> Vec<String> {
         let s = &self.settings;
         let is_meant = |w: &&Watched| {

@@ -509,8 +509,8 @@ fn an_override_that_no_replica_can_follow_may_be_repeated() {
     assert_eq!(world.state().given_up.unwrap().of(0), second);
 }
 
-/// Positions of one moment and of one replica: the one that has executed most. Mixed ones are nobody's.
-/// [G-STOP] [G-ONE]
+/// What is given up begins at the positions of one replica at one moment, the one that has executed most. Positions
+/// mixed from several replicas belong to none. [G-STOP] [G-ONE]
 #[test]
 fn what_is_given_up_begins_where_one_replica_stands() {
     let mut world = World::started();
@@ -595,7 +595,7 @@ fn an_epoch_follows_the_one_that_stopped_execution() {
     assert_eq!(world.state().given_up, None);
 }
 
-/// A part of its partitions has another one's state: it is nobody's. [G-ONE]
+/// Some of the replica's partitions have another replica's state, so its positions belong to no replica. [G-ONE]
 #[test]
 fn a_replica_that_stands_on_both_sides_of_what_was_given_up_is_not_chosen() {
     let mut world = World::started();

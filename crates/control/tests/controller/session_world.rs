@@ -84,7 +84,7 @@ pub struct World {
     pub down: BTreeSet<NodeId>,
     /// True if the reports of leaders get lost.
     pub mute_reports: bool,
-    /// The controllers are killed after so many more inputs.
+    /// If set, the controllers are killed after this many more inputs.
     pub kill_after: Option<u64>,
     /// The view that replicas show in place of their own.
     pub shows: Option<Round>,

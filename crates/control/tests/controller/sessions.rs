@@ -435,7 +435,7 @@ fn an_operator_may_accept_the_loss_of_logs() {
                 .all(|(at, to)| at >= to)
         );
     }
-    // From now on sessions follow as ever, and such an order where nothing is lost gives nothing up.
+    // From now on sessions follow as usual, and such an order gives nothing up if nothing is lost.
     world.failover(None, true);
     goes_on_in(&mut world, 4);
     assert_eq!(world.state().given_up, Some(given_up));

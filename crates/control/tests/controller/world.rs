@@ -126,7 +126,7 @@ pub struct World {
     pub told: Vec<(Peer, Message)>,
     /// Orders that reached leaders, as often as they did.
     pub programs: Vec<(NodeId, Epoch)>,
-    /// The controller is killed after so many more inputs.
+    /// If set, the controller is killed after this many more inputs.
     pub kill_after: Option<u64>,
     /// Controller packets that are thrown away by type.
     pub deaf_to: Option<MsgType>,

@@ -74,7 +74,7 @@ pub fn first_enable(nonce: u64) -> Enable {
     }
 }
 
-/// Returns what learners learn: these acceptors, and f of them may fail.
+/// Returns a configuration for learners with these acceptors, of which f may fail.
 pub fn configuration(epoch: Epoch, acceptors: &[NodeId]) -> Configuration {
     let member = |node| Member { node, nonce: 1 };
     Configuration {

@@ -63,7 +63,7 @@ impl Event {
 /// How it is detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probing {
-    /// The controller sends a PROBE so often,
+    /// The controller sends a PROBE once in this many milliseconds,
     pub probe_ms: u64,
     /// and suspects a node after so many that weren't answered.
     pub suspect_after: u32,

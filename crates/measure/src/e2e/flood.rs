@@ -17,7 +17,7 @@ use paxos::{Header, MsgType};
 
 use local_cluster::Error;
 
-/// How much, and to whom.
+/// The rate of the flood, and its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flood {
     /// Packets a second.

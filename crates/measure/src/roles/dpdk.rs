@@ -341,7 +341,7 @@ impl Bench {
         taken
     }
 
-    /// Nanoseconds a frame that is sent on so many times.
+    /// Measures the nanoseconds of a frame that is forwarded `frames_per_msg` times.
     fn forward(&mut self, burst: usize, time: Duration, frames_per_msg: f64) -> f64 {
         let message = [0x5a; super::udp::VALUE_LEN + paxos::wire::HEADER_LEN];
         let sum = payload_sum(&message);

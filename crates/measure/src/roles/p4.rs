@@ -307,7 +307,7 @@ fn node_of(role: &str) -> NodeId {
     }
 }
 
-/// Returns what is in the tables of a role that sends so many copies.
+/// Returns the table entries of a role that sends `copies` copies.
 fn entries(place: &Place, copies: u8) -> Vec<String> {
     let at = &place.deployment;
     let own: SocketAddr = ([10, 0, 0, 1], frame::PORT).into();

@@ -217,7 +217,7 @@ impl Roles {
         })
     }
 
-    /// Returns what came of one run, without bare forwarding.
+    /// Runs the chain once, without bare forwarding, and returns the measurements.
     fn run(&mut self, options: &Options) -> Result<Run> {
         let before = self.stamped();
         let progress = Progress::new(self.learners.len(), options);

@@ -51,8 +51,8 @@ pub struct RoleMeasurement {
     pub several: Option<Several>,
 }
 
-/// Measures all roles, one after the other, on one CPU, and what stamps on all at once, each for so many seconds; needs the
-/// privilege to load programs.
+/// Measures all roles for this many seconds each, one after the other on one CPU, and those that stamp on all CPUs at
+/// once. Needs the privilege to load programs.
 pub fn roles(seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     roles_from(&directory()?, seconds, signs)
 }
@@ -139,7 +139,7 @@ fn receiver(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
     })
 }
 
-/// Reads all that is in ring 0: so many records.
+/// Reads all records in ring 0, of which there must be `expected`.
 fn empty_ring(object: &Object, expected: u32) -> Result<()> {
     let mut ring = Ring::open(object, 0)?;
     let mut found = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chooses whom a NOPaxos follower tells how far its log is filled: the clients that wait for an answer of the leader.
-//! [N-ACK]
+//! Chooses the clients to which a NOPaxos follower tells how far its log is filled: those that wait for an answer of
+//! the leader. [N-ACK]
 
 use super::Execution;
 use crate::agreement::{Decided, Log};

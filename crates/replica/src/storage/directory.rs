@@ -77,7 +77,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
-    /// A disk that forgets at a power failure what wasn't synced. Its process is killed after so many calls.
+    /// A disk that forgets what wasn't synced when power fails. Its process is killed after a number of calls.
     #[derive(Clone, Default)]
     struct Fake {
         there: BTreeSet<PathBuf>,

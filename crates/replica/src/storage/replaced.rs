@@ -69,7 +69,7 @@ mod tests {
         synced: Vec<u8>,
     }
 
-    /// A directory whose process is killed after so many calls, and whose power fails then.
+    /// A directory whose process is killed after a number of calls, and whose power fails then.
     #[derive(Clone, Default)]
     struct Fake {
         files: Vec<Contents>,

@@ -21,7 +21,7 @@ use crate::plan::{Action, Direction, Name};
 
 /// Marks the commands that are sent after a read, to tell them from all others.
 const BEHIND_READS: u64 = 1 << 40;
-/// No run's instances come so far.
+/// No run has this many instances.
 const IMPOSSIBLE: Instance = 1 << 20;
 
 impl<G: Protocol> Cluster<G> {

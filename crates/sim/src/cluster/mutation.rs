@@ -84,7 +84,7 @@ pub enum Mutation {
     DamageIsTheEnd,
     /// All disks of a replica have the same number.
     DisksNotNumbered,
-    /// Control messages count whoever sends them, and even if they contradict earlier ones.
+    /// Control messages count from any sender, and even if they contradict earlier ones.
     OldClusterBelieved,
     /// Lanes are drawn from the store's last epoch, even if an earlier process has issued it.
     LanesOfEarlierProcess,

@@ -118,8 +118,8 @@ impl Node {
         }
     }
 
-    /// Returns whether it may still say of a view that its log reaches so far. What it has told of for the next view it
-    /// may say later, too.
+    /// Returns whether the replica may still say of a view that its log is filled so far. Whatever it has told for the
+    /// next view, it may say later, too.
     pub fn may_speak(&self, view: Round, filled: Instance) -> bool {
         view >= self.left.0 || filled <= self.left.1
     }

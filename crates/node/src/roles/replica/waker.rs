@@ -166,8 +166,8 @@ mod tests {
             result
         }
 
-        /// Takes a step of the waiting side, or returns `None` if it sleeps. With `packet` something other than a bell
-        /// ends its wait.
+        /// Takes a step of the waiting side, or returns `None` if it sleeps. With `packet` an arriving packet ends the
+        /// wait, and not a wake-up.
         fn waits(mut self, packet: bool) -> Option<World> {
             self.waits = match self.waits {
                 Waits::FallsAsleep => Waits::Polls {

@@ -64,7 +64,7 @@ impl ControllerHost {
         self.conclude_rebuild(world);
     }
 
-    /// Stores what comes of the answers once all nodes have answered or the time is over.
+    /// Stores what follows from the answers once all nodes have answered or the time is over.
     fn conclude_rebuild(&mut self, world: &mut World) {
         let Some((rebuild, until)) = &self.rebuild else {
             return;
