@@ -121,7 +121,7 @@ impl Change {
     }
 }
 
-/// A value, or where its parts are.
+/// A value as a whole, or the places of its parts.
 #[derive(Clone, Copy)]
 pub(crate) enum Held<'a> {
     /// The whole value.

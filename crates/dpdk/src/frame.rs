@@ -370,7 +370,7 @@ mod tests {
         (0..len).map(|i| (i * 7 + 255) as u8).collect()
     }
 
-    /// Frames that another hand has written.
+    /// Returns frames that other code than ours has written.
     fn frames() -> impl Iterator<Item = (bool, Vec<u8>, Vec<u8>)> {
         let cases = [false, true].into_iter();
         let lens = [0, 1, 2, 3, 4, 5, 48, 63, 64, 1400, 1472];

@@ -9,7 +9,7 @@ use std::ptr::{NonNull, null_mut};
 
 use crate::library::{Eal, Functions, RawPort};
 
-/// Frames of one burst at most.
+/// The most frames of one burst.
 pub const BURST: usize = 32;
 
 /// Bytes of a frame for which a buffer has room by default: one of Ethernet, with an MTU of 1,500, and more.
@@ -180,7 +180,7 @@ impl Port {
         self.mac
     }
 
-    /// Bytes of the longest IP packet that it sends.
+    /// Returns the length of the longest IP packet that the port sends.
     pub fn mtu(&self) -> u16 {
         self.mtu
     }
@@ -346,7 +346,7 @@ impl Port {
         }
     }
 
-    /// Frames that have left.
+    /// Returns the number of frames that have left.
     pub fn sent(&self) -> u64 {
         self.sent
     }
@@ -356,7 +356,7 @@ impl Port {
         self.dropped
     }
 
-    /// Frames that had come and found no room. It takes a moment.
+    /// Returns the number of frames that arrived and found no room. The call takes a moment.
     pub fn missed(&self) -> u64 {
         // SAFETY: the port is open.
         unsafe { (self.functions.missed)(self.raw) }

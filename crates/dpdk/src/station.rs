@@ -116,7 +116,7 @@ impl Station {
         View::of(&self.link, self.address.ip())
     }
 
-    /// Frames that it has sent.
+    /// Returns the number of frames that the station has sent.
     pub fn sent(&self) -> u64 {
         self.sent
     }

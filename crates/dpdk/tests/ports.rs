@@ -75,7 +75,7 @@ fn a_frame_longer_than_a_buffer_is_counted_and_dropped() {
     pair.send(&short);
     assert_eq!(pair.taken().1, b"short");
     assert_eq!(pair.station.view().counters().too_long, 1);
-    // Nor is one sent.
+    // No such datagram is sent, either.
     let dropped = pair.station.dropped();
     assert_eq!(sends(&mut pair.station, &[&[7; 1000]]), 1);
     assert_eq!(pair.station.dropped(), dropped + 1);

@@ -41,7 +41,7 @@ pub struct Wiring {
 /// A host behind a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedHost {
-    /// Frames for this address
+    /// Frames to this address
     pub address: IpAddr,
     /// leave by this port,
     pub port: Interface,

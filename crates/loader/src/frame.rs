@@ -20,7 +20,7 @@ const V4: usize = 20;
 const V6: usize = 40;
 const UDP: usize = 8;
 
-/// Bytes of the frame's headers before the datagram.
+/// Returns the bytes of the frame's headers before the datagram.
 pub const fn head_len(v6: bool) -> usize {
     ETHERNET + if v6 { V6 } else { V4 } + UDP
 }

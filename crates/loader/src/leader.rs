@@ -144,7 +144,7 @@ impl Leader {
         Round(if bank.retired != 0 { 0 } else { bank.rnd })
     }
 
-    /// Instances that may be open at once; 0 while it isn't programmed.
+    /// Returns how many instances may be open at once; 0 while the leader isn't programmed.
     pub fn window(&self) -> u64 {
         let group = self.group();
         group.banks[(group.bank & 1) as usize].window

@@ -39,7 +39,7 @@ pub struct Plan {
     pub ports: Vec<String>,
     /// The own addresses, with their networks.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Addresses of roles that it is to call.
+    /// The addresses of roles that the switch will call.
     pub roles: Vec<IpAddr>,
     /// Addresses that are behind its ports.
     pub hosts: Vec<IpAddr>,
@@ -52,7 +52,7 @@ pub struct Machine {
     pub ports: Vec<PortStatus>,
     /// The own addresses, with their networks.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Addresses of its roles, and whose program it calls for each.
+    /// The addresses of its roles, each with the role whose program the switch calls for it.
     pub roles: Vec<(IpAddr, Option<String>)>,
     /// Addresses behind its ports: the port's name, and the hardware address that takes frames for it.
     pub hosts: Vec<(IpAddr, String, [u8; 6])>,

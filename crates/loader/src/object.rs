@@ -67,7 +67,7 @@ impl Role {
     }
 }
 
-/// Entries of the maps whose size is the deployment's.
+/// The numbers of entries of maps whose size depends on the deployment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
     /// Groups on this node.

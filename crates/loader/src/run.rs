@@ -61,7 +61,7 @@ pub struct Runner {
     egress: ProgramFd,
     counters: [u64; COUNTERS],
     out: Vec<u8>,
-    /// Frames are IPv6.
+    /// True if frames are IPv6.
     pub v6: bool,
 }
 

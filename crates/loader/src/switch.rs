@@ -181,7 +181,7 @@ pub(crate) fn take_off(pin: &Path) -> Result<()> {
     }
     match roles(&switch)?.clear_index(&slot) {
         Ok(()) => Ok(()),
-        // Nor does one that was made again since.
+        // A switch that was made again since calls nobody, either.
         Err(MapError::SyscallError(e)) if e.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(format!("{}: {}", switch.display(), whole(&e))),
     }

@@ -57,7 +57,7 @@ enum Wiring {
 enum Mode {
     Native,
     Generic,
-    /// Generic, and multicast by clones in TC.
+    /// The leader's program runs in generic mode, and multicast leaves by clones in TC.
     Clones,
 }
 

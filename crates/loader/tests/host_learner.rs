@@ -54,7 +54,7 @@ impl Host {
         (action, verdict)
     }
 
-    /// Instances in the ring.
+    /// Returns the instances in the ring.
     fn decided(&self) -> Vec<u64> {
         let mut ring = Ring::open(&self.0.object, 0).expect("a ring");
         let mut found = Vec::new();

@@ -40,7 +40,7 @@ pub struct Shape {
     pub acceptors: usize,
     /// Learners between acceptors and replicas.
     pub learners: usize,
-    /// Replicas, odd.
+    /// The number of replicas, which is odd.
     pub replicas: usize,
     /// Partitions of the one group.
     pub partitions: u16,

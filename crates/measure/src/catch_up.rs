@@ -24,7 +24,7 @@ pub struct Settings {
     pub mib: u64,
     /// The rate at which the state is sent.
     pub mib_per_s: u64,
-    /// Commands in flight of the load.
+    /// The number of commands that the load has in flight.
     pub outstanding: usize,
     /// How long the load runs alone.
     pub calm: Duration,
@@ -165,7 +165,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
     })
 }
 
-/// Bytes that don't compress.
+/// Returns bytes that don't compress.
 fn value(n: u64) -> Vec<u8> {
     let mut random = SplitMix::new(n);
     let words = (0..VALUE_LEN.div_ceil(8)).map(|_| random.draw());

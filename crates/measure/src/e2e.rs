@@ -96,7 +96,7 @@ pub struct Settings {
     pub pinned: Pinned,
     /// How long nodes, and a client that is alone, look for packets before they sleep.
     pub spin: Duration,
-    /// Packets are signed.
+    /// True if packets are signed.
     pub auth: bool,
     /// The flood of packets that somebody else sends meanwhile.
     pub flood: Option<Flood>,
@@ -804,12 +804,12 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Commands a second.
+    /// Returns the number of commands answered in a second.
     pub fn ops_per_s(&self) -> f64 {
         self.latencies.count() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Packets with a wrong tag that the leader has dropped in a second.
+    /// Returns how many packets with a wrong tag the leader has dropped in a second.
     pub fn forged_per_s(&self) -> f64 {
         self.forged as f64 / self.elapsed.as_secs_f64()
     }

@@ -66,7 +66,7 @@ pub fn all(replicas: usize) -> [Kept; 5] {
 /// The map `listening` of the receiver in XDP.
 const LISTENING_BYTES: usize = 8;
 
-/// Slots that may wait for earlier ones at a replica.
+/// Returns how many slots may wait for earlier ones at a replica.
 fn early() -> usize {
     let deployment = Deployment {
         cluster: 1,

@@ -22,11 +22,11 @@ const CANDIDATE_NONCE: u64 = 0xca00;
 /// The packets and events that an actor produces when something arrives.
 #[derive(Default, Debug)]
 pub struct Outputs {
-    /// Packets.
+    /// The packets that the actor sends.
     pub packets: Sent,
-    /// Messages of the control plane.
+    /// The messages of the control plane that the actor sends.
     pub orders: Vec<(NodeId, Payload)>,
-    /// Values delivered.
+    /// The values that were delivered.
     pub delivered: Vec<(Instance, Value)>,
     /// The role's verdict about the packet.
     pub verdict: Option<Verdict>,

@@ -37,7 +37,7 @@ pub struct State {
     used: u32,
     /// The number of each actor's state, by the actor's place.
     actors: [u32; MAX_PLACES],
-    /// Ascending.
+    /// The messages that were sent, in ascending order.
     sent: Vec<MessageId>,
     /// The fingerprint of each exchanged form, by symmetry.
     prints: [Fingerprint; MAX_SYMMETRIES],
@@ -64,7 +64,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 struct Step {
     next: u32,
-    /// Ascending.
+    /// The messages that the step sends, in ascending order.
     sends: Box<[MessageId]>,
     flaw: Option<Box<str>>,
 }

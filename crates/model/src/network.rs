@@ -124,7 +124,7 @@ impl Message {
 /// Number of a message.
 pub type MessageId = u16;
 
-/// Messages of a state, ascending.
+/// The messages of a state, in ascending order.
 pub type Sent = [MessageId];
 
 /// Returns a set of places as a mask, with one bit for each place.

@@ -97,7 +97,7 @@ fn a_node_starts_only_with_a_key_file_that_is_its_own() {
         why.contains("nodes.key") && why.contains("chmod 600"),
         "{why}"
     );
-    // Nor a client's.
+    // The node refuses a client's key as well.
     std::fs::remove_file(&bed.cluster.keys).unwrap();
     keys.client("some")
         .unwrap()

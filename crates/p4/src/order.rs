@@ -88,7 +88,7 @@ pub struct Order {
     pub group: GroupId,
     pub pid: PartitionId,
     pub at: u16,
-    /// Drawn by who asks; the answer has the same.
+    /// A number that the asker draws; the answer has the same.
     pub number: u16,
     pub epoch: Epoch,
     pub round: Round,

@@ -53,7 +53,7 @@ pub struct Copy {
     pub to: SocketAddr,
     /// The source address of the copy.
     pub from: SocketAddr,
-    /// Frames to it.
+    /// The hardware address of the receiver.
     pub mac_to: [u8; 6],
     /// The hardware address of the source.
     pub mac_from: [u8; 6],
@@ -104,7 +104,7 @@ pub fn own_order(node: NodeId, cluster: u32, port: u16) -> String {
     format!("table_add {ENTER}.own_order {ENTER}.own {node} => {node} {cluster} {port} 1")
 }
 
-/// Packets to this address are the role's. This comes last of all.
+/// Returns the entry by which packets to this address are for the role. It must be added last of all.
 pub fn own(node: NodeId, cluster: u32, address: SocketAddr) -> String {
     let (table, mask) = match address {
         SocketAddr::V4(_) => ("own4", "0xffffffff"),
@@ -134,7 +134,7 @@ pub fn asker((address, bits): (IpAddr, u8)) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.at_home {address}/{bits} =>")
 }
 
-/// Commands count from anywhere.
+/// Returns the entries by which commands count from anywhere.
 pub fn any_asker() -> Vec<String> {
     let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     all.map(|address| asker((address, 0))).to_vec()

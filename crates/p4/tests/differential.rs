@@ -436,7 +436,7 @@ impl Pair {
         NONCE + u64::from(self.random.percent(5) && !first)
     }
 
-    /// Packets follow the role's state.
+    /// Makes the next packets follow the role's state.
     fn follow(&mut self) {
         for pid in 0..PARTITIONS {
             let at = usize::from(pid);

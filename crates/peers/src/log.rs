@@ -58,7 +58,7 @@ pub(crate) struct SlotLog {
 }
 
 impl SlotLog {
-    /// Slots below are gone.
+    /// Returns the first slot that is kept.
     pub fn first(&self) -> Instance {
         self.first
     }

@@ -379,9 +379,9 @@ impl Committed {
         Some(session.nodes[turn % session.nodes.len()].0)
     }
 
-    /// A replica shows its log: what is stable in it is that of all others, and what was committed before the view
-    /// in which it is normal (a number, as in a header's `rnd`) is there. `log` knows everything from `floor` to `next`. If it
-    /// leads that view, its log is what will be committed.
+    /// Checks a replica's log, in which `log` knows everything from `floor` to `next`. Its stable part must equal that
+    /// of all others, and everything must be there that was committed before the view in which the replica is normal (a
+    /// number, as in a header's `rnd`). If the replica leads that view, its log is what will be committed.
     pub fn shown(
         &mut self,
         who: NodeId,

@@ -21,8 +21,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(150);
 const MOST_AT_ONCE: u64 = 5;
 /// Keys of a kind at any time.
 const KEYS: u64 = 3;
-/// A key is left alone after this many commands, or seconds: the more commands have no answer, the
-/// longer the search for an order takes.
+/// The most commands on a key, and the most seconds, after which it is left alone: the more commands have no answer,
+/// the longer the search for an order takes.
 const COMMANDS_OF_A_KEY: u64 = 40;
 const SECONDS_OF_A_KEY: u64 = 3;
 /// Now and then a value fills half a packet.
@@ -39,7 +39,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }

@@ -695,7 +695,7 @@ impl<'a> Nemesis<'a> {
 }
 
 impl Testbed {
-    /// With NOPaxos replicas are in the acceptors' place, too.
+    /// Returns an error unless the voters are whole: the acceptors, or with NOPaxos the replicas.
     fn acceptors_are_whole(&self) -> Result<(), String> {
         match self.is_ordered() {
             true => self.replicas_are_whole(),

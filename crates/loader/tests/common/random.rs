@@ -38,7 +38,7 @@ fn value_of(random: &mut Rng, seed: u64) -> Vec<u8> {
 
 /// The state of a role that matters for drawing packets to it.
 pub struct Near {
-    /// Partition by partition.
+    /// The floor of each partition.
     pub floor: [Round; PARTITIONS as usize],
     pub from: [Instance; PARTITIONS as usize],
 }
@@ -362,7 +362,7 @@ fn learner_packet(random: &mut Rng, near: &Near, msgtype: MsgType) -> Vec<u8> {
         flags_of_value(random, &mut h);
     }
     let value = value_of(random, h.client);
-    // Nor may damage make up such a vote.
+    // Damage must not make such a vote, either.
     finish_maybe_damaged(random, h, &value, h.pid != PARTITIONS - 1)
 }
 

@@ -215,7 +215,7 @@ impl Pair {
         pair
     }
 
-    /// Packets are signed from now on.
+    /// Makes both sides sign packets from now on.
     fn sign(&mut self) {
         let guard = Guard::new(self.rust.stamps());
         let told = self.xdp.object.sign_with(guard.keyring());
@@ -429,7 +429,7 @@ impl Pair {
         }
     }
 
-    /// Packets follow the role's state.
+    /// Makes the next packets follow the role's state.
     fn follow(&mut self) {
         match &self.rust {
             Rust::Acceptor(role) => {

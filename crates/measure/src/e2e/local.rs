@@ -96,7 +96,7 @@ impl FromStr for LocalResult {
 }
 
 impl LocalResult {
-    /// Commands a second.
+    /// Returns the number of commands executed in a second.
     pub fn ops_per_s(&self) -> f64 {
         self.commands as f64 / self.seconds
     }

@@ -21,7 +21,7 @@ pub(super) struct Work {
     known: Vec<VecDeque<u64>>,
 }
 
-/// Drawn at most from a stream.
+/// A stream draws at most 2 to this power numbers.
 const STREAM_BITS: u32 = 40;
 /// Keys of a partition that gets choose from: the last ones put.
 const KNOWN: usize = 100_000;

@@ -267,7 +267,7 @@ impl Bench {
         }
     }
 
-    /// Nanoseconds a message at the role's end.
+    /// Returns the nanoseconds of a message at the role's end.
     fn run(
         &mut self,
         burst: usize,
@@ -298,7 +298,7 @@ impl Bench {
         took.as_nanos() as f64 / messages as f64
     }
 
-    /// Nanoseconds from a message to what it causes.
+    /// Returns the nanoseconds from a message to the packets that it causes.
     fn round_trips(&mut self, time: Duration, role: &mut impl Role) -> f64 {
         let (begun, mut trips) = (Instant::now(), 0);
         while begun.elapsed() < time {

@@ -383,7 +383,7 @@ impl Message {
         }
     }
 
-    /// Frames that one leads to. A decision takes two votes.
+    /// Returns the number of frames that one frame leads to. A decision takes two votes.
     fn outs(&self, copies: u8) -> f64 {
         match self.kind {
             MsgType::Phase2b => 0.5,

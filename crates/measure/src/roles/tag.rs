@@ -35,7 +35,7 @@ pub fn measure(runs: usize, seconds: f64) -> Result<[Measured; 2], Error> {
     ])
 }
 
-/// Nanoseconds a packet.
+/// Returns the nanoseconds of sending a packet.
 fn sending(time: Duration, keyring: Option<Arc<Keyring>>) -> f64 {
     let to = [SocketAddr::from(([127, 0, 0, 1], 1))];
     let (mut signer, mut batch) = (Signer::new(keyring), SendBatch::new());

@@ -29,7 +29,7 @@ use loader::sys::pin_to_cpu;
 
 /// Tries of one system call: each call costs milliseconds.
 const CHUNK: u32 = 1 << 22;
-/// Values under way at most: less than a ring has room for.
+/// The most values under way, which is fewer than a ring has room for.
 const OUTSTANDING: u64 = 24_576;
 /// Values that acceptors still keep after they were delivered.
 const KEPT: u64 = 8_192;
@@ -64,7 +64,7 @@ pub struct Run {
     /// Values that the callbacks of all replicas have seen, each instance once and with what was sent:
     /// that of the one that saw least.
     pub delivered: u64,
-    /// Instances that came again, at all replicas together.
+    /// The number of instances that came more than once, at all replicas together.
     pub repeated: u64,
     /// Decisions that hold something else than what was sent, or lie elsewhere.
     pub wrong: u64,
@@ -324,7 +324,7 @@ impl Taken {
         }
     }
 
-    /// Instances that came, each once and with what was sent.
+    /// Returns the number of instances that came, each once and with the right value.
     fn count(&self) -> u64 {
         self.next - self.first + self.ahead.len() as u64
     }

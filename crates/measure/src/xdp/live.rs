@@ -217,7 +217,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Messages that the node has accepted.
+    /// Returns the number of messages that the node has accepted.
     fn taken(&self) -> u64 {
         self.node.counter(counter::CHANGED) + self.node.counter(counter::ANSWERED)
     }

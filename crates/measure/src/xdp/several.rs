@@ -33,9 +33,9 @@ pub struct Shared {
     pub ns_per_msg: f64,
     /// Messages a second of all CPUs together at that rate.
     pub msgs_per_s: f64,
-    /// Messages that weren't stamped, of how many.
+    /// The number of messages that weren't stamped, of those in `messages`.
     pub refused: u64,
-    /// Made in all.
+    /// The number of messages made in all.
     pub messages: u64,
 }
 

@@ -49,7 +49,7 @@ impl NoPaxos {
         host
     }
 
-    /// Replicas that are normal in the first session's first view.
+    /// Returns replicas that are normal in the first session's first view.
     fn replicas(&self) -> Vec<Host> {
         let mut first = self.bounds.session(1);
         first.stage = Stage::Writing;

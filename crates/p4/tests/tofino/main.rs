@@ -181,7 +181,7 @@ impl Pair {
         let header = Packet::parse(&datagram).ok().map(|packet| packet.header);
         let of_several =
             header.is_some_and(|h| h.msgtype == MsgType::Request && h.flags.has(Flags::MULTI));
-        // Several instances at once are no chip's.
+        // A chip doesn't handle several instances at once.
         let expected = match of_several {
             true => Vec::new(),
             false => self.rust.packet(&datagram).0,

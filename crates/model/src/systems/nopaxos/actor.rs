@@ -114,7 +114,7 @@ pub struct Host {
     slots: usize,
     /// The role.
     pub replica: Replica,
-    /// Slot by slot, what was executed: a client's name, or 0 for a no-op.
+    /// The executed commands, slot by slot: a client's name, or 0 for a no-op.
     pub executed: Vec<u8>,
     /// For a mutation, effects aren't taken back.
     pub keeps: bool,
@@ -228,7 +228,7 @@ impl Host {
         }
     }
 
-    /// Packets of the replica to itself.
+    /// Hands the replica's packets to itself back to it.
     fn hand_back(&mut self, now: Time, out: &mut Outputs) {
         let own = To::Node(self.replica.member().node);
         while let Some(at) = out.packets.0.iter().position(|(to, ..)| *to == own) {
@@ -258,7 +258,7 @@ impl Host {
         }
     }
 
-    /// Slots that have waited for their turn.
+    /// Moves slots that have waited for their turn into the log.
     fn drain(&mut self, now: Time, out: &mut Outputs) -> bool {
         let is_normal = self.replica.status() == Status::Normal;
         if !is_normal || !self.replica.has_room() {

@@ -1197,7 +1197,8 @@ fn a_point_of_an_earlier_view_waits_for_nothing() {
     assert!(group.net.is_empty(), "no answer");
 }
 
-/// A follower holds a request over an agreed no-op of which it never heard; then that is stable. [Y-BEHIND]
+/// A follower has a request where the others have agreed on a no-op, of which it never heard. Then that slot becomes
+/// stable. [Y-BEHIND]
 #[test]
 fn who_is_behind_takes_everything_from_the_leader() {
     let mut group = Group::new(3);
