@@ -460,7 +460,7 @@ fn take_error(api: &Api, error: *mut c_char) -> Result<(), String> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: not null, so it is a terminated string that the library allocated for us.
+    // SAFETY: the pointer is not null, so it leads to a terminated string that the library allocated for us.
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         (api.free)(error.cast());

@@ -161,7 +161,7 @@ fn a_replica_that_differs_is_found_until_it_begins_again() {
             execute(app, &begins(3));
             assert_eq!(seen.alarms(), [], "{key}");
         });
-        // The digests that were shown last are of the time when it differed.
+        // The last digests that were shown are from when the replica differed, so the comparison is repeated.
         group.compare();
         (1..=3).for_each(|node| group.execute(&begins(node)));
         group.compare();

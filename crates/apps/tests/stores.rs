@@ -1090,7 +1090,8 @@ fn a_damaged_store_is_refused_with_what_to_do() {
     }
 }
 
-/// A later write without an earlier one would be a state that no replica ever had.
+/// After a flipped bit in its log a store may lose its last writes, but never one from between others: that would be a
+/// state that no replica ever had.
 #[test]
 fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
     const COMMITS: u8 = 40;

@@ -159,7 +159,7 @@ impl Callbacks {
     /// Calls `checkpoint`; true if there is none or it succeeds.
     fn checkpoint(&self, pid: u16) -> bool {
         let context = self.lock();
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         unsafe {
             match (*context.0).checkpoint {
                 None => true,
@@ -391,7 +391,7 @@ mod tests {
             // SAFETY: nothing else uses it meanwhile.
             unsafe { (*callbacks.lock().0).read = None };
             assert!(!program.is_read(b"query"), "there is no callback for it");
-            // SAFETY: as above.
+            // SAFETY: the reason is the same as above.
             unsafe { (*callbacks.lock().0).read = Some(read) };
             let mut answer = Vec::new();
             assert!(program.is_read(b"query"));

@@ -266,7 +266,7 @@ fn last_error() -> String {
     // SAFETY: it returns null, or a string that is valid until this thread calls it again.
     let text = unsafe { libc::dlerror() };
     match NonNull::new(text) {
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         Some(text) => unsafe { CStr::from_ptr(text.as_ptr()) }
             .to_string_lossy()
             .into_owned(),

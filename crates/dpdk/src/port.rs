@@ -376,7 +376,7 @@ impl Drop for Port {
         }
         let Leaving { all, left, len, .. } = &mut self.leaving;
         Port::release(self.functions, &mut all[*left..*len]);
-        // SAFETY: nothing of it is held any more.
+        // SAFETY: nobody holds anything of the port any more.
         unsafe { (self.functions.close)(self.raw) };
     }
 }

@@ -64,7 +64,7 @@ impl Acceptor {
         }
         let member = self.members.at(self.place.index as usize);
         let count = self.member().told_count;
-        // SAFETY: inside the mapping that `self` owns. The count last, so that what it counts is whole.
+        // SAFETY: the entry is inside the mapping that `self` owns. The count last, so that what it counts is whole.
         unsafe {
             let told = &raw mut (*member).told[count as usize % TOLD_STARTS];
             atomic64(told).store(start.number(), SeqCst);
@@ -102,7 +102,7 @@ impl Acceptor {
         }
         for pid in 0..self.place.deployment.partitions {
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: inside the mapping that `self` owns.
+            // SAFETY: the entry is inside the mapping that `self` owns.
             unsafe {
                 let held = atomic32(&raw mut (*p).held).load(SeqCst);
                 atomic32(&raw mut (*p).floor).fetch_max(held, SeqCst);
@@ -111,7 +111,7 @@ impl Acceptor {
         }
         let member = self.members.at(self.place.index as usize);
         // Last of all, so that an order of which only a part was carried out is repeated.
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         unsafe { atomic64(&raw mut (*member).start).store(own.shown(false), SeqCst) };
         Ok(true)
     }
@@ -122,7 +122,7 @@ impl Acceptor {
             return Err("this memory votes");
         }
         let member = self.members.at(self.place.index as usize);
-        // SAFETY: inside the mapping that `self` owns. While there is no start, PROBE shows no memory.
+        // SAFETY: the entry is inside the mapping that `self` owns. While there is no start, PROBE shows no memory.
         unsafe { atomic64(&raw mut (*member).start).store(0, SeqCst) };
         for pid in 0..self.place.deployment.partitions {
             let empty = AcceptorPartition::default();
@@ -132,7 +132,7 @@ impl Acceptor {
                 self.slots.set(at, AcceptorSlot::default());
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         unsafe {
             atomic32(&raw mut (*member).epoch).store(0, SeqCst);
             (&raw mut (*member).replicas).write_volatile([Replicas::default(); 2]);
@@ -169,7 +169,7 @@ impl Acceptor {
             let at = usize::from(pid);
             let trim = enable.trim[at].max(self.trim_point(pid));
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: inside the mapping that `self` owns. The floor last: a stranger, who has none,
+            // SAFETY: the entry is inside the mapping that `self` owns. The floor last: a stranger, who has none,
             // answers nothing while the rest is written.
             unsafe {
                 atomic64(&raw mut (*p).earlier).fetch_max(enable.end[at], SeqCst);
@@ -181,7 +181,7 @@ impl Acceptor {
         let member = self.members.at(self.place.index as usize);
         // Last of all: until then PROBE shows a stranger in every partition, so whoever asks repeats an
         // order of which only a part was carried out.
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         unsafe { atomic32(&raw mut (*member).epoch).store(enable.epoch, SeqCst) };
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Acceptor {
                     reports[at] = self.report(pid, old, position);
                 }
             }
-            // SAFETY: inside the mapping; programs don't use this bank yet.
+            // SAFETY: the entry is inside the mapping; programs don't use this bank yet.
             unsafe { (&raw mut (*p).reports[new]).write_volatile(reports) };
         }
         let member = self.members.at(self.place.index as usize);
@@ -313,7 +313,7 @@ impl Acceptor {
     /// So if the disk is read first and the instance then, the result never says more than either report.
     fn report(&self, pid: PartitionId, bank: usize, at: usize) -> Report {
         let p = self.partitions.at(self.place.partition(pid));
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe {
             let report = &raw mut (*p).reports[bank][at];
             let incarnation = atomic64(&raw mut (*report).incarnation).load(SeqCst);

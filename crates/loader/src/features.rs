@@ -46,7 +46,7 @@ fn features(index: u32) -> io::Result<u64> {
 }
 
 fn open() -> io::Result<File> {
-    // SAFETY: takes no pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe {
         libc::socket(
             libc::AF_NETLINK,

@@ -68,7 +68,7 @@ struct Entry {
 
 fn entries() -> Result<Vec<Entry>> {
     let mut first = ptr::null_mut();
-    // SAFETY: fills in the pointer on success.
+    // SAFETY: the call fills in the pointer on success.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
         let error = std::io::Error::last_os_error();
         return Err(format!("can't list the interfaces: {error}"));
@@ -88,7 +88,7 @@ fn entries() -> Result<Vec<Entry>> {
         });
         next = element.ifa_next;
     }
-    // SAFETY: made by getifaddrs; nothing of it is used any more.
+    // SAFETY: getifaddrs made the list, and nothing of it is used any more.
     unsafe { libc::freeifaddrs(first) };
     Ok(all)
 }

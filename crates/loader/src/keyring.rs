@@ -45,7 +45,7 @@ impl KernelKeyring {
         self.banks.settle()?;
         let new = 1 - used;
         let entry = self.memory.at(0);
-        // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet, and then it is in use.
+        // SAFETY: the entry is inside the mapping that `self` owns; programs use this bank only after the call.
         unsafe {
             (&raw mut (*entry).banks[new]).write_volatile(keys);
             atomic32(&raw mut (*entry).bank).store(new as u32, SeqCst);

@@ -40,7 +40,7 @@ impl Leader {
         }
         let leaders: Mapped<LeaderGroup> = object.memory("leaders")?;
         let group = leaders.at(place.index as usize);
-        // SAFETY: inside the mapping, which lives on.
+        // SAFETY: the entry is inside the mapping, which lives on.
         let known = unsafe { atomic64(&raw mut (*group).nonce) };
         let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();
         Ok(Leader {
@@ -95,7 +95,7 @@ impl Leader {
                 ..LeaderPartitionBank::default()
             };
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet.
+            // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this bank yet.
             unsafe { (&raw mut (*p).banks[new]).write_volatile(bank) };
         }
         let bank = LeaderBank {
@@ -123,7 +123,7 @@ impl Leader {
             return;
         }
         let group = self.leaders.at(self.place.index as usize);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe { atomic32(&raw mut (*group).banks[used].retired).store(1, SeqCst) };
     }
 

@@ -101,7 +101,7 @@ impl Learner {
         let table = known.try_into().expect("a whole table");
         let new = 1 - (self.configurations.get(self.place().index as usize).bank & 1);
         self.banks.settle()?;
-        // SAFETY: inside the mapping that `self` owns; programs don't use this bank yet, nor any more.
+        // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this bank yet, nor any more.
         unsafe {
             (&raw mut (*all).known[new as usize]).write_volatile(table);
             atomic32(&raw mut (*all).bank).store(new, SeqCst);
@@ -164,7 +164,7 @@ impl Windows {
         for pid in 0..partitions {
             let p = self.partition(pid);
             let ring = first as u32 + u32::from(pid);
-            // SAFETY: inside the mapping that `self` owns.
+            // SAFETY: the entry is inside the mapping that `self` owns.
             unsafe { atomic32(&raw mut (*p).ring).store(ring, SeqCst) };
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Windows {
     /// Begins the window of a partition anew, wherever it was. No system call.
     pub(crate) fn begin(&self, pid: PartitionId, inst: Instance) {
         let p = self.partition(pid);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe { atomic64(&raw mut (*p).floor).store(inst, SeqCst) };
         self.set_flag(pid, PARTITION_HAS_FLOOR, true);
     }
@@ -186,7 +186,7 @@ impl Windows {
     /// Starts the window of a partition at `inst`; never moves back. No system call.
     pub fn set_floor(&self, pid: PartitionId, inst: Instance) {
         let p = self.partition(pid);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe {
             atomic64(&raw mut (*p).floor).fetch_max(inst, SeqCst);
             atomic32(&raw mut (*p).flags).fetch_or(PARTITION_HAS_FLOOR, SeqCst);
@@ -206,7 +206,7 @@ impl Windows {
 
     fn set_flag(&self, pid: PartitionId, flag: u32, on: bool) {
         let p = self.partition(pid);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         let flags = unsafe { atomic32(&raw mut (*p).flags) };
         match on {
             true => flags.fetch_or(flag, SeqCst),

@@ -35,7 +35,7 @@ impl Receiver {
     pub fn listen(&self, pid: PartitionId, session: Epoch, sequencer: NodeId, slot: Instance) {
         self.windows.begin(pid, slot);
         let at = self.listening.at(self.windows.place().partition(pid));
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         let word = unsafe { atomic64(at) };
         let times = (word.load(SeqCst) >> 16) as u16;
         let times = u64::from(times.wrapping_add(1)) << 16;

@@ -70,7 +70,7 @@ impl Acceptor {
             self.restore_partition(saved, pid);
         }
         let member = self.members.at(self.place().index as usize);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe {
             atomic64(&raw mut (*member).nonce).store(saved.nonce(), SeqCst);
             let start = saved.start().shown(saved.is_mute());
@@ -92,7 +92,7 @@ impl Acceptor {
         };
         replicas.node[..nodes.len()].copy_from_slice(nodes);
         let member = self.members.at(self.place().index as usize);
-        // SAFETY: inside the mapping; nobody reads it yet.
+        // SAFETY: the entry is inside the mapping; nobody reads it yet.
         unsafe {
             (&raw mut (*member).replicas[0]).write_volatile(replicas);
             atomic32(&raw mut (*member).bank).store(0, SeqCst);
@@ -109,7 +109,7 @@ impl Acceptor {
         let raiser = saved.raiser(pid);
         let raised = if raiser == 0 { 0 } else { saved.floor(pid).0 };
         let p = self.partitions.at(self.place().partition(pid));
-        // SAFETY: as above.
+        // SAFETY: the reason is the same as above.
         unsafe {
             let (floor, held) = match saved.is_mute() {
                 true => (0, saved.floor(pid).0),

@@ -411,7 +411,7 @@ impl<T: Shared> Mapped<T> {
     /// If there is no such entry.
     pub fn at(&self, index: usize) -> *mut T {
         assert!(index < self.entries, "entry {index} of {}", self.entries);
-        // SAFETY: inside the mapping, as just checked.
+        // SAFETY: the entry is inside the mapping, as just checked.
         unsafe { self.start.as_ptr().add(index) }
     }
 
@@ -428,7 +428,7 @@ impl<T: Shared> Mapped<T> {
 
     /// Overwrites an entry. Only where no program writes it at the same time.
     pub fn set(&self, index: usize, value: T) {
-        // SAFETY: as in `get`; the mapping is writable, otherwise this faults.
+        // SAFETY: the place is valid as in `get`, and the mapping is writable, or else this faults.
         unsafe { self.at(index).write_volatile(value) }
     }
 }

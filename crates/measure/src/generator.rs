@@ -80,7 +80,7 @@ impl Generator {
     /// Sets how many packets a CPU may make in all; this may be called while it runs.
     pub fn set_limit(&self, cpu: usize, limit: u64) {
         let packet = self.packets.at(cpu);
-        // SAFETY: inside the mapping that `self` owns.
+        // SAFETY: the entry is inside the mapping that `self` owns.
         unsafe { atomic64(&raw mut (*packet).limit).store(limit, SeqCst) };
     }
 

@@ -92,7 +92,7 @@ pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, 
 }
 
 fn enter(namespace: i32) -> io::Result<()> {
-    // SAFETY: takes numbers only.
+    // SAFETY: the call takes numbers only.
     match unsafe { libc::setns(namespace, libc::CLONE_NEWNET) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

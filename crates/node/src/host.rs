@@ -149,7 +149,7 @@ impl AsFd for Bell {
 }
 
 fn event() -> io::Result<OwnedFd> {
-    // SAFETY: takes no pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -337,7 +337,7 @@ fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<R
 /// The file reads as zeros there.
 pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: takes no pointers.
+    // SAFETY: the call takes no pointers.
     if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
         return Ok(());
     }
@@ -353,7 +353,7 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
 /// cache.
 pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
     let (offset, bytes) = (offset as libc::off_t, bytes as libc::off_t);
-    // SAFETY: takes no pointers. It is advice: where it is refused, nothing is forgotten.
+    // SAFETY: the call takes no pointers. It is advice: where it is refused, nothing is forgotten.
     let _ =
         unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_DONTNEED) };
 }
@@ -410,7 +410,7 @@ pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
 /// Sets how many connections may wait to be accepted, as far as the host allows (`somaxconn`). The standard library
 /// sets 128.
 pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
-    // SAFETY: takes no pointers. To a socket that listens already it gives the new number.
+    // SAFETY: the call takes no pointers. To a socket that listens already it gives the new number.
     match unsafe { libc::listen(listener.as_raw_fd(), backlog) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

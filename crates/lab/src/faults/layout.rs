@@ -57,11 +57,11 @@ const _: () = assert!(size_of::<Handled>() == 40);
 const _: () = assert!(size_of::<Wire>() == 48);
 const _: () = assert!(size_of::<WireState>() == 56);
 
-// SAFETY: plain integers without padding between them.
+// SAFETY: the fields are plain integers without padding between them.
 unsafe impl Pod for Handled {}
-// SAFETY: plain integers without padding between them.
+// SAFETY: the fields are plain integers without padding between them.
 unsafe impl Pod for Wire {}
-// SAFETY: plain integers without padding between them.
+// SAFETY: the fields are plain integers without padding between them.
 unsafe impl Pod for WireState {}
 
 impl Wire {

@@ -94,7 +94,7 @@ struct Control {
 
 impl Control {
     fn zeroed() -> Self {
-        // SAFETY: plain integers.
+        // SAFETY: the fields are plain integers.
         unsafe { mem::zeroed() }
     }
 
@@ -149,7 +149,7 @@ impl RecvRing {
         };
         let iovecs = Box::into_raw((0..SLOTS).map(slot_iovec).collect::<Box<[_]>>());
         let slot_header = |slot: usize| {
-            // SAFETY: plain integers and pointers, for which zero is valid.
+            // SAFETY: the fields are plain integers and pointers, for which zero is valid.
             let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
             let name = (names as *mut SocketName).wrapping_add(slot);
             let control = (controls as *mut Control).wrapping_add(slot);
@@ -228,7 +228,7 @@ fn reset(header: &mut libc::mmsghdr) {
 
 impl Drop for RecvRing {
     fn drop(&mut self) {
-        // SAFETY: made by Box::into_raw in `new`, freed once.
+        // SAFETY: Box::into_raw made the pointers in `new`, and they are freed once.
         unsafe {
             drop(Box::from_raw(self.headers));
             drop(Box::from_raw(self.iovecs));
@@ -272,7 +272,7 @@ pub fn send_many(socket: BorrowedFd<'_>, items: &[SendItem<'_>]) -> io::Result<u
             iov_base: item.bytes.as_ptr() as *mut c_void,
             iov_len: item.bytes.len(),
         });
-        // SAFETY: plain integers and pointers, for which zero is valid.
+        // SAFETY: the fields are plain integers and pointers, for which zero is valid.
         let header = header.write(unsafe { mem::zeroed() });
         header.msg_hdr.msg_name = ptr::from_ref(item.name) as *mut c_void;
         header.msg_hdr.msg_namelen = item.name.len();
