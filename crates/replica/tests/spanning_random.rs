@@ -209,7 +209,7 @@ enum Mistake {
     MarkerNotStored,
     /// A partition takes the other replica's state over by itself.
     FetchedAlone,
-    /// No note says that an install was begun.
+    /// A replica stores no note that it has begun an install.
     NoJournal,
     /// The source forgets outcomes while its partitions are copied one after the other.
     CopiedWithoutHold,

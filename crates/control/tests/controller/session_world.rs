@@ -42,7 +42,7 @@ pub struct Host {
     /// The slots for which clients were answered, each with the leader's view.
     answered: Vec<(Round, Instance)>,
     views: Views,
-    /// For a replica whose logs are on disk, the starts at which it was asked.
+    /// The starts of which a replica with logs on disk has told the controller.
     told: ToldStarts,
 }
 

@@ -61,7 +61,7 @@ impl Detached for KernelAcceptor {
                 }
             }
         }
-        // After the first vote the file would be a memory that has forgotten that vote.
+        // The file goes before the first vote, because a later start from it would have forgotten that vote.
         remove_dump(&dump)?;
         plane.attach(0)?;
         Ok(KernelAcceptor {

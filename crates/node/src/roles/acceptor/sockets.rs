@@ -64,7 +64,7 @@ impl AcceptorRole {
             acceptor.restarted(random_nonce()? as u32);
         }
         let acceptors = strangers_for_none(dumped, cluster, node)?;
-        // This must come before the first vote: after that the dump would be a memory that has forgotten that vote.
+        // The file goes before the first vote, because a later start from it would have forgotten that vote.
         remove_dump(dump)?;
         Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }

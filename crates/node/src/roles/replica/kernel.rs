@@ -90,7 +90,7 @@ impl KernelLearner {
         })
     }
 
-    /// Follows the key file.
+    /// Takes new keys from the key file, if it was replaced.
     pub fn follow_keys(&self) {
         if let Err(why) = self.keys.borrow_mut().follow() {
             warn!("plane: the learner's program has its old keys: {why}");
