@@ -301,6 +301,9 @@ impl<P: Plane> Server<P> {
     fn run(mut self) {
         let mut events = Events::with_capacity(1024);
         let mut mail = Mail::default();
+        // Clients may have connected already, and must wait, too, if the group has no time yet.
+        self.shared.native.iter().for_each(Native::look_at_clock);
+        self.report_clock();
         while !self.is_done() {
             let timeout = self.timeout();
             match self.poll.poll(&mut events, timeout) {
