@@ -68,7 +68,7 @@ impl Deadly {
         script(
             &dir.join("redis-server"),
             &format!(
-                "#!/bin/sh\ncase \"$*\" in *{survives}*) exec {real} \"$@\";; esac\n\
+                "#!/bin/sh\ncase \"$(pwd)\" in *{survives}*) exec {real} \"$@\";; esac\n\
                  LD_PRELOAD=\"$LD_PRELOAD:{library}\" exec {real} \"$@\"\n"
             ),
         );
