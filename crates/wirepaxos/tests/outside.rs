@@ -47,7 +47,7 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
     assert!(well, "{said}");
     let lines: Vec<&str> = said.lines().collect();
     let printed = [
-        "give the path of a readable cluster file; examples/cluster.toml is one",
+        "give the path of a cluster file (-c); `wirepaxos init` and `wirepaxos up` write one",
         "3",
         "6",
         "the cluster file has no node \"nobody\"",
