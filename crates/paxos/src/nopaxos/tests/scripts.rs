@@ -988,7 +988,7 @@ fn sessions_after_an_accepted_loss_ask_none_before_it() {
     );
     group.activate(3, 0);
     group.ordered(3, ANEW, 9, &[1, 2]);
-    // From then on this session is asked like any other.
+    // From then on session 3 is asked like any other.
     group.open_session(&members, 0);
     group.lose_all();
     group.change_view(&[1, 3], view_of(4, 0));
