@@ -41,9 +41,12 @@ impl Agreed {
     pub fn report(&mut self, node: u16, members: &[u16], server: Fingerprint) -> bool {
         let digest = server.digest();
         if members.contains(&node) {
-            let members = members.to_vec();
-            self.reports.insert(node, Report { digest, members });
-            self.drop_those_that_left();
+            let report = Report {
+                digest,
+                members: members.to_vec(),
+            };
+            self.reports.insert(node, report);
+            self.drop_those_that_left(members);
         }
         let steps = self.server.is_none() || self.all_have(digest);
         let changes = steps && self.server.as_ref() != Some(&server);
@@ -53,18 +56,17 @@ impl Agreed {
         changes
     }
 
-    /// Drops each replica of which most of those that it names say that it isn't in the group.
-    fn drop_those_that_left(&mut self) {
+    /// Drops replicas of which most of those that they name say that they aren't in the group, if the last report, which
+    /// names `members`, says so, too. A new replica may speak before the others know of it.
+    fn drop_those_that_left(&mut self, members: &[u16]) {
         let has_left = |node: &u16, report: &Report| {
             let named = report.members.iter().filter(|member| *member != node);
             let heard: Vec<&Report> = named.filter_map(|n| self.reports.get(n)).collect();
             let against = heard.iter().filter(|other| !other.members.contains(node));
-            2 * against.count() > heard.len()
+            !members.contains(node) && 2 * against.count() > heard.len()
         };
-        let left = self
-            .reports
-            .iter()
-            .filter(|(node, said)| has_left(node, said));
+        let reports = self.reports.iter();
+        let left = reports.filter(|(node, report)| has_left(node, report));
         let mut left: Vec<u16> = left.map(|(node, _)| *node).collect();
         if self.reports.len() > MAX_MEMBERS {
             left.extend(self.reports.keys().filter(|node| !self.counts(**node)));
@@ -213,6 +215,16 @@ mod tests {
         }
         for node in 1..=3 {
             assert_eq!(agreed.report(node, &ALL, new.clone()), node == 3);
+        }
+    }
+
+    #[test]
+    fn a_new_replica_may_speak_before_the_others_know_of_it() {
+        let (old, new) = (server("7.0.15", &[]), server("7.2.4", &[]));
+        let mut agreed = Agreed::default();
+        agreed_on(&mut agreed, &ALL, &old);
+        for node in [4, 2, 3] {
+            assert_eq!(agreed.report(node, &[2, 3, 4], new.clone()), node == 3);
         }
     }
 
