@@ -17,7 +17,7 @@
 //! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
 //! more follow.
 
-use super::comparison::MOST_KEYS;
+use super::comparison::{MOST_KEYS, MOST_NAME};
 use super::resp::Malformed;
 
 const CALL: u8 = 1;
@@ -333,7 +333,8 @@ impl<'a> Input<'a> {
         while !self.0.is_empty() && keys.len() < MOST_KEYS {
             keys.push(self.bytes()?);
         }
-        let is_sound = self.0.is_empty() && digests.len() <= MOST_KEYS;
+        let are_short = keys.iter().all(|key| key.len() <= MOST_NAME);
+        let is_sound = self.0.is_empty() && digests.len() <= MOST_KEYS && are_short;
         let check = Check {
             stated,
             digests,
@@ -456,11 +457,10 @@ mod tests {
     }
 
     #[test]
-    fn a_check_has_a_bounded_number_of_keys_and_digests() {
-        let parses = |keys: usize, digests: usize| {
-            let mut bytes = Vec::new();
+    fn a_check_has_a_bounded_number_of_short_keys_and_of_digests() {
+        let parses = |key: &[u8], keys: usize, digests: usize| {
             let check = Check {
-                keys: vec![b"k"; keys],
+                keys: vec![key; keys],
                 digests: vec![1; digests],
                 ..Check::default()
             };
@@ -469,11 +469,13 @@ mod tests {
                 voices: 3,
                 check: Some(check),
             };
+            let mut bytes = Vec::new();
             report.encode(&mut bytes);
             Command::parse(&bytes).is_ok()
         };
-        assert!(parses(0, 0) && parses(MOST_KEYS, MOST_KEYS));
-        assert!(!parses(MOST_KEYS + 1, 0) && !parses(0, MOST_KEYS + 1));
+        assert!(parses(b"k", 0, 0) && parses(b"k", MOST_KEYS, MOST_KEYS));
+        assert!(!parses(b"k", MOST_KEYS + 1, 0) && !parses(b"k", 0, MOST_KEYS + 1));
+        assert!(parses(&[0; MOST_NAME], 1, 0) && !parses(&[0; MOST_NAME + 1], 1, 0));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) const MOST_KEYS: usize = 16;
 /// Keys with more bytes of memory aren't compared, since that would take the server too long.
 const MOST_BYTES: i64 = 64 << 10;
 /// Longer names fit no command of the log.
-const MOST_NAME: usize = 1_400;
+pub(super) const MOST_NAME: usize = 1_400;
 /// The number of probes whose digests are remembered: those of two seconds in the largest group.
 const REMEMBERED: usize = 128;
 /// The most replicas of which differences are remembered, which is the most that a group has.
