@@ -76,8 +76,8 @@ impl Iterator for Connections<'_> {
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(60);
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until this machine has the addresses at which a node listens, for a minute at most or until the stop. If one is
-/// still missing then, the node's own attempt to listen there fails and says so.
+/// Waits until this machine has the addresses at which a node listens, a minute for each at most or until the stop. If one
+/// is still missing then, the node's own attempt to listen there fails and says so.
 pub fn await_addresses(node: &Node, stop: &Stop) {
     let is_here = |ip| match UdpSocket::bind((ip, 0)) {
         Ok(_) => true,
@@ -93,10 +93,10 @@ pub fn await_addresses(node: &Node, stop: &Stop) {
             node.name,
             ADDRESS_TIMEOUT.as_secs()
         );
-        let came = until(ADDRESS_TIMEOUT, ADDRESS_INTERVAL, stop, || is_here(ip));
-        if came {
-            info!("the address {ip} is here");
+        if !until(ADDRESS_TIMEOUT, ADDRESS_INTERVAL, stop, || is_here(ip)) {
+            return;
         }
+        info!("the address {ip} is here");
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_node_waits_for_each_address_of_its_machine_once() {
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let cluster = crate::cluster_file::parse(sample, "test").unwrap();
         let mut node = cluster.node("replica-1").unwrap().clone();
         node.redis = Some("192.0.2.1:6379".parse().unwrap());
