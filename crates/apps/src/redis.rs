@@ -63,7 +63,7 @@ pub use comparison::Alarm;
 pub use fingerprint::Fingerprint;
 pub use fit::accept;
 pub use news::{AUDIENCE, Event, Message, News};
-pub use notifications::{Notifications, SETTING, may_be_of_keys};
+pub use notifications::{Notifications, SETTING, is_config_set, may_be_of_keys};
 pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
 pub use server::is_installed;

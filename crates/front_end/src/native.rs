@@ -11,7 +11,7 @@ use std::time::Instant;
 use apps::kv::parse_integer;
 use apps::redis::{
     Catalogue, Command, Fingerprint, News, Notifications, Seen, Spec, Spread, Stamp, Value,
-    Watched, put_call, put_query, sorts_by_others,
+    Watched, is_config_set, put_call, put_query, sorts_by_others,
 };
 use paxos::{NodeId, PartitionId};
 
@@ -709,14 +709,6 @@ fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
             Outcome::Answered
         }
     }
-}
-
-fn is_config_set(args: &[&[u8]]) -> bool {
-    let is = |at: usize, word: &str| {
-        let arg = args.get(at);
-        arg.is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))
-    };
-    is(0, "config") && is(1, "set")
 }
 
 /// Sends the one setting that clients may change to the log of partition 0, which all partitions follow.

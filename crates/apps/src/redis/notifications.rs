@@ -43,13 +43,10 @@ impl Notifications {
     /// Returns the flags that CONFIG SET is to set, or the error that answers it; `None` for any other command, and for
     /// one that names another setting, too.
     pub fn asked(args: &[&[u8]]) -> Option<Result<Notifications, &'static str>> {
-        let [command, set, pairs @ ..] = args else {
-            return None;
-        };
-        let is_set = command.eq_ignore_ascii_case(b"config") && set.eq_ignore_ascii_case(b"set");
+        let pairs = is_config_set(args).then(|| &args[2..])?;
         let mut names = pairs.iter().step_by(2);
         let is_it = |name: &&[u8]| name.eq_ignore_ascii_case(SETTING.as_bytes());
-        if !is_set || pairs.is_empty() || !names.all(is_it) {
+        if pairs.is_empty() || !names.all(is_it) {
             return None;
         }
         Some(match pairs {
@@ -102,6 +99,14 @@ impl Notifications {
     pub(super) fn of_bits(bits: u16) -> Option<Notifications> {
         (bits >> FLAGS.len() == 0).then_some(Notifications(bits))
     }
+}
+
+/// Returns whether a command is CONFIG SET, of whatever setting.
+pub fn is_config_set(args: &[&[u8]]) -> bool {
+    let [command, set, ..] = args else {
+        return false;
+    };
+    command.eq_ignore_ascii_case(b"config") && set.eq_ignore_ascii_case(b"set")
 }
 
 /// Returns whether a channel, or the channels of a pattern, may be those of keys.
