@@ -69,25 +69,17 @@ impl ControllerRole {
 
     /// Logs what has changed, and new warnings once.
     fn say_news(&mut self) {
-        self.story.tell(&self.controller.status(self.now()).groups);
+        let groups = self.controller.status(self.now()).groups;
+        self.story.tell(&groups);
         if !is_due(self.looked, LOOK_INTERVAL) {
             return;
         }
         self.looked = Some(Instant::now());
-        let warnings = self.warnings();
+        let warnings = warnings(&groups);
         for news in warnings.iter().filter(|w| !self.said.contains(w)) {
             warn!("{news}");
         }
         self.said = warnings;
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        let groups = self.controller.status(self.now()).groups;
-        let named = |group: &GroupStatus| {
-            let named = |warning| format!("group {}: {warning}", group.group);
-            group.warnings.iter().map(named).collect::<Vec<_>>()
-        };
-        groups.iter().flat_map(named).collect()
     }
 
     fn now(&self) -> Time {
@@ -161,10 +153,19 @@ impl Role for ControllerRole {
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
-        warnings.extend(self.warnings());
         let groups = self.controller.status(self.now()).groups;
+        warnings.extend(self::warnings(&groups));
         groups.into_iter().map(|group| json!(group)).collect()
     }
+}
+
+/// Returns the groups' warnings, each with the number of its group.
+fn warnings(groups: &[GroupStatus]) -> Vec<String> {
+    let named = |group: &GroupStatus| {
+        let named = |warning| format!("group {}: {warning}", group.group);
+        group.warnings.iter().map(named).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(named).collect()
 }
 
 /// Sends to all others on the control plane.
