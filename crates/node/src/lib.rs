@@ -27,6 +27,7 @@ mod control_socket;
 mod counters;
 #[cfg(test)]
 mod damage;
+mod document;
 mod error;
 #[cfg(test)]
 mod fuzz_smoke;

@@ -7,6 +7,7 @@
 //! numbers that were issued must not be issued again.
 
 use super::lock::Lock;
+use crate::document::Document;
 use control::{GroupState, Store, StoreError};
 use paxos::GroupId;
 use replica::storage::replace_file;
@@ -19,14 +20,6 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 2;
 /// Written to the lock's file with the first document. After that, a missing document is an error.
 pub(super) const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
-
-#[derive(Serialize, Deserialize)]
-struct Document {
-    format: u32,
-    /// The CRC-32 of `body`, written without spaces.
-    crc32: u32,
-    body: Body,
-}
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Body {
@@ -177,7 +170,7 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(e) => return Err(unreadable(path, &e)),
     };
-    let document: Document = match serde_json::from_slice(&bytes) {
+    let document: Document<Body> = match serde_json::from_slice(&bytes) {
         Ok(document) => document,
         Err(why) => return Ok(Found::Damaged(damaged(path, &why.to_string()))),
     };
@@ -189,7 +182,7 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
             document.format
         )));
     }
-    let why = if checksum(&document.body)? != document.crc32 {
+    let why = if !document.is_whole().map_err(|e| failed(e.to_string()))? {
         "its checksum is wrong"
     } else if !document.body.groups.values().all(GroupState::is_sound) {
         "an epoch isn't as it was issued"
@@ -200,12 +193,9 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
 }
 
 pub(super) fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
-    let document = Document {
-        format: FORMAT,
-        crc32: checksum(body)?,
-        body: body.clone(),
-    };
-    let mut bytes = serde_json::to_vec_pretty(&document).map_err(|e| failed(e.to_string()))?;
+    let document = Document::new(FORMAT, body);
+    let bytes = document.and_then(|document| serde_json::to_vec_pretty(&document));
+    let mut bytes = bytes.map_err(|e| failed(e.to_string()))?;
     bytes.push(b'\n');
     replace_file(path, &bytes).map_err(|e| {
         failed(format!(
@@ -214,11 +204,6 @@ pub(super) fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
             path.display()
         ))
     })
-}
-
-fn checksum(body: &Body) -> Result<u32, StoreError> {
-    let bytes = serde_json::to_vec(body).map_err(|e| failed(e.to_string()))?;
-    Ok(crc32fast::hash(&bytes))
 }
 
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {

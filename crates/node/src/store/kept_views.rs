@@ -18,16 +18,9 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::cluster_file::{ClusterFile, Node, Role};
+use crate::document::Document;
 
 const FORMAT: u32 = 1;
-
-#[derive(Serialize, Deserialize)]
-struct Document {
-    format: u32,
-    /// The CRC-32 of `body`, written without spaces.
-    crc32: u32,
-    body: Body,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Body {
@@ -88,16 +81,12 @@ impl KeptViews {
             return;
         }
         let is_same = known.is_some_and(|known| {
-            let of = |view: &View| {
-                let View {
-                    epochs,
-                    given_up,
-                    begins,
-                    ..
-                } = view.clone();
-                (epochs, given_up, begins)
-            };
-            of(known) == of(view)
+            let version = view.version;
+            *view
+                == View {
+                    version,
+                    ..known.clone()
+                }
         });
         self.newest.insert(view.group, view.clone());
         if let Some(writer) = self.writer.as_mut().filter(|_| !is_same) {
@@ -161,12 +150,7 @@ impl Place {
     fn write(&self, view: View) -> io::Result<()> {
         let file = self.file(view.group);
         let cluster = self.cluster;
-        let body = Body { cluster, view };
-        let document = Document {
-            format: FORMAT,
-            crc32: checksum(&body)?,
-            body,
-        };
+        let document = Document::new(FORMAT, Body { cluster, view })?;
         let bytes = serde_json::to_vec(&document)?;
         private_directory(&self.directory)?;
         replace_file(&file, &bytes)
@@ -186,13 +170,9 @@ impl Place {
 }
 
 fn read(file: &Path, cluster: u32, group: GroupId) -> io::Result<View> {
-    let document: Document = serde_json::from_slice(&fs::read(file)?)?;
-    let Document {
-        format,
-        crc32,
-        body,
-    } = document;
-    let is_whole = checksum(&body)? == crc32 && body.view.is_sound();
+    let document: Document<Body> = serde_json::from_slice(&fs::read(file)?)?;
+    let is_whole = document.is_whole()? && document.body.view.is_sound();
+    let (format, body) = (document.format, document.body);
     if format != FORMAT || !is_whole {
         return Err(io::Error::other("it is damaged, or of another version"));
     }
@@ -200,10 +180,6 @@ fn read(file: &Path, cluster: u32, group: GroupId) -> io::Result<View> {
         return Err(io::Error::other("it belongs to another cluster or group"));
     }
     Ok(body.view)
-}
-
-fn checksum(body: &Body) -> io::Result<u32> {
-    Ok(crc32fast::hash(&serde_json::to_vec(body)?))
 }
 
 #[cfg(test)]

@@ -23,17 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use super::PART_LEN;
 use super::incoming::{Head, Incoming};
+use crate::document::Document;
 use crate::roles::replica::OpenApplication;
 
 const FORMAT: u32 = 1;
-
-#[derive(Serialize, Deserialize)]
-struct Document {
-    format: u32,
-    /// The CRC-32 of `body`, written without spaces.
-    crc32: u32,
-    body: Body,
-}
 
 #[derive(Serialize, Deserialize)]
 struct Body {
@@ -72,11 +65,7 @@ pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Res
         group: of.group,
         positions: positions.clone(),
     };
-    let document = Document {
-        format: FORMAT,
-        crc32: checksum(&body)?,
-        body,
-    };
+    let document = Document::new(FORMAT, body)?;
     let mut options = File::options();
     let mut file = options
         .write(true)
@@ -104,22 +93,18 @@ impl Linked {
             read => read?,
         };
         let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        let document = serde_json::from_slice::<Document>(&bytes);
-        let Some(Document {
-            format,
-            crc32,
-            body,
-        }) = document.ok()
-        else {
+        let Ok(document) = serde_json::from_slice::<Document<Body>>(&bytes) else {
             return refused("`linked` is damaged: take another copy".into());
         };
+        let format = document.format;
         if format != FORMAT {
             let why = format!("it is of format {format}, and this program reads format {FORMAT}");
             return refused(format!("{why}: use the version that made it"));
         }
-        if checksum(&body)? != crc32 {
+        if !document.is_whole()? {
             return refused("`linked` is damaged: take another copy".into());
         }
+        let body = document.body;
         if (body.cluster, body.group) != (of.cluster, of.group) {
             return refused(format!(
                 "it is a copy of group {} of cluster {:08x}, and this is group {} of cluster {:08x}",
@@ -195,10 +180,6 @@ impl Linked {
         }
         Ok(worker)
     }
-}
-
-fn checksum(body: &Body) -> io::Result<u32> {
-    Ok(crc32fast::hash(&serde_json::to_vec(body)?))
 }
 
 fn partition(directory: &Path, pid: PartitionId) -> PathBuf {
