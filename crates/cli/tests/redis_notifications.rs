@@ -5,9 +5,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
-use common::redis::{REPLICAS, has_redis};
+use common::redis::{REPLICAS, has_redis, kill_servers};
 use common::{TestCluster, eventually, shape};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
@@ -122,15 +121,6 @@ fn write(cluster: &TestCluster, replica: usize, round: &str) -> BTreeMap<String,
         }
     }
     events(expected.iter().map(|(event, key)| (*event, key.as_str())))
-}
-
-/// Kills the servers of a replica, which goes on.
-fn kill_servers(cluster: &TestCluster, replica: &str) {
-    let parent = cluster.processes.pid(replica).unwrap().to_string();
-    let killed = Command::new("pkill")
-        .args(["-KILL", "-P", &parent])
-        .status();
-    assert!(killed.unwrap().success(), "it has no server");
 }
 
 #[test]

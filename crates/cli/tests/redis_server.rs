@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::redis::has_redis;
+use common::redis::{has_redis, kill_servers};
 use common::{TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 use local_cluster::resp::{Connection, Reply};
@@ -47,15 +47,6 @@ fn ok() -> Reply {
 
 fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
-}
-
-/// Kills a replica's servers; the replica goes on.
-fn kill_servers(cluster: &TestCluster, replica: &str) {
-    let parent = cluster.processes.pid(replica).unwrap().to_string();
-    let killed = Command::new("pkill")
-        .args(["-KILL", "-P", &parent])
-        .status();
-    assert!(killed.unwrap().success(), "it has no server");
 }
 
 #[test]

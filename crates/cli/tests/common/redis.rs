@@ -4,6 +4,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::TestCluster;
 
 pub const REPLICAS: [&str; 3] = ["replica-1", "replica-2", "replica-3"];
 
@@ -39,4 +42,13 @@ pub fn redis_program() -> Option<PathBuf> {
 pub fn script(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Kills the servers of a replica, which goes on.
+pub fn kill_servers(cluster: &TestCluster, replica: &str) {
+    let parent = cluster.processes.pid(replica).unwrap().to_string();
+    let killed = Command::new("pkill")
+        .args(["-KILL", "-P", &parent])
+        .status();
+    assert!(killed.unwrap().success(), "it has no server");
 }
