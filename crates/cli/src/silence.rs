@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_node_that_may_run_is_not_simply_to_be_started() {
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let cluster = node::cluster_file::parse(sample, "cluster.toml").unwrap();
         let [leader, replica] = ["leader-1", "replica-1"].map(|name| cluster.node(name).unwrap());
         let said = |down: &[&Node], unheard: &[&Node]| text(Path::new("c.toml"), down, unheard);

@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn an_order_is_refused_here_if_nodes_would_ignore_it() {
         let directory = TestDir::new();
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let mut cluster = cluster_file::parse(sample, "test").unwrap();
         cluster.auth = Auth::Control;
         cluster.keys = directory.path().join("nodes.key");

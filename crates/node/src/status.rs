@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_the_node_is_told_from_a_node_that_is_silent() {
-        let sample = include_str!("../../../examples/cluster.toml");
+        let sample = include_str!("../../../testdata/cluster.toml");
         let mut cluster = crate::cluster_file::parse(sample, "test").unwrap();
         cluster.auth = crate::cluster_file::Auth::Off;
         let peers = ControlPeers::new(&cluster, control::OUTSIDE);

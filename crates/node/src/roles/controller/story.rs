@@ -190,7 +190,7 @@ mod tests {
     use control::status::{AttemptStatus, FailoverStatus};
 
     fn cluster() -> ClusterFile {
-        let text = include_str!("../../../../../examples/cluster.toml");
+        let text = include_str!("../../../../../testdata/cluster.toml");
         crate::cluster_file::parse(text, "cluster.toml").unwrap()
     }
 
