@@ -27,7 +27,7 @@ use asked::Asked;
 use belief::Claim;
 use lanes::OutsideLanes;
 use memories::EarlierStart;
-use order::Order;
+use order::{Order, Waiter};
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
 use paxos::{
@@ -48,7 +48,7 @@ pub(crate) struct Group {
     random: SplitMix,
     /// The operator's order, and the askers who wait for the next epoch in force.
     order: Option<Order>,
-    waiting: Vec<Peer>,
+    waiting: Vec<Waiter>,
     asked: Asked,
     /// Replicas are being stopped, since that order accepts a loss.
     stopping: Option<Stopping>,
@@ -513,7 +513,7 @@ impl Group {
         self.repeat_orders(out, true);
         self.send_views(out);
         self.tell_who_asked(now, out);
-        self.answer_waiting(Ok(self.state.last_epoch()), out);
+        self.answer_active(out);
     }
 
     fn give_up(&mut self, now: Time) {

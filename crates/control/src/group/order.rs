@@ -3,7 +3,7 @@
 
 use super::Group;
 use super::report::role_name;
-use crate::{ControlOutbox, Message, Peer};
+use crate::{ControlOutbox, EpochRecord, Message, Peer};
 use paxos::{Epoch, NodeId, Time};
 
 /// How many askers are answered at most.
@@ -17,6 +17,13 @@ pub(super) struct Order {
     pub accept_data_loss: bool,
     /// The time when the order came.
     pub since: Time,
+}
+
+/// Somebody who is told when a new epoch is active, and the node that must lead it.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Waiter {
+    from: Peer,
+    to: Option<NodeId>,
 }
 
 impl Group {
@@ -33,13 +40,13 @@ impl Group {
         }
         if let Some(record) = self.state.in_force() {
             if record.epoch > order.epoch {
-                // The order was carried out or overtaken already.
-                self.reply(from, Ok(record.epoch), out);
+                self.reply(from, carried_out(record, order.to), out);
                 return;
             }
         }
-        if !self.waiting.contains(&from) && self.waiting.len() < MAX_WAITING {
-            self.waiting.push(from);
+        let waiter = Waiter { from, to: order.to };
+        if !self.waiting.contains(&waiter) && self.waiting.len() < MAX_WAITING {
+            self.waiting.push(waiter);
         }
         // An attempt for a new epoch replaces the leader's epoch as well.
         let known = self.order.as_ref();
@@ -69,26 +76,49 @@ impl Group {
         None
     }
 
-    pub(super) fn answer_waiting(
-        &mut self,
-        result: Result<Epoch, String>,
-        out: &mut impl ControlOutbox,
-    ) {
+    /// Tells those who wait that the last epoch is active, and whether the leader that they want leads it.
+    pub(super) fn answer_active(&mut self, out: &mut impl ControlOutbox) {
+        let last = self.state.epochs.last().cloned();
+        for waiter in self.end_orders() {
+            if let Some(record) = &last {
+                self.reply(waiter.from, carried_out(record, waiter.to), out);
+            }
+        }
+    }
+
+    /// Tells those who wait why there is no new epoch.
+    pub(super) fn refuse_waiting(&mut self, why: &str, out: &mut impl ControlOutbox) {
+        for waiter in self.end_orders() {
+            self.reply(waiter.from, Err(why.to_owned()), out);
+        }
+    }
+
+    fn end_orders(&mut self) -> Vec<Waiter> {
         self.order = None;
         self.stopping = None;
-        for peer in std::mem::take(&mut self.waiting) {
-            self.reply(peer, result.clone(), out);
-        }
+        std::mem::take(&mut self.waiting)
     }
 
     /// Tells those who wait about the store's error.
     pub(super) fn answer_trouble(&mut self, out: &mut impl ControlOutbox) {
         let why = self.store_trouble.clone().unwrap_or_default();
-        self.answer_waiting(Err(format!("no epoch can be stored: {why}")), out);
+        self.refuse_waiting(&format!("no epoch can be stored: {why}"), out);
     }
 
     fn reply(&self, to: Peer, result: Result<Epoch, String>, out: &mut impl ControlOutbox) {
         let group = self.id();
         out.control(to, Message::FailoverReply { group, result });
+    }
+}
+
+/// Returns the answer to an order after which this epoch became active. Another change may have come before the order, and
+/// then another node may lead.
+fn carried_out(record: &EpochRecord, to: Option<NodeId>) -> Result<Epoch, String> {
+    let (leader, epoch) = (record.leader.0, record.epoch);
+    match to {
+        Some(to) if to != leader => Err(format!(
+            "node {leader} leads in epoch {epoch}, since another change came before this order: give the order again"
+        )),
+        _ => Ok(epoch),
     }
 }

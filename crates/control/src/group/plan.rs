@@ -72,7 +72,7 @@ impl Group {
                     None => (self.order.map_or(since, |order| order.since), patience),
                 };
                 if now.saturating_sub(since) >= patience {
-                    self.answer_waiting(Err(why.clone()), out);
+                    self.refuse_waiting(&why, out);
                 }
                 self.blocked = Some(why);
                 return;
@@ -101,7 +101,7 @@ impl Group {
         let epoch = match self.take_number(&mut state, configuration, given_up) {
             Ok(epoch) => epoch,
             Err(why) => {
-                self.answer_waiting(Err(why.to_string()), out);
+                self.refuse_waiting(&why.to_string(), out);
                 self.blocked = Some(why.to_string());
                 return None;
             }

@@ -689,6 +689,33 @@ fn an_operator_moves_the_leader_and_is_told() {
     assert_eq!(world.leader(), LEADERS[0], "the other one");
 }
 
+/// Another operator's change comes first, and a different node leads then.
+#[test]
+fn an_order_that_another_change_overtakes_is_not_called_carried_out() {
+    let mut world = World::started();
+    let order = Message::Failover {
+        group: GROUP,
+        epoch: 1,
+        to: Some(LEADERS[0]),
+        forced: true,
+        accept_data_loss: false,
+    };
+    world.failover(Some(LEADERS[1]), false);
+    world.say(Peer::Client(99), order.clone());
+    assert!(world.run_until(200, |w| w.is_served() && w.epoch() == 2));
+    // This one was overtaken before it came.
+    world.say(OPERATOR, order);
+    let told = world.told_failover();
+    assert_eq!(told[0], Ok(2));
+    for told in &told[1..] {
+        assert!(told.as_ref().unwrap_err().contains("node 2 leads"));
+    }
+    assert_eq!(told.len(), 3);
+    world.failover(Some(LEADERS[0]), false);
+    assert!(world.run_until(500, |w| w.is_served() && w.epoch() == 3));
+    assert_eq!(world.leader(), LEADERS[0]);
+}
+
 #[test]
 fn an_order_that_cannot_be_carried_out_is_refused() {
     let mut world = World::started();
