@@ -18,6 +18,8 @@ use local_cluster::latency::Latencies;
 const WINDOW: usize = 1024;
 /// A hundred percent.
 const ALL: u16 = 100;
+/// On a busy machine the kernel may verify the programs of all nodes for longer than a client usually waits.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 /// A run without any reply for this time has failed.
 const STALL: Duration = Duration::from_secs(10);
@@ -142,6 +144,7 @@ impl Load {
                 packing: !settings.unpacked,
                 spin,
                 home: settings.home,
+                open_timeout: OPEN_TIMEOUT,
                 ..ClientOptions::default()
             },
             settings.contender.counts(settings.replicas),
