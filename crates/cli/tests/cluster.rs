@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -373,42 +371,6 @@ fn a_dead_replica_is_named_and_not_waited_for() {
     assert_eq!(status["digests"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(status["without_digest"], serde_json::json!(["replica-3"]));
     assert!(text(&output.stderr).contains("replica-3"));
-}
-
-/// The metrics of a replica also show the clients of its front end.
-#[test]
-fn a_replicas_metrics_have_its_front_end() {
-    let (cluster, address) = TestCluster::start_with_metrics(&shape("leveldb"));
-    assert_eq!(cluster.call(0, &["SET", "fruit", "apple"]), ok());
-    let mut client = cluster.connect(0);
-    assert_eq!(client.call(&[b"GET", b"fruit"]).unwrap(), bulk("apple"));
-    assert!(matches!(client.call(&[b"NONSENSE"]), Ok(Reply::Error(_))));
-
-    let mut scraper = TcpStream::connect(address).unwrap();
-    scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut shown = String::new();
-    scraper.read_to_string(&mut shown).unwrap();
-    let metric = |name: &str| {
-        let line = shown.lines().find(|line| {
-            line.strip_prefix("wirepaxos_front_end_")
-                .and_then(|line| line.strip_prefix(name))
-                .is_some_and(|line| line.starts_with('{') && line.contains("name=\"replica-1\""))
-        });
-        let value = line.and_then(|line| line.rsplit(' ').next());
-        value.and_then(|value| value.parse::<u64>().ok())
-    };
-    assert!(metric("connected") >= Some(1), "{shown}");
-    assert!(metric("connections") >= Some(2), "{shown}");
-    assert!(metric("commands") >= Some(3), "{shown}");
-    assert!(metric("logged") >= Some(1), "{shown}");
-    let reads = metric("reads").zip(metric("reads_given_up"));
-    assert_eq!(
-        reads.map(|(read, given_up)| read + given_up),
-        Some(1),
-        "{shown}"
-    );
-    assert!(metric("errors") >= Some(1), "{shown}");
-    assert_eq!(metric("sessions_lost"), Some(0), "{shown}");
 }
 
 /// `wirepaxos status 2>&1 | head` has such outputs once head has ended.

@@ -31,6 +31,7 @@ mod document;
 mod error;
 #[cfg(test)]
 mod fuzz_smoke;
+mod histogram;
 pub mod host;
 mod listen;
 pub mod log;

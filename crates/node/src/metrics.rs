@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves Prometheus metrics, which are the node's status document in another form.
+//! Serves Prometheus metrics, which are numbers of the node's status document.
 //!
-//! A thread answers every HTTP request with the numbers of the status document. It asks for that document over the
+//! A thread answers every HTTP request with them. It asks for that document over the
 //! control plane like any other asker, so it shares nothing with the working threads.
 
-use std::fmt::Write as _;
+mod families;
+mod text;
+
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use control::OUTSIDE;
-use serde_json::Value;
+use paxos::NodeId;
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
@@ -23,18 +26,6 @@ use crate::status;
 
 /// The time limit for a scraper's request, and for the node's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Members of an object that name it instead of measuring it, and so become labels.
-const LABELS: [&str; 8] = [
-    "name",
-    "role",
-    "group",
-    "pid",
-    "node",
-    "replica",
-    "application",
-    "storage",
-];
-
 /// A metrics server that runs until it is dropped.
 pub struct Server {
     stop: Arc<Stop>,
@@ -44,14 +35,22 @@ pub struct Server {
 impl Server {
     /// Listens on `address` for scrapers of `node`.
     pub fn start(address: SocketAddr, cluster: &ClusterFile, node: &Node) -> Result<Server, Error> {
-        let (peers, control) = (ControlPeers::new(cluster, OUTSIDE), node.control);
+        let source = Source {
+            peers: ControlPeers::new(cluster, OUTSIDE),
+            control: node.control,
+            names: cluster
+                .nodes
+                .iter()
+                .map(|n| (n.id, n.name.clone()))
+                .collect(),
+        };
         let listen = || {
             let listener = TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             let stop = Stop::new()?;
             let stopped = stop.clone();
             let thread = std::thread::Builder::new().name("metrics".to_owned());
-            let thread = thread.spawn(move || serve(listener, &peers, control, &stopped))?;
+            let thread = thread.spawn(move || serve(listener, &source, &stopped))?;
             Ok(Server {
                 stop,
                 thread: Some(thread),
@@ -71,23 +70,38 @@ impl Drop for Server {
     }
 }
 
-fn serve(listener: TcpListener, peers: &ControlPeers, control: SocketAddr, stop: &Stop) {
-    for mut scraper in Connections::new(listener, "metrics", stop) {
-        // A scraper that disconnects or is too slow misses its answer.
-        let _ = answer(&mut scraper, peers, control);
+/// The node whose numbers are served.
+struct Source {
+    peers: ControlPeers,
+    control: SocketAddr,
+    names: BTreeMap<NodeId, String>,
+}
+
+impl Source {
+    fn name(&self, id: u64) -> String {
+        let name = NodeId::try_from(id).ok();
+        let name = name.and_then(|id| self.names.get(&id));
+        name.map_or_else(|| format!("node {id}"), Clone::clone)
     }
 }
 
-fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) -> io::Result<()> {
+fn serve(listener: TcpListener, source: &Source, stop: &Stop) {
+    for mut scraper in Connections::new(listener, "metrics", stop) {
+        // A scraper that disconnects or is too slow misses its answer.
+        let _ = answer(&mut scraper, source);
+    }
+}
+
+fn answer(scraper: &mut TcpStream, source: &Source) -> io::Result<()> {
     scraper.set_nonblocking(false)?;
     scraper.set_read_timeout(Some(TIMEOUT))?;
     scraper.set_write_timeout(Some(TIMEOUT))?;
     // Every request gets the same answer, so the request only has to be read.
     let _ = scraper.read(&mut [0; 4096])?;
-    let answers = status::ask(peers, &[control], TIMEOUT);
-    let answer = answers.ok().and_then(|mut all| all.remove(&control));
+    let answers = status::ask(&source.peers, &[source.control], TIMEOUT);
+    let answer = answers.ok().and_then(|mut all| all.remove(&source.control));
     let (status, body) = match answer {
-        Some(document) => ("200 OK", text(&document)),
+        Some(document) => ("200 OK", text::text(&document, &|id| source.name(id))),
         None => (
             "503 Service Unavailable",
             "the node doesn't answer\n".to_owned(),
@@ -95,64 +109,10 @@ fn answer(scraper: &mut TcpStream, peers: &ControlPeers, control: SocketAddr) ->
     };
     write!(
         scraper,
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n{body}",
         body.len()
     )
-}
-
-/// Returns every number and truth value of a document, named by its path; list entries are named by their labels.
-fn text(document: &Value) -> String {
-    let mut out = String::new();
-    walk("wirepaxos", &[], document, &mut out);
-    out
-}
-
-fn walk(path: &str, labels: &[(String, String)], value: &Value, out: &mut String) {
-    match value {
-        Value::Number(number) => line(path, labels, number, out),
-        Value::Bool(truth) => line(path, labels, u8::from(*truth), out),
-        Value::Object(members) => {
-            let mut labels = labels.to_vec();
-            for (key, value) in members
-                .iter()
-                .filter(|(key, _)| LABELS.contains(&key.as_str()))
-            {
-                let shown = value
-                    .as_str()
-                    .map_or_else(|| value.to_string(), str::to_owned);
-                labels.retain(|(known, _)| known != key);
-                labels.push((key.clone(), shown));
-            }
-            let measured = |(key, _): &(&String, &Value)| !LABELS.contains(&key.as_str());
-            for (key, value) in members.iter().filter(measured) {
-                walk(&format!("{path}_{}", plain(key)), &labels, value, out);
-            }
-        }
-        Value::Array(entries) => {
-            for entry in entries.iter().filter(|entry| entry.is_object()) {
-                walk(path, labels, entry, out);
-            }
-        }
-        Value::Null | Value::String(_) => {}
-    }
-}
-
-fn line(path: &str, labels: &[(String, String)], value: impl std::fmt::Display, out: &mut String) {
-    let label = |(key, value): &(String, String)| {
-        let value = value
-            .replace('\\', "\\\\")
-            .replace('"', "\\\"")
-            .replace('\n', "\\n");
-        format!("{key}=\"{value}\"")
-    };
-    let labels: Vec<_> = labels.iter().map(label).collect();
-    let _ = writeln!(out, "{path}{{{}}} {value}", labels.join(","));
-}
-
-fn plain(key: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-    key.chars().map(plain).collect()
 }
 
 #[cfg(test)]
@@ -163,28 +123,6 @@ mod tests {
     use control::Message;
     use serde_json::json;
     use std::os::fd::AsFd;
-
-    #[test]
-    fn a_document_becomes_named_and_labelled_numbers() {
-        let document = json!({
-            "node": 7, "name": "a\"b", "role": "acceptor", "warnings": ["words"],
-            "groups": [{ "group": 0, "member": true, "nonce": "ab",
-                         "partitions": [{ "pid": 1, "trim": 5 }] }],
-            "counters": { "sent": { "phase2b": 3 } },
-        });
-        let shown = text(&document);
-        let mut lines: Vec<_> = shown.lines().collect();
-        lines.sort_unstable();
-        let own = "name=\"a\\\"b\",node=\"7\",role=\"acceptor\"";
-        assert_eq!(
-            lines,
-            [
-                format!("wirepaxos_counters_sent_phase2b{{{own}}} 3"),
-                format!("wirepaxos_groups_member{{{own},group=\"0\"}} 1"),
-                format!("wirepaxos_groups_partitions_trim{{{own},group=\"0\",pid=\"1\"}} 5"),
-            ]
-        );
-    }
 
     #[test]
     fn a_scraper_gets_the_status_and_the_thread_ends() {
@@ -207,15 +145,16 @@ mod tests {
         let Message::StatusRequest { id, part: 0 } = message else {
             panic!("{message:?}");
         };
-        node.keep_status(id, &json!({ "node": 7, "commands": 12 }));
+        node.keep_status(
+            id,
+            &json!({ "name": "leader-1", "role": "leader", "uptime_s": 12 }),
+        );
         node.send_status(from, id, 0);
         let mut shown = String::new();
         scraper.read_to_string(&mut shown).unwrap();
         assert!(shown.starts_with("HTTP/1.1 200 OK\r\n"), "{shown}");
-        assert!(
-            shown.ends_with("\r\n\r\nwirepaxos_commands{node=\"7\"} 12\n"),
-            "{shown}"
-        );
+        let uptime = "wirepaxos_uptime_seconds{node=\"leader-1\",role=\"leader\"} 12\n";
+        assert!(shown.contains(uptime), "{shown}");
         drop(server);
         assert!(TcpStream::connect(free).is_err());
     }

@@ -19,12 +19,20 @@ use crate::random_nonce;
 /// A part that hasn't come after this time counts as lost.
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 
+/// The version of the program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The commit that the program was built from, where the build says it.
+pub(crate) const COMMIT: Option<&str> = option_env!("WIREPAXOS_COMMIT");
+
 /// Returns the beginning of every status document.
-pub(crate) fn document(node: &Node) -> Value {
+pub(crate) fn document(node: &Node, started: Instant) -> Value {
     json!({
         "node": node.id,
         "name": node.name,
         "role": node.role.name(),
+        "version": VERSION,
+        "commit": COMMIT,
+        "uptime_s": started.elapsed().as_secs(),
         "lines_left_out": log::left_out(),
     })
 }

@@ -10,7 +10,7 @@ use crate::host::{Stop, pin_to_cpu};
 use crate::plane::Ports;
 use crate::roles::rotation::{Door, Rotation};
 use crate::roles::{acceptor, controller, leader, learner, replica};
-use crate::{Error, Services, metrics};
+use crate::{Error, Services, metrics, status};
 
 /// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them must be at DPDK ports,
 /// which they may share. One node may be stopped alone, but if one fails, all end; a replica needs services.
@@ -87,8 +87,8 @@ pub fn run(
 /// Logs what starts, and where.
 fn say_start(cluster: &ClusterFile, node: &Node) {
     info!(
-        version = env!("CARGO_PKG_VERSION"),
-        commit = option_env!("WIREPAXOS_COMMIT"),
+        version = status::VERSION,
+        commit = status::COMMIT,
         cluster = format_args!("{:08x}", cluster.cluster),
         role = node.role.name(),
         address = %node.address,

@@ -106,18 +106,22 @@ impl TestCluster {
         (cluster, directory)
     }
 
-    /// Starts a cluster whose first replica serves metrics; returns it with the metrics' address.
-    pub fn start_with_metrics(shape: &Shape) -> (TestCluster, SocketAddr) {
+    /// Starts a cluster whose nodes serve metrics; returns it with their addresses, by the nodes' names.
+    pub fn start_with_metrics(shape: &Shape) -> (TestCluster, BTreeMap<String, SocketAddr>) {
         let mut cluster = TestCluster::create(shape);
         let file = &cluster.local.file;
         let host = ClusterFile::load(file).unwrap().controller_node().address;
-        let metrics = SocketAddr::new(host.ip(), 9700);
-        let name = "name = \"replica-1\"\n";
-        let text = std::fs::read_to_string(file).unwrap();
-        let text = text.replace(name, &format!("{name}metrics = \"{metrics}\"\n"));
+        let mut text = std::fs::read_to_string(file).unwrap();
+        let mut addresses = BTreeMap::new();
+        for (port, name) in (9720..).zip(&cluster.local.nodes) {
+            let address = SocketAddr::new(host.ip(), port);
+            let line = format!("name = \"{name}\"\n");
+            text = text.replace(&line, &format!("{line}metrics = \"{address}\"\n"));
+            addresses.insert(name.clone(), address);
+        }
         std::fs::write(file, text).unwrap();
         cluster.start_all();
-        (cluster, metrics)
+        (cluster, addresses)
     }
 
     fn add_learners(&mut self, count: u16) {

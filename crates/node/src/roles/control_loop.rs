@@ -85,6 +85,7 @@ pub(crate) struct ControlLoop<'a> {
     /// For each group a member in its newest view that the cluster file doesn't name.
     unknown_members: BTreeMap<GroupId, Unknown>,
     stop: &'a Stop,
+    started: Instant,
     /// The node has told that it is ready.
     is_ready: bool,
     stoppers: Vec<SocketAddr>,
@@ -115,6 +116,7 @@ impl<'a> ControlLoop<'a> {
             refusal: None,
             unknown_members: BTreeMap::new(),
             stop,
+            started: Instant::now(),
             is_ready: false,
             stoppers: Vec::new(),
             asked_view: None,
@@ -317,7 +319,7 @@ impl<'a> ControlLoop<'a> {
     }
 
     fn status(&self, role: &impl Controlled) -> Value {
-        let mut document = status::document(self.node);
+        let mut document = status::document(self.node, self.started);
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);

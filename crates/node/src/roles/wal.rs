@@ -35,6 +35,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use crate::histogram::Histogram;
 use crate::host::Bell;
 use crate::{Error, random_nonce};
 use paxos::{GroupId, Instance, NodeId, PartitionId};
@@ -194,6 +195,8 @@ impl Segment {
 pub struct Shown {
     pub segments: usize,
     pub frames: u64,
+    /// The time to write and sync each frame since the start.
+    pub syncs: Histogram,
     /// Syncs during which the next packets were taken.
     pub overlapped: u64,
     /// Slots that were written once more, to free segments.
@@ -212,6 +215,7 @@ impl Shown {
         json!({
             "segments": self.segments,
             "frames": self.frames,
+            "syncs": self.syncs.to_json(),
             "overlapped": self.overlapped,
             "rewritten": self.rewritten,
             "checks": self.checks,
@@ -328,7 +332,9 @@ impl Wal {
         let Some(done) = self.writer.finish(wait) else {
             return Ok(false);
         };
-        self.sectors = done.map_err(|e| self.failed("be written", &e))?;
+        let (sectors, took) = done.map_err(|e| self.failed("be written", &e))?;
+        self.sectors = sectors;
+        self.shown.syncs.note(took);
         let current = self.current();
         let (number, written) = (current.number, current.written);
         self.keeper.written(number, written);

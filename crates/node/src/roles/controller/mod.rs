@@ -5,6 +5,7 @@
 //! failover stops meanwhile.
 
 mod clients;
+mod durations;
 mod rebuilding;
 mod sockets;
 mod story;

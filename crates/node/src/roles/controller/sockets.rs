@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::clients::Clients;
+use super::durations::Durations;
 use super::settings;
 use super::story::Story;
 use crate::cluster_file::{ClusterFile, Node};
@@ -37,6 +38,7 @@ pub(super) struct ControllerRole {
     /// The warnings at the last check.
     said: Vec<String>,
     story: Story,
+    durations: Durations,
 }
 
 impl ControllerRole {
@@ -64,6 +66,7 @@ impl ControllerRole {
             looked: None,
             said: Vec::new(),
             story: Story::new(cluster),
+            durations: Durations::default(),
         })
     }
 
@@ -71,6 +74,7 @@ impl ControllerRole {
     fn say_news(&mut self) {
         let groups = self.controller.status(self.now()).groups;
         self.story.tell(&groups);
+        self.durations.note(&groups, Instant::now());
         if !is_due(self.looked, LOOK_INTERVAL) {
             return;
         }
@@ -155,7 +159,12 @@ impl Role for ControllerRole {
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
         let groups = self.controller.status(self.now()).groups;
         warnings.extend(self::warnings(&groups));
-        groups.into_iter().map(|group| json!(group)).collect()
+        let shown = |group: GroupStatus| {
+            let mut shown = json!(group);
+            shown["failovers"] = self.durations.to_json(group.group);
+            shown
+        };
+        groups.into_iter().map(shown).collect()
     }
 }
 

@@ -185,7 +185,7 @@ fn seconds(time: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use control::status::{AttemptStatus, FailoverStatus};
 
@@ -194,7 +194,7 @@ mod tests {
         crate::cluster_file::parse(text, "cluster.toml").unwrap()
     }
 
-    fn status() -> GroupStatus {
+    pub fn status() -> GroupStatus {
         GroupStatus {
             group: 0,
             active: Some(4),

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::files::Handle;
 use crate::host::Bell;
@@ -21,15 +22,18 @@ pub struct Frame {
 }
 
 impl Frame {
-    fn store(&self) -> io::Result<()> {
+    fn store(self) -> Done {
+        let begun = Instant::now();
         self.file.write_all_at(&self.sectors, self.offset)?;
         self.file.sync()?;
-        self.progress.write_all_at(&self.synced, 0)
+        let took = begun.elapsed();
+        self.progress.write_all_at(&self.synced, 0)?;
+        Ok((self.sectors, took))
     }
 }
 
-/// The result of storing a frame, with its buffer for reuse.
-type Done = io::Result<Vec<u8>>;
+/// The result of storing a frame, with its buffer for reuse and the time until it was synced.
+type Done = io::Result<(Vec<u8>, Duration)>;
 
 enum State {
     Idle,
@@ -54,8 +58,7 @@ impl Writer {
         let rung = bell.clone();
         let work = move || {
             for frame in to_store {
-                let result = frame.store().map(|()| frame.sectors);
-                if stored.send(result).is_err() {
+                if stored.send(frame.store()).is_err() {
                     return;
                 }
                 rung.ring();
@@ -83,7 +86,7 @@ impl Writer {
                 Ok(()) => State::Away,
                 Err(_) => State::Done(Err(gone())),
             },
-            _ => State::Done(frame.store().map(|()| frame.sectors)),
+            _ => State::Done(frame.store()),
         };
     }
 
