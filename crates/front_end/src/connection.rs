@@ -9,6 +9,9 @@
 //! Answers leave in the order of the commands; a slot keeps the place of each answer that is still to come. The [`Order`] tells
 //! which commands may be in flight at once.
 
+#[cfg(test)]
+mod turn_tests;
+
 use std::collections::VecDeque;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -19,27 +22,27 @@ use replica::Status;
 use replica::protocol::Effect;
 
 use crate::answer::{self, Shape};
-use crate::blanks::Filling;
-use crate::client::{Client, Details};
-use crate::clients::{self, Ask};
-use crate::commands::{self, Call, Outcome};
-use crate::jobs::Job;
-use crate::keys;
-use crate::lane::{Lane, Logged, Session};
+use crate::commands::clients::{self, Ask};
+use crate::commands::keys;
+use crate::commands::transaction::Transaction;
+use crate::log::lane::{Lane, Logged, Session};
+use crate::log::names::Once;
+use crate::log::reading::Reading;
 use crate::metrics::Metrics;
-use crate::names::Once;
 use crate::native::{self, Served};
 use crate::partitions::Partitions;
-use crate::reading::Reading;
+use crate::pubsub::blanks::Filling;
+use crate::pubsub::jobs::Job;
+use crate::pubsub::survey::{Question, Survey};
+use crate::pubsub::tasks::Task;
 use crate::resp::{Limits, Parser, Writer};
 use crate::settings::{Order, Shared};
-use crate::survey::{Question, Survey};
-use crate::tasks::Task;
-use crate::transaction::Transaction;
+use crate::state::client::{Client, Details};
+use crate::state::watched::Watched;
+use crate::table::{self, Call, Outcome};
 use crate::turns::LOOK_UP;
-use crate::waiting::{Tried, Waiting};
+use crate::waits::waiting::{Tried, Waiting};
 use crate::walk::{Awaited, Found};
-use crate::watched::Watched;
 
 /// The messages that wait for a client may take this many bytes.
 const MAX_MESSAGES_BYTES: usize = 32 << 20;
@@ -362,7 +365,7 @@ impl Connection {
         Metrics::add(&shared.metrics.commands);
         call.client.once = None;
         call.client.silence.next();
-        let outcome = commands::run(call);
+        let outcome = table::run(call);
         shared.turn.copy(out.len() - start);
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);

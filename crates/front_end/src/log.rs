@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The front end's way into the log: a proposer on the node's data plane.
 
+pub(crate) mod lane;
+pub(crate) mod names;
+pub(crate) mod reading;
+
 use std::os::fd::RawFd;
 use std::time::Instant;
 
@@ -9,7 +13,7 @@ use paxos::{Header, MsgType, Outbox, Packet, PartitionId, Time, To};
 use replica::Status;
 use replica::protocol::{ReplyAddress, SessionOp};
 
-use crate::lane::Logged;
+use crate::log::lane::Logged;
 use crate::mailbox::Answer;
 
 /// The data plane as the front end uses it; all calls come from the front end's thread.

@@ -16,18 +16,18 @@ use apps::redis::{
 use paxos::{NodeId, PartitionId};
 
 use crate::answer::Shape;
-use crate::blanks::Blank;
-use crate::channels;
-use crate::commands::{self, Call, Outcome};
+use crate::commands::keys::{max_len, partition_of, too_large};
+use crate::commands::room;
+use crate::commands::transaction;
 use crate::cursor::Cursor;
-use crate::keys::{max_len, partition_of, too_large};
 use crate::partitions::{MAX_PARTITIONS, Partitions};
-use crate::room;
-use crate::survey::{self, Question};
-use crate::transaction;
-use crate::waiting::Waiting;
+use crate::pubsub::blanks::Blank;
+use crate::pubsub::channels;
+use crate::pubsub::survey::{self, Question};
+use crate::state::watched;
+use crate::table::{self, Call, Outcome};
 use crate::waits::MAX_KEYS_EACH;
-use crate::watched;
+use crate::waits::waiting::Waiting;
 
 /// A read without the log sees the time of the last executed command. If that time is older than this, the read goes through
 /// the log, which moves the clock.
@@ -222,7 +222,7 @@ impl Renewals {
 #[derive(Clone, Copy)]
 enum Way {
     /// The front end executes it, as it concerns the connection.
-    Own(&'static commands::Spec),
+    Own(&'static table::Spec),
     /// The front end executes it, as it is about channels.
     Channels(channels::Run),
     /// The front end answers WAIT.
@@ -234,7 +234,7 @@ enum Way {
 
 impl Way {
     fn of(name: &[u8]) -> Way {
-        let own = commands::find(name).filter(|spec| spec.is_of_the_connection());
+        let own = table::find(name).filter(|spec| spec.is_of_the_connection());
         match (own, channels::find(name), name) {
             (Some(own), ..) => Way::Own(own),
             (None, Some(run), _) => Way::Channels(run),
@@ -423,20 +423,20 @@ pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
     }
 }
 
-fn run_own(call: &mut Call<'_>, native: &Native, spec: &commands::Spec) -> Outcome {
+fn run_own(call: &mut Call<'_>, native: &Native, spec: &table::Spec) -> Outcome {
     if !spec.takes(call.args.len()) {
-        commands::refuse_arguments(call, spec);
+        table::refuse_arguments(call, spec);
         return Outcome::Answered;
     }
     if spec.has_too_many(call.args.len()) {
-        return commands::refuse_many(call, spec.name);
+        return table::refuse_many(call, spec.name);
     }
     match spec.name {
         "exec" => exec(call, native),
         "watch" => watch(call, native),
         "command" => command(call, native),
         "config" if is_config_set(call.args) => config_set(call, native),
-        _ => commands::run_own(call, spec),
+        _ => table::run_own(call, spec),
     }
 }
 
@@ -746,7 +746,7 @@ fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
             transaction::queue(call);
         }
         Err(why) => {
-            commands::refuse_transaction(call);
+            table::refuse_transaction(call);
             call.fail(why);
         }
     }

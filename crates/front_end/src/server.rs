@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers and the data plane.
 
+mod census;
+mod clock_reports;
+mod handshakes;
+mod held;
+mod herald;
+mod server_report;
+mod strangers;
+mod stream;
+
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, ErrorKind, Write};
@@ -21,29 +30,29 @@ use replica::protocol::Effect;
 use replica::{LocalSession, Status};
 use tls::Failure;
 
-use crate::census::Census;
-use crate::channels::{self, Channels, Round};
-use crate::client::Client;
-use crate::clients::{Ask, Listed, Pause};
-use crate::clock_reports::ClockReports;
-use crate::cluster::Neighbour;
+use self::census::Census;
+use self::clock_reports::ClockReports;
+use self::handshakes::Handshakes;
+use self::held::{Held, Hold};
+use self::herald::{Confirmation, Herald};
+use self::strangers::Strangers;
+use self::stream::Stream;
+use crate::commands::clients::{Ask, Listed, Pause};
+use crate::commands::cluster::Neighbour;
 use crate::connection::{Connection, SESSION_WINDOW, Sink};
-use crate::handshakes::{self, Handshakes};
-use crate::held::{Held, Hold};
-use crate::herald::{Confirmation, Herald};
-use crate::jobs::{Job, Jobs};
-use crate::lane::{Logged, Session};
+use crate::log::lane::{Logged, Session};
+use crate::log::names::{self, Names, Once, Taken, Waiter};
+use crate::log::reading::ReadQueue;
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
-use crate::names::{self, Names, Once, Taken, Waiter};
 use crate::native::Native;
 use crate::partitions::MAX_PARTITIONS;
-use crate::reading::ReadQueue;
+use crate::pubsub::channels::{self, Channels, Round};
+use crate::pubsub::jobs::{Job, Jobs};
+use crate::pubsub::survey;
 use crate::settings::{Reads, Settings, Shared};
-use crate::strangers::Strangers;
-use crate::stream::{self, Stream};
-use crate::survey;
+use crate::state::client::Client;
 use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
 use crate::walk::{Found, Walk, Walker, Whose};

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use apps::kv::MAX_REPLY_LEN;
 use paxos::{Deployment, Time};
 
-use crate::channels::Channels;
-use crate::clients::Pause;
-use crate::cluster::Neighbour;
-use crate::jobs::Jobs;
+use crate::commands::clients::Pause;
+use crate::commands::cluster::Neighbour;
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::pubsub::channels::Channels;
+use crate::pubsub::jobs::Jobs;
 use crate::turns::Turn;
 use crate::waits::Waits;
 

@@ -8,6 +8,9 @@
 //! in which the clients began to wait. So the client that has waited longest here is served first, and a change costs as many
 //! tries as it serves clients, and one more for each question.
 
+pub(crate) mod lines;
+pub(crate) mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
@@ -15,9 +18,9 @@ use std::time::{Duration, Instant};
 use apps::redis::News;
 use paxos::PartitionId;
 
-use crate::lines::Lines;
-use crate::names::Waiter;
+use crate::log::names::Waiter;
 use crate::turns::{LOOK_UP, Turn};
+use crate::waits::lines::Lines;
 
 /// The most keys for which all clients together may wait, and the most for which one command may.
 const MAX_KEYS: usize = 1 << 20;
@@ -552,5 +555,4 @@ impl Waits {
 }
 
 #[cfg(test)]
-#[path = "waits_tests.rs"]
 mod tests;

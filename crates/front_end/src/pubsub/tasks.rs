@@ -2,10 +2,10 @@
 //! Commands of the connection that may have hundreds of thousands of names, and are therefore executed in turns. Commands
 //! behind such a one wait for its end.
 
-use crate::channels::{self, Kind};
-use crate::client::Client;
+use crate::pubsub::channels::{self, Kind};
 use crate::resp::Writer;
 use crate::settings::Shared;
+use crate::state::client::Client;
 use crate::turns::LOOK_UP;
 
 /// The names of a command, in one piece of memory.

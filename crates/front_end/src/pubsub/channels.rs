@@ -9,14 +9,14 @@ use std::time::Instant;
 use apps::glob::Search;
 use apps::redis::{AUDIENCE, Message, News, Spec, may_be_of_keys};
 
-use crate::audience::Audience;
-use crate::client::Client;
-use crate::commands::{Call, Outcome};
-use crate::names::Waiter;
+use crate::log::names::Waiter;
+use crate::pubsub::audience::Audience;
+use crate::pubsub::survey;
+use crate::pubsub::tasks::{NameList, Task};
 use crate::resp::Writer;
-use crate::subscriptions::Subscriptions;
-use crate::survey;
-use crate::tasks::{NameList, Task};
+use crate::state::client::Client;
+use crate::state::subscriptions::Subscriptions;
+use crate::table::{Call, Outcome};
 use crate::turns::{LOOK_UP, Turn};
 
 /// A kind of name to which a client can subscribe.

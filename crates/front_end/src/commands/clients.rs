@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use apps::kv::parse_integer;
 use apps::redis::Spec;
 
-use crate::admin::{SYNTAX, fail, ok, unknown_subcommand, wrong_subcommand_arity};
-use crate::client::{Client, may_be_called};
-use crate::commands::{self, Call, Outcome};
-use crate::transaction::Transaction;
+use crate::commands::admin::{SYNTAX, fail, ok, unknown_subcommand, wrong_subcommand_arity};
+use crate::commands::transaction::Transaction;
+use crate::state::client::{Client, may_be_called};
+use crate::table::{self, Call, Outcome};
 
 /// A question that the connection alone can't answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -278,7 +278,7 @@ fn may_write<A: AsRef<[u8]>>(call: &Call<'_>, args: &[A]) -> Option<bool> {
     if let Some(native) = &call.shared.native {
         return native.find(args).map(Spec::may_write);
     }
-    let spec = commands::find(args[0].as_ref())?;
+    let spec = table::find(args[0].as_ref())?;
     spec.takes(args.len()).then(|| spec.writes())
 }
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use apps::redis::End;
 
-use crate::channels::Channels;
+use crate::pubsub::channels::Channels;
+use crate::pubsub::survey::{Question, Survey};
 use crate::resp::Writer;
-use crate::survey::{Question, Survey};
 use crate::turns::Turn;
 
 /// The ends of answers are looked for in pieces of this size.
@@ -159,8 +159,8 @@ impl Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channels::Kind;
-    use crate::client::Client;
+    use crate::pubsub::channels::Kind;
+    use crate::state::client::Client;
     use crate::turns::MOST_STEPS;
 
     fn channels() -> Channels {

@@ -15,11 +15,11 @@ use paxos::PartitionId;
 use replica::Status;
 use replica::parts::Progress;
 
-use crate::lane::Session;
+use crate::log::lane::Session;
 use crate::log::{Log, Plane};
 use crate::metrics::Metrics;
 use crate::native::Native;
-use crate::server_report::ServerReport;
+use crate::server::server_report::ServerReport;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A session for reports has at most one command in flight.

@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
-use crate::names::Waiter;
+use crate::log::names::Waiter;
 use crate::settings::Shared;
+use crate::state::client::Client;
 
 /// The answer to SUBSCRIBE waits no longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl Herald {
         taken
     }
 
-    /// Returns when [`take_confirmed`](Self::take_confirmed) or [`say`](crate::channels::Channels::say) next has something to
+    /// Returns when [`take_confirmed`](Self::take_confirmed) or [`say`](crate::pubsub::channels::Channels::say) next has something to
     /// do.
     pub fn next_deadline(&self, shared: &Shared) -> Option<Instant> {
         let waiting = self.waiting.front().map(|(until, ..)| *until);

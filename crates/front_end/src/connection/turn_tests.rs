@@ -12,16 +12,16 @@ use apps::redis::{News, Seen};
 use paxos::PartitionId;
 use replica::Status;
 
-use crate::client::Client;
-use crate::cluster::Neighbour;
+use crate::commands::cluster::Neighbour;
+use crate::commands::transaction::{MAX_OWN, MAX_WATCHED};
 use crate::connection::{Connection, Sink};
-use crate::lane::Logged;
-use crate::names::Once;
+use crate::log::lane::Logged;
+use crate::log::names::Once;
 use crate::native::{Member, Native};
+use crate::pubsub::survey::{Question, Survey};
 use crate::resp::Writer;
 use crate::settings::{Order, Shared};
-use crate::survey::{Question, Survey};
-use crate::transaction::{MAX_OWN, MAX_WATCHED};
+use crate::state::client::Client;
 use crate::turns::{MOST_STEPS, Turn};
 
 /// The bytes that are read from a socket at once.
@@ -210,7 +210,7 @@ fn no_command_of_a_server_keeps_others_waiting() {
 
 #[test]
 fn no_command_of_the_front_end_keeps_others_waiting() {
-    let names = crate::commands::COMMANDS.iter().map(|spec| spec.name);
+    let names = crate::table::COMMANDS.iter().map(|spec| spec.name);
     let subcommands = [
         "client|info",
         "client|list",
@@ -282,7 +282,7 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
         connection
             .client
             .subscriptions
-            .len(crate::channels::Kind::Channel),
+            .len(crate::pubsub::channels::Kind::Channel),
         60_000
     );
     assert!(turns > 100, "{turns}");
@@ -334,7 +334,7 @@ fn what_is_asked_of_very_many_names_is_counted_in_turns() {
         (String::from_utf8(shown).unwrap(), turns)
     };
     let of = |pattern: &str| Question::Names {
-        kind: crate::channels::Kind::Channel,
+        kind: crate::pubsub::channels::Kind::Channel,
         pattern: Some(pattern.as_bytes().to_vec()),
     };
     let (shown, turns) = answer(of("channel-*9"));
@@ -370,7 +370,7 @@ fn watching_as_many_keys_as_may_be_is_no_work_for_each_pair_of_them() {
     shared.turn.begin();
     connection.run(&shared);
     connection.propose(&shared, 1, &mut log);
-    connection.lane(0).unwrap().session = crate::lane::Session::Open(1);
+    connection.lane(0).unwrap().session = crate::log::lane::Session::Open(1);
     connection.propose(&shared, 1, &mut log);
     let mut answer = format!("*{}\r\n", 2 * keys.len());
     (0..keys.len()).for_each(|n| answer.push_str(&format!(":{n}\r\n:1\r\n")));

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use paxos::NodeId;
 use replica::slot;
 
-use crate::commands::{Call, Outcome};
 use crate::resp::Writer;
+use crate::table::{Call, Outcome};
 
 const LAST_SLOT: u16 = slot::SLOTS - 1;
 

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::channels::Kind;
-use crate::clients::Silence;
-use crate::names::{Once, Waiter};
-use crate::subscriptions::Subscriptions;
-use crate::transaction::Transaction;
-use crate::watched::WatchList;
+use crate::commands::clients::Silence;
+use crate::commands::transaction::Transaction;
+use crate::log::names::{Once, Waiter};
+use crate::pubsub::channels::Kind;
+use crate::state::subscriptions::Subscriptions;
+use crate::state::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 /// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST shows the names of

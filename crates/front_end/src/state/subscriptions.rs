@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::channels::{KINDS, Kind};
+use crate::pubsub::channels::{KINDS, Kind};
 
 /// The bytes that a subscription takes besides its name, here and in the channels' tables. This is an estimate.
 const EACH: usize = 200;

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::handshakes::Whose;
+use crate::server::handshakes::Whose;
 
 /// Connections in the order in which they came. One that has authenticated or gone stays in the list until its time is up, so
 /// that nobody has to search for it; the caller must check if it is still a stranger.

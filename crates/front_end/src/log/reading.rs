@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use paxos::PartitionId;
 use replica::AskedReads;
 
-use crate::lane::Logged;
+use crate::log::lane::Logged;
 use crate::mailbox::Mailbox;
 use crate::partitions::Partitions;
 

@@ -7,10 +7,10 @@ use paxos::wire::value::MAX_VECTOR;
 use replica::parts::MAX_COMMAND_LEN;
 
 use crate::answer::{Item, Shape};
-use crate::commands::{self, Call, Outcome, Spec};
-use crate::keys;
+use crate::commands::keys;
 use crate::partitions::Partitions;
-use crate::watched::WatchList;
+use crate::state::watched::WatchList;
+use crate::table::{self, Call, Outcome, Spec};
 
 /// The bytes that count for each argument of a queued command besides its own, roughly.
 const OVERHEAD: usize = 8;
@@ -264,7 +264,7 @@ fn run_all(
             is_numbered: call.is_numbered,
             out: &mut out,
         };
-        match commands::run_queued(&mut inner) {
+        match table::run_queued(&mut inner) {
             Outcome::Logged {
                 partitions,
                 bytes,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use crate::audience::{AGAIN, Audience, BEAT, FORGOTTEN};
-use crate::channels::{ByName, KINDS, Kind};
-use crate::names::Waiter;
+use crate::log::names::Waiter;
+use crate::pubsub::audience::{AGAIN, Audience, BEAT, FORGOTTEN};
+use crate::pubsub::channels::{ByName, KINDS, Kind};
 use crate::turns::Turn;
 
 const NONE: [ByName; KINDS] = [const { ByName::new() }; KINDS];

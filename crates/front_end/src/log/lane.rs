@@ -10,7 +10,7 @@ use replica::Status;
 use replica::parts::{self, Progress, Sending};
 
 use crate::connection::SESSION_WINDOW;
-use crate::names::Once;
+use crate::log::names::Once;
 use crate::partitions::Partitions;
 
 /// A session in the log of a partition. Ids are unique within the partition only.

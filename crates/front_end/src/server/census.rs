@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use apps::kv::{Command, Reply};
 
+use crate::log::reading::ReadQueue;
 use crate::metrics::Metrics;
 use crate::native;
-use crate::reading::ReadQueue;
 use crate::settings::Shared;
 
 const INTERVAL: Duration = Duration::from_secs(1);

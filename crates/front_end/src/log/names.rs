@@ -14,7 +14,7 @@ use paxos::{PartitionId, mix};
 use replica::Status;
 use replica::parts::{self, Part, Progress, Sending};
 
-use crate::lane::Logged;
+use crate::log::lane::Logged;
 use crate::log::{Log, Plane};
 
 /// The number of answers that a name's session keeps in each partition; a command that is sent again may lag this far behind.

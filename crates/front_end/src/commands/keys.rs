@@ -10,10 +10,10 @@ use replica::parts::MAX_COMMAND_LEN;
 use replica::slot;
 
 use crate::answer::Shape;
-use crate::commands::{Call, Outcome};
 use crate::cursor::Cursor;
 use crate::partitions::Partitions;
 use crate::settings::Shared;
+use crate::table::{Call, Outcome};
 
 /// The most keys that one SCAN looks at, because the replica executes nothing else meanwhile.
 const MAX_SCAN_COUNT: i64 = 10_000;

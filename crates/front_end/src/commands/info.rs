@@ -5,11 +5,11 @@ use std::fmt::Write;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::admin::REDIS_VERSION;
-use crate::channels::Kind;
-use crate::commands::{Call, Outcome};
+use crate::commands::admin::REDIS_VERSION;
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::pubsub::channels::Kind;
+use crate::table::{Call, Outcome};
 
 /// The kernel counts CPU time in these ticks (`USER_HZ`), whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -7,11 +7,11 @@ use apps::glob::Search;
 use apps::kv::parse_integer;
 use apps::redis::SETTING;
 
-use crate::channels::COMPARED;
-use crate::commands::{COMMANDS, Call, Outcome, Spec, find};
-use crate::info;
+use crate::commands::info;
+use crate::pubsub::channels::COMPARED;
+use crate::pubsub::tasks::Task;
 use crate::resp::Writer;
-use crate::tasks::Task;
+use crate::table::{COMMANDS, Call, Outcome, Spec, find};
 
 /// The version of Redis whose behaviour the front end follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";

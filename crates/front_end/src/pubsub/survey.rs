@@ -7,10 +7,10 @@ use std::ops::Bound;
 use apps::glob::Search;
 use apps::redis::{AUDIENCE, put_call};
 
-use crate::channels::{COMPARED, Channels, Kind, too_long};
-use crate::commands::{self, Call, Outcome};
+use crate::pubsub::channels::{COMPARED, Channels, Kind, too_long};
+use crate::pubsub::tasks::NameList;
 use crate::resp::Writer;
-use crate::tasks::NameList;
+use crate::table::{self, Call, Outcome};
 use crate::turns::{LOOK_UP, Turn};
 
 /// A question about subscribers that is answered by counting.
@@ -245,8 +245,8 @@ pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
 
 /// Returns what a PUBSUB with these arguments asks, or why it is refused.
 pub(crate) fn question(args: &[&[u8]]) -> Result<Question, String> {
-    if commands::are_too_many(args.len()) {
-        return Err(commands::too_many(args.len(), "pubsub"));
+    if table::are_too_many(args.len()) {
+        return Err(table::too_many(args.len(), "pubsub"));
     }
     let shown = args
         .get(1)
