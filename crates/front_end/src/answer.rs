@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shows the store's answers to clients.
 
+pub(crate) mod served;
+
 use apps::kv::{Refusal, Reply};
 use paxos::PartitionId;
 
+use crate::answer::served::Served;
 use crate::cursor::Cursor;
-use crate::native::Served;
 use crate::resp::Writer;
 
 /// How the store's answer to a command is shown.

@@ -13,7 +13,6 @@
 mod turn_tests;
 
 use std::collections::VecDeque;
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use apps::kv::Reply;
@@ -21,34 +20,32 @@ use paxos::PartitionId;
 use replica::Status;
 use replica::protocol::Effect;
 
+use crate::answer::served::{self, Served};
 use crate::answer::{self, Shape};
-use crate::commands::clients::{self, Ask};
-use crate::commands::keys;
-use crate::commands::transaction::Transaction;
+use crate::call::{Call, Outcome};
+use crate::found_keys::{Awaited, Found, Wanted};
 use crate::log::lane::{Lane, Logged, Session};
-use crate::log::names::Once;
-use crate::log::reading::Reading;
+use crate::log::reads::Reading;
 use crate::metrics::Metrics;
-use crate::native::{self, Served};
 use crate::partitions::Partitions;
 use crate::pubsub::blanks::Filling;
 use crate::pubsub::jobs::Job;
 use crate::pubsub::survey::{Question, Survey};
-use crate::pubsub::tasks::Task;
+use crate::pubsub::task::Task;
 use crate::resp::{Limits, Parser, Writer};
-use crate::settings::{Order, Shared};
+use crate::settings::Order;
+use crate::shared::{self, Shared};
+use crate::state::ask::Ask;
 use crate::state::client::{Client, Details};
+use crate::state::once::Once;
+use crate::state::transaction::Transaction;
 use crate::state::watched::Watched;
-use crate::table::{self, Call, Outcome};
+use crate::table;
 use crate::turns::LOOK_UP;
 use crate::waits::waiting::{Tried, Waiting};
-use crate::walk::{Awaited, Found};
 
 /// The messages that wait for a client may take this many bytes.
 const MAX_MESSAGES_BYTES: usize = 32 << 20;
-
-/// The number of answers that a session keeps, and so the number of commands that may be in flight in it.
-pub const SESSION_WINDOW: u16 = 64;
 
 /// No more is read from a client while this much of its work is unfinished.
 const MAX_SLOTS: usize = 1024;
@@ -90,9 +87,6 @@ enum Slot {
         is_shown: bool,
     },
 }
-
-/// A KEYS whose keys are to be collected: the command's number, its pattern, and a token that dies once nobody waits any more.
-pub(crate) type Wanted = (u64, Option<Vec<u8>>, Weak<()>);
 
 /// The way from a connection to the log.
 pub(crate) trait Sink {
@@ -321,7 +315,7 @@ impl Connection {
                 .transaction
                 .iter_mut()
                 .for_each(Transaction::refuse);
-            self.answer_error(keys::too_large(len, Partitions::default(), shared));
+            self.answer_error(shared::too_large(len, Partitions::default(), shared));
             return true;
         }
         if request.arguments.is_empty() {
@@ -355,7 +349,7 @@ impl Connection {
             is_numbered: once.is_some(),
             out,
         };
-        if clients::is_postponed(call) {
+        if table::is_postponed(call) {
             self.is_postponed = true;
             shared.pause.borrow_mut().postpone(self.client.index);
             self.parser.reuse(request.arguments);
@@ -949,7 +943,7 @@ impl Connection {
         }
         if let (true, Served::Watch(keys)) = (is_ok, &served) {
             shared.turn.spend(LOOK_UP * keys.len());
-            native::versions(keys, bytes)
+            served::versions(keys, bytes)
                 .into_iter()
                 .for_each(|of| self.client.watched.note(of));
         }

@@ -7,9 +7,11 @@
 //! [`Metrics`].
 
 mod answer;
+mod call;
 mod commands;
 mod connection;
 mod cursor;
+mod found_keys;
 mod log;
 mod mailbox;
 mod metrics;
@@ -19,17 +21,16 @@ mod pubsub;
 pub mod resp;
 mod server;
 mod settings;
+mod shared;
 mod state;
 mod table;
 mod turns;
 mod waits;
-mod walk;
 
-pub use commands::cluster::Neighbour;
-pub use connection::SESSION_WINDOW;
 pub use log::Plane;
+pub use log::lane::SESSION_WINDOW;
 pub use mailbox::Mailbox;
 pub use metrics::Metrics;
 pub use native::{ClusterTime, Member, Native};
 pub use server::{FrontEnd, start};
-pub use settings::{Describe, Order, Reads, Settings};
+pub use settings::{Describe, Neighbour, Order, Reads, Settings};

@@ -3,7 +3,7 @@
 
 pub(crate) mod lane;
 pub(crate) mod names;
-pub(crate) mod reading;
+pub(crate) mod reads;
 
 use std::os::fd::RawFd;
 use std::time::Instant;

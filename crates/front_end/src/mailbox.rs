@@ -11,7 +11,7 @@ use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::{AnsweredReads, AskedReads, LocalSession};
 
-use crate::walk::{Found, Whose};
+use crate::found_keys::{Found, Whose};
 
 /// The answers and news that wait for the front end.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counters of the front end's work, for INFO and for the status and metrics of the node beside it.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 /// Counters; all but `connected`, those of bytes, `commands_per_second`, `tls_trouble` and `replicas_that_differ` only grow.
 #[derive(Default, Debug)]

@@ -5,7 +5,9 @@ pub(crate) mod audience;
 #[cfg(test)]
 mod audience_tests;
 pub(crate) mod blanks;
+pub(crate) mod by_name;
 pub(crate) mod channels;
 pub(crate) mod jobs;
+pub(crate) mod name_list;
 pub(crate) mod survey;
-pub(crate) mod tasks;
+pub(crate) mod task;

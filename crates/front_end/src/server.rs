@@ -4,11 +4,12 @@
 mod census;
 mod clock_reports;
 mod handshakes;
-mod held;
+mod held_answers;
 mod herald;
 mod server_report;
 mod strangers;
 mod stream;
+mod walker;
 
 use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
@@ -30,19 +31,11 @@ use replica::protocol::Effect;
 use replica::{LocalSession, Status};
 use tls::Failure;
 
-use self::census::Census;
-use self::clock_reports::ClockReports;
-use self::handshakes::Handshakes;
-use self::held::{Held, Hold};
-use self::herald::{Confirmation, Herald};
-use self::strangers::Strangers;
-use self::stream::Stream;
-use crate::commands::clients::{Ask, Listed, Pause};
-use crate::commands::cluster::Neighbour;
-use crate::connection::{Connection, SESSION_WINDOW, Sink};
-use crate::log::lane::{Logged, Session};
-use crate::log::names::{self, Names, Once, Taken, Waiter};
-use crate::log::reading::ReadQueue;
+use crate::connection::{Connection, Sink};
+use crate::found_keys::{Found, Whose};
+use crate::log::lane::{Logged, SESSION_WINDOW, Session};
+use crate::log::names::{Names, Taken};
+use crate::log::reads::ReadQueue;
 use crate::log::{Log, Plane};
 use crate::mailbox::{Answer, Mail, Mailbox};
 use crate::metrics::Metrics;
@@ -51,11 +44,23 @@ use crate::partitions::MAX_PARTITIONS;
 use crate::pubsub::channels::{self, Channels, Round};
 use crate::pubsub::jobs::{Job, Jobs};
 use crate::pubsub::survey;
-use crate::settings::{Reads, Settings, Shared};
+use crate::server::census::Census;
+use crate::server::clock_reports::ClockReports;
+use crate::server::handshakes::Handshakes;
+use crate::server::held_answers::{Held, Hold};
+use crate::server::herald::{Confirmation, Herald};
+use crate::server::strangers::Strangers;
+use crate::server::stream::Stream;
+use crate::server::walker::{Walk, Walker};
+use crate::settings::{Neighbour, Reads, Settings};
+use crate::shared::Shared;
+use crate::state::ask::{Ask, Listed};
 use crate::state::client::Client;
+use crate::state::once::{self, Once};
+use crate::state::pause::Pause;
+use crate::state::waiter::Waiter;
 use crate::turns::{LOOK_UP, Turn};
 use crate::waits::{Act, Waits};
-use crate::walk::{Found, Walk, Walker, Whose};
 
 /// The most values that one connection may have in flight, so that a pipeline of small commands needs few round trips. A
 /// single command beside it waits for them: for a fifth longer than with half as many.
@@ -166,7 +171,7 @@ struct Routes {
 impl Routes {
     /// Draws the nonce for a session that a connection asks for.
     fn draw(&mut self, pid: PartitionId, connection: usize) -> u64 {
-        let nonce = names::unnamed(self.nonces.draw());
+        let nonce = once::unnamed(self.nonces.draw());
         self.connections.insert((pid, nonce), connection);
         nonce
     }
@@ -762,7 +767,7 @@ impl<P: Plane> Server<P> {
         metrics.servers_max_bytes.store(max, Relaxed);
         if self.stop_at.is_none() {
             let nonces = &mut self.routes.nonces;
-            reports.report(&mut self.log, native, || names::unnamed(nonces.draw()));
+            reports.report(&mut self.log, native, || once::unnamed(nonces.draw()));
         }
         let wait = reports.waits_for_time(native);
         self.shared.pause.borrow_mut().wait_for_time(wait);

@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's settings, which the node gives it, and the state that its commands share.
+//! The front end's settings, which the node gives it.
 
-use std::cell::RefCell;
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use apps::kv::MAX_REPLY_LEN;
-use paxos::{Deployment, Time};
+use paxos::{Deployment, NodeId, Time};
 
-use crate::commands::clients::Pause;
-use crate::commands::cluster::Neighbour;
-use crate::metrics::Metrics;
 use crate::native::Native;
-use crate::pubsub::channels::Channels;
-use crate::pubsub::jobs::Jobs;
-use crate::turns::Turn;
-use crate::waits::Waits;
 
 /// Writes lines of `name:value\r
 /// ` into INFO's section on replication.
@@ -127,34 +117,24 @@ impl Settings {
     }
 }
 
-/// The state that all commands of the front end share.
-pub(crate) struct Shared {
-    pub partitions: u16,
-    pub order: Order,
-    /// True if reads may be answered without the log.
-    pub without_log: bool,
-    /// The Redis servers, if Redis itself is replicated.
-    pub native: Option<Native>,
-    pub password: Option<String>,
-    pub max_value: usize,
-    pub max_clients: usize,
-    pub max_output_bytes: usize,
-    pub max_memory_bytes: usize,
-    pub max_answer_bytes: usize,
-    pub this: Neighbour,
-    pub others: Vec<Neighbour>,
-    pub describe: Describe,
-    pub metrics: Arc<Metrics>,
-    /// The number of keys of each partition at this replica's last answer; `u64::MAX` before the first one.
-    pub keys: Vec<AtomicU64>,
-    pub started: Instant,
-    /// The clients that wait for keys to change.
-    pub waits: RefCell<Waits>,
-    /// The clients' subscriptions.
-    pub channels: RefCell<Channels>,
-    /// The jobs that belong to no connection's turn.
-    pub jobs: RefCell<Jobs>,
-    pub turn: Turn,
-    /// The pause, which postpones commands.
-    pub pause: RefCell<Pause>,
+/// A front end of the group, as it is shown to clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// The node of the replica beside it.
+    pub node: NodeId,
+    /// The address to which clients connect.
+    pub address: SocketAddr,
+    /// True if clients must speak TLS.
+    pub tls: bool,
+}
+
+impl Neighbour {
+    /// Returns the node's name, which is the same in all answers of all front ends, and as long as Redis's.
+    pub(crate) fn name(&self) -> String {
+        format!("{:040x}", self.node)
+    }
+
+    pub(crate) fn host(&self) -> String {
+        self.address.ip().to_string()
+    }
 }

@@ -1,113 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of commands, from which COMMAND is answered too.
 
-use crate::answer::Shape;
-use crate::commands::clients::Ask;
-use crate::commands::transaction::Transaction;
-use crate::commands::{admin, clients, cluster, info, keys, transaction};
+use crate::call::{
+    Call, Outcome, Spec, refuse_many, refuse_transaction, unknown_subcommand,
+    wrong_subcommand_arity,
+};
+use crate::commands::client;
+use crate::commands::cluster;
+use crate::commands::config;
+use crate::commands::connection;
+use crate::commands::info;
+use crate::commands::keys;
+use crate::commands::transaction;
 use crate::native;
-use crate::partitions::Partitions;
-use crate::pubsub::survey::Question;
-use crate::pubsub::tasks::Task;
 use crate::resp::Writer;
-use crate::settings::Shared;
-use crate::state::client::Client;
-use crate::waits::waiting::Waiting;
-
-/// A command that is being executed.
-pub(crate) struct Call<'a> {
-    /// The arguments, of which the first is the command's name.
-    pub args: &'a [&'a [u8]],
-    pub client: &'a mut Client,
-    pub shared: &'a Shared,
-    /// True if the client's name gives the command a number, by which it takes effect once.
-    pub is_numbered: bool,
-    /// The output that takes the answer of a command which needs no log.
-    pub out: &'a mut Vec<u8>,
-}
-
-impl Call<'_> {
-    pub fn writer(&mut self) -> Writer<'_> {
-        Writer {
-            out: self.out,
-            resp3: self.client.resp3,
-        }
-    }
-
-    /// Answers with an error.
-    pub fn fail(&mut self, text: impl AsRef<[u8]>) {
-        self.writer().error(text);
-    }
-}
-
-/// The result of executing a command.
-pub(crate) enum Outcome {
-    /// The command is answered.
-    Answered,
-    /// The command's bytes go into the log of these partitions.
-    Logged {
-        partitions: Partitions,
-        /// True if the command may be answered without the log.
-        reads: bool,
-        bytes: Vec<u8>,
-        shape: Shape,
-    },
-    /// The command waits for something to appear.
-    Waits(Box<Waiting>),
-    /// The question is counted at all front ends, once these bytes are in the log of the first partition.
-    Surveys(Question, Vec<u8>),
-    /// The command is executed in turns.
-    Begun(Task),
-    /// The question is about all clients, which the connection doesn't know.
-    Asks(Ask),
-    /// The connection ends once everything is answered.
-    Close,
-}
-
-/// A command's name, its number of arguments, and the keys that it touches.
-pub(crate) struct Spec {
-    pub name: &'static str,
-    /// The number of arguments with the name; a negative number is a minimum.
-    pub arity: i32,
-    pub flags: &'static [&'static str],
-    /// The first and the last argument that are keys, and the step between keys.
-    pub keys: (i64, i64, i64),
-    run: fn(&mut Call<'_>) -> Outcome,
-}
-
-impl Spec {
-    pub fn takes(&self, args: usize) -> bool {
-        if self.arity >= 0 {
-            args == self.arity as usize
-        } else {
-            args >= self.arity.unsigned_abs() as usize
-        }
-    }
-
-    /// Returns true if clients that haven't authenticated yet may send the command.
-    pub fn is_open(&self) -> bool {
-        self.flags.contains(&"no_auth")
-    }
-
-    pub fn writes(&self) -> bool {
-        self.flags.contains(&"write")
-    }
-
-    /// Returns true if the command has more arguments than a command of the connection may have. Commands that name keys may
-    /// have as many as fit a request.
-    pub fn has_too_many(&self, args: usize) -> bool {
-        are_too_many(args) && self.is_of_the_connection() && self.name != "watch"
-    }
-
-    /// Returns true if the command concerns the connection or the front end, and no keys.
-    pub fn is_of_the_connection(&self) -> bool {
-        let of_keys = ["readonly", "write"];
-        !of_keys.iter().any(|flag| self.flags.contains(flag))
-    }
-}
-
-/// A command of the connection may have this many arguments, because the front end goes through them while others wait.
-const MAX_OWN_ARGUMENTS: usize = 1_024;
+use crate::state::transaction::Transaction;
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -156,27 +63,27 @@ commands! {
     "scan" -2 READ_SLOW NO_KEYS, keys::scan;
     "keys" 2 READ_SLOW NO_KEYS, keys::keys;
     "dbsize" 1 READ NO_KEYS, keys::dbsize;
-    "ping" -1 PLAIN NO_KEYS, admin::ping;
-    "echo" 2 PLAIN NO_KEYS, admin::echo;
-    "time" 1 PLAIN NO_KEYS, admin::time;
-    "select" 2 PLAIN NO_KEYS, admin::select;
+    "ping" -1 PLAIN NO_KEYS, connection::ping;
+    "echo" 2 PLAIN NO_KEYS, connection::echo;
+    "time" 1 PLAIN NO_KEYS, info::time;
+    "select" 2 PLAIN NO_KEYS, connection::select;
     "info" -1 ADMIN NO_KEYS, info::info;
-    "role" 1 ADMIN NO_KEYS, admin::role;
-    "command" -1 ADMIN NO_KEYS, admin::command;
-    "client" -2 ADMIN NO_KEYS, clients::client;
-    "config" -2 ADMIN NO_KEYS, admin::config;
-    "auth" -2 CONNECTION NO_KEYS, admin::auth;
-    "hello" -1 CONNECTION NO_KEYS, admin::hello;
+    "role" 1 ADMIN NO_KEYS, info::role;
+    "command" -1 ADMIN NO_KEYS, command;
+    "client" -2 ADMIN NO_KEYS, client::client;
+    "config" -2 ADMIN NO_KEYS, config::config;
+    "auth" -2 CONNECTION NO_KEYS, connection::auth;
+    "hello" -1 CONNECTION NO_KEYS, connection::hello;
     "cluster" -2 ADMIN NO_KEYS, cluster::cluster;
-    "readonly" 1 PLAIN NO_KEYS, admin::readonly;
-    "readwrite" 1 PLAIN NO_KEYS, admin::readwrite;
-    "quit" -1 CONNECTION NO_KEYS, admin::quit;
+    "readonly" 1 PLAIN NO_KEYS, connection::readonly;
+    "readwrite" 1 PLAIN NO_KEYS, connection::readwrite;
+    "quit" -1 CONNECTION NO_KEYS, connection::quit;
     "multi" 1 TRANSACTION NO_KEYS, transaction::multi;
     "exec" 1 TRANSACTION NO_KEYS, transaction::exec;
     "discard" 1 TRANSACTION NO_KEYS, transaction::discard;
     "watch" -2 TRANSACTION ALL_KEYS, transaction::watch;
     "unwatch" 1 TRANSACTION NO_KEYS, transaction::unwatch;
-    "reset" 1 CONNECTION NO_KEYS, admin::reset;
+    "reset" 1 CONNECTION NO_KEYS, connection::reset;
 }
 
 /// Returns the command of this name, in upper or lower case.
@@ -253,33 +160,6 @@ pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Refuses a command that has too many arguments.
-pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
-    call.fail(too_many(call.args.len(), name));
-    Outcome::Answered
-}
-
-/// Returns the error for a command that has too many arguments.
-pub(crate) fn too_many(args: usize, name: &str) -> String {
-    format!(
-        "ERR '{name}' with {args} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, which no setting changes; send several \
-         commands"
-    )
-}
-
-/// Returns true if a command that the front end itself executes has too many arguments.
-pub(crate) fn are_too_many(args: usize) -> bool {
-    args > MAX_OWN_ARGUMENTS
-}
-
-/// Notes in an open transaction that a command was refused, so that EXEC executes nothing.
-pub(crate) fn refuse_transaction(call: &mut Call<'_>) {
-    call.client
-        .transaction
-        .iter_mut()
-        .for_each(Transaction::refuse);
-}
-
 /// Returns Redis's own words for an unknown command, with as much of the arguments as Redis shows.
 fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
     const SHOWN: usize = 128;
@@ -302,4 +182,93 @@ fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
     text.extend_from_slice(b"', with args beginning with: ");
     text.extend(shown);
     text
+}
+
+/// Returns true if the pause postpones this command. Unknown commands, and commands with too few arguments, are answered at
+/// once.
+pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
+    let pause = call.shared.pause.borrow();
+    if !pause.is_on() || !call.client.authenticated {
+        return false;
+    }
+    let queued = call.client.transaction.as_ref();
+    let queued = queued.filter(|_| call.args[0].eq_ignore_ascii_case(b"EXEC"));
+    let Some(writes) = may_write(call, call.args) else {
+        return false;
+    };
+    let of_queued = |queued: &Transaction| {
+        call.shared.turn.arguments(queued.args());
+        let mut all = queued.commands();
+        all.any(|args| may_write(call, args) == Some(true))
+    };
+    let native = call.shared.native.as_ref();
+    let needs_time = pause.is_for_time() && native.is_some_and(|n| n.is_stamped(call.args));
+    let may_change = || writes || queued.is_some_and(of_queued);
+    needs_time || pause.is_of_all() || pause.is_of_writes() && may_change()
+}
+
+/// Returns whether a command may change anything, or nothing if there is no such command.
+fn may_write<A: AsRef<[u8]>>(call: &Call<'_>, args: &[A]) -> Option<bool> {
+    if let Some(native) = &call.shared.native {
+        return native.find(args).map(apps::redis::Spec::may_write);
+    }
+    let spec = find(args[0].as_ref())?;
+    spec.takes(args.len()).then(|| spec.writes())
+}
+
+pub(crate) fn command(call: &mut Call<'_>) -> Outcome {
+    let args = call.args;
+    let Some(subcommand) = args.get(1) else {
+        let mut writer = call.writer();
+        writer.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
+        return Outcome::Answered;
+    };
+    match subcommand.to_ascii_lowercase().as_slice() {
+        b"count" if args.len() == 2 => call.writer().integer(COMMANDS.len() as i64),
+        b"info" if args.len() > 2 => {
+            let mut writer = call.writer();
+            writer.array(args.len() - 2);
+            for name in &args[2..] {
+                match find(name) {
+                    Some(spec) => describe(&mut writer, spec),
+                    None => writer.null(),
+                }
+            }
+        }
+        b"info" => {
+            let mut writer = call.writer();
+            writer.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| describe(&mut writer, spec));
+        }
+        // Clients can work without the documentation.
+        b"docs" => call.writer().map(0),
+        b"list" if args.len() == 2 => {
+            let mut writer = call.writer();
+            writer.set(COMMANDS.len());
+            COMMANDS
+                .iter()
+                .for_each(|spec| writer.bulk(spec.name.as_bytes()));
+        }
+        b"count" => return wrong_subcommand_arity(call, "command"),
+        _ => return unknown_subcommand(call, "COMMAND"),
+    }
+    Outcome::Answered
+}
+
+fn describe(writer: &mut Writer<'_>, spec: &Spec) {
+    writer.array(10);
+    writer.bulk(spec.name.as_bytes());
+    writer.integer(i64::from(spec.arity));
+    writer.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| writer.status(flag));
+    let (first, last, step) = spec.keys;
+    for number in [first, last, step] {
+        writer.integer(number);
+    }
+    // ACL categories, tips, key specifications and subcommands are left empty.
+    writer.set(0);
+    writer.array(0);
+    writer.array(0);
+    writer.array(0);
 }

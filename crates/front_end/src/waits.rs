@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use apps::redis::News;
 use paxos::PartitionId;
 
-use crate::log::names::Waiter;
+use crate::state::waiter::Waiter;
 use crate::turns::{LOOK_UP, Turn};
 use crate::waits::lines::Lines;
 

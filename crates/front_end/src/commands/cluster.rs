@@ -4,37 +4,14 @@
 //! this front end dies.
 
 use std::fmt::Write;
-use std::net::SocketAddr;
 
-use paxos::NodeId;
 use replica::slot;
 
+use crate::call::{Call, Outcome};
 use crate::resp::Writer;
-use crate::table::{Call, Outcome};
+use crate::settings::Neighbour;
 
 const LAST_SLOT: u16 = slot::SLOTS - 1;
-
-/// A front end of the group, as it is shown to clients.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Neighbour {
-    /// The node of the replica beside it.
-    pub node: NodeId,
-    /// The address to which clients connect.
-    pub address: SocketAddr,
-    /// True if clients must speak TLS.
-    pub tls: bool,
-}
-
-impl Neighbour {
-    /// Returns the node's name, which is the same in all answers of all front ends, and as long as Redis's.
-    fn name(&self) -> String {
-        format!("{:040x}", self.node)
-    }
-
-    fn host(&self) -> String {
-        self.address.ip().to_string()
-    }
-}
 
 pub(crate) fn cluster(call: &mut Call<'_>) -> Outcome {
     let subcommand = call.args[1].to_ascii_lowercase();

@@ -4,12 +4,16 @@
 use std::fmt::Write;
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::commands::admin::REDIS_VERSION;
+use crate::call::{Call, Outcome};
+use crate::commands::config::max_memory;
 use crate::metrics::Metrics;
 use crate::native::Native;
-use crate::pubsub::channels::Kind;
-use crate::table::{Call, Outcome};
+use crate::state::subscriptions::Kind;
+
+/// The version of Redis whose behaviour the front end follows; clients adapt to it.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// The kernel counts CPU time in these ticks (`USER_HZ`), whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -129,12 +133,6 @@ fn memory(call: &Call<'_>, text: &mut String) {
     );
 }
 
-/// Returns the bytes that the Redis servers may have, or 0 if there is no limit.
-pub(crate) fn max_memory(call: &Call<'_>) -> u64 {
-    let native = call.shared.native.as_ref();
-    native.and_then(Native::max_memory).unwrap_or(0)
-}
-
 /// Returns the bytes of a line such as `VmRSS:  123 kB`.
 fn kib(text: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
@@ -237,6 +235,28 @@ fn keyspace(call: &Call<'_>, text: &mut String) {
     if all > 0 {
         let _ = write!(text, "db0:keys={all},expires=0,avg_ttl=0\r\n");
     }
+}
+
+pub(crate) fn time(call: &mut Call<'_>) -> Outcome {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut writer = call.writer();
+    writer.array(2);
+    writer.bulk(now.as_secs().to_string().as_bytes());
+    writer.bulk(now.subsec_micros().to_string().as_bytes());
+    Outcome::Answered
+}
+
+/// Answers ROLE: every replica takes writes, so each looks like a master to a client, and none has replicas of Redis's own
+/// kind.
+pub(crate) fn role(call: &mut Call<'_>) -> Outcome {
+    let mut writer = call.writer();
+    writer.array(3);
+    writer.bulk(b"master");
+    writer.integer(0);
+    writer.array(0);
+    Outcome::Answered
 }
 
 #[cfg(test)]

@@ -3,17 +3,13 @@
 
 use apps::glob::long_pattern;
 use apps::kv::{self, Command, SetFlags};
-
-use paxos::PartitionId;
-use paxos::wire::value::{MAX_VECTOR, Vector};
-use replica::parts::MAX_COMMAND_LEN;
-use replica::slot;
+use paxos::wire::value::MAX_VECTOR;
 
 use crate::answer::Shape;
+use crate::call::{Call, Outcome, partition_of};
 use crate::cursor::Cursor;
 use crate::partitions::Partitions;
-use crate::settings::Shared;
-use crate::table::{Call, Outcome};
+use crate::shared::{max_len, too_large};
 
 /// The most keys that one SCAN looks at, because the replica executes nothing else meanwhile.
 const MAX_SCAN_COUNT: i64 = 10_000;
@@ -51,11 +47,6 @@ fn of_all(call: &mut Call<'_>, command: &Command<'_>, shape: Shape) -> Outcome {
     logged(call, Partitions::one(0), command, shape)
 }
 
-/// Returns the partition to which a key belongs.
-pub(crate) fn partition_of(call: &Call<'_>, key: &[u8]) -> PartitionId {
-    slot::partition_of(key, call.shared.partitions)
-}
-
 /// Sends the command into the log of these partitions, if it isn't too long.
 fn logged(
     call: &mut Call<'_>,
@@ -83,26 +74,6 @@ fn logged(
         reads: reads && matches!(shape, Shape::Plain | Shape::Type),
         bytes,
         shape,
-    }
-}
-
-/// Returns the bytes that a command of these partitions may have; over several partitions it must fit one value. [S-PARTS]
-pub(crate) fn max_len(partitions: Partitions, shared: &Shared) -> usize {
-    match partitions.len() {
-        0 | 1 => MAX_COMMAND_LEN,
-        several => shared.max_value.saturating_sub(Vector::len_of(several)),
-    }
-}
-
-/// Returns the error for a command that is too long.
-pub(crate) fn too_large(len: u64, partitions: Partitions, shared: &Shared) -> String {
-    let max = max_len(partitions, shared);
-    match partitions.len() {
-        0 | 1 => format!("ERR value too large: {len} bytes, a command may have {max}"),
-        several => format!(
-            "ERR value too large: {len} bytes, a command over {several} partitions may have {max} (raise max_value, or \
-             use keys of one hash slot)"
-        ),
     }
 }
 

@@ -4,78 +4,18 @@
 
 use apps::kv::Command;
 use paxos::wire::value::MAX_VECTOR;
-use replica::parts::MAX_COMMAND_LEN;
 
 use crate::answer::{Item, Shape};
+use crate::call::{self, Call, Outcome, Spec};
 use crate::commands::keys;
 use crate::partitions::Partitions;
+use crate::shared;
+use crate::state::transaction::{MAX_OWN, Transaction};
 use crate::state::watched::WatchList;
-use crate::table::{self, Call, Outcome, Spec};
-
-/// The bytes that count for each argument of a queued command besides its own, roughly.
-const OVERHEAD: usize = 8;
-/// The bytes of memory that an argument takes besides its own, roughly.
-const ARGUMENT: usize = 48;
+use crate::table;
 
 /// A client may watch this many keys: a quarter of those that a partition watches before it drops the oldest.
 pub(crate) const MAX_WATCHED: usize = 4_096;
-
-/// A transaction may have this many commands that the front end itself answers, all in one turn.
-pub(crate) const MAX_OWN: usize = 256;
-
-/// The commands that a client has sent since MULTI.
-#[derive(Default)]
-pub(crate) struct Transaction {
-    /// The queued commands with their arguments.
-    queued: Vec<Vec<Vec<u8>>>,
-    bytes: usize,
-    /// The number of arguments of all queued commands.
-    args: usize,
-    /// The number of queued commands that the front end itself answers.
-    own: usize,
-    /// True if a command was refused, so that EXEC executes nothing.
-    is_broken: bool,
-}
-
-impl Transaction {
-    /// Creates a transaction that EXEC refuses.
-    pub fn broken() -> Transaction {
-        Transaction {
-            is_broken: true,
-            ..Transaction::default()
-        }
-    }
-
-    /// Returns how many commands are queued.
-    pub fn len(&self) -> usize {
-        self.queued.len()
-    }
-
-    /// Returns the number of arguments of all queued commands.
-    pub fn args(&self) -> usize {
-        self.args
-    }
-
-    /// Returns the bytes of the queued commands.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Returns the bytes of memory that the transaction takes, roughly.
-    pub fn memory(&self) -> usize {
-        self.bytes + ARGUMENT * (self.queued.len() + self.args)
-    }
-
-    /// Returns all queued commands, each with its arguments.
-    pub fn commands(&self) -> impl Iterator<Item = &[Vec<u8>]> {
-        self.queued.iter().map(Vec::as_slice)
-    }
-
-    /// Notes that a command couldn't be queued, so that EXEC executes nothing.
-    pub fn refuse(&mut self) {
-        self.is_broken = true;
-    }
-}
 
 /// Queues a command of an open transaction. Returns false if there is none, or if the command must be executed at once.
 pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
@@ -93,8 +33,7 @@ pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
         ));
         return true;
     }
-    transaction.own += usize::from(spec.is_of_the_connection());
-    if transaction.own > MAX_OWN {
+    if !transaction.count(spec.is_of_the_connection()) {
         transaction.refuse();
         call.fail(format!(
             "ERR a transaction has {MAX_OWN} commands about the connection or the server at most, which no setting changes: send \
@@ -118,20 +57,14 @@ pub(crate) fn queue(call: &mut Call<'_>) {
         return;
     };
     let args: Vec<Vec<u8>> = call.args.iter().map(|arg| arg.to_vec()).collect();
-    let len: usize = args.iter().map(|arg| arg.len() + OVERHEAD).sum();
-    let all = transaction.bytes + len;
-    if all > MAX_COMMAND_LEN {
-        transaction.refuse();
-        call.fail(keys::too_large(
+    if let Err(all) = transaction.push(args) {
+        call.fail(shared::too_large(
             all as u64,
             Partitions::default(),
             call.shared,
         ));
         return;
     }
-    transaction.bytes = all;
-    transaction.args += args.len();
-    transaction.queued.push(args);
     call.writer().status("QUEUED");
 }
 
@@ -141,12 +74,12 @@ pub(crate) fn end(call: &mut Call<'_>) -> Result<Vec<Vec<Vec<u8>>>, &'static str
     let transaction = call.client.transaction.take();
     let transaction = transaction.ok_or("ERR EXEC without MULTI")?;
     let turn = &call.shared.turn;
-    turn.arguments(transaction.len() + transaction.args);
-    if transaction.is_broken {
+    turn.arguments(transaction.len() + transaction.args());
+    let Some(queued) = transaction.into_commands() else {
         call.client.watched.clear();
         return Err("EXECABORT Transaction discarded because of previous errors.");
-    }
-    Ok(transaction.queued)
+    };
+    Ok(queued)
 }
 
 pub(crate) fn multi(call: &mut Call<'_>) -> Outcome {
@@ -230,7 +163,7 @@ pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
     }
     let mut partitions: Partitions = watched
         .iter()
-        .map(|of| keys::partition_of(call, &of.key))
+        .map(|of| call::partition_of(call, &of.key))
         .collect();
     logged.iter().for_each(|(of, _)| partitions.add(*of));
     match encode(call, partitions, &watched, &logged) {
@@ -311,9 +244,13 @@ fn encode(
         commands: commands.map_err(|_| "a command can't be a part of one")?,
     };
     let mut bytes = Vec::new();
-    let max = keys::max_len(partitions, call.shared);
+    let max = shared::max_len(partitions, call.shared);
     match exec.encode(&mut bytes).is_ok() && bytes.len() <= max {
         true => Ok(bytes),
-        false => Err(keys::too_large(bytes.len() as u64, partitions, call.shared)),
+        false => Err(shared::too_large(
+            bytes.len() as u64,
+            partitions,
+            call.shared,
+        )),
     }
 }

@@ -12,16 +12,17 @@ use apps::redis::{News, Seen};
 use paxos::PartitionId;
 use replica::Status;
 
-use crate::commands::cluster::Neighbour;
-use crate::commands::transaction::{MAX_OWN, MAX_WATCHED};
+use crate::commands::transaction::MAX_WATCHED;
 use crate::connection::{Connection, Sink};
 use crate::log::lane::Logged;
-use crate::log::names::Once;
 use crate::native::{Member, Native};
 use crate::pubsub::survey::{Question, Survey};
 use crate::resp::Writer;
-use crate::settings::{Order, Shared};
+use crate::settings::{Neighbour, Order};
+use crate::shared::Shared;
 use crate::state::client::Client;
+use crate::state::once::Once;
+use crate::state::transaction::MAX_OWN;
 use crate::turns::{MOST_STEPS, Turn};
 
 /// The bytes that are read from a socket at once.
@@ -282,7 +283,7 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
         connection
             .client
             .subscriptions
-            .len(crate::pubsub::channels::Kind::Channel),
+            .len(crate::state::subscriptions::Kind::Channel),
         60_000
     );
     assert!(turns > 100, "{turns}");
@@ -334,7 +335,7 @@ fn what_is_asked_of_very_many_names_is_counted_in_turns() {
         (String::from_utf8(shown).unwrap(), turns)
     };
     let of = |pattern: &str| Question::Names {
-        kind: crate::pubsub::channels::Kind::Channel,
+        kind: crate::state::subscriptions::Kind::Channel,
         pattern: Some(pattern.as_bytes().to_vec()),
     };
     let (shown, turns) = answer(of("channel-*9"));

@@ -9,9 +9,11 @@ use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
 use replica::Status;
 use replica::parts::{self, Progress, Sending};
 
-use crate::connection::SESSION_WINDOW;
-use crate::log::names::Once;
 use crate::partitions::Partitions;
+use crate::state::once::Once;
+
+/// The number of answers that a session keeps, and so the number of commands that may be in flight in it.
+pub const SESSION_WINDOW: u16 = 64;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use crate::pubsub::channels::{ByName, KINDS, Kind};
+use crate::pubsub::by_name::ByName;
+use crate::state::subscriptions::{KINDS, Kind};
 use crate::turns::{LOOK_UP, Turn};
 
 /// A front end with subscribers sends a message at least this often, so that the others don't forget it.

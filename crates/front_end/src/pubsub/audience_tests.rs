@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-use crate::log::names::Waiter;
 use crate::pubsub::audience::{AGAIN, Audience, BEAT, FORGOTTEN};
-use crate::pubsub::channels::{ByName, KINDS, Kind};
+use crate::pubsub::by_name::ByName;
+use crate::state::subscriptions::{KINDS, Kind};
+use crate::state::waiter::Waiter;
 use crate::turns::Turn;
 
 const NONE: [ByName; KINDS] = [const { ByName::new() }; KINDS];

@@ -159,8 +159,8 @@ impl Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pubsub::channels::Kind;
     use crate::state::client::Client;
+    use crate::state::subscriptions::Kind;
     use crate::turns::MOST_STEPS;
 
     fn channels() -> Channels {

@@ -7,47 +7,18 @@ use std::ops::Bound;
 use std::time::Instant;
 
 use apps::glob::Search;
-use apps::redis::{AUDIENCE, Message, News, Spec, may_be_of_keys};
+use apps::redis::{Message, News, may_be_of_keys};
 
-use crate::log::names::Waiter;
 use crate::pubsub::audience::Audience;
-use crate::pubsub::survey;
-use crate::pubsub::tasks::{NameList, Task};
+use crate::pubsub::by_name::ByName;
 use crate::resp::Writer;
 use crate::state::client::Client;
-use crate::state::subscriptions::Subscriptions;
-use crate::table::{Call, Outcome};
+use crate::state::subscriptions::{KINDS, Kind, Subscriptions};
+use crate::state::waiter::Waiter;
 use crate::turns::{LOOK_UP, Turn};
-
-/// A kind of name to which a client can subscribe.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
-    Channel,
-    Pattern,
-    /// A channel of SPUBLISH.
-    Shard,
-}
-
-/// The number of kinds.
-pub(crate) const KINDS: usize = 3;
-
-/// The commands that subscribe or unsubscribe: name, kind, and true if it subscribes.
-const COMMANDS: [(&str, Kind, bool); 6] = [
-    ("subscribe", Kind::Channel, true),
-    ("unsubscribe", Kind::Channel, false),
-    ("psubscribe", Kind::Pattern, true),
-    ("punsubscribe", Kind::Pattern, false),
-    ("ssubscribe", Kind::Shard, true),
-    ("sunsubscribe", Kind::Shard, false),
-];
 
 /// A channel's name and a pattern may have this many bytes, because each message's channel is compared with all patterns.
 const MAX_NAME: usize = 1_024;
-const OWN_NAME: &str =
-    "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
-
-/// The clients that have subscribed to each name.
-pub(crate) type ByName = BTreeMap<Vec<u8>, BTreeMap<u64, Waiter>>;
 
 /// The subscriptions of this front end's clients, and the counts of the other front ends.
 pub(crate) struct Channels {
@@ -305,59 +276,6 @@ pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) 
     out
 }
 
-// ---- Commands
-
-/// A function that executes a command about channels.
-pub(crate) type Run = fn(&mut Call<'_>) -> Outcome;
-
-/// Returns the function for a command about channels, except those that send messages.
-pub(crate) fn find(name: &[u8]) -> Option<Run> {
-    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    if is("pubsub") {
-        return Some(survey::pubsub);
-    }
-    let found = COMMANDS.iter().any(|(command, ..)| is(command));
-    found.then_some(subscription as Run)
-}
-
-/// Returns true if a client that has subscribed to something and speaks RESP2 may send this command.
-pub(crate) fn is_for_subscribers(name: &[u8]) -> bool {
-    let others = ["ping", "quit", "reset"];
-    let own = COMMANDS.iter().map(|(command, ..)| *command);
-    own.chain(others)
-        .any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
-}
-
-/// Executes SUBSCRIBE, UNSUBSCRIBE and their variants.
-fn subscription(call: &mut Call<'_>) -> Outcome {
-    let (name, names) = (call.args[0].to_ascii_lowercase(), &call.args[1..]);
-    let found = COMMANDS.iter().find(|(of, ..)| of.as_bytes() == name);
-    let Some((name, kind, subscribes)) = found.copied() else {
-        return Outcome::Answered;
-    };
-    if let Some(why) = names.iter().find_map(|name| too_long(name)) {
-        call.fail(why);
-        return Outcome::Answered;
-    }
-    if subscribes && kind == Kind::Shard && names.contains(&AUDIENCE) {
-        call.fail(OWN_NAME);
-        return Outcome::Answered;
-    }
-    Outcome::Begun(match names {
-        [] => Task::UnsubscribeAll {
-            command: name,
-            kind,
-            said: false,
-        },
-        names => Task::Named {
-            command: name,
-            kind,
-            subscribes,
-            names: NameList::of(names),
-        },
-    })
-}
-
 /// Returns true for a name by which a client may get events of keys.
 fn is_of_keys(kind: Kind, name: &[u8]) -> bool {
     kind != Kind::Shard && may_be_of_keys(name, kind == Kind::Pattern)
@@ -371,34 +289,6 @@ pub(crate) fn too_long(name: &[u8]) -> Option<String> {
             name.len()
         )
     })
-}
-
-/// Returns why a client may not send a message, if it may not: its channel's name is too long, or the front ends' own.
-pub(crate) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<String> {
-    let channel = args.get(1).filter(|_| spec.is_message())?;
-    let is_own = spec.name == "spublish" && *channel == AUDIENCE;
-    too_long(channel).or(is_own.then(|| OWN_NAME.to_owned()))
-}
-
-/// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
-pub(crate) fn confirm(
-    client: &Client,
-    out: &mut Vec<u8>,
-    command: &str,
-    kind: Kind,
-    channel: Option<&[u8]>,
-) {
-    let count = client.subscriptions.counted_with(kind);
-    let mut writer = Writer {
-        out,
-        resp3: client.resp3,
-    };
-    writer.push(&[command.as_bytes()]);
-    match channel {
-        Some(channel) => writer.bulk(channel),
-        None => writer.null(),
-    }
-    writer.integer(count as i64);
 }
 
 #[cfg(test)]

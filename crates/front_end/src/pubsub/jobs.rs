@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 
 use apps::redis::Message;
 
-use crate::log::names::Waiter;
 use crate::pubsub::blanks::Filling;
 use crate::pubsub::channels::Round;
 use crate::pubsub::survey::Survey;
 use crate::state::subscriptions::Subscriptions;
+use crate::state::waiter::Waiter;
 
 /// The messages that wait for delivery may take this many bytes.
 const MAX_BYTES: usize = 64 << 20;

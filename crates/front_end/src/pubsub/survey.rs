@@ -5,12 +5,12 @@
 use std::ops::Bound;
 
 use apps::glob::Search;
-use apps::redis::{AUDIENCE, put_call};
+use apps::redis::AUDIENCE;
 
-use crate::pubsub::channels::{COMPARED, Channels, Kind, too_long};
-use crate::pubsub::tasks::NameList;
+use crate::pubsub::channels::{COMPARED, Channels};
+use crate::pubsub::name_list::NameList;
 use crate::resp::Writer;
-use crate::table::{self, Call, Outcome};
+use crate::state::subscriptions::Kind;
 use crate::turns::{LOOK_UP, Turn};
 
 /// A question about subscribers that is answered by counting.
@@ -223,66 +223,7 @@ impl Walk<'_> {
     }
 }
 
-// ---- PUBSUB
-
-/// Begins PUBSUB: sends an empty message of the front ends, and counts once it is in the log. Then this front end has seen
-/// everything that the others said before. [S-AUDIENCE]
-pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
-    let question = match question(call.args) {
-        Ok(question) => question,
-        Err(why) => {
-            call.fail(why);
-            return Outcome::Answered;
-        }
-    };
-    call.shared.turn.copy(question.memory());
-    let mut bytes = Vec::new();
-    if let Some(native) = &call.shared.native {
-        put_call(&mut bytes, native.stamp(), false, &message(b""));
-    }
-    Outcome::Surveys(question, bytes)
-}
-
-/// Returns what a PUBSUB with these arguments asks, or why it is refused.
-pub(crate) fn question(args: &[&[u8]]) -> Result<Question, String> {
-    if table::are_too_many(args.len()) {
-        return Err(table::too_many(args.len(), "pubsub"));
-    }
-    let shown = args
-        .get(1)
-        .map_or(&b""[..], |sub| &sub[..sub.len().min(128)]);
-    let sub = shown.to_ascii_lowercase();
-    let kind = kind_of(sub.starts_with(b"shard"));
-    let pattern = args.get(2).filter(|_| sub.ends_with(b"channels"));
-    if let Some(why) = pattern.and_then(|pattern| too_long(pattern)) {
-        return Err(why);
-    }
-    Ok(match (sub.as_slice(), args.len()) {
-        (b"channels" | b"shardchannels", 2 | 3) => Question::Names {
-            kind,
-            pattern: args.get(2).map(|pattern| pattern.to_vec()),
-        },
-        (b"numsub" | b"shardnumsub", _) => Question::Counts {
-            kind,
-            names: NameList::of(&args[2..]),
-        },
-        (b"numpat", 2) => Question::Patterns,
-        (b"channels" | b"shardchannels" | b"numpat", _) => {
-            let sub = String::from_utf8_lossy(&sub);
-            return Err(format!(
-                "ERR wrong number of arguments for 'pubsub|{sub}' command"
-            ));
-        }
-        _ => {
-            let shown = String::from_utf8_lossy(shown);
-            return Err(format!(
-                "ERR unknown subcommand '{shown}'. Try PUBSUB HELP."
-            ));
-        }
-    })
-}
-
-fn kind_of(is_sharded: bool) -> Kind {
+pub(crate) fn kind_of(is_sharded: bool) -> Kind {
     match is_sharded {
         true => Kind::Shard,
         false => Kind::Channel,

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use apps::kv::{Command, Reply};
 
-use crate::log::reading::ReadQueue;
+use crate::log::reads::ReadQueue;
 use crate::metrics::Metrics;
 use crate::native;
-use crate::settings::Shared;
+use crate::shared::Shared;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 

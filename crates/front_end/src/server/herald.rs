@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::log::names::Waiter;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::state::client::Client;
+use crate::state::waiter::Waiter;
 
 /// The answer to SUBSCRIBE waits no longer than this.
 const LONGEST: Duration = Duration::from_secs(1);

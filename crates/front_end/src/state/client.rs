@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::commands::clients::Silence;
-use crate::commands::transaction::Transaction;
-use crate::log::names::{Once, Waiter};
-use crate::pubsub::channels::Kind;
-use crate::state::subscriptions::Subscriptions;
+use crate::state::once::Once;
+use crate::state::silence::Silence;
+use crate::state::subscriptions::{Kind, Subscriptions};
+use crate::state::transaction::Transaction;
+use crate::state::waiter::Waiter;
 use crate::state::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";

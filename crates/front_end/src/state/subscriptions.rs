@@ -4,7 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::pubsub::channels::{KINDS, Kind};
+/// A kind of name to which a client can subscribe.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Channel,
+    Pattern,
+    /// A channel of SPUBLISH.
+    Shard,
+}
+
+/// The number of kinds.
+pub(crate) const KINDS: usize = 3;
 
 /// The bytes that a subscription takes besides its name, here and in the channels' tables. This is an estimate.
 const EACH: usize = 200;

@@ -5,9 +5,9 @@
 
 use apps::redis::Spec;
 
+use crate::call::Call;
 use crate::metrics::Metrics;
 use crate::native::Native;
-use crate::table::Call;
 
 /// Redis's own words, by which clients know the error.
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";

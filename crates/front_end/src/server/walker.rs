@@ -6,15 +6,15 @@
 //! before KEYS was called. So this replica's state is new enough, and no other replica's state is needed. [X-READ]
 
 use std::io;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Weak, mpsc};
 use std::thread::JoinHandle;
 
 use apps::kv::{Command, Reply};
 use paxos::PartitionId;
 use replica::application::{OpenReader, Reader};
 
+use crate::found_keys::{Found, Keys, Whose};
 use crate::mailbox::Mailbox;
-use crate::resp::Writer;
 
 /// The number of keys that are looked at before the walk checks again if anybody still waits.
 const AT_ONCE: u32 = 1_000;
@@ -25,43 +25,6 @@ pub(crate) struct Walk {
     pub pattern: Option<Vec<u8>>,
     /// This token dies once nobody waits any more.
     pub awaited: Weak<()>,
-}
-
-/// The command that gets the keys.
-#[derive(Clone, Copy)]
-pub(crate) struct Whose {
-    /// The connection's index.
-    pub index: usize,
-    /// The connection's client id.
-    pub client: u64,
-    /// The command's number.
-    pub number: u64,
-}
-
-/// The keys as they will be shown, or why there are none.
-pub(crate) type Found = Result<Keys, String>;
-
-#[derive(Default)]
-pub(crate) struct Keys {
-    count: usize,
-    bytes: Vec<u8>,
-}
-
-impl Keys {
-    pub fn write(&self, writer: &mut Writer<'_>) {
-        writer.array(self.count);
-        writer.out.extend_from_slice(&self.bytes);
-    }
-
-    fn add(&mut self, key: &[u8]) {
-        // A string is the same in both versions of the protocol.
-        let mut writer = Writer {
-            out: &mut self.bytes,
-            resp3: false,
-        };
-        writer.bulk(key);
-        self.count += 1;
-    }
 }
 
 /// The thread that walks. It ends when this handle is dropped.
@@ -132,7 +95,7 @@ fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<
                 Ok(next) => next,
                 Err(why) => return Some(Err(why)),
             };
-            if keys.bytes.len() > most {
+            if keys.len() > most {
                 let text = format!(
                     "more than {most} bytes of keys match, which max_answer_mib in the cluster file sets: use SCAN, or another pattern"
                 );
@@ -183,14 +146,4 @@ fn some_of(
         Reply::Int(place) => Some(*place as u64),
         _ => None,
     })
-}
-
-/// The owner of a walk's token: the walk continues as long as this lives.
-#[derive(Default)]
-pub(crate) struct Awaited(Arc<()>);
-
-impl Awaited {
-    pub fn token(&self) -> Weak<()> {
-        Arc::downgrade(&self.0)
-    }
 }

@@ -2,50 +2,12 @@
 //! Commands of the connection that may have hundreds of thousands of names, and are therefore executed in turns. Commands
 //! behind such a one wait for its end.
 
-use crate::pubsub::channels::{self, Kind};
+use crate::pubsub::name_list::NameList;
 use crate::resp::Writer;
-use crate::settings::Shared;
+use crate::shared::Shared;
 use crate::state::client::Client;
+use crate::state::subscriptions::Kind;
 use crate::turns::LOOK_UP;
-
-/// The names of a command, in one piece of memory.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct NameList {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    /// The number of names that were taken.
-    taken: usize,
-}
-
-impl NameList {
-    pub fn of(names: &[&[u8]]) -> NameList {
-        let ends = names.iter().scan(0, |end, name| {
-            *end += name.len();
-            Some(*end)
-        });
-        NameList {
-            ends: ends.collect(),
-            bytes: names.concat(),
-            taken: 0,
-        }
-    }
-
-    /// Takes the next name.
-    pub fn take(&mut self) -> Option<&[u8]> {
-        let end = *self.ends.get(self.taken)?;
-        let begin = match self.taken {
-            0 => 0,
-            at => self.ends[at - 1],
-        };
-        self.taken += 1;
-        Some(&self.bytes[begin..end])
-    }
-
-    /// Returns the bytes of memory that the list takes.
-    pub fn memory(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
-    }
-}
 
 /// A command that has begun.
 pub(crate) enum Task {
@@ -97,7 +59,7 @@ impl Task {
                     true => channels.add(*kind, name, client),
                     false => channels.remove(*kind, name, client),
                 }
-                channels::confirm(client, out, command, *kind, Some(name));
+                confirm(client, out, command, *kind, Some(name));
                 true
             }
             Task::UnsubscribeAll {
@@ -107,7 +69,7 @@ impl Task {
             } => {
                 let name = channels.remove_first(*kind, client);
                 if name.is_some() || !*said {
-                    channels::confirm(client, out, command, *kind, name.as_deref());
+                    confirm(client, out, command, *kind, name.as_deref());
                 }
                 *said = true;
                 name.is_some()
@@ -134,14 +96,23 @@ impl Task {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_come_in_their_order() {
-        let mut names = NameList::of(&[b"a", b"", b"bcd"]);
-        let taken: Vec<Vec<u8>> = std::iter::from_fn(|| names.take().map(<[u8]>::to_vec)).collect();
-        assert_eq!(taken, [&b"a"[..], b"", b"bcd"]);
+/// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
+pub(crate) fn confirm(
+    client: &Client,
+    out: &mut Vec<u8>,
+    command: &str,
+    kind: Kind,
+    channel: Option<&[u8]>,
+) {
+    let count = client.subscriptions.counted_with(kind);
+    let mut writer = Writer {
+        out,
+        resp3: client.resp3,
+    };
+    writer.push(&[command.as_bytes()]);
+    match channel {
+        Some(channel) => writer.bulk(channel),
+        None => writer.null(),
     }
+    writer.integer(count as i64);
 }

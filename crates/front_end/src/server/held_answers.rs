@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::log::names::Waiter;
+use crate::state::waiter::Waiter;
 
 /// No answer waits longer than this, except for the precision of the clock by which the front end sleeps.
 const LONGEST: Duration = Duration::from_millis(1);
