@@ -23,6 +23,7 @@ use replica::protocol::Effect;
 use crate::answer::served::{self, Served};
 use crate::answer::{self, Shape};
 use crate::call::{Call, Outcome};
+use crate::dispatch;
 use crate::found_keys::{Awaited, Found, Wanted};
 use crate::log::lane::{Lane, Logged, Session};
 use crate::log::reads::Reading;
@@ -40,7 +41,6 @@ use crate::state::client::{Client, Details};
 use crate::state::once::Once;
 use crate::state::transaction::Transaction;
 use crate::state::watched::Watched;
-use crate::table;
 use crate::turns::LOOK_UP;
 use crate::waits::waiting::{Tried, Waiting};
 
@@ -349,7 +349,7 @@ impl Connection {
             is_numbered: once.is_some(),
             out,
         };
-        if table::is_postponed(call) {
+        if dispatch::is_postponed(call) {
             self.is_postponed = true;
             shared.pause.borrow_mut().postpone(self.client.index);
             self.parser.reuse(request.arguments);
@@ -359,7 +359,7 @@ impl Connection {
         Metrics::add(&shared.metrics.commands);
         call.client.once = None;
         call.client.silence.next();
-        let outcome = table::run(call);
+        let outcome = dispatch::run(call);
         shared.turn.copy(out.len() - start);
         if out.get(start) == Some(&b'-') {
             Metrics::add(&shared.metrics.errors);

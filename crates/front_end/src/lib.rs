@@ -11,6 +11,7 @@ mod call;
 mod commands;
 mod connection;
 mod cursor;
+mod dispatch;
 mod found_keys;
 mod log;
 mod mailbox;
@@ -26,6 +27,7 @@ mod state;
 mod table;
 mod turns;
 mod waits;
+mod way;
 
 pub use log::Plane;
 pub use log::lane::SESSION_WINDOW;

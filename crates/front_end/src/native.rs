@@ -7,18 +7,10 @@
 
 use std::cell::Cell;
 
-use apps::redis::{
-    Catalogue, Command, Fingerprint, News, Seen, Spec, Stamp, Value, is_config_set, put_query,
-};
+use apps::redis::{Catalogue, Command, Fingerprint, News, Seen, Spec, Stamp, Value, put_query};
 use paxos::{NodeId, PartitionId};
 
-use crate::call::{self, Call, Outcome};
-use crate::commands::channels;
-use crate::commands::redis::transaction::{exec, queue, watch};
-use crate::commands::redis::{command, config_set, serve, wait_for_replicas};
-use crate::commands::transaction;
 use crate::partitions::MAX_PARTITIONS;
-use crate::table;
 
 /// A read without the log sees the time of the last executed command. If that time is older than this, the read goes through
 /// the log, which moves the clock.
@@ -44,8 +36,6 @@ pub struct Native {
     catalogue: Catalogue,
     /// What this replica's servers are.
     fingerprint: Fingerprint,
-    /// The way of each command, by its number in the catalogue.
-    ways: Vec<Way>,
     seen: Seen,
     renewals: Renewals,
     news: News,
@@ -67,9 +57,7 @@ impl Native {
         member: Member,
         clock: Box<ClusterTime>,
     ) -> Native {
-        let ways = catalogue.specs().map(|spec| Way::of(spec.name.as_bytes()));
         Native {
-            ways: ways.collect(),
             catalogue,
             fingerprint,
             seen,
@@ -113,12 +101,9 @@ impl Native {
         self.catalogue.find(&args).ok()
     }
 
-    /// Returns the servers' command of this name, if there is one, and who executes it.
-    fn named(&self, name: &[u8]) -> (Option<&Spec>, Way) {
-        match self.catalogue.named(name) {
-            Some(spec) => (Some(spec), self.ways[spec.number]),
-            None => (None, Way::of(name)),
-        }
+    /// Returns the servers' command of this name, if there is one.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<&Spec> {
+        self.catalogue.named(name)
     }
 
     /// Reads the clock; stamps show this time until the next call.
@@ -158,15 +143,6 @@ impl Native {
         self.now_ms.get().is_some()
     }
 
-    /// Returns whether a command goes to the servers, with a stamp.
-    pub(crate) fn is_stamped(&self, args: &[&[u8]]) -> bool {
-        match self.named(args[0]).1 {
-            Way::Own(spec) => matches!(spec.name, "exec" | "watch") || is_config_set(args),
-            Way::Channels(_) => false,
-            Way::Replicas | Way::Scan | Way::Server => true,
-        }
-    }
-
     /// Returns the servers' commands.
     pub(crate) fn catalogue(&self) -> &Catalogue {
         &self.catalogue
@@ -185,7 +161,7 @@ impl Native {
 }
 
 /// When a read was last sent through the log to move the clock, for each partition.
-pub(crate) struct Renewals([Cell<u64>; MAX_PARTITIONS as usize]);
+struct Renewals([Cell<u64>; MAX_PARTITIONS as usize]);
 
 impl Default for Renewals {
     fn default() -> Renewals {
@@ -202,98 +178,6 @@ impl Renewals {
             last.set(now_ms);
         }
         is_due
-    }
-}
-
-/// Who executes a command.
-#[derive(Clone, Copy)]
-pub(crate) enum Way {
-    /// The front end executes it, as it concerns the connection.
-    Own(&'static call::Spec),
-    /// The front end executes it, as it is about channels.
-    Channels(channels::Run),
-    /// The front end answers WAIT.
-    Replicas,
-    /// A server executes SCAN, one partition after the other.
-    Scan,
-    Server,
-}
-
-impl Way {
-    fn of(name: &[u8]) -> Way {
-        let own = table::find(name).filter(|spec| spec.is_of_the_connection());
-        match (own, channels::find(name), name) {
-            (Some(own), ..) => Way::Own(own),
-            (None, Some(run), _) => Way::Channels(run),
-            (None, None, b"wait") => Way::Replicas,
-            (None, None, b"scan") => Way::Scan,
-            _ => Way::Server,
-        }
-    }
-}
-
-/// Executes one command, or returns what must go into the log.
-pub(crate) fn run(call: &mut Call<'_>, native: &Native) -> Outcome {
-    let (named, way) = native.named(call.args[0]);
-    let own = match way {
-        Way::Own(spec) => Some(spec),
-        _ => None,
-    };
-    let last = &mut call.client.last_command;
-    match own {
-        Some(spec) => last.be(spec.name, call.args),
-        None => last.be("NULL", &[]),
-    }
-    if !call.client.authenticated && !own.is_some_and(|spec| spec.is_open()) {
-        call.fail("NOAUTH Authentication required.");
-        return Outcome::Answered;
-    }
-    let ends = own.is_some_and(|spec| transaction::is_at_once(spec.name));
-    if call.client.transaction.is_some() && !ends {
-        queue(call, native, named);
-        return Outcome::Answered;
-    }
-    if call.client.is_only_listening() && !channels::is_for_subscribers(call.args[0]) {
-        let name = String::from_utf8_lossy(call.args[0]).to_ascii_lowercase();
-        call.fail(format!(
-            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
-        ));
-        return Outcome::Answered;
-    }
-    if let Some(spec) = own {
-        return run_own(call, native, spec);
-    }
-    let spec = match native.catalogue.find_of(named, call.args) {
-        Ok(spec) => spec,
-        Err(why) => {
-            call.fail(why);
-            return Outcome::Answered;
-        }
-    };
-    match way {
-        Way::Channels(run) => {
-            call.client.last_command.be(&spec.name, &[]);
-            run(call)
-        }
-        Way::Replicas => wait_for_replicas(call),
-        _ => serve(call, native, (spec, way)),
-    }
-}
-
-fn run_own(call: &mut Call<'_>, native: &Native, spec: &call::Spec) -> Outcome {
-    if !spec.takes(call.args.len()) {
-        table::refuse_arguments(call, spec);
-        return Outcome::Answered;
-    }
-    if spec.has_too_many(call.args.len()) {
-        return call::refuse_many(call, spec.name);
-    }
-    match spec.name {
-        "exec" => exec(call, native),
-        "watch" => watch(call, native),
-        "command" => command(call, native),
-        "config" if is_config_set(call.args) => config_set(call, native),
-        _ => table::run_own(call, spec),
     }
 }
 

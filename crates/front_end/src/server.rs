@@ -32,6 +32,7 @@ use replica::{LocalSession, Status};
 use tls::Failure;
 
 use crate::connection::{Connection, Sink};
+use crate::dispatch;
 use crate::found_keys::{Found, Whose};
 use crate::log::lane::{Logged, SESSION_WINDOW, Session};
 use crate::log::names::{Names, Taken};
@@ -281,6 +282,7 @@ impl<P: Plane> Server<P> {
                 partitions,
                 order: settings.order,
                 without_log: settings.reads == Reads::Quorum,
+                ways: settings.native.as_ref().map_or(Vec::new(), dispatch::ways),
                 native: settings.native,
                 password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),

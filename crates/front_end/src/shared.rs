@@ -18,6 +18,7 @@ use crate::settings::{Describe, Neighbour, Order};
 use crate::state::pause::Pause;
 use crate::turns::Turn;
 use crate::waits::Waits;
+use crate::way::Way;
 
 /// The state that all commands of the front end share.
 pub(crate) struct Shared {
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub without_log: bool,
     /// The Redis servers, if Redis itself is replicated.
     pub native: Option<Native>,
+    /// Who executes each of the servers' commands, by its number in their catalogue.
+    pub ways: Vec<Way>,
     pub password: Option<String>,
     pub max_value: usize,
     pub max_clients: usize,

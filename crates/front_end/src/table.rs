@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of commands, from which COMMAND is answered too.
 
-use crate::call::{
-    Call, Outcome, Spec, refuse_many, refuse_transaction, unknown_subcommand,
-    wrong_subcommand_arity,
-};
-use crate::commands::client;
-use crate::commands::cluster;
-use crate::commands::config;
-use crate::commands::connection;
-use crate::commands::info;
-use crate::commands::keys;
-use crate::commands::transaction;
-use crate::native;
+use apps::redis::is_config_set;
+
+use crate::call::{Call, Outcome, Spec, unknown_subcommand, wrong_subcommand_arity};
+use crate::commands::{client, cluster, config, connection, info, keys, redis, transaction};
 use crate::resp::Writer;
-use crate::state::transaction::Transaction;
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -71,7 +62,7 @@ commands! {
     "role" 1 ADMIN NO_KEYS, info::role;
     "command" -1 ADMIN NO_KEYS, command;
     "client" -2 ADMIN NO_KEYS, client::client;
-    "config" -2 ADMIN NO_KEYS, config::config;
+    "config" -2 ADMIN NO_KEYS, config;
     "auth" -2 CONNECTION NO_KEYS, connection::auth;
     "hello" -1 CONNECTION NO_KEYS, connection::hello;
     "cluster" -2 ADMIN NO_KEYS, cluster::cluster;
@@ -79,9 +70,9 @@ commands! {
     "readwrite" 1 PLAIN NO_KEYS, connection::readwrite;
     "quit" -1 CONNECTION NO_KEYS, connection::quit;
     "multi" 1 TRANSACTION NO_KEYS, transaction::multi;
-    "exec" 1 TRANSACTION NO_KEYS, transaction::exec;
+    "exec" 1 TRANSACTION NO_KEYS, exec;
     "discard" 1 TRANSACTION NO_KEYS, transaction::discard;
-    "watch" -2 TRANSACTION ALL_KEYS, transaction::watch;
+    "watch" -2 TRANSACTION ALL_KEYS, watch;
     "unwatch" 1 TRANSACTION NO_KEYS, transaction::unwatch;
     "reset" 1 CONNECTION NO_KEYS, connection::reset;
 }
@@ -93,130 +84,55 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
         .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Executes one command, or returns what must go into the log.
-pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
-    let name = call.args[0];
-    // A browser that was tricked into sending a form to this port sends these words.
-    if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-        return Outcome::Close;
-    }
-    if let Some(native) = &call.shared.native {
-        return native::run(call, native);
-    }
-    let found = find(name);
-    call.client
-        .last_command
-        .be(found.map_or("NULL", |spec| spec.name), call.args);
-    let Some(spec) = found else {
-        refuse_transaction(call);
-        let text = unknown_command(call.args);
-        call.fail(text);
-        return Outcome::Answered;
-    };
-    if !spec.takes(call.args.len()) {
-        refuse_arguments(call, spec);
-        return Outcome::Answered;
-    }
-    if spec.has_too_many(call.args.len()) {
-        refuse_transaction(call);
-        return refuse_many(call, spec.name);
-    }
-    if !call.client.authenticated && !spec.is_open() {
-        // The commands that follow may come with a password, but the client still means them as part of this transaction.
-        if spec.name == "multi" {
-            call.client.transaction = Some(Transaction::broken());
-        }
-        call.fail("NOAUTH Authentication required.");
-        return Outcome::Answered;
-    }
-    if call.client.authenticated && transaction::queues(call, spec) {
-        return Outcome::Answered;
-    }
-    (spec.run)(call)
-}
-
-/// Refuses a command that has too few or too many arguments; queued commands won't be executed then.
-pub(crate) fn refuse_arguments(call: &mut Call<'_>, spec: &Spec) {
-    let why = format!("wrong number of arguments for '{}' command", spec.name);
-    match spec.name {
-        "exec" => transaction::abort(call, &why),
-        _ => {
-            refuse_transaction(call);
-            call.fail(format!("ERR {why}"));
-        }
-    }
-}
-
-/// Executes a command of the connection whose number of arguments is right.
-pub(crate) fn run_own(call: &mut Call<'_>, spec: &Spec) -> Outcome {
-    (spec.run)(call)
+/// Returns the place of the command of this name.
+pub(crate) fn place(name: &[u8]) -> Option<usize> {
+    COMMANDS
+        .iter()
+        .position(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Executes a command whose name and number of arguments were checked when it was queued.
-pub(crate) fn run_queued(call: &mut Call<'_>) -> Outcome {
+fn run_queued(call: &mut Call<'_>) -> Outcome {
     match find(call.args[0]) {
         Some(spec) => (spec.run)(call),
         None => Outcome::Answered,
     }
 }
 
-/// Returns Redis's own words for an unknown command, with as much of the arguments as Redis shows.
-fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
-    const SHOWN: usize = 128;
-    let text_of = |bytes: &[u8], len: usize| -> Vec<u8> {
-        let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
-        text[..text.len().min(len)].to_vec()
-    };
-    let mut shown = Vec::new();
-    for arg in &args[1..] {
-        if shown.len() >= SHOWN {
-            break;
-        }
-        let room = SHOWN - shown.len();
-        shown.push(b'\'');
-        shown.extend(text_of(arg, room));
-        shown.extend_from_slice(b"' ");
+fn exec(call: &mut Call<'_>) -> Outcome {
+    let shared = call.shared;
+    match &shared.native {
+        Some(native) => redis::transaction::exec(call, native),
+        None => transaction::exec(call, run_queued),
     }
-    let mut text = b"ERR unknown command '".to_vec();
-    text.extend(text_of(args[0], SHOWN));
-    text.extend_from_slice(b"', with args beginning with: ");
-    text.extend(shown);
-    text
 }
 
-/// Returns true if the pause postpones this command. Unknown commands, and commands with too few arguments, are answered at
-/// once.
-pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
-    let pause = call.shared.pause.borrow();
-    if !pause.is_on() || !call.client.authenticated {
-        return false;
+fn watch(call: &mut Call<'_>) -> Outcome {
+    let shared = call.shared;
+    match &shared.native {
+        Some(native) => redis::transaction::watch(call, native),
+        None => transaction::watch(call),
     }
-    let queued = call.client.transaction.as_ref();
-    let queued = queued.filter(|_| call.args[0].eq_ignore_ascii_case(b"EXEC"));
-    let Some(writes) = may_write(call, call.args) else {
-        return false;
-    };
-    let of_queued = |queued: &Transaction| {
-        call.shared.turn.arguments(queued.args());
-        let mut all = queued.commands();
-        all.any(|args| may_write(call, args) == Some(true))
-    };
-    let native = call.shared.native.as_ref();
-    let needs_time = pause.is_for_time() && native.is_some_and(|n| n.is_stamped(call.args));
-    let may_change = || writes || queued.is_some_and(of_queued);
-    needs_time || pause.is_of_all() || pause.is_of_writes() && may_change()
 }
 
-/// Returns whether a command may change anything, or nothing if there is no such command.
-fn may_write<A: AsRef<[u8]>>(call: &Call<'_>, args: &[A]) -> Option<bool> {
-    if let Some(native) = &call.shared.native {
-        return native.find(args).map(apps::redis::Spec::may_write);
+fn config(call: &mut Call<'_>) -> Outcome {
+    let shared = call.shared;
+    match &shared.native {
+        Some(native) if is_config_set(call.args) => redis::config_set(call, native),
+        _ => config::config(call),
     }
-    let spec = find(args[0].as_ref())?;
-    spec.takes(args.len()).then(|| spec.writes())
 }
 
-pub(crate) fn command(call: &mut Call<'_>) -> Outcome {
+fn command(call: &mut Call<'_>) -> Outcome {
+    let shared = call.shared;
+    match &shared.native {
+        Some(native) => redis::command(call, native),
+        None => describe_commands(call),
+    }
+}
+
+/// Answers COMMAND from the table.
+fn describe_commands(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     let Some(subcommand) = args.get(1) else {
         let mut writer = call.writer();

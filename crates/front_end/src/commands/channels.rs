@@ -9,6 +9,7 @@ use crate::pubsub::name_list::NameList;
 use crate::pubsub::survey::{Question, kind_of, message};
 use crate::pubsub::task::Task;
 use crate::state::subscriptions::Kind;
+use crate::way::Way;
 
 /// The commands that subscribe or unsubscribe: name, kind, and true if it subscribes.
 const COMMANDS: [(&str, Kind, bool); 6] = [
@@ -23,17 +24,14 @@ const COMMANDS: [(&str, Kind, bool); 6] = [
 const OWN_NAME: &str =
     "ERR this channel is the front ends' own: take a name other than 'wirepaxos:audience'";
 
-/// A function that executes a command about channels.
-pub(crate) type Run = fn(&mut Call<'_>) -> Outcome;
-
-/// Returns the function for a command about channels, except those that send messages.
-pub(crate) fn find(name: &[u8]) -> Option<Run> {
+/// Returns who executes a command about channels, except those that send messages.
+pub(crate) fn find(name: &[u8]) -> Option<Way> {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     if is("pubsub") {
-        return Some(pubsub);
+        return Some(Way::PubSub);
     }
     let found = COMMANDS.iter().any(|(command, ..)| is(command));
-    found.then_some(subscription as Run)
+    found.then_some(Way::Subscription)
 }
 
 /// Returns true if a client that has subscribed to something and speaks RESP2 may send this command.
@@ -45,7 +43,7 @@ pub(crate) fn is_for_subscribers(name: &[u8]) -> bool {
 }
 
 /// Executes SUBSCRIBE, UNSUBSCRIBE and their variants.
-fn subscription(call: &mut Call<'_>) -> Outcome {
+pub(crate) fn subscription(call: &mut Call<'_>) -> Outcome {
     let (name, names) = (call.args[0].to_ascii_lowercase(), &call.args[1..]);
     let found = COMMANDS.iter().find(|(of, ..)| of.as_bytes() == name);
     let Some((name, kind, subscribes)) = found.copied() else {

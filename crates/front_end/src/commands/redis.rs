@@ -14,12 +14,13 @@ use crate::call::{Call, Outcome, partition_of};
 use crate::commands::channels;
 use crate::commands::memory_limit;
 use crate::cursor::Cursor;
-use crate::native::{Native, Way};
+use crate::native::Native;
 use crate::partitions::Partitions;
 use crate::pubsub::survey::Question;
 use crate::shared::{max_len, too_large};
 use crate::waits::MAX_KEYS_EACH;
 use crate::waits::waiting::Waiting;
+use crate::way::Way;
 
 /// The bytes of a command's stamp, kind and flags.
 const HEAD_LEN: usize = 10;
@@ -31,8 +32,35 @@ const NO_OTHER_SETTING: &str = "ERR CONFIG SET takes notify-keyspace-events alon
 
 pub(crate) const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
+/// Executes a command that isn't about the connection, or prepares it for a server.
+pub(crate) fn run(
+    call: &mut Call<'_>,
+    native: &Native,
+    (named, way): (Option<&Spec>, Way),
+) -> Outcome {
+    let spec = match native.catalogue().find_of(named, call.args) {
+        Ok(spec) => spec,
+        Err(why) => {
+            call.fail(why);
+            return Outcome::Answered;
+        }
+    };
+    match way {
+        Way::Subscription => {
+            call.client.last_command.be(&spec.name, &[]);
+            channels::subscription(call)
+        }
+        Way::PubSub => {
+            call.client.last_command.be(&spec.name, &[]);
+            channels::pubsub(call)
+        }
+        Way::Replicas => wait_for_replicas(call),
+        _ => serve(call, native, (spec, way)),
+    }
+}
+
 /// Prepares a command that a server executes.
-pub(crate) fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Outcome {
+fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Outcome {
     if let Some(why) = memory_limit::refusal(call, native, spec, call.args) {
         call.fail(why);
         return Outcome::Answered;
@@ -130,7 +158,7 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
 }
 
 /// Answers WAIT at once: every answered write is in the log, which all replicas of the group execute.
-pub(crate) fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
+fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     let [_, replicas, timeout] = call.args else {
         return Outcome::Answered;
     };

@@ -12,38 +12,31 @@ use crate::partitions::Partitions;
 use crate::shared;
 use crate::state::transaction::{MAX_OWN, Transaction};
 use crate::state::watched::WatchList;
-use crate::table;
 
 /// A client may watch this many keys: a quarter of those that a partition watches before it drops the oldest.
 pub(crate) const MAX_WATCHED: usize = 4_096;
 
-/// Queues a command of an open transaction. Returns false if there is none, or if the command must be executed at once.
-pub(crate) fn queues(call: &mut Call<'_>, spec: &Spec) -> bool {
+/// Queues a command of the table, unless it isn't available in transactions.
+pub(crate) fn queue_own(call: &mut Call<'_>, spec: &Spec) {
     let Some(transaction) = &mut call.client.transaction else {
-        return false;
+        return;
     };
-    if is_at_once(spec.name) {
-        return false;
-    }
     if matches!(spec.name, "scan" | "keys" | "dbsize") {
         transaction.refuse();
-        call.fail(format!(
+        return call.fail(format!(
             "ERR {} is not supported in transactions",
             spec.name
         ));
-        return true;
     }
     if !transaction.count(spec.is_of_the_connection()) {
         transaction.refuse();
-        call.fail(format!(
+        return call.fail(format!(
             "ERR a transaction has {MAX_OWN} commands about the connection or the server at most, which no setting changes: send \
              '{}' by itself",
             spec.name
         ));
-        return true;
     }
     queue(call);
-    true
 }
 
 /// Returns true if a command is executed at once even in an open transaction.
@@ -141,7 +134,8 @@ pub(crate) fn unwatch(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
+/// Executes EXEC; `run` executes one queued command.
+pub(crate) fn exec(call: &mut Call<'_>, run: fn(&mut Call<'_>) -> Outcome) -> Outcome {
     let queued = match end(call) {
         Ok(queued) => queued,
         Err(why) => {
@@ -150,7 +144,7 @@ pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
         }
     };
     let watched = std::mem::take(&mut call.client.watched);
-    let (items, logged) = run_all(call, &queued);
+    let (items, logged) = run_all(call, &queued, run);
     if logged.is_empty() && watched.is_empty() {
         let mut writer = call.writer();
         writer.array(items.len());
@@ -185,6 +179,7 @@ pub(crate) fn exec(call: &mut Call<'_>) -> Outcome {
 fn run_all(
     call: &mut Call<'_>,
     queued: &[Vec<Vec<u8>>],
+    run: fn(&mut Call<'_>) -> Outcome,
 ) -> (Vec<Item>, Vec<(Partitions, Vec<u8>)>) {
     let (mut items, mut logged) = (Vec::new(), Vec::new());
     for args in queued {
@@ -197,7 +192,7 @@ fn run_all(
             is_numbered: call.is_numbered,
             out: &mut out,
         };
-        match table::run_queued(&mut inner) {
+        match run(&mut inner) {
             Outcome::Logged {
                 partitions,
                 bytes,

@@ -14,6 +14,7 @@ use replica::Status;
 
 use crate::commands::transaction::MAX_WATCHED;
 use crate::connection::{Connection, Sink};
+use crate::dispatch;
 use crate::log::lane::Logged;
 use crate::native::{Member, Native};
 use crate::pubsub::survey::{Question, Survey};
@@ -64,6 +65,7 @@ fn shared(native: Option<Native>) -> Shared {
         partitions: 1,
         order: Order::default(),
         without_log: false,
+        ways: native.as_ref().map_or(Vec::new(), dispatch::ways),
         native,
         password: None,
         max_value: 1024,

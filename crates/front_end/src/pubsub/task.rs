@@ -97,13 +97,7 @@ impl Task {
 }
 
 /// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
-pub(crate) fn confirm(
-    client: &Client,
-    out: &mut Vec<u8>,
-    command: &str,
-    kind: Kind,
-    channel: Option<&[u8]>,
-) {
+fn confirm(client: &Client, out: &mut Vec<u8>, command: &str, kind: Kind, channel: Option<&[u8]>) {
     let count = client.subscriptions.counted_with(kind);
     let mut writer = Writer {
         out,

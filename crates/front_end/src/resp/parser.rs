@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parses requests, in RESP arrays of bulk strings or inline commands.
 
-use crate::resp::{Argument, Limits, ProtocolError, Request};
+use crate::resp::request::{Argument, Limits, ProtocolError, Request};
 
 /// The longest line: an inline command, or a header that never ends.
-pub(crate) const MAX_LINE_LEN: usize = 64 << 10;
+const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
 /// The longest argument that is read and skipped, as in Redis's `proto-max-bulk-len`. A longer one ends the connection.
 const MAX_BULK_LEN: i64 = 512 << 20;
@@ -13,6 +13,11 @@ const MAX_REUSED: usize = 16;
 /// A client that hasn't authenticated yet may send at most this many arguments, and this many bytes in each.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
+
+/// Returns the first request in `input`, or `None` if it isn't complete.
+pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Request>, ProtocolError> {
+    Parser::default().parse(input, limits)
+}
 
 /// A parser that remembers how far it got with an incomplete request, so that one that arrives in many pieces isn't read from
 /// its beginning each time.

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 
 use apps::kv::parse_integer;
 
-use crate::call::SYNTAX;
 use crate::state::client::Client;
+
+const SYNTAX: &str = "ERR syntax error";
 
 /// A question that the connection alone can't answer.
 #[derive(Clone, PartialEq, Eq, Debug)]

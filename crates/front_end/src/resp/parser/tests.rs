@@ -2,7 +2,6 @@
 //! Tests of how requests are parsed.
 
 use super::*;
-use crate::resp::parse;
 
 type Words = (Vec<Vec<u8>>, usize);
 
