@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shows the store's answers to clients.
 
+pub(crate) mod lost;
 pub(crate) mod served;
 
 use apps::kv::{Refusal, Reply};
