@@ -4,14 +4,13 @@
 use std::sync::{Arc, Weak};
 
 use crate::resp::Writer;
+use crate::state::waiter::Waiter;
 
-/// The command that gets the keys.
+/// The command that gets the keys, and its connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Whose {
-    /// The connection's index.
-    pub index: usize,
-    /// The connection's client id.
-    pub client: u64,
+pub(crate) struct Asker {
+    /// The connection.
+    pub waiter: Waiter,
     /// The command's number.
     pub number: u64,
 }

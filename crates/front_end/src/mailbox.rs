@@ -11,7 +11,7 @@ use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::{AnsweredReads, AskedReads, LocalSession};
 
-use crate::found_keys::{Found, Whose};
+use crate::found_keys::{Asker, Found};
 
 /// The answers and news that wait for the front end.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Mail {
     /// The answers to reads without the log.
     pub reads: AnsweredReads,
     /// The keys that walks have found.
-    pub walked: Vec<(Whose, Found)>,
+    pub walked: Vec<(Asker, Found)>,
     /// Events that Redis servers have reported.
     pub news: Vec<(PartitionId, Event)>,
     pub leader_changed: bool,
@@ -160,8 +160,8 @@ impl Mailbox {
         self.0.open_reader.get()
     }
 
-    pub(crate) fn walked(&self, whose: Whose, found: Found) {
-        self.post(|mail| mail.walked.push((whose, found)));
+    pub(crate) fn walked(&self, asker: Asker, found: Found) {
+        self.post(|mail| mail.walked.push((asker, found)));
     }
 
     /// Reports an event of a Redis server.

@@ -6,23 +6,18 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::state::waiter::Waiter;
+
 /// The time that all handshakes together get in a turn; one with a long key takes milliseconds.
 const SHARE: Duration = Duration::from_millis(2);
 /// The least time between two lines in the log about failed handshakes.
 const SAY_AGAIN: Duration = Duration::from_secs(1);
 
-/// A connection, identified by its index and its client's id, since another client may get the same index later.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Whose {
-    pub index: usize,
-    pub client: u64,
-}
-
 pub(crate) struct Handshakes {
     most: usize,
     patience: Duration,
     /// The clients in a handshake, the oldest first, each with the time by which the handshake must be done.
-    open: VecDeque<(Instant, Whose)>,
+    open: VecDeque<(Instant, Waiter)>,
     /// The time spent in this turn.
     spent: Duration,
     said: Option<Instant>,
@@ -43,7 +38,7 @@ impl Handshakes {
 
     /// Notes that a handshake begins. If there are too many, returns the oldest one for the caller to end: a client
     /// that nothing holds up would have finished by now.
-    pub fn begin(&mut self, whose: Whose, now: Instant) -> Option<Whose> {
+    pub fn begin(&mut self, whose: Waiter, now: Instant) -> Option<Waiter> {
         self.open.push_back((now + self.patience, whose));
         let too_many = self.open.len() > self.most;
         let first = if too_many {
@@ -55,12 +50,12 @@ impl Handshakes {
     }
 
     /// Notes that a handshake has ended, in whichever way.
-    pub fn end(&mut self, whose: Whose) {
+    pub fn end(&mut self, whose: Waiter) {
         self.open.retain(|(_, of)| *of != whose);
     }
 
     /// Removes and returns a handshake that takes too long, if there is one.
-    pub fn late(&mut self, now: Instant) -> Option<Whose> {
+    pub fn late(&mut self, now: Instant) -> Option<Waiter> {
         let (until, whose) = *self.open.front()?;
         (until <= now).then(|| {
             self.open.pop_front();
@@ -107,7 +102,7 @@ mod tests {
         let begun = Instant::now();
         let after = |ms| begun + Duration::from_millis(ms);
         let mut all = Handshakes::new(3, Duration::from_millis(100));
-        let whose = |client| Whose {
+        let whose = |client| Waiter {
             index: client as usize % 2,
             client,
         };

@@ -5,14 +5,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::server::handshakes::Whose;
+use crate::state::waiter::Waiter;
 
 /// Connections in the order in which they came. One that has authenticated or gone stays in the list until its time is up, so
 /// that nobody has to search for it; the caller must check if it is still a stranger.
 pub(crate) struct Strangers {
     patience: Duration,
     /// The time by which each connection must have authenticated.
-    met: VecDeque<(Instant, Whose)>,
+    met: VecDeque<(Instant, Waiter)>,
 }
 
 impl Strangers {
@@ -24,12 +24,12 @@ impl Strangers {
     }
 
     /// Adds a client that has just connected.
-    pub fn meet(&mut self, whose: Whose, now: Instant) {
+    pub fn meet(&mut self, whose: Waiter, now: Instant) {
         self.met.push_back((now + self.patience, whose));
     }
 
     /// Takes the next connection whose time is up.
-    pub fn late(&mut self, now: Instant) -> Option<Whose> {
+    pub fn late(&mut self, now: Instant) -> Option<Waiter> {
         let (until, _) = self.met.front()?;
         if *until > now {
             return None;
@@ -38,7 +38,7 @@ impl Strangers {
     }
 
     /// Takes the connection that came first.
-    pub fn first(&mut self) -> Option<Whose> {
+    pub fn first(&mut self) -> Option<Waiter> {
         self.met.pop_front().map(|(_, whose)| whose)
     }
 

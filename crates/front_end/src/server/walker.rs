@@ -13,7 +13,7 @@ use apps::kv::{Command, Reply};
 use paxos::PartitionId;
 use replica::application::{OpenReader, Reader};
 
-use crate::found_keys::{Found, Keys, Whose};
+use crate::found_keys::{Asker, Found, Keys};
 use crate::mailbox::Mailbox;
 
 /// The number of keys that are looked at before the walk checks again if anybody still waits.
@@ -21,7 +21,7 @@ const AT_ONCE: u32 = 1_000;
 
 /// A walk that is asked for.
 pub(crate) struct Walk {
-    pub whose: Whose,
+    pub asker: Asker,
     pub pattern: Option<Vec<u8>>,
     /// This token dies once nobody waits any more.
     pub awaited: Weak<()>,
@@ -41,7 +41,7 @@ impl Walker {
             // The walks are done one after the other, so that only one answer at a time takes memory.
             for walk in asked {
                 if let Some(found) = find(&mailbox, &walk, partitions, most) {
-                    mailbox.walked(walk.whose, found);
+                    mailbox.walked(walk.asker, found);
                 }
             }
         };

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers questions about all clients.
+
+use std::time::Instant;
+
+use crate::connection::Connection;
+use crate::log::Plane;
+use crate::server::Server;
+use crate::state::ask::{Ask, Listed};
+use crate::state::client::Client;
+use crate::turns::LOOK_UP;
+
+/// The answer to a connection's question about all clients.
+enum Told {
+    Text(String),
+    Number(i64),
+    Ok,
+    Error(&'static str),
+}
+
+impl<P: Plane> Server<P> {
+    /// Answers a connection's question about all clients and lets the connection continue; returns false if it has none.
+    pub(super) fn tell_of_clients(&mut self, index: usize) -> bool {
+        let peer = self.peers.at(index);
+        let Some((number, ask)) = peer.connection.take_ask() else {
+            return false;
+        };
+        let itself = peer.connection.client.id;
+        if ask != Ask::Info {
+            self.shared.turn.spend(self.peers.places() * LOOK_UP);
+        }
+        let peer = self.peers.at(index);
+        let answer = match ask {
+            Ask::Info => Told::Text(format!("{}\n", peer.connection.describe())),
+            Ask::List(listed) => {
+                let list = self.list(&listed);
+                self.shared.turn.copy(list.len());
+                Told::Text(list)
+            }
+            Ask::Kill(kill) => {
+                let killed = self.kill(itself, |client| kill.fits(client));
+                match (kill.is_old, killed) {
+                    (false, killed) => Told::Number(killed as i64),
+                    (true, 0) => Told::Error("ERR No such client"),
+                    (true, _) => Told::Ok,
+                }
+            }
+        };
+        let peer = self.peers.at(index);
+        peer.connection
+            .on_told(number, &self.shared, |writer| match answer {
+                Told::Text(text) => writer.verbatim(&text),
+                Told::Number(number) => writer.integer(number),
+                Told::Ok => writer.status("OK"),
+                Told::Error(why) => writer.error(why),
+            });
+        peer.connection.run(&self.shared);
+        true
+    }
+
+    /// Returns a line for each of these clients. A connection in its handshake is no client yet.
+    fn list(&self, listed: &Listed) -> String {
+        let peers = self.peers.iter().map(|(_, peer)| peer);
+        let clients = peers.filter(|peer| peer.is_there() && !peer.is_handshaking());
+        let line = |connection: &Connection| format!("{}\n", connection.describe());
+        let mut all: Vec<&Connection> = clients.map(|peer| &peer.connection).collect();
+        all.sort_unstable_by_key(|connection| connection.client.id);
+        match listed {
+            Listed::All => all.into_iter().map(line).collect(),
+            Listed::Of(of) => {
+                let is_it = |connection: &&Connection| of.is_of(&connection.client);
+                all.into_iter().filter(is_it).map(line).collect()
+            }
+            Listed::These(ids) => {
+                let by_id = |id: &u64| {
+                    let at = all.binary_search_by_key(id, |connection| connection.client.id);
+                    at.ok().map(|at| line(all[at]))
+                };
+                ids.iter().filter_map(by_id).collect()
+            }
+        }
+    }
+
+    /// Ends the clients that fit and returns their number. If the client that asks is one of them, it still gets its answer.
+    fn kill(&mut self, itself: u64, fits: impl Fn(&Client) -> bool) -> usize {
+        let mut killed = 0;
+        for (index, peer) in self.peers.iter_mut() {
+            let client = &peer.connection.client;
+            if !peer.is_there() || !fits(client) {
+                continue;
+            }
+            killed += 1;
+            match client.id == itself {
+                true => peer.connection.end(),
+                false => {
+                    peer.abandon();
+                    self.again.push(index);
+                }
+            }
+        }
+        killed
+    }
+
+    pub(super) fn go_on_after_pause(&mut self) {
+        let over = self.shared.pause.borrow_mut().take_over(Instant::now());
+        for index in over {
+            if let Some(peer) = self.peers.get_mut(index) {
+                peer.connection.go_on();
+                self.again.push(index);
+            }
+        }
+    }
+}
