@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     /// The answer to SCAN, in which the place to continue becomes the next cursor.
     Scan,
     /// The answer to KEYS with this pattern. The partitions' answers, one after the other, only show that the replica has
-    /// executed everything before; then a [walk](crate::walk) collects the keys.
+    /// executed everything before; then a walk collects the keys.
     Keys(Option<Vec<u8>>),
     /// The answer is the sum of the partitions' answers, which are asked for one after the other. Holds the sum so far.
     Sum(i64),

@@ -5,6 +5,21 @@
 //! which its proposals reach the leader, and the [`Mailbox`], into which the replica's workers put the answers to its sessions.
 //! So answers can have any size, and a client sees its own writes wherever the leader is. The node reads the front end's
 //! [`Metrics`].
+//!
+//! Each row uses the rows below it only:
+//!
+//! ```text
+//!  server       the thread's loop: sockets, mail of the replica, sessions, messages, jobs
+//!  connection   one client without its socket: input, orders for the log, answers; what it is blocked on
+//!  dispatch     checks a command and hands it to its function
+//!  table        all commands of a store, and which function executes each
+//!  commands     the functions; commands/redis: those for Redis servers
+//!  call         a command in execution, and what may come of it
+//!  shared       what all commands share: settings, channels, waits, jobs, the pause, Redis servers (native)
+//!  pubsub, waits, log, answer
+//!  state        of one client: name, subscriptions, transaction, watched keys; and what clients share: the pause
+//!  resp         Redis's protocol
+//! ```
 
 mod answer;
 mod call;

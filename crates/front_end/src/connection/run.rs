@@ -48,7 +48,8 @@ impl Connection {
         let mut kept = Vec::new();
         let out = self.slots.place(&mut kept);
         let start = out.len();
-        let done = task.go_on(&mut self.client, shared, out);
+        let channels = &mut shared.channels.borrow_mut();
+        let done = task.go_on(&mut self.client, channels, &shared.turn, out);
         if !*is_shown {
             out.truncate(start);
         }

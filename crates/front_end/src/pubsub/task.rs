@@ -2,12 +2,12 @@
 //! Commands of the connection that may have hundreds of thousands of names, and are therefore executed in turns. Commands
 //! behind such a one wait for its end.
 
+use crate::pubsub::channels::Channels;
 use crate::pubsub::name_list::NameList;
 use crate::resp::Writer;
-use crate::shared::Shared;
 use crate::state::client::Client;
 use crate::state::subscriptions::Kind;
-use crate::turns::LOOK_UP;
+use crate::turns::{LOOK_UP, Turn};
 
 /// A command that has begun.
 pub(crate) enum Task {
@@ -31,10 +31,16 @@ pub(crate) enum Task {
 
 impl Task {
     /// Continues the command, and appends its answer. Returns true if it is done, and false if the turn was over first.
-    pub fn go_on(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
-        while !shared.turn.is_over() {
-            shared.turn.spend(LOOK_UP);
-            if !self.step(client, shared, out) {
+    pub fn go_on(
+        &mut self,
+        client: &mut Client,
+        channels: &mut Channels,
+        turn: &Turn,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        while !turn.is_over() {
+            turn.spend(LOOK_UP);
+            if !self.step(client, channels, turn, out) {
                 return true;
             }
         }
@@ -42,8 +48,13 @@ impl Task {
     }
 
     /// Executes the next part of the command; returns false if that was the last one.
-    fn step(&mut self, client: &mut Client, shared: &Shared, out: &mut Vec<u8>) -> bool {
-        let mut channels = shared.channels.borrow_mut();
+    fn step(
+        &mut self,
+        client: &mut Client,
+        channels: &mut Channels,
+        turn: &Turn,
+        out: &mut Vec<u8>,
+    ) -> bool {
         match self {
             Task::Named {
                 command,
@@ -54,7 +65,7 @@ impl Task {
                 let Some(name) = names.take() else {
                     return false;
                 };
-                shared.turn.copy(2 * name.len());
+                turn.copy(2 * name.len());
                 match subscribes {
                     true => channels.add(*kind, name, client),
                     false => channels.remove(*kind, name, client),
