@@ -15,6 +15,12 @@ use crate::state::client::Client;
 use crate::state::transaction::Transaction;
 use crate::waits::waiting::Waiting;
 
+/// A command of the connection may have this many arguments, because the front end goes through them while others wait.
+const MAX_OWN_ARGUMENTS: usize = 1_024;
+
+pub(crate) const OK: &str = "OK";
+pub(crate) const SYNTAX: &str = "ERR syntax error";
+
 /// A command that is being executed.
 pub(crate) struct Call<'a> {
     /// The arguments, of which the first is the command's name.
@@ -112,9 +118,6 @@ impl Spec {
     }
 }
 
-/// A command of the connection may have this many arguments, because the front end goes through them while others wait.
-const MAX_OWN_ARGUMENTS: usize = 1_024;
-
 /// Refuses a command that has too many arguments.
 pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
     call.fail(too_many(call.args.len(), name));
@@ -142,10 +145,6 @@ pub(crate) fn refuse_transaction(call: &mut Call<'_>) {
         .for_each(Transaction::refuse);
 }
 
-pub(crate) const OK: &str = "OK";
-
-pub(crate) const SYNTAX: &str = "ERR syntax error";
-
 pub(crate) fn ok(call: &mut Call<'_>) -> Outcome {
     call.writer().status(OK);
     Outcome::Answered
@@ -156,6 +155,7 @@ pub(crate) fn fail(call: &mut Call<'_>, text: impl AsRef<[u8]>) -> Outcome {
     Outcome::Answered
 }
 
+/// Refuses a command that has the wrong number of arguments.
 pub(crate) fn wrong_arity(call: &mut Call<'_>, name: &str) -> Outcome {
     fail(
         call,

@@ -11,8 +11,7 @@ use apps::redis::{Notifications, Spec, Spread, put_call, put_query, sorts_by_oth
 use crate::answer::Shape;
 use crate::answer::served::{Gathered, Served};
 use crate::call::{Call, Outcome, partition_of};
-use crate::commands::channels;
-use crate::commands::memory_limit;
+use crate::commands::{channels, memory_limit};
 use crate::cursor::Cursor;
 use crate::native::Native;
 use crate::partitions::Partitions;

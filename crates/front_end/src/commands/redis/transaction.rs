@@ -5,12 +5,10 @@ use apps::redis::{Command, Spec, Watched};
 
 use crate::answer::served::Served;
 use crate::call::{self, Call, Outcome, partition_of};
-use crate::commands::channels;
-use crate::commands::memory_limit;
 use crate::commands::redis::{
     CROSSSLOT, or_any, partitions_of_keys, receivers, refused_over_partitions, submit,
 };
-use crate::commands::transaction;
+use crate::commands::{channels, memory_limit, transaction};
 use crate::native::Native;
 use crate::partitions::Partitions;
 use crate::pubsub::blanks::Blank;
