@@ -38,6 +38,7 @@ mod switch;
 #[cfg(feature = "laboratory")]
 mod torture;
 mod up;
+mod utc;
 
 #[cfg(not(feature = "laboratory"))]
 use std::ffi::OsString;

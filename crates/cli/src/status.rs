@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: asks all nodes of a cluster at once, and shows their states.
 
+mod compare;
 mod ordered;
 mod summary;
+mod watch;
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 use node::ClusterFile;
+use node::cluster_file::Node;
 use serde_json::{Value, json};
 
 use crate::arguments::Cluster;
-use crate::silence;
+use crate::{silence, utc};
 use local_cluster::Error;
 use wirepaxos::admin::{self, Digests};
 
@@ -23,43 +26,81 @@ pub struct Options {
     /// Ask the replicas for digests of their contents, too, which reads all of them
     #[arg(long)]
     digest: bool,
-    /// Print one JSON object instead of a table
+    /// Look again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
+    #[arg(conflicts_with = "digest")]
+    watch: Option<f64>,
+    /// Print one JSON object instead of a table; with --watch one a line
     #[arg(long)]
     json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let in_range = seconds.filter(|seconds| (0.1..=3_600.0).contains(seconds));
+    in_range.ok_or("take a number of seconds from 0.1 to 3600".to_owned())
 }
 
 /// Prints the cluster's state, and returns an error if any node is silent or has a warning.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
-    let answers = admin::ask_all(&cluster)?;
-    let digests = if options.digest {
-        admin::digests(&cluster)?
-    } else {
-        Digests::default()
-    };
-    if options.json {
-        print_json(&cluster, &answers, &digests);
-    } else {
-        print_table(&cluster, &answers, &digests);
+    if let Some(seconds) = options.watch {
+        return watch::run(options, &cluster, seconds);
     }
-    let nodes = cluster.nodes.iter();
-    let silent: Vec<_> = nodes
-        .filter(|node| !answers.contains_key(&node.name))
-        .collect();
-    let old_keys = summary::old_keys(&answers).map_or(0, |_| 1);
-    match summary::warned(&answers) + old_keys {
-        _ if !silent.is_empty() => Err(silence::error(&cluster, &options.cluster.file, &silent)?),
-        0 => Ok(()),
-        1 => Err(Error::new("there is a warning above")),
-        n => Err(Error::new(format!("there are {n} warnings above"))),
+    let look = Look::take(options, &cluster)?;
+    match options.json {
+        true => println!("{}", look.to_json(&cluster)),
+        false => look
+            .lines(&cluster)
+            .iter()
+            .for_each(|line| println!("{line}")),
     }
+    look.verdict(options, &cluster)
 }
 
-fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
-    let nodes: Vec<Value> = cluster
-        .nodes
-        .iter()
-        .map(|n| {
+/// What the nodes have answered.
+struct Look {
+    answers: BTreeMap<String, Value>,
+    digests: Digests,
+    /// Warnings that only a comparison of nodes shows.
+    warnings: Vec<String>,
+}
+
+impl Look {
+    /// Asks all nodes.
+    fn take(options: &Options, cluster: &ClusterFile) -> Result<Look, Error> {
+        let answers = admin::ask_all(cluster)?;
+        let mut warnings = compare::differences(cluster, &answers);
+        warnings.extend(summary::old_keys(&answers));
+        Ok(Look {
+            digests: match options.digest {
+                true => admin::digests(cluster)?,
+                false => Digests::default(),
+            },
+            answers,
+            warnings,
+        })
+    }
+
+    /// Returns an error if any node is silent or there is a warning.
+    fn verdict(&self, options: &Options, cluster: &ClusterFile) -> Result<(), Error> {
+        let nodes = cluster.nodes.iter();
+        let silent: Vec<&Node> = nodes
+            .filter(|node| !self.answers.contains_key(&node.name))
+            .collect();
+        match summary::warned(&self.answers) + self.warnings.len() {
+            _ if !silent.is_empty() => {
+                Err(silence::error(cluster, &options.cluster.file, &silent)?)
+            }
+            0 => Ok(()),
+            1 => Err(Error::new("there is a warning")),
+            n => Err(Error::new(format!("there are {n} warnings"))),
+        }
+    }
+
+    fn to_json(&self, cluster: &ClusterFile) -> Value {
+        let answers = &self.answers;
+        let nodes = cluster.nodes.iter().map(|n| {
             json!({
                 "name": n.name,
                 "role": n.role.name(),
@@ -68,50 +109,61 @@ fn print_json(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests:
                 "up": answers.contains_key(&n.name),
                 "status": answers.get(&n.name),
             })
+        });
+        let nodes: Vec<Value> = nodes.collect();
+        let found = self.digests.found.iter();
+        let found = found
+            .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }));
+        let found: Vec<Value> = found.collect();
+        json!({
+            "nodes": nodes,
+            "nopaxos": ordered::overview(cluster, answers),
+            "warnings": self.warnings,
+            "digests": found,
+            "without_digest": self.digests.silent,
         })
-        .collect();
-    let found: Vec<Value> = digests
-        .found
-        .iter()
-        .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }))
-        .collect();
-    let silent = &digests.silent;
-    let groups = ordered::overview(cluster, answers);
-    println!(
-        "{}",
-        json!({ "nodes": nodes, "nopaxos": groups, "digests": found, "without_digest": silent })
-    );
-}
+    }
 
-fn print_table(cluster: &ClusterFile, answers: &BTreeMap<String, Value>, digests: &Digests) {
-    println!("{:<14} {:<11} {:<4} state", "node", "role", "up");
-    for node in &cluster.nodes {
-        let answer = answers.get(&node.name);
-        let up = if answer.is_some() { "yes" } else { "NO" };
-        let mut lines = answer
-            .map(|a| summary::lines(a, cluster))
-            .unwrap_or_default()
-            .into_iter();
-        let first = lines.next().unwrap_or_default();
-        let first = match node.leaving {
-            true => format!("(leaving) {first}"),
-            false => first,
-        };
-        println!("{:<14} {:<11} {up:<4} {first}", node.name, node.role.name());
-        lines.for_each(|line| println!("{:<31} {line}", ""));
-    }
-    for group in ordered::overview(cluster, answers) {
-        ordered::lines(&group)
+    fn lines(&self, cluster: &ClusterFile) -> Vec<String> {
+        let builds: BTreeMap<&str, String> = self
+            .answers
             .iter()
-            .for_each(|line| println!("{line}"));
-    }
-    summary::old_keys(answers)
-        .iter()
-        .for_each(|line| println!("{line}"));
-    for (name, next, digest) in &digests.found {
-        println!("digest of {name} at instance {next}: {digest}");
-    }
-    for name in &digests.silent {
-        println!("no digest of {name}: it is silent");
+            .map(|(name, answer)| (name.as_str(), compare::build(answer)))
+            .collect();
+        let width = builds.values().map(String::len).max().unwrap_or(0).max(7);
+        let row = |name: &str, role: &str, up: &str, build: &str, state: &str| {
+            format!("{name:<14} {role:<11} {up:<7} {build:<width$} {state}")
+        };
+        let mut lines = vec![row("node", "role", "up", "version", "state")];
+        for node in &cluster.nodes {
+            let answer = self.answers.get(&node.name);
+            let up = answer.map_or("NO".to_owned(), |answer| {
+                answer["uptime_s"]
+                    .as_u64()
+                    .map_or("yes".to_owned(), utc::lasted)
+            });
+            let build = builds.get(node.name.as_str()).map_or("", String::as_str);
+            let own = answer.map(|a| summary::lines(a, cluster));
+            let mut own = own.unwrap_or_default().into_iter();
+            let first = own.next().unwrap_or_default();
+            let first = match node.leaving {
+                true => format!("(leaving) {first}"),
+                false => first,
+            };
+            lines.push(row(&node.name, node.role.name(), &up, build, &first));
+            lines.extend(own.map(|line| row("", "", "", "", &line)));
+        }
+        let groups = ordered::overview(cluster, &self.answers);
+        lines.extend(groups.iter().flat_map(ordered::lines));
+        lines.extend(self.warnings.iter().map(|w| format!("WARNING: {w}")));
+        let digests = self.digests.found.iter();
+        lines.extend(
+            digests.map(|(name, next, digest)| {
+                format!("digest of {name} at instance {next}: {digest}")
+            }),
+        );
+        let silent = self.digests.silent.iter();
+        lines.extend(silent.map(|name| format!("no digest of {name}: it is silent")));
+        lines
     }
 }

@@ -131,6 +131,12 @@ fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() 
         "replica-3",
         &["WARN", "are refused", "another key"],
     );
+    let table = text(&cluster.run("status", &[]).stdout);
+    let refused = table
+        .lines()
+        .find(|line| line.contains("packets from replica-3"));
+    let remedy = "hand out this cluster's key file there";
+    assert!(refused.is_some_and(|line| line.contains(remedy)), "{table}");
     let status = said(&cluster.run("status", &[]));
     assert!(status.contains("no answer from replica-3"), "{status}");
     assert!(status.contains("another key file"), "{status}");

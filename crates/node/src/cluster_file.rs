@@ -51,7 +51,28 @@ pub struct ClusterFile {
     pub nodes: Vec<Node>,
     /// How the controller probes nodes.
     pub controller: ControllerSettings,
+    /// What nodes compare to find one that has another file.
+    pub fingerprint: Fingerprint,
 }
+
+/// A checksum of what a file says, without its passwords. Comments and the order of keys don't count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fingerprint(u32);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// Clusters are equal if their files mean the same, however those are written.
+impl PartialEq for Fingerprint {
+    fn eq(&self, _other: &Fingerprint) -> bool {
+        true
+    }
+}
+
+impl Eq for Fingerprint {}
 
 /// One replicated application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -665,6 +686,10 @@ impl ClusterFile {
 /// Reads and checks the text of a cluster file. `file` is its name in errors, and `data` is relative to its directory.
 pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     let checked = read::read(text).and_then(|raw| validate::validate(raw, Path::new(file)));
+    let checked = checked.map(|cluster| ClusterFile {
+        fingerprint: fingerprint(text),
+        ..cluster
+    });
     checked.map_err(|errors| Errors {
         file: file.to_owned(),
         errors: errors
@@ -676,6 +701,25 @@ pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
             })
             .collect(),
     })
+}
+
+/// Returns the checksum of a valid file's contents.
+fn fingerprint(text: &str) -> Fingerprint {
+    let mut contents: serde_json::Value = toml::from_str(text).unwrap_or_default();
+    // The path of the key file is each machine's own.
+    if let Some(contents) = contents.as_object_mut() {
+        contents.remove("keys");
+    }
+    let nodes = contents
+        .get_mut("node")
+        .and_then(|nodes| nodes.as_array_mut());
+    for node in nodes.into_iter().flatten() {
+        if let Some(node) = node.as_object_mut() {
+            // Whoever sees the checksum must not be able to try passwords with it.
+            node.remove("redis_password");
+        }
+    }
+    Fingerprint(crc32fast::hash(contents.to_string().as_bytes()))
 }
 
 fn line_of(text: &str, at: usize) -> usize {

@@ -75,7 +75,7 @@ impl ControlSocket {
             challenges: Challenges::draw()?,
             turn: Turn::default(),
             turned: BTreeMap::new(),
-            refused: Refused::default(),
+            refused: Refused::new(cluster, |node| node.control),
             challenged: 0,
             documents: Documents::default(),
             making: Budget::new(DOCUMENTS.0, DOCUMENTS.1),
@@ -140,7 +140,7 @@ impl ControlSocket {
         *self.turned.entry(why).or_default() += 1;
         // Nobody in particular sends what is no message, and a late message to a former address says nothing.
         if !matches!(why, Turned::Malformed | Turned::Misdirected) {
-            self.refused.note(why.name(), from.ip().to_canonical());
+            self.refused.note(why.name(), from);
         }
         if why == Turned::OtherKey && self.sender.peers.is_newer(&self.buffer[..n]) {
             self.challenge(from);
@@ -178,6 +178,11 @@ impl ControlSocket {
     /// Returns the sending half.
     pub fn sender(&self) -> ControlSender {
         self.sender.clone()
+    }
+
+    /// Returns warnings about members whose messages don't count.
+    pub fn warnings(&self) -> Vec<String> {
+        self.refused.warnings()
     }
 
     /// Returns the counters for `status`.

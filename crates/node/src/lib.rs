@@ -37,6 +37,7 @@ mod listen;
 pub mod log;
 pub mod loopback;
 mod metrics;
+mod names;
 pub mod plane;
 mod refused;
 mod roles;

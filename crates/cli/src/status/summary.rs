@@ -206,14 +206,20 @@ pub fn warned(answers: &BTreeMap<String, Value>) -> usize {
     answers.values().map(|a| warnings(a).len()).sum()
 }
 
+/// Returns a node's warnings. The controller repeats those of its groups among its own, and they are returned once.
 fn warnings(document: &Value) -> Vec<String> {
-    let of_groups = groups(document).flat_map(|g| g["warnings"].as_array().into_iter().flatten());
-    let of_node = document["warnings"].as_array().into_iter().flatten();
-    let of_partitions = partitions(document).map(|p| &p["warning"]);
-    of_node
-        .chain(of_groups)
+    fn texts(list: &Value) -> impl Iterator<Item = &str> {
+        let list = list.as_array().into_iter().flatten();
+        list.filter_map(Value::as_str)
+    }
+    let of_groups = groups(document).flat_map(|g| texts(&g["warnings"]));
+    let of_node: Vec<&str> = texts(&document["warnings"]).collect();
+    let is_repeated = |warning: &str| of_node.iter().any(|own| own.ends_with(warning));
+    let of_groups = of_groups.filter(|warning| !is_repeated(warning));
+    let of_partitions = partitions(document).filter_map(|p| p["warning"].as_str());
+    let all = of_node.iter().copied();
+    all.chain(of_groups)
         .chain(of_partitions)
-        .filter_map(Value::as_str)
         .map(|w| format!("WARNING: {w}"))
         .collect()
 }
@@ -295,11 +301,12 @@ mod tests {
         let documents = [
             json!({ "role": "acceptor", "warnings": ["the ring is 90% full"] }),
             json!({ "role": "controller", "groups": [{ "group": 0, "warnings": ["a", "b"] }] }),
+            json!({ "role": "controller", "groups": [{ "group": 1, "warnings": ["c"] }], "warnings": ["group 1: c"] }),
             json!({ "role": "replica", "partitions": [{ "pid": 0, "warning": "it waits" }, { "pid": 1 }] }),
             json!({ "role": "leader", "groups": [{ "group": 0 }], "warnings": [] }),
         ];
         let answers = (0..).map(|n: u32| n.to_string()).zip(documents);
-        assert_eq!(warned(&answers.collect()), 4);
+        assert_eq!(warned(&answers.collect()), 5);
         assert_eq!(warned(&BTreeMap::new()), 0);
     }
 

@@ -894,3 +894,22 @@ fn a_file_that_is_missing_and_one_that_nobody_may_read_have_other_remedies() {
     );
     assert!(!forbidden.contains("init"), "{forbidden}");
 }
+
+#[test]
+fn a_fingerprint_is_of_what_is_shared() {
+    let of = |text: &str| parse(text, "cluster.toml").unwrap().fingerprint.to_string();
+    let own = of(SAMPLE);
+    let same = SAMPLE.replacen("[controller]", "# a comment\n[controller]  ", 1);
+    assert_eq!(of(&same), own);
+    assert_eq!(of(&format!("keys = \"mine.key\"\n{SAMPLE}")), own);
+    assert_ne!(
+        of(&SAMPLE.replacen("slots = 65536", "slots = 32768", 1)),
+        own
+    );
+    let secret = |word| {
+        let redis = "redis = \"127.0.0.1:6379\"";
+        let line = format!("redis_password = \"{word}\"\n{redis}");
+        SAMPLE.replacen(redis, &line, 1)
+    };
+    assert_eq!(of(&secret("one")), of(&secret("two")));
+}

@@ -16,7 +16,8 @@ use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode, RawPeerTls};
 use super::{
     Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
-    ErrorAt, Group, Network, Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
+    ErrorAt, Fingerprint, Group, Network, Node, Plane, Protocol, RedisOrder, RedisReads, Role,
+    Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -85,6 +86,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         groups,
         nodes,
         controller,
+        fingerprint: Fingerprint::default(),
     })
 }
 

@@ -16,6 +16,7 @@ use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
+use crate::names::Names;
 use crate::roles::unknown_members::check_members_are_known;
 use crate::store::KeptViews;
 use crate::{Error, status};
@@ -84,6 +85,7 @@ pub(crate) struct ControlLoop<'a> {
     refusal: Option<String>,
     /// For each group a member in its newest view that the cluster file doesn't name.
     unknown_members: BTreeMap<GroupId, Unknown>,
+    names: Names,
     stop: &'a Stop,
     started: Instant,
     /// The node has told that it is ready.
@@ -115,6 +117,7 @@ impl<'a> ControlLoop<'a> {
             contradiction: None,
             refusal: None,
             unknown_members: BTreeMap::new(),
+            names: Names::new(cluster),
             stop,
             started: Instant::now(),
             is_ready: false,
@@ -318,8 +321,30 @@ impl<'a> ControlLoop<'a> {
         Ok(())
     }
 
+    /// Puts the nodes' names in the place of their numbers into what an operator reads.
+    fn name_nodes(&self, document: &mut Value, warnings: &mut [String]) {
+        let names = &self.names;
+        for warning in warnings {
+            *warning = names.put_into(warning);
+        }
+        for partition in entries(document, "partitions") {
+            if let Some(warning) = partition.get_mut("warning") {
+                name_in(warning, names);
+            }
+        }
+        for group in entries(document, "groups") {
+            for change in ["attempt", "last_failover"] {
+                if let Some(reason) = group.get_mut(change).and_then(|c| c.get_mut("reason")) {
+                    name_in(reason, names);
+                }
+            }
+            entries(group, "warnings").for_each(|warning| name_in(warning, names));
+        }
+    }
+
     fn status(&self, role: &impl Controlled) -> Value {
         let mut document = status::document(self.node, self.started);
+        document["cluster_file"] = self.cluster.fingerprint.to_string().into();
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);
@@ -328,8 +353,23 @@ impl<'a> ControlLoop<'a> {
         warnings.extend(self.contradiction.map(|why| why.to_string()));
         let unknown = self.unknown_members.values();
         warnings.extend(unknown.map(|unknown| unknown.why.clone()));
+        warnings.extend(self.socket.warnings());
+        self.name_nodes(&mut document, &mut warnings);
         document["warnings"] = json!(warnings);
         document
+    }
+}
+
+/// Returns the entries of a document's list, if it has that.
+fn entries<'a>(document: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
+    let list = document.get_mut(list).and_then(Value::as_array_mut);
+    list.into_iter().flatten()
+}
+
+/// Puts names into a value if it is a text.
+fn name_in(value: &mut Value, names: &Names) {
+    if let Some(text) = value.as_str() {
+        *value = names.put_into(text).into();
     }
 }
 

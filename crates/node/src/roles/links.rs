@@ -189,7 +189,7 @@ impl Links {
             sender: None,
             leaving: GroupCommit::default(),
             counters: Counters::default(),
-            refused: Refused::default(),
+            refused: Refused::new(cluster, |node| node.address),
         })
     }
 
@@ -213,9 +213,14 @@ impl Links {
         self.counters.conclude(verdict);
         if let (Verdict::Dropped(reason), Some(from)) = (verdict, self.sender) {
             if is_foreign(reason) {
-                self.refused.note(reason.name(), from.ip().to_canonical());
+                self.refused.note(reason.name(), from);
             }
         }
+    }
+
+    /// Returns warnings about members whose packets are refused for their key, cluster or version.
+    pub fn warnings(&self) -> Vec<String> {
+        self.refused.warnings()
     }
 
     /// Sets the address from which the packet that is handled next came.

@@ -335,6 +335,7 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {
         document["groups"] = self.role.status(warnings).into();
         self.role.show(document, warnings);
+        warnings.extend(self.links.warnings());
         let counters = self.links.counters.with_dropped(&self.plane.dropped());
         document["counters"] = counters.to_json(self.plane.counters());
         document["auth"] = self.keys.shown();

@@ -702,7 +702,8 @@ impl<G: Followed> WorkerThread<G> {
         let untrimmed = next.saturating_sub(checkpointed);
         let warning = (untrimmed * 10 >= self.window * 9)
             .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
-        let warning = promises::warning(&self.worker).or(warning);
+        let refused = self.outbox.links.warnings().into_iter().next();
+        let warning = promises::warning(&self.worker).or(warning).or(refused);
         let counters = &self.outbox.links.counters;
         let counters = counters.with_dropped(&self.plane.dropped());
         let mut document = json!({
