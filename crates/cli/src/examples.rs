@@ -7,6 +7,7 @@ const EXAMPLES: &[&str] = &[
     "wirepaxos demo --seconds 2",
     "wirepaxos node -c cluster.toml --name acceptor-1",
     "wirepaxos status -c cluster.toml --watch 2",
+    "wirepaxos events -c cluster.toml --follow",
     "wirepaxos members -c cluster.toml --wait 60",
     "wirepaxos copy make -c cluster.toml --name replica-2 /backup/2026-11-27",
     "wirepaxos copy put -c cluster.toml --name replica-2 /backup/2026-11-27",

@@ -13,6 +13,7 @@ mod check_trace;
 mod controller;
 mod copy;
 mod demo;
+mod events;
 mod examples;
 mod failover;
 mod forget_log;
@@ -72,6 +73,8 @@ enum Command {
     Node(run_node::Options),
     /// Show every node of a cluster
     Status(status::Options),
+    /// Show what happened to a cluster, when, why and by whose order
+    Events(events::Options),
     /// Show whose memories a group counts on, and what of the cluster file isn't in force yet
     Members(members::Options),
     /// Make or use a replica's state as files
@@ -135,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Events(options) => events::run(&options),
         Command::Members(options) => members::run(&options),
         Command::Copy(command) => copy::run(&command),
         Command::Failover(options) => failover::run(&options),

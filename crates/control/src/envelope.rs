@@ -159,6 +159,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         Message::ViewRequest { .. }
         | Message::Failover { .. }
         | Message::StatusRequest { .. }
+        | Message::EventsRequest { .. }
         | Message::DigestRequest { .. }
         | Message::Skip { .. }
         | Message::Stop => true,
@@ -169,7 +170,9 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
 /// leads and how the nodes are.
 pub fn is_for_clients(message: &Message) -> bool {
     match message {
-        Message::ViewRequest { .. } | Message::StatusRequest { .. } => true,
+        Message::ViewRequest { .. }
+        | Message::StatusRequest { .. }
+        | Message::EventsRequest { .. } => true,
         Message::Failover { forced, .. } => !forced,
         _ => false,
     }

@@ -519,6 +519,18 @@ pub enum Message {
         /// The number of the part, from 0.
         part: u32,
     },
+    /// Command line → controller: send a part of the document with the last events. It is answered like
+    /// [`Message::StatusRequest`].
+    EventsRequest {
+        /// Drawn at random by the asker.
+        id: u64,
+        /// The number of the part, from 0.
+        part: u32,
+        /// Only events with larger numbers than this are asked for.
+        after: u64,
+        /// The largest number of events; the controller may send fewer.
+        limit: u32,
+    },
     /// Node → command line: a part of a JSON document (schema in docs/operations.md).
     Status {
         /// The id of the request.

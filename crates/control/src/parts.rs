@@ -97,6 +97,8 @@ pub enum Progress {
 /// The parts of one node's document, while it is assembled.
 pub struct Assembler {
     id: u64,
+    /// The events that are asked for, instead of the status: those after a number, and how many at most.
+    events: Option<(u64, u32)>,
     /// The number of parts and the sum, which identify the document.
     of: (u32, u64),
     parts: BTreeMap<u32, String>,
@@ -107,17 +109,33 @@ impl Assembler {
     pub fn new(id: u64) -> Assembler {
         Assembler {
             id,
+            events: None,
             of: (0, 0),
             parts: BTreeMap::new(),
+        }
+    }
+
+    /// Returns an assembler that asks for the last events after one with a number, at most `limit`.
+    pub fn of_events(id: u64, after: u64, limit: u32) -> Assembler {
+        Assembler {
+            events: Some((after, limit)),
+            ..Assembler::new(id)
         }
     }
 
     /// Returns the request to send at first, after each [`Progress::Part`], and after a while without an answer.
     pub fn request(&self) -> Message {
         let missing = |part: &u32| !self.parts.contains_key(part);
-        Message::StatusRequest {
-            id: self.id,
-            part: (0..MAX_PARTS).find(missing).unwrap_or(0),
+        let id = self.id;
+        let part = (0..MAX_PARTS).find(missing).unwrap_or(0);
+        match self.events {
+            None => Message::StatusRequest { id, part },
+            Some((after, limit)) => Message::EventsRequest {
+                id,
+                part,
+                after,
+                limit,
+            },
         }
     }
 

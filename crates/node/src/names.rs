@@ -19,6 +19,14 @@ impl Names {
         Names(named.collect())
     }
 
+    /// Returns a node's name, or words with its number if the cluster file doesn't name it.
+    pub fn of(&self, id: NodeId) -> String {
+        match self.0.get(&id) {
+            Some((_, name)) => name.clone(),
+            None => format!("node {id}"),
+        }
+    }
+
     /// Returns a text in which `leader 2`, `node 4, 5` and `replicas [7, 8]` are the names of these nodes. Numbers of
     /// unknown nodes, and of nodes with another role, stay.
     pub fn put_into(&self, text: &str) -> String {
@@ -120,5 +128,6 @@ mod tests {
         ] {
             assert_eq!(names.put_into(&same), same);
         }
+        assert_eq!(names.of(999), "node 999");
     }
 }

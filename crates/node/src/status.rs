@@ -72,6 +72,27 @@ pub fn ask(
     nodes: &[SocketAddr],
     timeout: Duration,
 ) -> io::Result<BTreeMap<SocketAddr, Value>> {
+    ask_for(peers, nodes, timeout, &Assembler::new)
+}
+
+/// Asks the controller for the last events after one with a number, at most `limit`. Returns `None` if it doesn't answer.
+pub fn ask_events(
+    peers: &ControlPeers,
+    (after, limit): (u64, u32),
+    timeout: Duration,
+) -> io::Result<Option<Value>> {
+    let controller = peers.controller();
+    let question = |id| Assembler::of_events(id, after, limit);
+    let mut answers = ask_for(peers, &[controller], timeout, &question)?;
+    Ok(answers.remove(&controller))
+}
+
+fn ask_for(
+    peers: &ControlPeers,
+    nodes: &[SocketAddr],
+    timeout: Duration,
+    question: &dyn Fn(u64) -> Assembler,
+) -> io::Result<BTreeMap<SocketAddr, Value>> {
     peers.check_keys().map_err(io::Error::other)?;
     let socket = match peers.controller() {
         SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
@@ -86,7 +107,7 @@ pub fn ask(
     let mut open = BTreeMap::new();
     for node in nodes {
         let id = random_nonce().map_err(io::Error::other)?;
-        open.insert(*node, Assembler::new(id));
+        open.insert(*node, question(id));
     }
     let mut answers = BTreeMap::new();
     let mut buffer = vec![0; 65_536];

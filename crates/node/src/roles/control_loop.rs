@@ -55,6 +55,11 @@ pub(crate) trait Controlled {
     /// Handles a newer view.
     fn view(&mut self, view: &View);
 
+    /// Returns the last events after one with a number, if the role keeps events.
+    fn events(&self, _after: u64, _limit: u32) -> Option<Value> {
+        None
+    }
+
     /// Completes a status document with `groups`, one object for each group, or with `partitions`, and with the plane's
     /// part; adds warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
@@ -301,6 +306,19 @@ impl<'a> ControlLoop<'a> {
                         self.socket.keep_status(*id, &self.status(role));
                     }
                     self.socket.send_status(from, *id, *part);
+                }
+                Message::EventsRequest {
+                    id,
+                    part,
+                    after,
+                    limit,
+                } => {
+                    if let Some(events) = role.events(*after, *limit) {
+                        if self.socket.wants_status(*id) {
+                            self.socket.keep_status(*id, &events);
+                        }
+                        self.socket.send_status(from, *id, *part);
+                    }
                 }
                 Message::ClockRequest { nonce } => {
                     let (nonce, ms) = (*nonce, wall_clock_ms());

@@ -100,6 +100,11 @@ pub(crate) trait Role {
     /// Returns the role's part of `status`, one object for each group, and adds warnings.
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value>;
 
+    /// Returns the last events after one with a number, if the role keeps events.
+    fn events(&self, _after: u64, _limit: u32) -> Option<Value> {
+        None
+    }
+
     /// Adds more to the status document.
     fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
@@ -330,6 +335,10 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
 
     fn view(&mut self, view: &View) {
         self.role.view(view, &mut self.links);
+    }
+
+    fn events(&self, after: u64, limit: u32) -> Option<Value> {
+        self.role.events(after, limit)
     }
 
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>) {

@@ -20,11 +20,13 @@
 //! ```
 
 mod digests;
+mod events;
 mod failover;
 mod skip;
 mod status;
 
 pub use digests::{Digests, digests};
+pub use events::events;
 pub use failover::change_leader;
 pub use skip::{Skipped, skip};
 pub use status::{ask, ask_all, is_down, leader, leading_replica};

@@ -6,6 +6,9 @@
 
 mod clients;
 mod durations;
+mod event;
+mod events;
+mod orders;
 mod rebuilding;
 mod sockets;
 mod story;

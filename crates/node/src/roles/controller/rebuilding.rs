@@ -13,6 +13,8 @@ use paxos::{NodeId, Packet, Time, Verdict};
 use replica::storage::private_directory;
 use serde_json::Value;
 
+use super::event::Event;
+use super::events::Events;
 use super::settings;
 use super::sockets::{ControlWays, Outgoing};
 use crate::cluster_file::ClusterFile;
@@ -94,11 +96,15 @@ pub fn rebuild(cluster: &ClusterFile, options: RebuildOptions) -> Result<Rebuilt
              controller",
         ));
     }
+    let rebuilt: Vec<_> = states.iter().map(|(group, _)| *group).collect();
     let kept = store.replace(states.into_iter());
-    Ok(RebuiltStore {
-        groups,
-        kept: kept.map_err(|e| Error::store(e.to_string()))?,
-    })
+    let kept = kept.map_err(|e| Error::store(e.to_string()))?;
+    let mut events = Events::open(&directory, cluster.cluster);
+    for group in rebuilt {
+        let text = "the controller's store is made anew by `wirepaxos controller rebuild`";
+        events.keep(Event::warning("store_rebuilt", text.to_owned()).group(group));
+    }
+    Ok(RebuiltStore { groups, kept })
 }
 
 type Outcome = Result<Vec<Rebuilt>, String>;

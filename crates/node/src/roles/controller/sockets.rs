@@ -9,15 +9,19 @@ use control::{ControlOutbox, Controller, Message, Peer};
 use paxos::{GroupId, Header, Outbox, Packet, Time, To, Verdict};
 use replica::storage::private_directory;
 use serde_json::{Value, json};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::clients::Clients;
 use super::durations::Durations;
+use super::event::Event;
+use super::events::Events;
+use super::orders::Orders;
 use super::settings;
 use super::story::Story;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::ControlSender;
 use crate::host::is_due;
+use crate::names::Names;
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 use crate::roles::unknown_members::check_members_are_known;
@@ -37,7 +41,10 @@ pub(super) struct ControllerRole {
     looked: Option<Instant>,
     /// The warnings at the last check.
     said: Vec<String>,
+    names: Names,
     story: Story,
+    events: Events,
+    orders: Orders,
     durations: Durations,
 }
 
@@ -57,6 +64,12 @@ impl ControllerRole {
                 .map_or(&[][..], |state| &state.epochs);
             check_members_are_known(cluster, group, epochs)?;
         }
+        let mut events = Events::open(&directory, cluster.cluster);
+        let version = crate::status::VERSION;
+        events.keep(Event::new(
+            "started",
+            format!("the controller starts, version {version}"),
+        ));
         Ok(ControllerRole {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
             controller,
@@ -65,21 +78,40 @@ impl ControllerRole {
             started: Instant::now(),
             looked: None,
             said: Vec::new(),
+            names: Names::new(cluster),
             story: Story::new(cluster),
+            events,
+            orders: Orders::new(cluster),
             durations: Durations::default(),
         })
+    }
+
+    /// Logs an event and keeps it.
+    fn note(&mut self, event: Event) {
+        let group = event.group.map(|group| format!("group {group}: "));
+        let (group, text) = (group.unwrap_or_default(), &event.text);
+        match event.is_warning {
+            true => warn!("{group}{text}"),
+            false => info!("{group}{text}"),
+        }
+        self.events.keep(event);
     }
 
     /// Logs what has changed, and new warnings once.
     fn say_news(&mut self) {
         let groups = self.controller.status(self.now()).groups;
-        self.story.tell(&groups);
+        for event in self.story.tell(&groups) {
+            self.note(event);
+        }
         self.durations.note(&groups, Instant::now());
         if !is_due(self.looked, LOOK_INTERVAL) {
             return;
         }
         self.looked = Some(Instant::now());
-        let warnings = warnings(&groups);
+        let mut warnings = warnings(&groups);
+        for warning in &mut warnings {
+            *warning = self.names.put_into(warning);
+        }
         for news in warnings.iter().filter(|w| !self.said.contains(w)) {
             warn!("{news}");
         }
@@ -116,7 +148,20 @@ impl Role for ControllerRole {
             }
         }
         links.flush_received()?;
+        let now = Instant::now();
+        for (_, message) in &mut self.told {
+            if let Message::FailoverReply {
+                result: Err(why), ..
+            } = message
+            {
+                *why = self.names.put_into(why);
+            }
+        }
+        let told = self.told.iter();
+        let answers = told.filter_map(|(to, message)| self.orders.answered(*to, message, now));
+        let answers: Vec<Event> = answers.collect();
         self.ways.send(&mut self.told);
+        answers.into_iter().for_each(|event| self.note(event));
         Ok(())
     }
 
@@ -143,6 +188,9 @@ impl Role for ControllerRole {
         from: SocketAddr,
         links: &mut Links,
     ) -> Result<(), Error> {
+        if let Some(event) = self.orders.ordered(from, message, Instant::now()) {
+            self.note(event);
+        }
         let peer = self.ways.peer(from);
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
@@ -153,7 +201,15 @@ impl Role for ControllerRole {
 
     fn stop(&mut self) -> Result<(), Error> {
         self.controller.stop();
+        self.events.keep(Event::new(
+            "stopped",
+            "the controller stops in good order".to_owned(),
+        ));
         Ok(())
+    }
+
+    fn events(&self, after: u64, limit: u32) -> Option<Value> {
+        Some(self.events.after(after, limit))
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the controller's log says of a group: who is suspected and answers again, which epoch becomes active, who leads
-//! it, and how long that took.
+//! What happens to a group, for the controller's log and for `wirepaxos events`: who is suspected and answers again, which
+//! epoch becomes active, who leads it, and how long that took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
 use paxos::{Epoch, GroupId, NodeId};
-use tracing::{info, warn};
 
+use super::event::Event;
 use crate::cluster_file::{ClusterFile, Protocol};
+use crate::names::Names;
 
 /// How long a leader is waited for that has been programmed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The groups as the log has last shown them.
+/// The groups as they were last told.
 pub(super) struct Story {
-    names: BTreeMap<NodeId, String>,
+    names: Names,
     groups: BTreeMap<GroupId, Told>,
 }
 
@@ -56,20 +57,9 @@ impl Told {
     }
 }
 
-/// A line of the log.
-#[derive(Debug, PartialEq, Eq)]
-enum Line {
-    Info(String),
-    Warning(String),
-}
-
 impl Story {
     /// Returns a story in which nothing has happened.
     pub fn new(cluster: &ClusterFile) -> Story {
-        let names = cluster
-            .nodes
-            .iter()
-            .map(|node| (node.id, node.name.clone()));
         let groups = cluster.groups.iter().map(|group| {
             let told = Told {
                 is_ordered: group.protocol == Protocol::NoPaxos,
@@ -78,110 +68,136 @@ impl Story {
             (group.id, told)
         });
         Story {
-            names: names.collect(),
+            names: Names::new(cluster),
             groups: groups.collect(),
         }
     }
 
-    /// Logs what has changed since the last call.
-    pub fn tell(&mut self, groups: &[GroupStatus]) {
+    /// Returns what has changed since the last call.
+    pub fn tell(&mut self, groups: &[GroupStatus]) -> Vec<Event> {
         let now = Instant::now();
-        for group in groups {
-            for line in self.lines(group, now) {
-                match line {
-                    Line::Info(text) => info!("group {}: {text}", group.group),
-                    Line::Warning(text) => warn!("group {}: {text}", group.group),
-                }
-            }
-        }
+        let news = groups.iter().flat_map(|group| {
+            let news = self.news(group, now).into_iter();
+            news.map(|event| event.group(group.group))
+        });
+        news.collect()
     }
 
-    fn lines(&mut self, group: &GroupStatus, now: Instant) -> Vec<Line> {
-        let mut lines = Vec::new();
+    fn news(&mut self, group: &GroupStatus, now: Instant) -> Vec<Event> {
+        let mut news = Vec::new();
         let names = &self.names;
-        let name = |id: &NodeId| match names.get(id) {
-            Some(name) => name.clone(),
-            None => format!("node {id}"),
-        };
         let told = self.groups.entry(group.group).or_default();
+        told.suspicion(group, names, now, &mut news);
+        told.attempts(group, names, &mut news);
+        if let Some(active) = told.news(group, now) {
+            news.push(became_active(group, active, told.epoch(), names));
+        }
+        told.catching_up(group, names, &mut news);
+        news
+    }
+}
+
+impl Told {
+    /// Returns the word for an epoch.
+    fn epoch(&self) -> &'static str {
+        if self.is_ordered { "session" } else { "epoch" }
+    }
+
+    /// Tells who is suspected, and who isn't any more.
+    fn suspicion(
+        &mut self,
+        group: &GroupStatus,
+        names: &Names,
+        now: Instant,
+        news: &mut Vec<Event>,
+    ) {
         for node in &group.suspects {
-            if !told.suspects.contains_key(node) {
-                told.suspects.insert(*node, now);
-                lines.push(Line::Warning(format!(
-                    "{} is suspected: it doesn't answer",
-                    name(node)
-                )));
+            if !self.suspects.contains_key(node) {
+                self.suspects.insert(*node, now);
+                let name = names.of(*node);
+                let text = format!("{name} is suspected: it doesn't answer");
+                news.push(Event::warning("suspected", text).node(name));
             }
         }
-        told.suspects.retain(|node, since| {
+        self.suspects.retain(|node, since| {
             let is_suspected = group.suspects.contains(node);
             if !is_suspected {
-                let silent = seconds(now.saturating_duration_since(*since));
-                lines.push(Line::Info(format!(
-                    "{} answers again, after {silent}",
-                    name(node)
-                )));
+                let silent = now.saturating_duration_since(*since);
+                let name = names.of(*node);
+                let text = format!("{name} answers again, after {:.1} s", silent.as_secs_f64());
+                let us = silent.as_micros() as u64;
+                news.push(Event::new("back", text).node(name).took(us));
             }
             is_suspected
         });
-        let epoch = if told.is_ordered { "session" } else { "epoch" };
+    }
+
+    /// Tells which epoch is on its way, and which one was given up.
+    fn attempts(&mut self, group: &GroupStatus, names: &Names, news: &mut Vec<Event>) {
+        let epoch = self.epoch();
         let attempt = group.attempt.as_ref();
-        if let Some(attempt) = attempt.filter(|attempt| told.attempt != Some(attempt.epoch)) {
-            lines.push(Line::Info(format!(
-                "{epoch} {} begins: {}",
-                attempt.epoch, attempt.reason
-            )));
+        let now = attempt.map(|attempt| attempt.epoch);
+        if let Some(before) = self.attempt.filter(|before| now != Some(*before)) {
+            // An epoch that is superseded after it came into force isn't shown as active in between.
+            let is_over = group
+                .last_failover
+                .as_ref()
+                .is_some_and(|last| last.epoch == before);
+            if group.active != Some(before) && !is_over {
+                let text = format!("{epoch} {before} is given up");
+                news.push(Event::warning("epoch_given_up", text).epoch(before));
+            }
         }
-        told.attempt = attempt.map(|attempt| attempt.epoch);
-        told.begun = told.begun.max(attempt.map(|attempt| attempt.epoch));
-        if let Some(active) = told.news(group, now) {
-            lines.push(Line::Info(became_active(group, active, epoch, &name)));
+        if let Some(attempt) = attempt.filter(|attempt| self.attempt != Some(attempt.epoch)) {
+            let reason = names.put_into(&attempt.reason);
+            let text = format!("{epoch} {} begins: {reason}", attempt.epoch);
+            let event = Event::new("epoch_issued", text).epoch(attempt.epoch);
+            news.push(event.because(reason));
         }
-        for node in group
-            .behind
-            .iter()
-            .filter(|node| told.behind.insert(**node))
-        {
-            lines.push(Line::Warning(format!(
-                "{} is behind and fetches another replica's state",
-                name(node)
-            )));
+        self.attempt = now;
+        self.begun = self.begun.max(now);
+    }
+
+    /// Tells which replicas fetch another one's state, and which have it.
+    fn catching_up(&mut self, group: &GroupStatus, names: &Names, news: &mut Vec<Event>) {
+        let behind = group.behind.iter();
+        for node in behind.filter(|node| self.behind.insert(**node)) {
+            let name = names.of(*node);
+            let text = format!("{name} is behind and fetches another replica's state");
+            news.push(Event::warning("behind", text).node(name));
         }
-        told.behind.retain(|node| {
+        self.behind.retain(|node| {
             let is_behind = group.behind.contains(node);
             if !is_behind {
-                lines.push(Line::Info(format!("{} has caught up", name(node))));
+                let name = names.of(*node);
+                let text = format!("{name} has caught up");
+                news.push(Event::new("caught_up", text).node(name));
             }
             is_behind
         });
-        lines
     }
 }
 
-/// Returns a line about the epoch in force. An epoch of an earlier process of the controller took nobody knows how long.
-fn became_active(
-    group: &GroupStatus,
-    active: Epoch,
-    epoch: &str,
-    name: &dyn Fn(&NodeId) -> String,
-) -> String {
-    let leader = group
-        .leader
-        .as_ref()
-        .map_or_else(|| "nobody".to_owned(), name);
+/// Returns the news of the epoch in force. An epoch of an earlier process of the controller took nobody knows how long.
+fn became_active(group: &GroupStatus, active: Epoch, epoch: &str, names: &Names) -> Event {
+    let leader = group.leader.map(|id| names.of(id));
+    let leads = leader.as_deref().unwrap_or("nobody");
     let change = group.last_failover.as_ref();
-    match change.filter(|change| change.epoch == active) {
-        Some(change) => format!(
-            "{epoch} {active} is active after {:.1} ms, {leader} leads: {}",
-            change.duration_us as f64 / 1_000.0,
-            change.reason
+    let event = match change.filter(|change| change.epoch == active) {
+        Some(change) => {
+            let reason = names.put_into(&change.reason);
+            let ms = change.duration_us as f64 / 1_000.0;
+            let text =
+                format!("{epoch} {active} is active after {ms:.1} ms, {leads} leads: {reason}");
+            let event = Event::new("epoch_active", text).because(reason);
+            event.took(change.duration_us)
+        }
+        None => Event::new(
+            "epoch_active",
+            format!("{epoch} {active} is active, {leads} leads"),
         ),
-        None => format!("{epoch} {active} is active, {leader} leads"),
-    }
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
+    };
+    event.epoch(active).node(leader)
 }
 
 #[cfg(test)]
@@ -192,6 +208,20 @@ pub(super) mod tests {
     fn cluster() -> ClusterFile {
         let text = include_str!("../../../../../testdata/cluster.toml");
         crate::cluster_file::parse(text, "cluster.toml").unwrap()
+    }
+
+    /// What is told of a group: whether it needs a look, and the text.
+    fn lines(story: &mut Story, group: &GroupStatus, now: Instant) -> Vec<(bool, String)> {
+        let news = story.news(group, now).into_iter();
+        news.map(|event| (event.is_warning, event.text)).collect()
+    }
+
+    fn info(text: &str) -> (bool, String) {
+        (false, text.to_owned())
+    }
+
+    fn warning(text: &str) -> (bool, String) {
+        (true, text.to_owned())
     }
 
     pub fn status() -> GroupStatus {
@@ -215,11 +245,9 @@ pub(super) mod tests {
         let mut story = Story::new(&cluster());
         let begun = Instant::now();
         let mut now = status();
-        let info = |text: &str| Line::Info(text.to_owned());
-        let warning = |text: &str| Line::Warning(text.to_owned());
-        let first = story.lines(&now, begun);
+        let first = lines(&mut story, &now, begun);
         assert_eq!(first, [info("epoch 4 is active, leader-1 leads")]);
-        assert_eq!(story.lines(&now, begun), []);
+        assert_eq!(lines(&mut story, &now, begun), []);
 
         now.suspects = vec![11];
         now.active = None;
@@ -231,19 +259,19 @@ pub(super) mod tests {
             for_ms: 1,
         });
         assert_eq!(
-            story.lines(&now, begun),
+            lines(&mut story, &now, begun),
             [
                 warning("leader-1 is suspected: it doesn't answer"),
-                info("epoch 5 begins: leader 11 doesn't answer"),
+                info("epoch 5 begins: leader-1 doesn't answer"),
             ]
         );
-        assert_eq!(story.lines(&now, begun), []);
+        assert_eq!(lines(&mut story, &now, begun), []);
 
         now.attempt = None;
         now.active = Some(5);
         now.leader = Some(12);
         assert_eq!(
-            story.lines(&now, begun),
+            lines(&mut story, &now, begun),
             [],
             "its leader hasn't shown its round"
         );
@@ -253,15 +281,15 @@ pub(super) mod tests {
             duration_us: 7_250,
         });
         assert_eq!(
-            story.lines(&now, begun),
+            lines(&mut story, &now, begun),
             [info(
-                "epoch 5 is active after 7.2 ms, leader-2 leads: leader 11 doesn't answer"
+                "epoch 5 is active after 7.2 ms, leader-2 leads: leader-1 doesn't answer"
             )]
         );
-        assert_eq!(story.lines(&now, begun), []);
+        assert_eq!(lines(&mut story, &now, begun), []);
         now.suspects.clear();
         assert_eq!(
-            story.lines(&now, begun + Duration::from_millis(2_500)),
+            lines(&mut story, &now, begun + Duration::from_millis(2_500)),
             [info("leader-1 answers again, after 2.5 s")]
         );
     }
@@ -278,12 +306,12 @@ pub(super) mod tests {
             stage: "reading".to_owned(),
             for_ms: 1,
         });
-        story.lines(&now, begun);
+        lines(&mut story, &now, begun);
         now.attempt = None;
         now.active = Some(4);
-        assert_eq!(story.lines(&now, begun), []);
-        let told = Line::Info("epoch 4 is active, leader-1 leads".to_owned());
-        assert_eq!(story.lines(&now, begun + PATIENCE), [told]);
+        assert_eq!(lines(&mut story, &now, begun), []);
+        let told = info("epoch 4 is active, leader-1 leads");
+        assert_eq!(lines(&mut story, &now, begun + PATIENCE), [told]);
     }
 
     #[test]
@@ -291,14 +319,42 @@ pub(super) mod tests {
         let mut story = Story::new(&cluster());
         let begun = Instant::now();
         let mut now = status();
-        story.lines(&now, begun);
+        lines(&mut story, &now, begun);
         let replica = cluster().node("replica-1").unwrap().id;
         now.behind = vec![replica];
         let behind = "replica-1 is behind and fetches another replica's state";
-        assert_eq!(story.lines(&now, begun), [Line::Warning(behind.to_owned())]);
-        assert_eq!(story.lines(&now, begun), []);
+        assert_eq!(lines(&mut story, &now, begun), [warning(behind)]);
+        assert_eq!(lines(&mut story, &now, begun), []);
         now.behind.clear();
-        let again = Line::Info("replica-1 has caught up".to_owned());
-        assert_eq!(story.lines(&now, begun), [again]);
+        let again = info("replica-1 has caught up");
+        assert_eq!(lines(&mut story, &now, begun), [again]);
+    }
+
+    #[test]
+    fn an_epoch_that_does_not_come_is_told_as_given_up() {
+        let mut story = Story::new(&cluster());
+        let begun = Instant::now();
+        let mut now = status();
+        story.news(&now, begun);
+        let attempt = |epoch| AttemptStatus {
+            epoch,
+            reason: "ordered by the operator".to_owned(),
+            stage: "reading".to_owned(),
+            for_ms: 1,
+        };
+        now.active = None;
+        now.attempt = Some(attempt(5));
+        story.news(&now, begun);
+        now.attempt = Some(attempt(6));
+        assert_eq!(
+            lines(&mut story, &now, begun),
+            [
+                warning("epoch 5 is given up"),
+                info("epoch 6 begins: ordered by the operator")
+            ]
+        );
+        now.attempt = None;
+        now.active = Some(6);
+        assert_eq!(lines(&mut story, &now, begun), []);
     }
 }
