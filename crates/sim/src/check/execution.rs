@@ -364,6 +364,7 @@ impl Executions {
         }
         let records = self.spanning.values_mut();
         records.for_each(Record::forget_if_undone);
+        self.commands.iter_mut().for_each(|c| c.told = None);
     }
 
     /// Ends the history before these instances. An operator may give up an earlier override that no replica could
@@ -469,6 +470,11 @@ impl Executions {
         given_up.map_or(0, |instances| instances.end)
     }
 
+    /// Returns whether a client may have been told an answer that was given up before any replica has stored it.
+    fn answers_may_be_lost(&self) -> bool {
+        self.shows_stored && self.has_given_up()
+    }
+
     /// Returns whether an operator has given anything up.
     pub fn has_given_up(&self) -> bool {
         self.logs.iter().any(|log| !log.given_up.is_empty())
@@ -493,10 +499,11 @@ impl Executions {
 
     /// Checks the answer with which a client was told that a command took effect.
     pub fn acknowledged(&mut self, id: u64, answer: u64, findings: &mut Findings) {
+        let may_be_lost = self.answers_may_be_lost();
         let command = &mut self.commands[id as usize];
         self.acknowledged += u64::from(!command.acknowledged);
         command.acknowledged = true;
-        if command.given_up {
+        if command.given_up || may_be_lost {
             return;
         }
         let history = &self.logs[command.info.pid as usize].history;
@@ -510,8 +517,9 @@ impl Executions {
 
     /// Checks an answer that may come before any replica has stored the command; it is compared once one has.
     pub fn acknowledged_early(&mut self, id: u64, answer: u64, findings: &mut Findings) {
+        let may_be_lost = self.answers_may_be_lost();
         let command = &mut self.commands[id as usize];
-        if command.executed.is_some() {
+        if command.executed.is_some() || may_be_lost {
             return self.acknowledged(id, answer, findings);
         }
         self.acknowledged += u64::from(!command.acknowledged);

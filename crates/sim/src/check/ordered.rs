@@ -26,6 +26,8 @@ pub struct Ordered {
     crowded: BTreeSet<(PartitionId, NodeId)>,
     /// How often a leader has said that a crowd is over.
     crowds: u64,
+    /// The last session in which a loss was accepted, or 0, and where it begins in each partition.
+    anew: (Epoch, Vec<Instance>),
 }
 
 impl Ordered {
@@ -38,7 +40,23 @@ impl Ordered {
             views: BTreeSet::new(),
             crowded: BTreeSet::new(),
             crowds: 0,
+            anew: (0, vec![0; partitions.into()]),
         }
+    }
+
+    /// Notes a session in which a loss is accepted: everything that was committed before is given up. [F-ANEW]
+    pub fn begin_anew(&mut self, session: &Session, begin: &[Instance]) {
+        self.anew = (session.number, begin.to_vec());
+        for (pid, committed) in (0..).zip(&mut self.committed) {
+            *committed = Committed::new(pid);
+        }
+        self.reported.fill(0);
+        self.session(session);
+    }
+
+    /// Returns whether what is done in a session counts, since no loss was accepted since.
+    pub fn counts(&self, session: Epoch) -> bool {
+        session >= self.anew.0
     }
 
     /// Returns how many views have begun, and how many crowds have come and gone. [N-CROWD]
@@ -89,6 +107,9 @@ impl Ordered {
             }
             _ => {}
         }
+        if header.rnd.epoch() < self.anew.0 {
+            return;
+        }
         committed.sent(&header.datagram(value));
         self.report(pid, findings);
     }
@@ -111,6 +132,7 @@ impl Ordered {
     /// Checks that a replica's disk has nothing that may be taken back; it has everything below `stored`.
     pub fn stored(&self, who: NodeId, pid: PartitionId, stored: Instance, findings: &mut Findings) {
         let committed = self.committed[usize::from(pid)].most_committed();
+        let committed = committed.max(self.anew.1[usize::from(pid)]);
         if stored > committed {
             findings.report(Invariant::Speculation, || {
                 format!(

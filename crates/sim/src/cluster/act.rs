@@ -96,9 +96,8 @@ impl<G: Protocol> Cluster<G> {
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
             Action::Rival => self.controller.rival(&mut self.world),
-            Action::Failover if self.world.is_ordered() => self.sessions.order(),
             Action::Failover => self.controller.order_failover(&mut self.world),
-            Action::Lead(name) => self.sessions.lead_first(layout::node_id(name)),
+            Action::Lead(name) => self.controller.lead_first(layout::node_id(name)),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),
             Action::Lie(name) => {

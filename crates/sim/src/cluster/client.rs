@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use control::Message;
-use paxos::nopaxos::{self, Quorum};
-use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Time, Verdict};
+use control::{Message, View};
+use paxos::nopaxos::Quorum;
+use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason, Time, Verdict};
 use replica::Status;
 use replica::application::VOID;
 use replica::parts::{self, Part, Progress, Sending};
 use replica::protocol::{ReplyAddress, SessionOp};
 
 use super::host::{Alarm, Host};
-use super::layout::{Endpoint, NodeIndex};
+use super::layout::Endpoint;
 use super::mutation::Mutation;
 use super::replica::client_address;
 use super::world::{GROUP, MAX_VALUE, Outgoing, Sender, World};
@@ -353,27 +353,22 @@ impl ClientHost {
                 self.final_packet(world, &answer);
             }
         }
+        if counted == Err(Reason::UnknownEpoch) {
+            self.ask_for_view(world);
+        }
         Some(counted.map_or_else(Verdict::Dropped, |()| Verdict::Changed))
     }
 
-    /// Tells the client the sessions of each partition, and who stamps.
-    pub fn told_sessions(
-        &mut self,
-        world: &mut World,
-        told: &[Vec<nopaxos::Session>],
-        sequencer: Option<NodeIndex>,
-    ) {
-        for (quorum, sessions) in self.quorums.iter_mut().zip(told) {
-            for session in sessions {
-                quorum.learn(session).expect("there is one controller");
+    /// Learns the sessions of a view.
+    fn learn_sessions(&mut self, world: &World, view: &View) {
+        for (pid, quorum) in self.quorums.iter_mut().enumerate() {
+            for mut session in view.sessions(pid as PartitionId).into_iter().flatten() {
+                if world.mutated(Mutation::LeaderSuffices) {
+                    session.f = 0;
+                }
+                // Of two sessions with one number the first one stays.
+                let _ = quorum.learn(&session);
             }
-        }
-        let (Some(proposer), Some(sequencer)) = (&self.role, sequencer) else {
-            return;
-        };
-        if self.host.leader != Some(sequencer) || proposer.needs_leader() {
-            self.host.leader = Some(sequencer);
-            self.leader_told(world);
         }
     }
 
@@ -483,6 +478,9 @@ impl ClientHost {
         }
         // A client only looks for the leader, so it ignores a view that contradicts another.
         let newer = self.host.take_view(world, view).unwrap_or(false);
+        if newer {
+            self.learn_sessions(world, view);
+        }
         if newer && view.active().is_some() {
             self.leader_told(world);
         }
@@ -554,25 +552,31 @@ impl ClientHost {
         self.after(world);
     }
 
-    fn after(&mut self, world: &mut World) {
+    /// Asks for the newest view, unless it did so a moment ago.
+    fn ask_for_view(&mut self, world: &mut World) {
         let now = self.host.now(world);
+        if now < self.asked_at + ASK_AGAIN {
+            return;
+        }
+        self.asked_at = now;
+        // The controller may be down, so any node that knows the view will do.
+        let replicas = world.replicas();
+        let whom = match world.rng.below(3) {
+            0 => *world.rng.pick(&replicas),
+            _ => 0,
+        };
+        let question = Message::ViewRequest { group: GROUP };
+        world.control(self.host.at, whom, question);
+    }
+
+    fn after(&mut self, world: &mut World) {
         let Some(proposer) = &self.role else {
             return;
         };
         let deadlines = [&self.role, &self.operations].into_iter().flatten();
         let mut deadline = deadlines.filter_map(Proposer::next_deadline).min();
         if proposer.needs_leader() || self.host.leader.is_none() {
-            if now >= self.asked_at + ASK_AGAIN {
-                self.asked_at = now;
-                // The controller may be down, so any node that knows the view will do.
-                let replicas = world.replicas();
-                let whom = match world.rng.below(3) {
-                    0 => *world.rng.pick(&replicas),
-                    _ => 0,
-                };
-                let question = Message::ViewRequest { group: GROUP };
-                world.control(self.host.at, whom, question);
-            }
+            self.ask_for_view(world);
             let again = self.asked_at + ASK_AGAIN;
             deadline = Some(deadline.map_or(again, |d| d.min(again)));
         }

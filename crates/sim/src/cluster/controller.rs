@@ -19,11 +19,14 @@ use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
 use super::mutation;
 use super::world::{CLUSTER, GROUP, MAX_VALUE, Outgoing, Sender, World};
+use leads::ShownLeads;
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
 
+mod leads;
 mod rebuilding;
+mod showing;
 
 /// The contents of the controller's disk.
 #[derive(Default)]
@@ -52,7 +55,9 @@ impl Store for SimStore {
         if stored.state.version != expected {
             return Err(StoreError::Conflict);
         }
-        let is_news = |e: &&EpochRecord| !stored.state.epochs.contains(e);
+        // An older session's record loses its views, which is no news.
+        let is_same = |e: &EpochRecord, f: &EpochRecord| (e.hash, e.state) == (f.hash, f.state);
+        let is_news = |e: &&EpochRecord| !stored.state.epochs.iter().any(|f| is_same(e, f));
         let news: Vec<EpochRecord> = state.epochs.iter().filter(is_news).cloned().collect();
         stored.news.extend(news);
         if state.given_up != stored.state.given_up {
@@ -95,24 +100,38 @@ pub struct ControllerHost {
     lost: Option<GroupState>,
     alarm: Alarm,
     out: Output,
+    leads: ShownLeads,
 }
 
 /// Returns the settings of a scenario's controller, with the real f.
 fn settings(world: &World) -> Settings {
     let scenario = &world.scenario;
     let ids = |names: Vec<Name>| -> Vec<NodeId> { names.into_iter().map(node_id).collect() };
+    let g = (scenario.replicas - 1) / 2;
+    let (protocol, leaders, f) = match world.is_ordered() {
+        false => (
+            Protocol::Paxos,
+            (1..=scenario.leaders).map(Name::Leader).collect(),
+            (scenario.acceptors - 1) / 2,
+        ),
+        true => (
+            Protocol::NoPaxos,
+            (1..=scenario.sequencers).map(Name::Sequencer).collect(),
+            g,
+        ),
+    };
     let group = GroupSettings {
         id: GROUP,
-        protocol: Protocol::Paxos,
+        protocol,
         partitions: scenario.partitions.into(),
         max_value: MAX_VALUE,
         slots: scenario.slots.into(),
         window: scenario.window.into(),
-        leaders: ids((1..=scenario.leaders).map(Name::Leader).collect()),
+        leaders: ids(leaders),
         acceptors: ids((1..=scenario.acceptors).map(Name::Acceptor).collect()),
-        f: (scenario.acceptors - 1) / 2,
+        f,
         replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
-        g: (scenario.replicas - 1) / 2,
+        g,
         learners: ids((1..=scenario.learners).map(Name::Learner).collect()),
     };
     Settings {
@@ -139,6 +158,7 @@ impl ControllerHost {
             lost: None,
             alarm: Alarm::default(),
             out: Output::default(),
+            leads: ShownLeads::default(),
         }
     }
 
@@ -239,7 +259,7 @@ impl ControllerHost {
 
     /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() || self.rebuild.is_some() || world.is_ordered() {
+        if self.is_up() || self.rebuild.is_some() {
             return;
         }
         self.host.start(world);
@@ -396,19 +416,8 @@ impl ControllerHost {
             world.note(|_| format!("given up from {:?} to {:?}", given_up.from, given_up.to));
             world.executions.give_up(given_up.ranges());
         }
-        for record in self.store.0.borrow_mut().news.drain(..) {
-            let configuration = record.configuration();
-            let observed = match record.state {
-                EpochState::Issued => Observed::Issued(&configuration),
-                EpochState::Writing => Observed::Writing(record.epoch),
-                EpochState::Active => Observed::Active(record.epoch),
-            };
-            world.observe(self.host.at, observed);
-            if record.state == EpochState::Issued {
-                world.votes.epoch(&configuration, &mut world.findings);
-                world.issued.push(record.epoch);
-            }
-        }
+        let news = std::mem::take(&mut self.store.0.borrow_mut().news);
+        news.iter().for_each(|record| self.show_epoch(world, record));
         let leader = {
             let stored = self.store.0.borrow();
             let last = stored.state.epochs.last();
@@ -430,7 +439,11 @@ impl ControllerHost {
             };
             if let Some(to) = to.filter(|to| *to != self.host.at) {
                 let message = mutation::spoil_order(world, message);
+                let early = mutation::ordered::programmed_early(world, to, &message);
                 world.control(self.host.at, to, message);
+                if let Some(early) = early {
+                    world.control(self.host.at, to, early);
+                }
             }
         }
     }

@@ -108,7 +108,7 @@ impl<G: Protocol> Cluster<G> {
         });
         let executions = &self.world.executions;
         let settled = executions.waits_to_be_stored().is_none() && executions.are_whole();
-        idle && settled && equal && G::in_force(self)
+        idle && settled && equal && self.controller.in_force()
     }
 
     fn report_stuck(&mut self) {
@@ -123,7 +123,7 @@ impl<G: Protocol> Cluster<G> {
             .pids()
             .map(|p| self.world.executions.executed(p))
             .collect();
-        let in_force = G::in_force(self);
+        let in_force = self.controller.in_force();
         let invariant = if outstanding > 0 {
             Invariant::Liveness
         } else {

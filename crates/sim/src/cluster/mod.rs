@@ -40,7 +40,6 @@ use mutation::Mutation;
 use protocol::Protocol;
 use replica::ReplicaHost;
 use sequencer::SequencerHost;
-use sessions::Sessions;
 use trace::describe;
 use world::{Event, Transfer, World};
 
@@ -53,7 +52,6 @@ pub struct Cluster<G> {
     replicas: Vec<ReplicaHost<G>>,
     learners: Vec<LearnerHost>,
     sequencers: Vec<SequencerHost>,
-    sessions: Sessions,
     clients: Vec<ClientHost>,
     actions: Vec<(Time, Action)>,
     /// For each partition the trim point that [`Cluster::check_held`] has last checked.
@@ -153,14 +151,13 @@ impl<G: Protocol> Cluster<G> {
             replicas,
             learners,
             sequencers,
-            sessions: Sessions::default(),
             clients,
             actions: plan.actions.clone(),
             held: vec![0; scenario.partitions.into()],
         };
         cluster.start_all();
         if scenario.sequencers > 0 {
-            cluster.world.queue.at(0, Event::Sessions);
+            cluster.world.queue.at(0, Event::Look);
         }
         for client in &mut cluster.clients {
             client.start(&mut cluster.world);
@@ -231,7 +228,7 @@ impl<G: Protocol> Cluster<G> {
             decided: self.world.votes.decided(),
             commands: self.world.executions.acknowledged_count(),
             longest_wait,
-            epochs: last(&self.controller).max(self.sessions.last()),
+            epochs: last(&self.controller),
             views,
             crowds,
             alarms: self.world.alarms,
@@ -302,8 +299,7 @@ impl<G: Protocol> Cluster<G> {
                     Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
                     Kind::Replica(n) => self.replicas[n].control(w, from, &message),
                     Kind::Learner(n) => self.learners[n].control(w, &message),
-                    // A sequencer is told its sessions in another way.
-                    Kind::Sequencer(_) => {}
+                    Kind::Sequencer(n) => self.sequencers[n].control(w, from, &message),
                     Kind::Client(n) => self.clients[n].control(w, &message),
                 }
             }
@@ -354,7 +350,7 @@ impl<G: Protocol> Cluster<G> {
                 }
             }
             Event::Log(transfer) => self.log_comes(*transfer),
-            Event::Sessions => G::control(self),
+            Event::Look => G::show_logs(self),
             Event::Action(number) => {
                 let action = self.actions[number as usize].1.clone();
                 w.note(|_| format!("action   {action}"));
@@ -459,20 +455,23 @@ impl<G: Protocol> Cluster<G> {
     }
 
     fn rewrite(
-        &self,
+        &mut self,
         kind: &Kind,
         from: Endpoint,
         packet: &Packet<'_>,
     ) -> Option<(paxos::Header, Vec<u8>)> {
         let mutation = self.world.mutation;
         match (kind, self.kind(from.node)) {
+            (Kind::Controller, Kind::Replica(_)) if self.world.is_ordered() => {
+                self.controller.as_led(packet)
+            }
             (Kind::Controller, Kind::Replica(_)) => mutation::rewrite_shown(mutation?, packet),
             (Kind::Controller, Kind::Acceptor(n)) => {
                 let claimed = self.acceptors[n].claimed(packet);
                 claimed.or_else(|| mutation::rewrite(mutation?, packet))
             }
             (Kind::Replica(_), _) if self.world.is_ordered() => {
-                let last = self.sessions.last_session();
+                let last = mutation.and_then(|_| self.controller.last_session());
                 let last = last.map(|s| (s.number, s.sequencer));
                 mutation::ordered::rewrite(mutation?, packet, last)
             }
@@ -484,13 +483,16 @@ impl<G: Protocol> Cluster<G> {
 
     /// Makes the mistake of a follower that answers before it has done what it was asked.
     fn answers_at_once(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) -> bool {
-        let own = layout::node_id(self.host(to.node).name);
-        let member = self.sessions.last_session();
-        let member = member.and_then(|s| s.members.iter().find(|m| m.node == own));
-        let (Some(mutation), Some(member)) = (self.world.mutation, member) else {
+        let Some(mutation) = self.world.mutation else {
             return false;
         };
-        let answer = mutation::ordered::answers_at_once(mutation, packet, *member);
+        let own = layout::node_id(self.host(to.node).name);
+        let last = self.controller.last_session();
+        let mut members = last.into_iter().flat_map(|s| s.members);
+        let Some(member) = members.find(|m| m.node == own) else {
+            return false;
+        };
+        let answer = mutation::ordered::answers_at_once(mutation, packet, member);
         let Some(header) = answer.filter(|_| to.node != from.node) else {
             return false;
         };
@@ -505,8 +507,8 @@ impl<G: Protocol> Cluster<G> {
             return;
         }
         let node = layout::node_id(self.host(to.node).name);
-        let last = self.sessions.last_session();
-        let header = last.and_then(|last| mutation::ordered::told_by_another(packet, node, last));
+        let last = self.controller.last_session();
+        let header = last.and_then(|last| mutation::ordered::told_by_another(packet, node, &last));
         if let (Some(header), Kind::Replica(n)) = (header, self.kind(to.node)) {
             let again = Packet {
                 header,

@@ -1,28 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of a simulated cluster that depend on its agreement protocol, besides the replicas.
 
-use control::{EpochState, View};
+use control::{EpochState, Message, View};
+use paxos::PartitionId;
 use paxos::nopaxos::Session;
 use replica::{Agreement, EpochView, NoPaxos, Paxos};
 
 use super::Cluster;
+use super::mutation;
 use super::replica::ReplicaHost;
 use super::world::World;
 use crate::plan::Scenario;
 
 /// An agreement protocol.
 pub trait Protocol: Agreement {
-    /// Returns the epochs of a view in the form that replicas are told.
-    fn epochs(view: &View) -> Vec<Self::EpochView>;
+    /// Returns the epochs of a view in the form that replicas are told in a partition.
+    fn epochs(world: &World, view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
 
     /// Returns how many instances ahead of its execution a replica may be told of.
     fn window(scenario: &Scenario) -> u64;
 
-    /// Does the controller's work, if the group has no controller.
-    fn control(_: &mut Cluster<Self>) {}
+    /// Shows the checkers the replicas' logs, if replicas have logs.
+    fn show_logs(_: &mut Cluster<Self>) {}
 
-    /// Returns whether the last epoch is active.
-    fn in_force(cluster: &Cluster<Self>) -> bool;
+    /// Returns the message by which a replica asks for another epoch than the active one.
+    fn new_epoch(host: &ReplicaHost<Self>, view: &View) -> Option<Message>;
+
+    /// Returns the report about a partition that a replica repeats until the controller has taken it.
+    fn report(_: &ReplicaHost<Self>, _: &World, _pid: usize) -> Option<Message> {
+        None
+    }
+
+    /// Handles the controller's messages about a memory that was read from a disk.
+    fn restarted(_: &mut ReplicaHost<Self>, _: &mut World, _: &Message) {}
 
     /// Continues from the stored log of a partition, if replicas have logs on disk.
     fn recall(_: &mut ReplicaHost<Self>, _: &World, _pid: usize) -> Result<(), String> {
@@ -39,7 +49,7 @@ pub trait Protocol: Agreement {
 }
 
 impl Protocol for Paxos {
-    fn epochs(view: &View) -> Vec<EpochView> {
+    fn epochs(_: &World, view: &View, _: PartitionId) -> Vec<EpochView> {
         let epoch = |record: &control::EpochRecord| EpochView {
             configuration: record.configuration(),
             active: record.state == EpochState::Active,
@@ -51,15 +61,23 @@ impl Protocol for Paxos {
         scenario.window.into()
     }
 
-    fn in_force(cluster: &Cluster<Paxos>) -> bool {
-        cluster.controller.in_force()
+    fn new_epoch(_: &ReplicaHost<Paxos>, view: &View) -> Option<Message> {
+        let active = view.active()?;
+        Some(Message::Failover {
+            group: view.group,
+            epoch: active.epoch,
+            to: Some(active.leader.0),
+            forced: true,
+            accept_data_loss: false,
+        })
     }
 }
 
 impl Protocol for NoPaxos {
-    /// Returns nothing, since sessions aren't told by views here.
-    fn epochs(_: &View) -> Vec<Session> {
-        Vec::new()
+    fn epochs(world: &World, view: &View, pid: PartitionId) -> Vec<Session> {
+        let mut sessions = view.sessions(pid).unwrap_or_default();
+        mutation::ordered::told_without_earlier(world, &mut sessions);
+        sessions
     }
 
     /// Returns the number of the log's slots.
@@ -67,12 +85,26 @@ impl Protocol for NoPaxos {
         scenario.slots.into()
     }
 
-    fn control(cluster: &mut Cluster<NoPaxos>) {
-        cluster.control_sessions();
+    fn show_logs(cluster: &mut Cluster<NoPaxos>) {
+        cluster.show_logs();
     }
 
-    fn in_force(cluster: &Cluster<NoPaxos>) -> bool {
-        cluster.sessions.in_force()
+    fn new_epoch(host: &ReplicaHost<NoPaxos>, view: &View) -> Option<Message> {
+        let (active, member) = (view.active()?, host.member());
+        Some(Message::SessionWanted {
+            group: view.group,
+            node: member.node,
+            nonce: member.nonce,
+            epoch: active.epoch,
+        })
+    }
+
+    fn report(host: &ReplicaHost<NoPaxos>, world: &World, pid: usize) -> Option<Message> {
+        host.report(world, pid)
+    }
+
+    fn restarted(host: &mut ReplicaHost<NoPaxos>, world: &mut World, message: &Message) {
+        host.restarted(world, message);
     }
 
     fn recall(host: &mut ReplicaHost<NoPaxos>, world: &World, pid: usize) -> Result<(), String> {

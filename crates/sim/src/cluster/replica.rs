@@ -17,7 +17,7 @@ pub use output::client_address;
 use std::collections::{BTreeMap, VecDeque};
 
 use ::control::{Message, View};
-use paxos::acceptor::Start;
+use paxos::acceptor::{Start, ToldStarts};
 use paxos::{Instance, Packet, PartitionId, Time, Verdict};
 use replica::protocol::CommandPlace;
 use replica::{Checkpoint, Settings, SiblingMessage, Worker};
@@ -39,6 +39,8 @@ use crate::queue::{MICROSECOND, MILLISECOND, SECOND};
 
 /// The time after which lanes and views are asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
+/// The time after which a report is repeated.
+const REPORT_AGAIN: Time = 20 * MILLISECOND;
 /// The longest time that writing a checkpoint takes.
 const MAX_CHECKPOINT: Time = 20 * MILLISECOND;
 
@@ -54,6 +56,8 @@ struct Shard<G> {
     batch: u8,
     flush_armed: bool,
     asked_at: Time,
+    /// The time of the last report to the controller.
+    reported_at: Time,
     /// The largest instance that it has ever reported as covered.
     reported: Instance,
     /// The disk broke, and isn't known to be whole again.
@@ -89,6 +93,8 @@ pub struct ReplicaHost<G> {
     logs: Disk,
     /// The start of the memory in these logs.
     start: Start,
+    /// The starts of which the controller was told, which are on the disk of its logs.
+    told_starts: ToldStarts,
 }
 
 impl<G: Protocol> ReplicaHost<G> {
@@ -103,6 +109,7 @@ impl<G: Protocol> ReplicaHost<G> {
             batch: 0,
             flush_armed: false,
             asked_at: 0,
+            reported_at: 0,
             reported: 0,
             lost: false,
             number: 0,
@@ -123,6 +130,7 @@ impl<G: Protocol> ReplicaHost<G> {
             walks: Vec::new(),
             logs: Disk::default(),
             start: Start::FIRST,
+            told_starts: ToldStarts::default(),
         }
     }
 
@@ -168,7 +176,7 @@ impl<G: Protocol> ReplicaHost<G> {
             }
             shard.alarm.reset();
             (shard.batch, shard.flush_armed) = (0, false);
-            shard.asked_at = 0;
+            (shard.asked_at, shard.reported_at) = (0, 0);
             match Worker::open_in(settings, shard.store.open(), self.nonce, now) {
                 Ok(worker) => {
                     let of = (node_id(self.host.name), pid as u16);
@@ -470,6 +478,15 @@ impl<G: Protocol> ReplicaHost<G> {
                 self.grant(world, wanted);
             }
             let again = self.shards[pid].asked_at + ASK_AGAIN;
+            deadline = Some(deadline.map_or(again, |d| d.min(again)));
+        }
+        if let Some(report) = G::report(self, world, pid) {
+            let shard = &mut self.shards[pid];
+            if now >= shard.reported_at + REPORT_AGAIN {
+                shard.reported_at = now;
+                self.ask(world, report);
+            }
+            let again = self.shards[pid].reported_at + REPORT_AGAIN;
             deadline = Some(deadline.map_or(again, |d| d.min(again)));
         }
         let shard = &mut self.shards[pid];

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs a sequencer.
 
+use control::{Message, Views};
 use paxos::nopaxos::Sequencer;
-use paxos::{Epoch, Packet, Program, Round, Verdict};
+use paxos::{Packet, Program, Verdict};
 
 use super::crosswise::Crosswise;
 use super::host::Host;
-use super::layout::Endpoint;
+use super::layout::{Endpoint, NodeIndex};
 use super::mutation::Mutation;
 use super::world::{Outgoing, Sender, World};
 use crate::observe::Observed;
@@ -41,16 +42,6 @@ impl SequencerHost {
         self.role.is_some()
     }
 
-    /// Returns the boot nonce of its memory.
-    pub fn nonce(&self) -> u64 {
-        self.nonce
-    }
-
-    /// Returns the round in which it stamps.
-    pub fn round(&self) -> Round {
-        self.role.as_ref().map_or(Round::NONE, Sequencer::round)
-    }
-
     /// Starts a process with an empty memory.
     pub fn start(&mut self, world: &mut World) {
         if self.is_up() {
@@ -73,25 +64,30 @@ impl SequencerHost {
     /// Kills the process.
     pub fn crash(&mut self) {
         self.role = None;
+        // A sequencer stores nothing.
+        self.host.kept = Views::default();
         self.crosswise = Crosswise::default();
     }
 
-    /// Programs the sequencer for a session.
-    pub fn program(&mut self, world: &mut World, program: &Program) {
-        if let Some(sequencer) = &mut self.role {
-            world.observe(self.host.at, Observed::Programmed(program));
-            if sequencer.program(program).is_ok() {
-                self.programmed = Some(program.clone());
+    /// Handles an arriving control message.
+    pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
+        let Some(sequencer) = self.role.as_mut() else {
+            return;
+        };
+        if let Message::RecordRequest { group } = message {
+            self.host.tell_record(world, from, *group);
+        } else if let Some((_, program)) = message.program() {
+            if sequencer.program(&program).is_ok() {
+                world.observe(self.host.at, Observed::Programmed(&program));
+                self.programmed = Some(program);
             }
-        }
-    }
-
-    /// Tells the sequencer of a later session.
-    pub fn retire(&mut self, world: &mut World, session: Epoch) {
-        let later = |sequencer: &&mut Sequencer| sequencer.round().epoch() < session;
-        if let Some(sequencer) = self.role.as_mut().filter(later) {
-            world.observe(self.host.at, Observed::Retired(session));
-            sequencer.retire(session);
+        } else if let Message::View(view) = message {
+            // A sequencer counts nothing by members, so it ignores a view that contradicts another.
+            let newer = self.host.take_view(world, view).unwrap_or(false);
+            if let Some(session) = view.begun().filter(|_| newer) {
+                sequencer.retire(session);
+                world.observe(self.host.at, Observed::Retired(session));
+            }
         }
     }
 

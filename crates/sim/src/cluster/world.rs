@@ -94,8 +94,8 @@ pub enum Event {
     },
     /// The values that were decided after the copies come.
     Log(Box<Transfer>),
-    /// The sessions of the group are checked.
-    Sessions,
+    /// The checkers look at the logs of NOPaxos replicas.
+    Look,
     /// The next action of the plan.
     Action(u32),
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deliberate mistakes in NOPaxos groups.
 
-use paxos::nopaxos::Session;
+use control::{EpochState, Message};
+use paxos::nopaxos::{Session, Stage};
 use paxos::wire::nopaxos::Noops;
 use paxos::wire::value::packed_items;
 use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Round};
 
 use super::Mutation;
+use crate::cluster::layout::NodeIndex;
 use crate::cluster::world::World;
 
 /// How many slots a follower claims beyond those that it has.
@@ -116,18 +118,51 @@ pub fn answers_at_once(mutation: Mutation, packet: &Packet<'_>, own: Member) -> 
     })
 }
 
-/// Returns where replicas are told that the last active session has begun.
+/// Returns where a replica is told that the last active session has begun.
 pub fn told_as_begun(
     world: &World,
-    active: Option<(Epoch, Vec<Instance>)>,
-) -> Option<(Epoch, Vec<Instance>)> {
-    let (session, mut begun) = active?;
+    begins: Option<(Epoch, Instance)>,
+) -> Option<(Epoch, Instance)> {
     match world.mutation {
-        Some(Mutation::SealNotTold) => return None,
-        Some(Mutation::SealedTooLow) => begun.fill(0),
-        _ => {}
+        Some(Mutation::SealNotTold) => None,
+        Some(Mutation::SealedTooLow) => begins.map(|(session, _)| (session, 0)),
+        _ => begins,
     }
-    Some((session, begun))
+}
+
+/// Makes a replica forget which sessions were active before one on its way.
+pub fn told_without_earlier(world: &World, told: &mut [Session]) {
+    let is_on_its_way = |s: &Session| s.stage == Stage::Writing;
+    let Some((_, earlier)) = told
+        .split_last_mut()
+        .filter(|(last, _)| is_on_its_way(last) && world.mutated(Mutation::OldMembersNotAsked))
+    else {
+        return;
+    };
+    earlier.iter_mut().for_each(|s| s.stage = Stage::Writing);
+}
+
+/// Returns an order to stamp in a session that isn't active yet, for the sequencer to which a view is told.
+pub fn programmed_early(world: &World, to: NodeIndex, message: &Message) -> Option<Message> {
+    let Message::View(view) = message else {
+        return None;
+    };
+    let last = view.epochs.last()?;
+    let is_its_own = world.layout.of_id(last.leader.0) == Some(to);
+    let is_early = last.state == EpochState::Writing && world.mutated(Mutation::ProgrammedEarly);
+    let begins = || vec![0; world.pids().count()];
+    (is_early && is_its_own).then(|| Message::ProgramLeader {
+        group: view.group,
+        epoch: last.epoch,
+        nonce: last.leader.1,
+        next: view.begins.clone().unwrap_or_else(begins),
+        trimmed: begins(),
+        window: world.scenario.window.into(),
+        acceptors: last.acceptors.iter().map(|(node, _)| *node).collect(),
+        f: last.f,
+        replicas: last.replicas.clone(),
+        g: last.g,
+    })
 }
 
 /// Returns a copy of a VIEW_CHANGE, as if another member of its session had sent it.

@@ -3,14 +3,18 @@
 
 use control::{Message, View};
 use paxos::acceptor::Start;
-use paxos::{Epoch, Instance};
+use paxos::{Epoch, Instance, Time};
 use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::{NodeIndex, node_id};
 use crate::cluster::mutation::{self, Mutation};
 use crate::cluster::protocol::Protocol;
-use crate::cluster::world::{GROUP, World};
+use crate::cluster::world::{Event, GROUP, World};
+use crate::queue::MILLISECOND;
+
+/// The time after which an operator starts a process again that has ended by itself.
+const START_AGAIN: Time = 50 * MILLISECOND;
 
 impl<G: Protocol> ReplicaHost<G> {
     pub(super) fn grant(&mut self, world: &mut World, wanted: replica::Wanted) {
@@ -27,29 +31,34 @@ impl<G: Protocol> ReplicaHost<G> {
             let incarnation = Message::IncarnationRequest {
                 group: GROUP,
                 node: node_id(self.host.name),
-                nonce: self.nonce,
+                nonce: self.process_nonce(),
             };
             self.ask(world, incarnation);
         }
         if wanted.view_with.is_some() {
             self.ask(world, Message::ViewRequest { group: GROUP });
         }
-        let active = self.view.as_ref().and_then(View::active);
-        if let Some(active) = active.filter(|_| wanted.new_epoch) {
-            let order = Message::Failover {
-                group: GROUP,
-                epoch: active.epoch,
-                to: Some(active.leader.0),
-                forced: true,
-                accept_data_loss: false,
-            };
-            self.ask(world, order);
+        if wanted.new_epoch {
+            self.ask_for_new_epoch(world);
         }
         let fetch = (self.host.at, self.host.process);
         let busy = self.fetching || self.installing.is_some() || world.fetches.contains(&fetch);
         if wanted.checkpoint_at_least.is_some() && !busy {
             world.fetches.push(fetch);
         }
+    }
+
+    fn ask_for_new_epoch(&self, world: &mut World) {
+        let view = self.view.as_ref();
+        if let Some(order) = view.and_then(|view| G::new_epoch(self, view)) {
+            self.ask(world, order);
+        }
+    }
+
+    /// Returns a number for the process, whatever memory it has, so that its disk gets a new number at each start.
+    /// [T-DISK]
+    fn process_nonce(&self) -> u64 {
+        self.nonce ^ self.start.number()
     }
 
     pub(super) fn ask(&self, world: &mut World, message: Message) {
@@ -72,7 +81,7 @@ impl<G: Protocol> ReplicaHost<G> {
                         return self.crash(false);
                     }
                 }
-                let epochs = G::epochs(view);
+                let mut is_news = view.given_up.is_some();
                 for (pid, shard) in self.shards.iter_mut().enumerate() {
                     if let Some(worker) = &mut shard.worker {
                         if let Some(given_up) = &view.given_up {
@@ -81,15 +90,19 @@ impl<G: Protocol> ReplicaHost<G> {
                         }
                         let ignored = world.mutated(Mutation::BeginningIgnored);
                         let begins = view.begins(pid as u16).filter(|_| !ignored);
+                        let begins = mutation::ordered::told_as_begun(world, begins);
                         if let Some((epoch, at)) = begins {
-                            worker.begins(epoch, at);
+                            is_news |= worker.begins(epoch, at) && world.is_ordered();
                         }
-                        worker.configure(now, &epochs);
+                        worker.configure(now, &G::epochs(world, view, pid as u16));
                     }
                 }
                 self.view = Some(view.clone());
+                if self.contradicts(world) {
+                    return;
+                }
                 self.heed_beginning(world, view);
-                if view.given_up.is_some() {
+                if is_news {
                     // The messages to siblings that this causes are sent.
                     (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
                 }
@@ -114,13 +127,28 @@ impl<G: Protocol> ReplicaHost<G> {
             }
             Message::Incarnation {
                 nonce, incarnation, ..
-            } if *nonce == self.nonce => self.take_incarnation(world, *incarnation),
+            } if *nonce == self.process_nonce() => self.take_incarnation(world, *incarnation),
             Message::StopExecution { epoch, .. } => self.stop_execution(world, *epoch),
-            _ => {}
+            message => G::restarted(self, world, message),
         }
         for pid in 0..self.shards.len() {
             self.after(world, pid);
         }
+    }
+
+    /// Ends the process if it has another configuration of an epoch on its disk, and returns whether that is so. The
+    /// process is started again, and goes on in a later epoch, for which it asks. [E-ONE]
+    fn contradicts(&mut self, world: &mut World) -> bool {
+        let epoch = self.workers().find_map(|worker| worker.contradiction());
+        let Some(epoch) = epoch else {
+            return false;
+        };
+        world.note(|_| format!("refuses  {}: another session {epoch}", self.host.name));
+        self.ask_for_new_epoch(world);
+        self.crash(false);
+        let (at, process) = (self.host.at, self.host.process);
+        world.queue.after(START_AGAIN, Event::Again { at, process });
+        true
     }
 
     /// Stops a worker that was told that an epoch begins below what it has executed.

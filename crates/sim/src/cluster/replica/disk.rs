@@ -2,6 +2,7 @@
 //! Faults of a replica's disk, and kills in the middle of a step.
 
 use ::control::Views;
+use paxos::acceptor::ToldStarts;
 use paxos::{Instance, NodeId};
 use replica::Worker;
 
@@ -15,6 +16,7 @@ impl<G: Protocol> ReplicaHost<G> {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         self.logs.wipe();
+        self.told_starts = ToldStarts::default();
         self.host.kept = Views::default();
         self.installing = None;
         for (pid, shard) in self.shards.iter_mut().enumerate() {

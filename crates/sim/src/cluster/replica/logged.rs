@@ -2,15 +2,18 @@
 //! The logs of durable NOPaxos replicas, on a simulated disk. The changes of a step are one frame, which is there whole
 //! or not at all. [N-STORED]
 
-use paxos::acceptor::Start;
+use control::Message;
+use paxos::acceptor::{Start, ToldStarts};
 use paxos::nopaxos::stored::Saved;
 use paxos::nopaxos::{Loaded, Replica};
 use replica::NoPaxos;
 
 use super::ReplicaHost;
+use crate::cluster::layout::node_id;
 use crate::cluster::mutation::Mutation;
 use crate::cluster::protocol::Protocol;
-use crate::cluster::world::World;
+use crate::cluster::world::{Event, World};
+use crate::queue::MILLISECOND;
 use crate::rng::{Rng, hash};
 
 /// A longer log is written anew.
@@ -124,15 +127,49 @@ impl ReplicaHost<NoPaxos> {
         written.expect("there is room");
     }
 
-    /// Lets the memories continue. Here all are what they were, so nothing is compared.
-    pub(super) fn wake_up(&mut self, now: paxos::Time) {
-        for shard in &mut self.shards {
-            let agreement = shard.worker.as_mut().map(|worker| worker.agreement_mut());
-            if let Some(agreement) = agreement.filter(|a| a.replica().is_mute()) {
-                let resumed = agreement.resume(now, self.nonce, self.start);
-                debug_assert_eq!(resumed, Ok(true));
+    /// Handles the controller's messages about this start of the memory. [N-RESTART]
+    pub fn restarted(&mut self, world: &mut World, message: &Message) {
+        let this = (self.nonce, self.start);
+        if let Some(request) = message.earlier_start_request() {
+            if this == (request.nonce, request.start) && self.has_logs() {
+                self.told_starts.add(request.start);
+                let known = self.told_starts.has(request.earlier);
+                self.ask(world, request.answer(node_id(self.host.name), known));
+            }
+        } else if let Some((_, nonce, start)) = message.resume() {
+            self.go_on(world, nonce, start);
+        } else if let Some((_, nonce, start)) = message.discard() {
+            if this == (nonce, start) && self.is_mute() {
+                self.put_logs_aside(world);
             }
         }
+    }
+
+    fn is_mute(&self) -> bool {
+        let worker = self.shards[0].worker.as_ref();
+        worker.is_some_and(|worker| worker.agreement().replica().is_mute())
+    }
+
+    fn go_on(&mut self, world: &mut World, nonce: u64, start: Start) {
+        let now = self.host.now(world);
+        for pid in 0..self.shards.len() {
+            if let Some(worker) = &mut self.shards[pid].worker {
+                // An order that comes late, or is for a memory that is gone, is routine.
+                let _ = worker.agreement_mut().resume(now, nonce, start);
+            }
+            self.finish_batch(world, pid);
+        }
+    }
+
+    /// Puts the logs aside, since the controller has seen more of this memory than there is. The replica is started
+    /// again, and joins as a new member. [A-DISCARD]
+    fn put_logs_aside(&mut self, world: &mut World) {
+        world.note(|_| format!("discards {}", self.host.name));
+        self.crash(false);
+        self.logs.wipe();
+        self.told_starts = ToldStarts::default();
+        let (at, process) = (self.host.at, self.host.process);
+        world.queue.after(MILLISECOND, Event::Again { at, process });
     }
 }
 

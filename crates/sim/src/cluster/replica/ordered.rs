@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of NOPaxos replicas.
 
-use paxos::nopaxos::{Session, Started, Status};
-use paxos::{Epoch, Instance, Member, PartitionId, Round};
+use ::control::{EpochRecord, EpochState, Message};
+use paxos::nopaxos::{Started, Status};
+use paxos::{Member, PartitionId};
 use replica::NoPaxos;
 use test_world::committed::Content;
 
 use super::ReplicaHost;
-use crate::cluster::layout::{NodeIndex, node_id};
-use crate::cluster::world::World;
+use crate::cluster::layout::node_id;
+use crate::cluster::mutation::Mutation;
+use crate::cluster::world::{GROUP, World};
 
 impl ReplicaHost<NoPaxos> {
     /// Returns the node and the boot nonce of its last process.
@@ -19,52 +21,41 @@ impl ReplicaHost<NoPaxos> {
         }
     }
 
-    /// Returns a view that the replica leads and that f+1 members have begun.
-    pub fn started(&self, pid: usize) -> Option<Started> {
+    /// Returns the report of a view of a partition that the replica leads and that f+1 members have begun. [F-REPORT]
+    pub fn report(&self, world: &World, pid: usize) -> Option<Message> {
         let worker = self.shards[pid].worker.as_ref()?;
-        worker.agreement().replica().started()
+        let started = match world.mutated(Mutation::ActiveByOne) {
+            true => self.begun_alone(pid),
+            false => worker.agreement().replica().unreported(),
+        };
+        let started = started?;
+        Some(Message::view_started(
+            GROUP,
+            self.member(),
+            pid as PartitionId,
+            &started,
+        ))
     }
 
-    /// Returns for a mutation the view that the replica leads, and the end of its log.
-    pub fn leads(&self, pid: usize) -> Option<(Round, Instance)> {
+    /// Returns for a mutation the view that the replica leads, as if f+1 members had begun it.
+    fn begun_alone(&self, pid: usize) -> Option<Started> {
         let worker = self.shards[pid].worker.as_ref()?;
-        let replica = worker.agreement().replica();
-        replica.leads().then(|| (replica.view(), replica.next()))
-    }
-
-    /// Tells the replica the sessions of each partition, where the last active one has begun, who stamps, and a number
-    /// for its disk.
-    pub fn told_sessions(
-        &mut self,
-        world: &mut World,
-        told: &[Vec<Session>],
-        active: Option<&(Epoch, Vec<Instance>)>,
-        sequencer: Option<NodeIndex>,
-        number: u64,
-    ) {
-        if !self.is_up() {
-            return;
+        let (replica, own) = (worker.agreement().replica(), self.member());
+        let epochs = &self.view.as_ref()?.epochs;
+        let of = |e: &&EpochRecord| e.epoch == replica.view().epoch();
+        let record = epochs.iter().find(of)?;
+        if !replica.leads() || record.state == EpochState::Active {
+            return None;
         }
-        self.host.leader = sequencer.or(self.host.leader);
-        let now = self.host.now(world);
-        let mut is_news = false;
-        for (pid, sessions) in told.iter().enumerate() {
-            if let Some(worker) = &mut self.shards[pid].worker {
-                if let Some((session, ends)) = active {
-                    is_news |= worker.begins(*session, ends[pid]);
-                }
-                worker.configure(now, sessions);
-            }
-        }
-        if is_news {
-            // The messages to siblings that this causes are sent.
-            (0..self.shards.len()).for_each(|pid| self.finish_batch(world, pid));
-        }
-        self.wake_up(now);
-        self.take_incarnation(world, number);
-        for pid in 0..self.shards.len() {
-            self.after(world, pid);
-        }
+        let session = record.session(pid as PartitionId)?;
+        let others = session.members.iter().filter(|member| **member != own);
+        let others = others.take(session.f.into()).copied();
+        Some(Started {
+            session: session.digest(),
+            view: replica.view(),
+            end: replica.next(),
+            members: others.chain([own]).collect(),
+        })
     }
 
     /// Shows the checkers its logs, and what is stored of them.
@@ -80,6 +71,9 @@ impl ReplicaHost<NoPaxos> {
                 continue;
             };
             let role = worker.agreement().replica();
+            if !world.ordered.counts(role.view().epoch()) {
+                continue;
+            }
             let normal_in = (role.status() == Status::Normal).then(|| role.view().0);
             let content = |inst| match role.entry(inst) {
                 Some(entry) => {
