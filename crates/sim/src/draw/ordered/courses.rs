@@ -12,6 +12,8 @@ use crate::plan::{Action, Catch, Direction, Name, Scenario};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
+/// The time after which the controller has probed all partitions of all replicas.
+const PROBED: Time = 35 * MILLISECOND;
 /// The time after which an ordered session has begun, if nothing hinders it.
 const SESSION: Time = 45 * MILLISECOND;
 /// A time shorter than it takes to replace a silent leader.
@@ -130,6 +132,7 @@ impl<'a> Course<'a> {
     fn no_op_of_an_earlier_view(&mut self) {
         let last = self.replicas.len() - 1;
         self.led_by(last);
+        self.next_led_by(0);
         self.cut_from_sequencers(last);
         self.under_load(1, 2);
         self.now(Action::Heal);
@@ -137,7 +140,6 @@ impl<'a> Course<'a> {
             self.cut(n, last);
         }
         self.under_load(3, 6);
-        self.now(Action::Lead(self.replicas[0]));
         self.now(Action::Failover);
         self.unsynchronised();
         self.under_load(12, 25);
@@ -170,8 +172,15 @@ impl<'a> Course<'a> {
     /// Opens a session that this replica leads.
     fn led_by(&mut self, n: usize) {
         self.now(Action::Lead(self.replicas[n]));
+        self.at += PROBED;
         self.now(Action::Failover);
         self.at += SESSION;
+    }
+
+    /// Makes this replica lead the session after the one that has just begun.
+    fn next_led_by(&mut self, n: usize) {
+        let since = self.at - SESSION / 2;
+        self.actions.push((since, Action::Lead(self.replicas[n])));
     }
 
     /// Keeps everything from becoming stable for the rest of the course.

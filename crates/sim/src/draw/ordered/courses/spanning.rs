@@ -49,6 +49,7 @@ impl Course<'_> {
     /// the next session copies take their slots, of which the old leader hears in the lowest partition first.
     fn slots_of_an_earlier_session(&mut self) {
         let (pid, leader) = self.led_apart();
+        self.next_led_by(self.leads_nothing(pid, leader));
         self.only_gets(leader);
         self.under_commands(pid, 500, 3_000);
         for (from, to, msgtype) in [
@@ -59,7 +60,6 @@ impl Course<'_> {
             self.hold(from, to, msgtype, pid);
         }
         self.now(Action::Heal);
-        self.now(Action::Lead(self.replicas[self.leads_nothing(pid, leader)]));
         self.now(Action::Failover);
         self.at += SESSION / 2;
         self.under_spans(pid, 5_000, 15_000);
@@ -83,11 +83,11 @@ impl Course<'_> {
     /// next session, where it gets the same slot.
     fn same_slot_in_the_next_session(&mut self) {
         let (pid, leader) = self.led_apart();
+        self.next_led_by(self.leads_nothing(pid, leader));
         self.only_gets(leader);
         self.under_spans(pid, 100, 1_000);
         self.now(Action::Heal);
         self.now(Action::Isolate(self.replicas[leader], Direction::Both));
-        self.now(Action::Lead(self.replicas[self.leads_nothing(pid, leader)]));
         self.now(Action::Failover);
         self.ends(2 * REPLACED);
     }
