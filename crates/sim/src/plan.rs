@@ -229,8 +229,8 @@ pub enum Action {
     ForgetLog(Name),
     /// An acceptor tells replicas from now on that it has voted further than it has.
     Exaggerate(Name),
-    /// An acceptor loses its memory, or a replica its disk, even if more than f or g have lost theirs; the controller
-    /// dies, and its store becomes empty.
+    /// An acceptor loses its memory, a replica its disk, or a NOPaxos replica its log, even if more than f or g have lost
+    /// theirs; the controller dies, and its store becomes empty.
     Forget(Name),
     /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first number and voted up to
     /// the second.
@@ -241,7 +241,8 @@ pub enum Action {
     BackUp,
     /// The controller dies, and its store is replaced by the copy.
     Restore,
-    /// The controller dies, and an operator makes its store anew from what the nodes show.
+    /// The controller dies, and an operator makes its store anew from what the nodes show; with NOPaxos the newest store
+    /// is put back.
     Rebuild,
     /// The forgotten controller of an old cluster with one acceptor, at the same addresses, tells all nodes its epochs.
     OldCluster,

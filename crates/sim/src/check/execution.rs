@@ -52,6 +52,23 @@ struct Done {
     id: u64,
     inst: Instance,
     answer: u64,
+    /// The key and the word that this partition's part of a command over several has stored there.
+    part: Option<(u64, u64)>,
+}
+
+impl Done {
+    fn of(execution: &Execution, is_spanning: bool) -> Done {
+        let part = match execution.command.op {
+            Op::Set(after) if is_spanning => Some((execution.command.key, after)),
+            _ => None,
+        };
+        Done {
+            id: execution.command.id,
+            inst: execution.inst,
+            answer: execution.answer,
+            part,
+        }
+    }
 }
 
 #[derive(Default, Debug)]
@@ -274,7 +291,7 @@ impl Executions {
             .op
             .apply(log.words.get(&command.key).copied().unwrap_or(0));
         log.words.insert(command.key, after);
-        log.history.push(Done { id, inst, answer });
+        log.history.push(Done::of(execution, false));
         if answer != expected {
             findings.report(Invariant::InOrderOnce, || {
                 format!(
@@ -311,14 +328,15 @@ impl Executions {
         &mut self,
         replica: NodeId,
         pid: PartitionId,
-        &Execution {
+        execution: &Execution,
+        findings: &mut Findings,
+    ) {
+        let &Execution {
             inst,
             position,
             command,
             answer,
-        }: &Execution,
-        findings: &mut Findings,
-    ) {
+        } = execution;
         let id = command.id;
         let shows_stored = self.shows_stored;
         let Executions { logs, spanning, .. } = self;
@@ -348,7 +366,7 @@ impl Executions {
         if let Op::Set(after) = op {
             log.words.insert(key, after);
         }
-        log.history.push(Done { id, inst, answer });
+        log.history.push(Done::of(execution, true));
         let known = &mut self.commands[id as usize];
         if known.info.pid == pid {
             known.executed = Some(position);
@@ -398,15 +416,12 @@ impl Executions {
         log.words.clear();
         log.ordered.clear();
         for (position, done) in line.iter().enumerate() {
-            redo(
-                &mut log.words,
-                pid,
-                done.id,
-                &self.commands,
-                &mut self.spanning,
-            );
+            let before = redo(&mut log.words, done, &self.commands);
             if let Some(record) = self.spanning.get_mut(&done.id) {
                 record.executed(pid, position as u64);
+                if let Some((_, after)) = done.part.filter(|_| self.shows_stored) {
+                    record.stored_again(pid, (before, after), done.answer);
+                }
             }
             let command = &mut self.commands[done.id as usize];
             if command.info.pid != pid {
@@ -427,16 +442,17 @@ impl Executions {
         &mut self,
         replica: NodeId,
         pid: PartitionId,
-        &Execution {
+        execution: &Execution,
+        findings: &mut Findings,
+    ) -> bool {
+        let &Execution {
             inst,
             position,
             command: AppCommand { id, .. },
-            answer,
-        }: &Execution,
-        findings: &mut Findings,
-    ) -> bool {
+            ..
+        } = execution;
         let log = &mut self.logs[pid as usize];
-        let done = Done { id, inst, answer };
+        let done = Done::of(execution, self.spanning.contains_key(&id));
         let last = log.given_up.last().is_some_and(|g| g.contains(&inst));
         let earlier = log.given_up.iter().any(|g| g.contains(&inst));
         let stays = log.history.get(position as usize) == Some(&done);
@@ -572,23 +588,14 @@ impl Executions {
     }
 }
 
-/// Applies a command that was executed before to a partition's words.
-fn redo(
-    words: &mut BTreeMap<u64, u64>,
-    pid: PartitionId,
-    id: u64,
-    commands: &[Command],
-    spanning: &mut Records,
-) {
-    if let Some(record) = spanning.get_mut(&id) {
-        if let Some((key, after, _)) = record.part(pid, |_, _| 0) {
-            words.insert(key, after);
-        }
-    } else {
-        let info = &commands[id as usize].info;
-        let word = words.entry(info.key).or_default();
-        *word = info.op.apply(*word).0;
+/// Applies a command that was executed before to a partition's words. Returns what the command found.
+fn redo(words: &mut BTreeMap<u64, u64>, done: &Done, commands: &[Command]) -> u64 {
+    if let Some((key, after)) = done.part {
+        return words.insert(key, after).unwrap_or(0);
     }
+    let info = &commands[done.id as usize].info;
+    let word = words.entry(info.key).or_default();
+    std::mem::replace(word, info.op.apply(*word).0)
 }
 
 /// Checks that a command takes effect in a partition for the first time.

@@ -93,6 +93,22 @@ impl Record {
         all.iter().zip(&words).all(fits)
     }
 
+    /// Notes again what a partition has stored, if that isn't given up.
+    pub fn stored_again(
+        &mut self,
+        pid: PartitionId,
+        (before, after): (u64, u64),
+        answer: u64,
+    ) {
+        if let Some(at) = self.index(pid) {
+            self.stored[at] = Some(Stored {
+                before,
+                after,
+                answer,
+            });
+        }
+    }
+
     /// Notes the command's position in a partition, and returns what was noted before.
     pub fn executed(&mut self, pid: PartitionId, position: u64) -> Option<u64> {
         let at = self.index(pid)?;

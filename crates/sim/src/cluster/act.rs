@@ -253,6 +253,9 @@ impl<G: Protocol> Cluster<G> {
             Some(Kind::Controller) if self.may_lose_store() => return self.controller.forget(),
             Some(Kind::Controller) => return self.spare_store(),
             Some(Kind::Acceptor(n)) => self.acceptors[n].wipe(&mut self.world),
+            Some(Kind::Replica(n)) if self.world.is_ordered() => {
+                self.replicas[n].forget_logs(&mut self.world);
+            }
             Some(Kind::Replica(n)) => self.replicas[n].wipe(&mut self.world),
             _ => return,
         }

@@ -176,6 +176,13 @@ impl ControllerHost {
         }
     }
 
+    /// Returns the sessions whose members' memories must not be lost, also if the store was replaced.
+    pub fn needed_sessions(&self) -> Vec<Configuration> {
+        let mut needed = self.store.0.borrow().state.needed();
+        needed.extend(self.lost.iter().flat_map(GroupState::needed));
+        needed
+    }
+
     /// Returns whether the store is an old copy or empty.
     pub fn is_lost(&self) -> bool {
         self.lost.is_some()
@@ -248,6 +255,16 @@ impl ControllerHost {
         let newest = self.lost.take().unwrap_or(before);
         let is_older = self.last_epoch() < newest.last_epoch();
         self.lost = is_older.then_some(newest);
+    }
+
+    /// Kills the process, and puts the newest store back, unless the present one has gone further.
+    fn put_newest_back(&mut self) {
+        self.crash();
+        let state = &mut self.store.0.borrow_mut().state;
+        let age = |state: &GroupState| state.view(GROUP).age();
+        if let Some(lost) = self.lost.take().filter(|lost| age(lost) > age(state)) {
+            *state = lost;
+        }
     }
 
     /// Returns the newest epoch that was ever stored, with its state.

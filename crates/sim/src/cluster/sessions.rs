@@ -27,7 +27,7 @@ impl Cluster<NoPaxos> {
             .filter(|(n, r)| *n != replica && r.is_up())
             .map(|(_, r)| r.member())
             .collect();
-        self.controller.needed().iter().all(|session| {
+        self.controller.needed_sessions().iter().all(|session| {
             let is_left = |member: &&Member| others.contains(member);
             session.acceptors.iter().filter(is_left).count() > usize::from(session.f)
         })

@@ -52,6 +52,12 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         if scenario.durable {
             power_cuts(&scenario, duration, &mut rng, &mut actions);
         }
+        controllers(&scenario, duration, &mut actions);
+        match Rng::new(seed ^ 0x7374_6f72_6564).below(8) {
+            0 => old_stores(&scenario, duration, &mut actions),
+            1 => losses(&scenario, duration, &mut actions),
+            _ => {}
+        }
     }
     super::spanning(&scenario, duration, 1, &mut actions);
     actions.sort_by_key(|(at, _)| *at);
@@ -110,6 +116,78 @@ fn power_cuts(
             let lasts = rng.below(50 * MILLISECOND);
             actions.push((at, Action::PowerOff(name)));
             actions.push((at + lasts, Action::Restart(name)));
+        }
+    }
+}
+
+/// Disturbs the controller in half of the runs, drawn separately.
+fn controllers(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x636f_6e74_726f_6c6c);
+    if rng.chance(500_000) {
+        return;
+    }
+    let name = Name::Controller;
+    for _ in 0..rng.between(1, 4) {
+        let at = rng.below(BEGIN + duration);
+        let lasts = *rng.pick(&[2, 20, 100, 400]) * MILLISECOND;
+        let (begin, end) = match rng.below(8) {
+            0..4 => (Action::Crash(name), Action::Restart(name)),
+            4 => (Action::Pause(name), Action::Resume(name)),
+            5 => (Action::DiskFull(name), Action::DiskFree(name)),
+            6 => (Action::Isolate(name, Direction::In), Action::Heal),
+            _ => (Action::Isolate(name, Direction::Both), Action::Heal),
+        };
+        actions.push((at, begin));
+        actions.push((at + rng.below(lasts), end));
+        if rng.chance(500_000) {
+            actions.push((at + rng.below(lasts), Action::Failover));
+        }
+    }
+}
+
+/// Puts an old copy of the controller's store in its place, and the newest one back later.
+fn old_stores(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6f6c_6473_746f_7265);
+    for _ in 0..rng.between(1, 3) {
+        let copied = rng.below(BEGIN + duration);
+        let at = copied + rng.below(200 * MILLISECOND);
+        actions.push((copied, Action::BackUp));
+        if rng.chance(700_000) {
+            let ordered = copied + rng.below(at - copied + 1);
+            actions.push((ordered, Action::Failover));
+        }
+        actions.push((at, Action::Restore));
+        let back = at + rng.below(20 * MILLISECOND);
+        actions.push((back, Action::Restart(Name::Controller)));
+        if rng.chance(500_000) {
+            actions.push((back + rng.below(300 * MILLISECOND), Action::Failover));
+        }
+        if rng.chance(500_000) {
+            actions.push((back + rng.below(400 * MILLISECOND), Action::Rebuild));
+        }
+    }
+}
+
+/// Makes more than f replicas lose their logs while another one lags, and an operator accept that.
+fn losses(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x6c6f_7373_6573);
+    let count = u64::from(scenario.replicas);
+    for _ in 0..rng.between(1, 2) {
+        let at = BEGIN + rng.below(duration);
+        let lagging = Name::Replica(rng.between(1, count) as u8);
+        actions.push((at, Action::Isolate(lagging, Direction::In)));
+        actions.push((at + rng.below(60 * MILLISECOND), Action::Heal));
+        let first = rng.below(count);
+        for n in first..first + rng.between(count / 2 + 1, count) {
+            let replica = Name::Replica((n % count) as u8 + 1);
+            let at = at + rng.below(40 * MILLISECOND);
+            actions.push((at, Action::Forget(replica)));
+            let back = at + rng.below(100 * MILLISECOND);
+            actions.push((back, Action::Restart(replica)));
+        }
+        for _ in 0..rng.between(1, 4) {
+            let order = at + rng.below(800 * MILLISECOND);
+            actions.push((order, Action::AcceptLoss));
         }
     }
 }

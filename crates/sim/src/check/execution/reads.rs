@@ -92,7 +92,7 @@ impl Executions {
     fn word_behind(&mut self, pid: PartitionId, executed: u64, key: u64) -> u64 {
         let mut words = Default::default();
         for done in &self.logs[pid as usize].history[..executed as usize] {
-            redo(&mut words, pid, done.id, &self.commands, &mut self.spanning);
+            redo(&mut words, done, &self.commands);
         }
         words.get(&key).copied().unwrap_or(0)
     }

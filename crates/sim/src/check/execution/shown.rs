@@ -84,7 +84,7 @@ impl Executions {
         let done = self.logs[pid as usize].history.get(..executed as usize)?;
         let mut words = BTreeMap::new();
         for done in done {
-            redo(&mut words, pid, done.id, &self.commands, &mut self.spanning);
+            redo(&mut words, done, &self.commands);
         }
         Some(contents(&words, executed))
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's command that makes the controller's store anew.
+//! The operator's command that makes the controller's store anew. A NOPaxos group's store isn't made anew; there the
+//! operator puts the newest one back.
 
 use control::{Message, Peer, Rebuild};
 use paxos::{Packet, Time, Verdict};
@@ -16,10 +17,11 @@ const PATIENCE: Time = 300 * MILLISECOND;
 impl ControllerHost {
     /// Kills the process, and makes the store anew; then a controller is started.
     pub fn rebuild(&mut self, world: &mut World, trusts_disks: bool) {
-        self.crash();
         if world.is_ordered() {
-            return;
+            self.put_newest_back();
+            return self.start(world);
         }
+        self.crash();
         self.host.start(world);
         self.alarm.reset();
         let found = self.store.0.borrow().state.clone();

@@ -29,6 +29,14 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
+    /// Loses its logs and its power, but not its stores.
+    pub fn forget_logs(&mut self, world: &mut World) {
+        self.crash(true);
+        self.logs.wipe();
+        self.told_starts = ToldStarts::default();
+        world.note(|_| format!("forgets  {}", self.host.name));
+    }
+
     /// Returns whether the disk broke and isn't known to be whole again.
     pub fn is_lost(&self) -> bool {
         self.shards.iter().any(|s| s.lost)
