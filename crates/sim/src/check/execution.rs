@@ -253,6 +253,9 @@ impl Executions {
                 )
             });
         }
+        if let Some(record) = self.spanning.get_mut(&id).filter(|_| completes) {
+            record.completes();
+        }
         self.first_execution(replica, pid, execution, findings);
     }
 

@@ -18,6 +18,9 @@ pub struct Record {
     executed: Vec<Option<u64>>,
     /// For each key what was stored, if partitions show only what they have stored.
     stored: Vec<Option<Stored>>,
+    /// A partition has stored its part behind what was given up, by the outcome that a sibling has on record. What came
+    /// before it when that outcome was found may be given up.
+    is_completed: bool,
 }
 
 /// The words and the answer that a partition has stored.
@@ -37,6 +40,7 @@ impl Record {
             executed: vec![None; command.keys.len()],
             stored: vec![None; command.keys.len()],
             comes_to: None,
+            is_completed: false,
             command,
         }
     }
@@ -87,10 +91,18 @@ impl Record {
         let Some(all) = self.stored.iter().copied().collect::<Option<Vec<Stored>>>() else {
             return true;
         };
+        if self.is_completed {
+            return all.iter().all(|part| part.answer == answer);
+        }
         let before: Vec<u64> = all.iter().map(|part| part.before).collect();
         let (words, answer) = self.command.span.apply(&before);
         let fits = |(part, after): (&Stored, &u64)| (part.after, part.answer) == (*after, answer);
         all.iter().zip(&words).all(fits)
+    }
+
+    /// Notes that a partition that continues after what was given up takes its part now.
+    pub fn completes(&mut self) {
+        self.is_completed = true;
     }
 
     /// Notes again what a partition has stored, if that isn't given up.
