@@ -106,12 +106,7 @@ impl Record {
     }
 
     /// Notes again what a partition has stored, if that isn't given up.
-    pub fn stored_again(
-        &mut self,
-        pid: PartitionId,
-        (before, after): (u64, u64),
-        answer: u64,
-    ) {
+    pub fn stored_again(&mut self, pid: PartitionId, (before, after): (u64, u64), answer: u64) {
         if let Some(at) = self.index(pid) {
             self.stored[at] = Some(Stored {
                 before,

@@ -19,10 +19,10 @@ use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
 use super::mutation;
 use super::world::{CLUSTER, GROUP, MAX_VALUE, Outgoing, Sender, World};
-use leads::ShownLeads;
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
+use leads::ShownLeads;
 
 mod leads;
 mod rebuilding;
@@ -434,7 +434,8 @@ impl ControllerHost {
             world.executions.give_up(given_up.ranges());
         }
         let news = std::mem::take(&mut self.store.0.borrow_mut().news);
-        news.iter().for_each(|record| self.show_epoch(world, record));
+        news.iter()
+            .for_each(|record| self.show_epoch(world, record));
         let leader = {
             let stored = self.store.0.borrow();
             let last = stored.state.epochs.last();

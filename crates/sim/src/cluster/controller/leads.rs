@@ -22,9 +22,7 @@ impl ShownLeads {
     fn shown(&mut self, state: &GroupState, header: &Header) -> Option<Round> {
         let first = self.first?;
         let mut epochs = state.epochs.iter();
-        let session = epochs
-            .find(|e| e.epoch == header.rnd.epoch())?
-            .session(0)?;
+        let session = epochs.find(|e| e.epoch == header.rnd.epoch())?.session(0)?;
         let last = self.shown.entry(header.swid).or_default();
         let least = header.rnd.max(*last);
         let turns = 0..session.members.len() as u32;
