@@ -10,6 +10,7 @@
  *   o   SORT: with BY and ALPHA equal weights are in the order of a table; the rest is as 'w'
  *   c   COPY: not into another database; the rest is as 'w'
  *   i   XINFO: STREAM tells how a stream is stored; the rest is as 'r'
+ *   m   MEMORY: USAGE is answered with an estimate from the value's length; the rest is refused
  *   x   is refused
  *   u   isn't known to all servers of the group, so this one doesn't know it either
  *
@@ -27,7 +28,8 @@ typedef struct RedisModuleString String;
 typedef struct RedisModuleCallReply Reply;
 typedef struct RedisModuleCommandFilterCtx FilterCtx;
 
-enum { MODULE_OK, MODULE_ERR, API_VERSION = 1, IN_SCRIPT = 1, NOT_FOR_ITSELF = 1, ARRAY_REPLY = 3 };
+enum { MODULE_OK, MODULE_ERR, API_VERSION = 1, IN_SCRIPT = 1, NOT_FOR_ITSELF = 1 };
+enum { INTEGER_REPLY = 2, ARRAY_REPLY = 3 };
 
 static void (*set_attributes)(Ctx *, const char *, int, int);
 static int (*create_command)(Ctx *, const char *, int (*)(Ctx *, String **, int), const char *, int,
@@ -44,12 +46,15 @@ static int (*type_of)(Reply *);
 static size_t (*length_of)(Reply *);
 static Reply *(*element_of)(Reply *, size_t);
 static const char *(*text_of)(Reply *, size_t *);
+static long long (*number_of)(Reply *);
 static void (*free_reply)(Reply *);
 static int (*answer_reply)(Ctx *, Reply *);
 static int (*answer_array)(Ctx *, long);
 static int (*answer_map)(Ctx *, long);
 static int (*answer_set)(Ctx *, long);
 static int (*answer_bytes)(Ctx *, const char *, size_t);
+static int (*answer_number)(Ctx *, long long);
+static int (*answer_null)(Ctx *);
 static int (*answer_error)(Ctx *, const char *);
 static int *(*keys_of)(Ctx *, String **, int, int *);
 static void (*free_memory)(void *);
@@ -72,12 +77,15 @@ static const struct {
 	{ "CallReplyLength", &length_of },
 	{ "CallReplyArrayElement", &element_of },
 	{ "CallReplyStringPtr", &text_of },
+	{ "CallReplyInteger", &number_of },
 	{ "FreeCallReply", &free_reply },
 	{ "ReplyWithCallReply", &answer_reply },
 	{ "ReplyWithArray", &answer_array },
 	{ "ReplyWithMap", &answer_map },
 	{ "ReplyWithSet", &answer_set },
 	{ "ReplyWithStringBuffer", &answer_bytes },
+	{ "ReplyWithLongLong", &answer_number },
+	{ "ReplyWithNull", &answer_null },
 	{ "ReplyWithError", &answer_error },
 	{ "GetCommandKeys", &keys_of },
 	{ "Free", &free_memory },
@@ -87,6 +95,7 @@ static const struct {
 #define PREFIX "wirepaxos."
 #define REFUSE PREFIX "refuse"
 #define UNKNOWN PREFIX "unknown"
+#define MEMORY PREFIX "memory"
 #define NOT_LOCAL "ERR Script attempted to access a non local key in a cluster node"
 #define SLOTS 16384
 
@@ -215,6 +224,8 @@ static const char *why_refused(FilterCtx *filter, const struct rule *rule)
 		return "what BY and GET read may be in other partitions";
 	if (rule->kind == 'i' && says(filter, 1, "STREAM"))
 		return "replicas store a stream otherwise";
+	if (rule->kind == 'm' && !says(filter, 1, "USAGE"))
+		return "only MEMORY USAGE is";
 	return NULL;
 }
 
@@ -246,6 +257,8 @@ static void filter_command(FilterCtx *filter)
 
 		snprintf(sorted, sizeof(sorted), PREFIX "%s", rule->name);
 		put_command(filter, sorted);
+	} else if (rule->kind == 'm') {
+		put_command(filter, MEMORY);
 	} else if (!strchr("ri", rule->kind)) {
 		changed_in = load(RUN);
 	}
@@ -304,6 +317,35 @@ static int execute_sorted(Ctx *ctx, String **argv, int argc)
 	return MODULE_OK;
 }
 
+/* The number that a command answers for this key, or 0. */
+static long long number_for(Ctx *ctx, const char *command, String *key)
+{
+	Reply *reply = call(ctx, command, "Es", key);
+	long long number = reply && type_of(reply) == INTEGER_REPLY ? number_of(reply) : 0;
+
+	if (reply)
+		free_reply(reply);
+	return number;
+}
+
+/* Executes MEMORY USAGE. Replicas store equal values in different ways, so this doesn't measure: it counts the bytes of a
+ * string, or 64 for each element. */
+static int execute_memory(Ctx *ctx, String **argv, int argc)
+{
+	enum { OVERHEAD = 64, ELEMENT = 64 };
+	static const char *const lengths[] = { "LLEN", "SCARD", "HLEN", "ZCARD", "XLEN" };
+	long long bytes = OVERHEAD;
+
+	if (argc < 3)
+		return answer_error(ctx, "ERR wrong number of arguments for 'memory|usage' command");
+	if (!number_for(ctx, "EXISTS", argv[2]))
+		return answer_null(ctx);
+	bytes += number_for(ctx, "STRLEN", argv[2]);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++)
+		bytes += ELEMENT * number_for(ctx, lengths[i], argv[2]);
+	return answer_number(ctx, bytes);
+}
+
 static int execute_refuse(Ctx *ctx, String **argv, int argc)
 {
 	(void)argv;
@@ -353,6 +395,7 @@ int RedisModule_OnLoad(Ctx *ctx, String **argv, int argc)
 	set_attributes(ctx, "wirepaxos", 1, API_VERSION);
 	if (!clock_file || take_rules(ctx, argv, argc) != MODULE_OK ||
 	    create_command(ctx, REFUSE, execute_refuse, "readonly", 0, 0, 0) != MODULE_OK ||
+	    create_command(ctx, MEMORY, execute_memory, "readonly", 0, 0, 0) != MODULE_OK ||
 	    !register_filter(ctx, filter_command, NOT_FOR_ITSELF))
 		return MODULE_ERR;
 	return MODULE_OK;

@@ -110,7 +110,37 @@ fn scripts_read_the_same_on_servers_with_other_tables() {
     assert!(digests[0] == digests[1]);
 }
 
-const REFUSED: [&str; 17] = [
+/// The Inspector of Asynq asks for it.
+#[test]
+fn scripts_get_an_estimate_of_memory() {
+    if !is_installed() {
+        return;
+    }
+    let dir = TempDir::new("redis-memory-usage");
+    let mut app = Redis::open(&dir.0).unwrap();
+    for words in [
+        "SET t four",
+        "RPUSH l a b",
+        "HSET h a 1 b 2 c 3",
+        "XADD x 1-1 a b",
+    ] {
+        execute(&mut app, &call(words));
+    }
+    for (arguments, answer) in [
+        ("'t'", ":68\r\n"),
+        ("'l', 'SAMPLES', '5'", ":192\r\n"),
+        ("'h'", ":256\r\n"),
+        ("'x'", ":128\r\n"),
+        ("'none'", "$-1\r\n"),
+    ] {
+        let script = format!("return redis.call('memory', 'usage', {arguments})");
+        assert_eq!(eval(&mut app, &script, &["0"]), answer, "{arguments}");
+    }
+    let count = eval(&mut app, "return redis.call('MEMORY', 'USAGE')", &["0"]);
+    assert!(count.starts_with("-ERR"), "{count}");
+}
+
+const REFUSED: [&str; 18] = [
     "'LOLWUT'",
     "'RANDOMKEY'",
     "'SRANDMEMBER', 's'",
@@ -123,6 +153,7 @@ const REFUSED: [&str; 17] = [
     "'FLUSHALL'",
     "'OBJECT', 'ENCODING', 's'",
     "'DUMP', 's'",
+    "'MEMORY', 'STATS'",
     "'SELECT', '1'",
     "'CONFIG', 'GET', 'save'",
     "'COPY', 's', 't', 'DB', '1'",

@@ -14,8 +14,9 @@
 //! | `rq` | `rq` |
 //! | `huey` | `huey redis` |
 //!
-//! The programs of Node.js need `npm install bullmq bull bee-queue` in some directory, whose `node_modules` is in
-//! `NODE_PATH`.
+//! The programs of Node.js need `npm install bullmq bull bee-queue socket.io socket.io-client @socket.io/redis-adapter
+//! ioredis` in some directory, whose `node_modules` is in `NODE_PATH`. Sidekiq is Debian's package `ruby-sidekiq`. Asynq
+//! needs `go mod init jobs` and `go get github.com/hibiken/asynq` in some directory, which `GO_PROGRAMS` names.
 
 mod common;
 
@@ -30,20 +31,21 @@ const PYTHON: &str = "python3";
 /// Runs a Python program.
 fn runs(program: &str, modules: &str) {
     let probe = ["-c", &format!("import {modules}")];
-    runs_by(PYTHON, program, modules, &probe);
+    runs_by(&[PYTHON, program], modules, &probe);
 }
 
 /// Runs a program of Node.js.
 fn runs_in_node(program: &str, module: &str) {
     let probe = ["-e", &format!("require({module:?})")];
-    runs_by("node", program, module, &probe);
+    runs_by(&["node", program], module, &probe);
 }
 
 /// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of its commands.
-fn runs_by(interpreter: &str, program: &str, modules: &str, probe: &[&str]) {
+fn runs_by(command: &[&str], modules: &str, probe: &[&str]) {
     if !has_redis() {
         return;
     }
+    let (interpreter, arguments) = command.split_first().unwrap();
     let probe = Command::new(interpreter)
         .args(probe)
         .stdin(Stdio::null())
@@ -63,7 +65,7 @@ fn runs_by(interpreter: &str, program: &str, modules: &str, probe: &[&str]) {
     let status = Command::new(interpreter)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .arg(program)
+        .args(arguments)
         .args(addresses.map(|replica| replica.address.to_string()))
         .stdin(Stdio::null())
         .status();
@@ -114,4 +116,30 @@ fn bull() {
 #[test]
 fn bee_queue() {
     runs_in_node("queue_of_bee.js", "bee-queue");
+}
+
+#[test]
+fn socketio() {
+    runs_in_node("servers_of_socketio.js", "@socket.io/redis-adapter");
+}
+
+#[test]
+fn sidekiq() {
+    let program = ["ruby", "jobs_of_sidekiq.rb"];
+    runs_by(&program, "sidekiq", &["-e", "require 'sidekiq'"]);
+}
+
+#[test]
+fn asynq() {
+    let at = std::env::var("GO_PROGRAMS").unwrap_or_else(|_| ".".into());
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/programs/jobs_of_asynq.go"
+    );
+    let module = "github.com/hibiken/asynq";
+    runs_by(
+        &["go", "-C", &at, "run", program],
+        module,
+        &["-C", &at, "list", module],
+    );
 }
