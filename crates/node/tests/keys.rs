@@ -234,7 +234,7 @@ fn a_node_with_an_old_key_is_named() {
     let named = |document: &Value| {
         let warnings = document["warnings"].as_array()?;
         let mut warnings = warnings.iter().filter_map(Value::as_str);
-        let says = |text: &str| text.contains("node 6 signs with generation 1 of the key");
+        let says = |text: &str| text.contains("replica signs with generation 1 of the key");
         warnings.any(says).then_some(())
     };
     let controller = bed.start("controller");
