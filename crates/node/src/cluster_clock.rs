@@ -46,7 +46,7 @@ impl ClusterClock {
 }
 
 /// Returns this machine's wall clock in milliseconds since 1970.
-pub(crate) fn wall_clock_ms() -> u64 {
+pub fn wall_clock_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_millis() as u64
 }

@@ -58,7 +58,7 @@ extern crate self as node;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use cluster_clock::ClusterClock;
+pub use cluster_clock::{ClusterClock, wall_clock_ms};
 pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};

@@ -2,10 +2,10 @@
 //! `wirepaxos status --watch`: looks again and again, on one screen.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use local_cluster::Error;
-use node::ClusterFile;
+use node::{ClusterFile, wall_clock_ms};
 
 use super::{Look, Options};
 use crate::utc;
@@ -22,13 +22,13 @@ pub fn run(options: &Options, cluster: &ClusterFile, seconds: f64) -> Result<(),
         let text = match options.json {
             true => {
                 let mut line = look.to_json(cluster);
-                line["at_ms"] = now_ms().into();
+                line["at_ms"] = wall_clock_ms().into();
                 format!("{line}\n")
             }
             false => {
                 let verdict = look.verdict(options, cluster);
                 let verdict = verdict.map_or_else(|e| e.to_string(), |()| "all is well".to_owned());
-                let mut lines = vec![format!("{} UTC: {verdict}", utc::shown(now_ms()))];
+                let mut lines = vec![format!("{} UTC: {verdict}", utc::shown(wall_clock_ms()))];
                 lines.extend(look.lines(cluster));
                 match io::stdout().is_terminal() {
                     true => screen(&lines, node::host::terminal_size().unwrap_or(SCREEN)),
@@ -47,11 +47,6 @@ pub fn run(options: &Options, cluster: &ClusterFile, seconds: f64) -> Result<(),
         drop(out);
         std::thread::sleep(every.saturating_sub(begun.elapsed()));
     }
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Returns what draws lines over those of the last look, cut to the screen.
