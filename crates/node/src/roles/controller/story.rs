@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use control::EpochState;
 use control::status::GroupStatus;
 use paxos::{Epoch, GroupId, NodeId};
 
@@ -138,12 +139,7 @@ impl Told {
         let attempt = group.attempt.as_ref();
         let now = attempt.map(|attempt| attempt.epoch);
         if let Some(before) = self.attempt.filter(|before| now != Some(*before)) {
-            // An epoch that is superseded after it came into force isn't shown as active in between.
-            let is_over = group
-                .last_failover
-                .as_ref()
-                .is_some_and(|last| last.epoch == before);
-            if group.active != Some(before) && !is_over {
+            if !was_active(group, before) {
                 let text = format!("{epoch} {before} is given up");
                 news.push(Event::warning("epoch_given_up", text).epoch(before));
             }
@@ -176,6 +172,15 @@ impl Told {
             is_behind
         });
     }
+}
+
+/// Returns whether an epoch is active, or was before a later one superseded it.
+fn was_active(group: &GroupStatus, epoch: Epoch) -> bool {
+    let last = group.last_failover.as_ref();
+    let mut epochs = group.epochs.iter();
+    group.active == Some(epoch)
+        || last.is_some_and(|last| last.epoch == epoch)
+        || epochs.any(|e| e.epoch == epoch && e.state == EpochState::Active)
 }
 
 /// Returns the news of the epoch in force. An epoch of an earlier process of the controller took nobody knows how long.
@@ -356,5 +361,39 @@ pub(super) mod tests {
         now.attempt = None;
         now.active = Some(6);
         assert_eq!(lines(&mut story, &now, begun), []);
+    }
+
+    /// A second order may come before the first one's epoch has shown that its leader leads.
+    #[test]
+    fn an_epoch_that_is_superseded_at_once_is_not_told_as_given_up() {
+        let mut story = Story::new(&cluster());
+        let begun = Instant::now();
+        let mut now = status();
+        story.news(&now, begun);
+        let attempt = |epoch| AttemptStatus {
+            epoch,
+            reason: "ordered by the operator".to_owned(),
+            stage: "reading".to_owned(),
+            for_ms: 1,
+        };
+        now.active = None;
+        now.attempt = Some(attempt(5));
+        story.news(&now, begun);
+        now.attempt = Some(attempt(6));
+        now.epochs.push(control::EpochRecord {
+            epoch: 5,
+            state: EpochState::Active,
+            leader: (11, 1),
+            acceptors: Vec::new(),
+            f: 1,
+            replicas: Vec::new(),
+            g: 1,
+            lead: None,
+            by: Vec::new(),
+            anew: None,
+            hash: 0,
+        });
+        let begins = info("epoch 6 begins: ordered by the operator");
+        assert_eq!(lines(&mut story, &now, begun), [begins]);
     }
 }
