@@ -233,7 +233,7 @@ pub enum Action {
     /// theirs; the controller dies, and its store becomes empty.
     Forget(Name),
     /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first number and voted up to
-    /// the second.
+    /// the second; a NOPaxos replica's PROBE_ACKs that its checkpoint covers the first, and that the second leads it.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,

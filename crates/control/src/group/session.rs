@@ -8,6 +8,7 @@ use super::Group;
 use super::plan::{lacking, listed};
 use crate::attempt::Change;
 use crate::message::MemberRecord;
+use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, EpochRecord, EpochState, Protocol, Store};
 use paxos::nopaxos::{SessionChange, Started, view};
@@ -77,7 +78,7 @@ impl Group {
         is_configured
             && self.suspicion.memory(Probe::Sequencer, node) == Some(nonce)
             && (voters, f) == (last.acceptors.clone(), last.f)
-            && !self.are_leaders_used_up(last.epoch)
+            && !self.are_leaders_used_up(last)
             && !self.was_active(last)
             && self.silent_session != last.epoch
     }
@@ -110,8 +111,7 @@ impl Group {
         let configuration = last.configuration();
         let (node, nonce) = last.leader;
         let sequencer_gone = self.suspicion.memory(Probe::Sequencer, node) != Some(nonce);
-        let changed =
-            self.has_changed_memories(&configuration) || self.are_leaders_used_up(last.epoch);
+        let changed = self.has_changed_memories(&configuration) || self.are_leaders_used_up(&last);
         let lacks_quorum = self.quorums(&last).is_err();
         let (was_active, was_found) = (self.was_active(&last), self.issued != last.epoch);
         let (patience, delay) = (self.timing.attempt_timeout, self.timing.rejoin_delay);
@@ -203,7 +203,7 @@ impl Group {
     /// Returns why the replicas need another session, if they do. [F-NEED]
     pub(super) fn replica_trouble(&self, last: &EpochRecord) -> Option<String> {
         last.lead?;
-        if self.are_leaders_used_up(last.epoch) {
+        if self.are_leaders_used_up(last) {
             return Some(format!(
                 "session {} has had half of the leaders that it can have",
                 last.epoch
@@ -218,14 +218,16 @@ impl Group {
     }
 
     /// Returns whether half of the session's possible leaders are used. This is early enough that the last leaders have
-    /// a successor.
-    fn are_leaders_used_up(&self, session: Epoch) -> bool {
-        let is_late = |shown: u32| {
-            let shown = Round(shown);
-            shown.epoch() == session && view::number(shown) > view::MAX_LEADER / 2
+    /// a successor. More than f replicas must show it, so that a spoilt memory alone makes no session. [F-NEED]
+    fn are_leaders_used_up(&self, session: &EpochRecord) -> bool {
+        let is_late = |shown: &&PartitionStatus| {
+            let shown = Round(shown.round);
+            shown.epoch() == session.epoch && view::number(shown) > view::MAX_LEADER / 2
         };
-        (0..self.settings.partitions)
-            .any(|pid| self.shown(Probe::Replica, pid).any(|p| is_late(p.round)))
+        (0..self.settings.partitions).any(|pid| {
+            let late = self.shown(Probe::Replica, pid).filter(is_late);
+            late.count() > usize::from(session.f)
+        })
     }
 
     /// Notes that a replica found a contradiction. Another session settles it once; if it is still there then, the

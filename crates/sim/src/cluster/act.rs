@@ -321,14 +321,17 @@ impl<G: Protocol> Cluster<G> {
 
     /// Damages a memory so that it shows false values. If they can't be true, it counts as lost from then on.
     fn claim(&mut self, name: Name, (trim, end): (Instance, Instance)) {
-        let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
-            return;
-        };
-        if end < IMPOSSIBLE || self.may_forget(n) {
-            self.acceptors[n].claim(trim, end);
-        } else {
-            self.world
-                .note(|_| format!("spared   {name}: more than f would have forgotten"));
+        match self.index(name).map(|at| self.kind(at)) {
+            Some(Kind::Acceptor(n)) if end < IMPOSSIBLE || self.may_forget(n) => {
+                self.acceptors[n].claim(trim, end);
+            }
+            Some(Kind::Replica(n)) if G::may_lie(self, n) => {
+                self.replicas[n].claim(trim, end);
+            }
+            _ => {
+                self.world
+                    .note(|_| format!("spared   {name}: more than f would have forgotten"));
+            }
         }
     }
 

@@ -462,8 +462,9 @@ impl<G: Protocol> Cluster<G> {
     ) -> Option<(paxos::Header, Vec<u8>)> {
         let mutation = self.world.mutation;
         match (kind, self.kind(from.node)) {
-            (Kind::Controller, Kind::Replica(_)) if self.world.is_ordered() => {
-                self.controller.as_led(packet)
+            (Kind::Controller, Kind::Replica(n)) if self.world.is_ordered() => {
+                let claimed = self.replicas[n].claimed(packet);
+                claimed.or_else(|| self.controller.as_led(packet))
             }
             (Kind::Controller, Kind::Replica(_)) => mutation::rewrite_shown(mutation?, packet),
             (Kind::Controller, Kind::Acceptor(n)) => {

@@ -42,6 +42,11 @@ pub trait Protocol: Agreement {
     /// Stores the changes of a partition's log, before anything leaves.
     fn store(_: &mut ReplicaHost<Self>, _: &mut World, _pid: usize) {}
 
+    /// Returns whether a replica's memory may be damaged, so that its PROBE_ACKs are false.
+    fn may_lie(_: &Cluster<Self>, _replica: usize) -> bool {
+        false
+    }
+
     /// Returns whether a replica's process may die.
     fn may_crash(_: &Cluster<Self>, _replica: usize) -> bool {
         true
@@ -113,6 +118,10 @@ impl Protocol for NoPaxos {
 
     fn store(host: &mut ReplicaHost<NoPaxos>, world: &mut World, pid: usize) {
         host.store_log(world, pid);
+    }
+
+    fn may_lie(cluster: &Cluster<NoPaxos>, replica: usize) -> bool {
+        cluster.may_lose_memory(replica)
     }
 
     fn may_crash(cluster: &Cluster<NoPaxos>, replica: usize) -> bool {

@@ -7,6 +7,7 @@ mod disk;
 mod handing_out;
 mod installing;
 mod logged;
+mod lying;
 mod ordered;
 mod output;
 mod reads;
@@ -95,6 +96,8 @@ pub struct ReplicaHost<G> {
     start: Start,
     /// The starts of which the controller was told, which are on the disk of its logs.
     told_starts: ToldStarts,
+    /// The checkpoint and the number of a leader in its PROBE_ACKs, if they are false.
+    claims: Option<(Instance, Instance)>,
 }
 
 impl<G: Protocol> ReplicaHost<G> {
@@ -131,6 +134,7 @@ impl<G: Protocol> ReplicaHost<G> {
             logs: Disk::default(),
             start: Start::FIRST,
             told_starts: ToldStarts::default(),
+            claims: None,
         }
     }
 

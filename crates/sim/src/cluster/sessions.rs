@@ -24,7 +24,7 @@ impl Cluster<NoPaxos> {
     pub(super) fn may_lose_memory(&self, replica: usize) -> bool {
         let others = self.replicas.iter().enumerate();
         let others: Vec<Member> = others
-            .filter(|(n, r)| *n != replica && r.is_up())
+            .filter(|(n, r)| *n != replica && r.is_up() && !r.lies())
             .map(|(_, r)| r.member())
             .collect();
         self.controller.needed_sessions().iter().all(|session| {

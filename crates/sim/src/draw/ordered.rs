@@ -53,6 +53,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
             power_cuts(&scenario, duration, &mut rng, &mut actions);
         }
         controllers(&scenario, duration, &mut actions);
+        claims(&scenario, duration, &mut actions);
         match Rng::new(seed ^ 0x7374_6f72_6564).below(8) {
             0 => old_stores(&scenario, duration, &mut actions),
             1 => losses(&scenario, duration, &mut actions),
@@ -142,6 +143,25 @@ fn controllers(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Act
         if rng.chance(500_000) {
             actions.push((at + rng.below(lasts), Action::Failover));
         }
+    }
+}
+
+/// Damages a replica's memory in one of sixteen runs, so that it shows a checkpoint or a view that can't be.
+fn claims(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
+    let mut rng = Rng::new(scenario.seed ^ 0x636c_6169_6d73);
+    if !rng.chance(62_500) {
+        return;
+    }
+    let replica = Name::Replica(rng.between(1, scenario.replicas.into()) as u8);
+    let trim = *rng.pick(&[0, 1 << 20, 1 << 38]);
+    let leader = *rng.pick(&[0, 1, 3_000, 1 << 20]);
+    let at = BEGIN + rng.below(duration);
+    actions.push((at, Action::Claim(replica, trim, leader)));
+    if rng.chance(500_000) {
+        let later = at + rng.below(duration);
+        actions.push((later, Action::Crash(Name::Sequencer(1))));
+        let back = later + rng.below(600 * MILLISECOND);
+        actions.push((back, Action::Restart(Name::Sequencer(1))));
     }
 }
 
