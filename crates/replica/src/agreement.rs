@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The interface between the agreement protocol, which orders the commands, and execution.
 //!
-//! An [`Agreement`] takes packets and keeps a [`Log`]; execution reads the log at its own pace. Everything that depends
-//! on the protocol (votes, gaps, repairs, who is asked) is behind these two traits. The rest of a replica is in front
-//! of them: the application, sessions, commands over several partitions, commits, checkpoints, copies.
+//! An [`Agreement`] takes packets and keeps a [`Log`]; execution reads the log at its own pace.
+//! Everything that depends on the protocol (votes, gaps, repairs, who is asked) is behind these two
+//! traits. The rest of a replica is in front of them: the application, sessions, commands over
+//! several partitions, commits, checkpoints, copies.
 //!
 //! | protocol | `ready` | `stable` |
 //! |---|---|---|
@@ -51,7 +52,8 @@ pub trait Log {
     /// Returns the value at an instance that isn't executed yet; `None` if the value isn't here.
     fn entry(&self, inst: Instance) -> Option<Decided<'_>>;
 
-    /// Returns the instance below which everything may be executed, by an application that can take it back.
+    /// Returns the instance below which everything may be executed, by an application that can take
+    /// it back.
     fn ready(&self) -> Instance;
 
     /// Returns the instance below which the log never changes. It is at most [`Log::ready`].
@@ -62,13 +64,15 @@ pub trait Log {
         Answers::AtHome
     }
 
-    /// Returns the instance below which answers wait until they are stable, whoever waits for them. [N-CROWD]
+    /// Returns the instance below which answers wait until they are stable, whoever waits for them.
+    /// [N-CROWD]
     fn held_below(&self) -> Instance {
         0
     }
 }
 
-/// The replica that answers a command that takes effect. All replicas answer repetitions of stable commands.
+/// The replica that answers a command that takes effect. All replicas answer repetitions of stable
+/// commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answers {
     /// The home replica of the command's session answers.
@@ -95,8 +99,8 @@ pub enum News<'p> {
     Nothing,
     /// The log may have grown or changed.
     Kept,
-    /// A stable value for the next instance to execute. It isn't in the log, so that a value that comes in its turn is
-    /// never copied; it is executed at once, or [kept](Agreement::keep).
+    /// A stable value for the next instance to execute. It isn't in the log, so that a value that
+    /// comes in its turn is never copied; it is executed at once, or [kept](Agreement::keep).
     InHand(Decided<'p>),
 }
 
@@ -124,14 +128,16 @@ impl Stepped<'_> {
     }
 }
 
-/// An agreement protocol, which keeps the log of one partition as a role of its own. Only [`step`](Self::step),
-/// [`deliver`](Self::deliver), [`keep`](Self::keep) and [`give_up`](Self::give_up) change the log.
+/// An agreement protocol, which keeps the log of one partition as a role of its own. Only
+/// [`step`](Self::step), [`deliver`](Self::deliver), [`keep`](Self::keep) and
+/// [`give_up`](Self::give_up) change the log.
 pub trait Agreement: Log + Sized {
     /// The description of an epoch that the control plane sends.
     type EpochView;
     /// Each epoch begins with a marker in the log.
     const HAS_MARKERS: bool;
-    /// Commands over several partitions are executed, since dead ones can be told from those that still come.
+    /// Commands over several partitions are executed, since dead ones can be told from those that
+    /// still come.
     const SPANS: bool = true;
     /// Reads without a place in the log wait for a bound, as Paxos has it.
     const BOUNDS_READS: bool = false;
@@ -141,11 +147,13 @@ pub trait Agreement: Log + Sized {
     /// Opens the agreement at the position of execution. `nonce` is this process's.
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Self;
 
-    /// Takes one packet of this partition, which has passed [`Deployment::check`](::paxos::Deployment::check).
+    /// Takes one packet of this partition, which has passed
+    /// [`Deployment::check`](::paxos::Deployment::check).
     fn step<'p>(&mut self, now: Time, packet: &Packet<'p>, out: &mut impl Outbox) -> Stepped<'p>;
 
-    /// Takes a packet that a kernel program of this node hands over, whatever its sender; no other sender can reach
-    /// this function. The packet has passed the same check as in [`step`](Self::step).
+    /// Takes a packet that a kernel program of this node hands over, whatever its sender; no other
+    /// sender can reach this function. The packet has passed the same check as in
+    /// [`step`](Self::step).
     fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p>;
 
     /// Returns whether that program should hand over all votes.
@@ -154,14 +162,15 @@ pub trait Agreement: Log + Sized {
     /// Keeps a stable value that has come to its turn and can't be executed yet.
     fn keep(&mut self, value: &Decided<'_>);
 
-    /// Notes that execution stands at `next`, which is lower than before if it had run ahead and went back.
+    /// Notes that execution stands at `next`, which is lower than before if it had run ahead and
+    /// went back.
     fn executed(&mut self, next: Instance);
 
     /// Does the work that had to wait until execution has followed the log.
     fn go_on(&mut self, now: Time, out: &mut impl Outbox);
 
-    /// Ends a batch of packets, and returns whether the log may have changed. `waits`: execution waits until more of
-    /// the log is stable.
+    /// Ends a batch of packets, and returns whether the log may have changed. `waits`: execution
+    /// waits until more of the log is stable.
     fn end_batch(&mut self, now: Time, waits: bool, out: &mut impl Outbox) -> bool;
 
     /// Does what is due by time, and returns whether the log may have changed.
@@ -170,11 +179,13 @@ pub trait Agreement: Log + Sized {
     /// Returns when [`tick`](Self::tick) is next due.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Takes the epochs, oldest first, and the last epoch whose marker was executed; a view older than the last one is
-    /// ignored. It returns whether the last epoch is another one, or has become active.
+    /// Takes the epochs, oldest first, and the last epoch whose marker was executed; a view older
+    /// than the last one is ignored. It returns whether the last epoch is another one, or has
+    /// become active.
     fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
 
-    /// Returns the epoch that was told last, if this replica has another configuration of it on disk. [E-ONE]
+    /// Returns the epoch that was told last, if this replica has another configuration of it on
+    /// disk. [E-ONE]
     fn contradiction(&self) -> Option<Epoch> {
         None
     }
@@ -191,8 +202,8 @@ pub trait Agreement: Log + Sized {
     /// Notes that the last active epoch begins at this instance.
     fn begins(&mut self, at: Instance);
 
-    /// Notes that another partition has met a command that was stamped with this place here, in this round, so that a
-    /// gap at that place is repaired soon. [V-GAP]
+    /// Notes that another partition has met a command that was stamped with this place here, in
+    /// this round, so that a gap at that place is repaired soon. [V-GAP]
     fn begun_by(&mut self, round: Round, place: Instance);
 
     /// Notes that these instances hold nothing, and never will. [G-LEAP]
@@ -207,24 +218,24 @@ pub trait Agreement: Log + Sized {
     /// Returns what the agreement needs from outside.
     fn wanted(&self) -> Wanted;
 
-    /// Returns the instance below which nothing can be fetched from anywhere. A replica that stands there needs another
-    /// replica's state.
+    /// Returns the instance below which nothing can be fetched from anywhere. A replica that stands
+    /// there needs another replica's state.
     fn floor(&self) -> Instance;
 
-    /// Takes the lowest instance whose entry changed after it may have been executed ahead of [`Log::stable`];
-    /// execution must roll back to it.
+    /// Takes the lowest instance whose entry changed after it may have been executed ahead of
+    /// [`Log::stable`]; execution must roll back to it.
     fn take_rewind(&mut self) -> Option<Instance> {
         None
     }
 
-    /// Returns whether clients wait for this replica's acknowledgements of its log, and not for what it executes.
-    /// [N-ACK]
+    /// Returns whether clients wait for this replica's acknowledgements of its log, and not for
+    /// what it executes. [N-ACK]
     fn acknowledges(&self) -> bool {
         false
     }
 
-    /// Tells the agreement whether many clients wait for this replica at the same time, and up to which instance other
-    /// replicas wait for the log to become stable. [N-CROWD]
+    /// Tells the agreement whether many clients wait for this replica at the same time, and up to
+    /// which instance other replicas wait for the log to become stable. [N-CROWD]
     fn set_crowded(&mut self, _is_crowded: bool, _others_wait_below: Instance) {}
 
     /// Takes the acknowledgement that tells clients how far the log is filled here, if one is due.
@@ -232,8 +243,8 @@ pub trait Agreement: Log + Sized {
         None
     }
 
-    /// Notes that a read without a place in the log has come, and returns the number of the question whose answer it
-    /// waits for.
+    /// Notes that a read without a place in the log has come, and returns the number of the
+    /// question whose answer it waits for.
     fn want_bound(&mut self) -> u64 {
         0
     }
@@ -243,13 +254,14 @@ pub trait Agreement: Log + Sized {
         None
     }
 
-    /// Returns the round that a PROBE_ACK shows in place of the last marker's: the view in which this replica takes
-    /// part, or the session to which it goes. [E-NEWEST]
+    /// Returns the round that a PROBE_ACK shows in place of the last marker's: the view in which
+    /// this replica takes part, or the session to which it goes. [E-NEWEST]
     fn shown(&self) -> Option<Round> {
         None
     }
 
-    /// Returns the replica's own memory, if it has one, which a PROBE_ACK shows in place of the number of the disk.
+    /// Returns the replica's own memory, if it has one, which a PROBE_ACK shows in place of the
+    /// number of the disk.
     fn memory(&self) -> Option<ShownMemory> {
         None
     }

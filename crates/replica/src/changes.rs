@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The changes that commits make to the session table: one record for each commit, until a fold writes the table
-//! itself.
+//! The changes that commits make to the session table: one record for each commit, until a fold
+//! writes the table itself.
 //!
-//! A separate record for each reply or session would cost a store as much as the command itself. So a commit stores all
-//! changes in one record, in the order in which they were made. A *fold* writes the changed part of the table and the
-//! position; every checkpoint begins with one. At the start the table is read, and the changes of all commits after its
-//! position are made again.
+//! A separate record for each reply or session would cost a store as much as the command itself. So
+//! a commit stores all changes in one record, in the order in which they were made. A *fold* writes
+//! the changed part of the table and the position; every checkpoint begins with one. At the start
+//! the table is read, and the changes of all commits after its position are made again.
 //!
 //! | part of a commit's record (big-endian) | |
 //! |---|---|
@@ -17,9 +17,9 @@
 //! | closed | 5, session |
 //! | part | 6, session, instance, request u64, part u16, length of the command u32, length u32, piece |
 //!
-//! The records have numbered places, which are used again from 0 on after a fold. A record that is older than the
-//! table's position is out of date, so a fold needs to delete only large records, and the number and size of the
-//! records are bounded.
+//! The records have numbered places, which are used again from 0 on after a fold. A record that is
+//! older than the table's position is out of date, so a fold needs to delete only large records,
+//! and the number and size of the records are bounded.
 
 use crate::protocol::{ReplyAddress, Status};
 use crate::record::{Head, Position, Records, StoredPart};
@@ -38,7 +38,8 @@ const MAX_COMMITS: u16 = 4_096;
 const MAX_BYTES: usize = 4 << 20;
 /// A record above this size is deleted by the fold, not left until its place is used again.
 const LARGE: usize = 4 << 10;
-/// The bytes that stay allocated between commits: as many as a leader of NOPaxos commits at a time. [N-COMMIT]
+/// The bytes that stay allocated between commits: as many as a leader of NOPaxos commits at a time.
+/// [N-COMMIT]
 const KEEP: usize = 1 << 20;
 
 /// A change of the session table.
@@ -158,7 +159,8 @@ impl<'a> Commit<'a> {
         })
     }
 
-    /// Returns the next change with its session; `None` at the end, `Err` if it can't be understood.
+    /// Returns the next change with its session; `None` at the end, `Err` if it can't be
+    /// understood.
     pub fn next_change(&mut self) -> Option<Result<(u64, Change<'a>), Unreadable>> {
         (!self.changes.is_empty()).then(|| self.read().ok_or(Unreadable))
     }
@@ -360,7 +362,8 @@ mod tests {
                 assert!(end < Commit::HEAD_LEN);
                 continue;
             };
-            // The record may end between two changes; the chain of commits then shows that it isn't whole.
+            // The record may end between two changes; the chain of commits then shows that it isn't
+            // whole.
             let mut changes = std::iter::from_fn(|| commit.next_change());
             if changes.all(|change| change.is_ok()) {
                 whole.push(end);

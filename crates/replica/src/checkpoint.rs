@@ -10,8 +10,8 @@ use paxos::{Instance, Time};
 pub(crate) struct Rhythm {
     /// Instances between two checkpoints.
     pub every: u64,
-    /// If the last checkpoint is younger than `pause`, the next one waits, as long as fewer than `most` instances have
-    /// come since.
+    /// If the last checkpoint is younger than `pause`, the next one waits, as long as fewer than
+    /// `most` instances have come since.
     pub pause: Time,
     pub most: u64,
     /// Time between two checkpoints, if anything new was committed.
@@ -87,8 +87,8 @@ impl Checkpoints {
         self.has_passed_mark(committed) && committed - self.durable >= self.most()
     }
 
-    /// Returns how many instances may come after a checkpoint before the next one must begin. It leaves room for those
-    /// that come while that one is written.
+    /// Returns how many instances may come after a checkpoint before the next one must begin. It
+    /// leaves room for those that come while that one is written.
     fn most(&self) -> u64 {
         self.rhythm.most.saturating_sub(self.came_meanwhile)
     }
@@ -107,7 +107,8 @@ impl Checkpoints {
         self.begun
     }
 
-    /// Notes that the checkpoint under way has succeeded, when everything below `executed` was executed.
+    /// Notes that the checkpoint under way has succeeded, when everything below `executed` was
+    /// executed.
     pub fn end(&mut self, now: Time, executed: Instance) {
         if let Some(committed) = self.begun.take() {
             self.came_meanwhile = executed.saturating_sub(committed);
@@ -122,8 +123,8 @@ impl Checkpoints {
         self.trim_due = now;
     }
 
-    /// Returns the position of the TRIM that is due now, if any. It may be 0, so that acceptors learn that an earlier
-    /// disk's contents are gone.
+    /// Returns the position of the TRIM that is due now, if any. It may be 0, so that acceptors
+    /// learn that an earlier disk's contents are gone.
     pub fn trim(&mut self, now: Time) -> Option<Instance> {
         if now < self.trim_due {
             return None;
@@ -132,8 +133,8 @@ impl Checkpoints {
         Some(self.durable)
     }
 
-    /// Returns when time alone may change the answer of [`Checkpoints::is_due`], or of [`Checkpoints::trim`] if this
-    /// replica `reports`.
+    /// Returns when time alone may change the answer of [`Checkpoints::is_due`], or of
+    /// [`Checkpoints::trim`] if this replica `reports`.
     pub fn next_deadline(&self, committed: Instance, reports: bool) -> Option<Time> {
         let trim = reports.then_some(self.trim_due);
         let made = self.waits(committed).then(|| self.due_at(committed));

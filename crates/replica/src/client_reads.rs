@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of clients that have no place in the log: their numbers, and answers that don't fit a packet.
+//! Reads of clients that have no place in the log: their numbers, and answers that don't fit a
+//! packet.
 //!
 //! A READ names a session, and a number that no request of the session has:
 //!
@@ -10,8 +11,9 @@
 //! | 61 | the client is content with what this replica has executed ([B-STALE]) |
 //! | 0 to 60 | counts the client's reads |
 //!
-//! The header's `inst` names the first byte of the answer that is wanted. An answer that doesn't fit a packet is sent
-//! in pieces, a few at a time; then the client asks for the next ones. [B-PIECES]
+//! The header's `inst` names the first byte of the answer that is wanted. An answer that doesn't
+//! fit a packet is sent in pieces, a few at a time; then the client asks for the next ones.
+//! [B-PIECES]
 //!
 //! | bytes of a piece (big-endian) | |
 //! |---|---|
@@ -32,7 +34,8 @@ pub const PIECES: usize = 32;
 /// The longest answer that a client puts together; it is longer than any value.
 pub const MAX_ANSWER_LEN: usize = 64 << 20;
 
-/// Returns the number of a client's read. `count` is below 2^61, and no other read of the session has it.
+/// Returns the number of a client's read. `count` is below 2^61, and no other read of the session
+/// has it.
 pub fn read_number(count: u64, stale: bool) -> u64 {
     debug_assert!(count < STALE);
     MARK | if stale { STALE } else { 0 } | count
@@ -62,8 +65,8 @@ impl ClientRead {
         })
     }
 
-    /// Returns whether the read needs no bound: its client has said so, or has the beginning of the answer already and
-    /// takes only the rest of the same answer.
+    /// Returns whether the read needs no bound: its client has said so, or has the beginning of the
+    /// answer already and takes only the rest of the same answer.
     pub fn needs_no_bound(&self) -> bool {
         self.number & STALE != 0 || self.from > 0
     }
@@ -129,8 +132,8 @@ impl LongAnswer {
         read.from > 0 && self.of == (read.client, read.number)
     }
 
-    /// Shows the pieces that answer one READ, each with its head. It shows at least one, so that a client that asks
-    /// beyond the end learns that the answer has changed.
+    /// Shows the pieces that answer one READ, each with its head. It shows at least one, so that a
+    /// client that asks beyond the end learns that the answer has changed.
     pub fn pieces(&self, from: usize, max_len: usize, mut show: impl FnMut(&[u8])) {
         let rest = self.bytes.get(from..).unwrap_or_default();
         let from = self.bytes.len() - rest.len();
@@ -211,7 +214,8 @@ impl Gathering {
         }
         let of = (piece.len, piece.digest);
         if self.of != Some(of) {
-            // A piece from the middle may be of an answer that was asked for before, or of one that is asked for next.
+            // A piece from the middle may be of an answer that was asked for before, or of one that
+            // is asked for next.
             if piece.from != 0 {
                 self.is_outdated = true;
                 return Gathered::Waits;
@@ -326,7 +330,8 @@ mod tests {
         }
     }
 
-    /// If the answer changes before all pieces are there, the client starts again and never mixes the two. [B-PIECES]
+    /// If the answer changes before all pieces are there, the client starts again and never mixes
+    /// the two. [B-PIECES]
     #[test]
     fn an_answer_that_changes_meanwhile_is_begun_anew_and_never_mixed() {
         let old = LongAnswer::new(&read(0), answer(9_000, 0));

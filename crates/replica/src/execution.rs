@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Execution of one partition, with any agreement protocol: takes the values of a [`Log`] in instance order, commits,
-//! answers, and makes checkpoints.
+//! Execution of one partition, with any agreement protocol: takes the values of a [`Log`] in
+//! instance order, commits, answers, and makes checkpoints.
 //!
-//! An application that can take back uncommitted commands may execute values before they are stable. Such values are
-//! never committed, so they reach no store, no checkpoint and no copy. If the log changes, [`Execution::rewind`] takes
-//! them back, and position, session table and outcomes are again those in the application's records.
+//! An application that can take back uncommitted commands may execute values before they are
+//! stable. Such values are never committed, so they reach no store, no checkpoint and no copy. If
+//! the log changes, [`Execution::rewind`] takes them back, and position, session table and outcomes
+//! are again those in the application's records.
 
 mod acknowledge;
 mod beginning;
@@ -39,10 +40,12 @@ use paxos::{Epoch, Flags, Instance, Time};
 
 /// The most instances executed in a row without a commit, which bounds the memory of a batch.
 const MAX_BATCH: u64 = 1_024;
-/// The weight of waiting replies at which a batch executes no more early values: 16 MiB of large replies.
+/// The weight of waiting replies at which a batch executes no more early values: 16 MiB of large
+/// replies.
 const MAX_REPLIES: usize = 512;
 
-/// The most commands whose answers are awaited together, since nobody knows before how large the answers are.
+/// The most commands whose answers are awaited together, since nobody knows before how large the
+/// answers are.
 const MAX_BEGUN: usize = 256;
 
 /// How long a crowd of clients is remembered, since such clients usually come again.
@@ -99,10 +102,12 @@ pub(crate) struct Execution<A> {
     met: Epoch,
     /// The last active epoch, and the instance at which it begins.
     begins: (Epoch, Instance),
-    /// The last active epoch without markers, and the instance from which on nothing stamped in earlier epochs lies.
+    /// The last active epoch without markers, and the instance from which on nothing stamped in
+    /// earlier epochs lies.
     sealed: (Epoch, Instance),
     sessions: Sessions,
-    /// The instance after the last executed session operation, which other replicas should learn of soon.
+    /// The instance after the last executed session operation, which other replicas should learn of
+    /// soon.
     operations: Instance,
     spanning: Spanning,
     replies: Replies,
@@ -124,7 +129,8 @@ pub(crate) struct Execution<A> {
     is_held: bool,
     /// True if commands over several partitions can be judged in this group.
     spans: bool,
-    /// The executed values that are kept for a replica which takes over this one's state; `None` = none are kept.
+    /// The executed values that are kept for a replica which takes over this one's state; `None` =
+    /// none are kept.
     kept: Option<Vec<u8>>,
     /// Nothing is executed until this epoch is active.
     stopped: Option<Epoch>,
@@ -135,7 +141,8 @@ pub(crate) struct Execution<A> {
     /// The disk's number, and if this process has drawn one.
     incarnation: Option<u64>,
     has_drawn: bool,
-    /// The next time that the table is searched for idle sessions, and the age at which a session counts as idle.
+    /// The next time that the table is searched for idle sessions, and the age at which a session
+    /// counts as idle.
     expire_due: Time,
     expire_after: Time,
     statistics: Statistics,
@@ -154,7 +161,8 @@ impl<A: Application> Execution<A> {
             outcomes,
             voided,
         } = load(&settings, &mut app, now)?;
-        // The state that survived a kill may still be lost in a power failure, and TRIM must not count on it.
+        // The state that survived a kill may still be lost in a power failure, and TRIM must not
+        // count on it.
         if next > 0 {
             app.checkpoint()?()?;
         }
@@ -203,8 +211,8 @@ impl<A: Application> Execution<A> {
         })
     }
 
-    /// Marks the group as one that can't judge commands over several partitions; they are answered `unsupported`.
-    /// [X-MULTI]
+    /// Marks the group as one that can't judge commands over several partitions; they are answered
+    /// `unsupported`. [X-MULTI]
     pub fn alone(mut self) -> Self {
         self.spans = false;
         self
@@ -221,7 +229,8 @@ impl<A: Application> Execution<A> {
         self.next
     }
 
-    /// Returns the next instance to execute, leaving out instances that were executed before they were stable.
+    /// Returns the next instance to execute, leaving out instances that were executed before they
+    /// were stable.
     pub fn settled(&self) -> Instance {
         self.next.min(self.stable)
     }
@@ -244,8 +253,8 @@ impl<A: Application> Execution<A> {
         &self.sessions
     }
 
-    /// Returns the weight of the replies that wait for the end of the batch, plus the number of commands that the
-    /// application hasn't answered.
+    /// Returns the weight of the replies that wait for the end of the batch, plus the number of
+    /// commands that the application hasn't answered.
     pub fn pending_replies(&self) -> usize {
         self.replies.weight() + self.sessions.begun()
     }
@@ -287,8 +296,8 @@ impl<A: Application> Execution<A> {
         self.statistics.commit_holds += u64::from(self.is_held);
     }
 
-    /// Executes a stable value whose turn it is, without a detour through the log. It returns false if the value has to
-    /// wait in the log.
+    /// Executes a stable value whose turn it is, without a detour through the log. It returns false
+    /// if the value has to wait in the log.
     #[inline]
     pub fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
         if self.stands_still() || value.inst != self.next {
@@ -311,9 +320,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns whether values may be executed before they are stable. When a checkpoint is due or too many commands are
-    /// uncommitted, execution waits for the log to become stable; values kept for other replicas can't be taken back at
-    /// all. [N-COMMIT]
+    /// Returns whether values may be executed before they are stable. When a checkpoint is due or
+    /// too many commands are uncommitted, execution waits for the log to become stable; values kept
+    /// for other replicas can't be taken back at all. [N-COMMIT]
     fn may_run_ahead(&self) -> bool {
         self.can_discard
             && !self.settings.answers_wait
@@ -323,8 +332,9 @@ impl<A: Application> Execution<A> {
             && self.uncommitted() < self.most_ahead
     }
 
-    /// Returns whether anything waits for more of the log to become stable: execution, answers of front ends, a reader
-    /// of the state, siblings, or other replicas that should learn of a session.
+    /// Returns whether anything waits for more of the log to become stable: execution, answers of
+    /// front ends, a reader of the state, siblings, or other replicas that should learn of a
+    /// session.
     pub fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held = self.next >= self.stable && self.next < log.ready();
         let waits = self.replies.waits || self.reader_waits;
@@ -333,14 +343,15 @@ impl<A: Application> Execution<A> {
         is_held && !self.stands_still() || waits
     }
 
-    /// Returns the instance up to which others wait for the log to become stable: front ends, siblings, or replicas
-    /// that should learn of a session.
+    /// Returns the instance up to which others wait for the log to become stable: front ends,
+    /// siblings, or replicas that should learn of a session.
     pub fn others_wait_below(&self) -> Instance {
         self.operations.max(self.replies.awaited)
     }
 
-    /// Returns whether the next value may be executed, committing first if need be. Before the first value that isn't
-    /// stable, all passed copies must be committed, so that nothing takes back what siblings count on. [V-KEPT]
+    /// Returns whether the next value may be executed, committing first if need be. Before the
+    /// first value that isn't stable, all passed copies must be committed, so that nothing takes
+    /// back what siblings count on. [V-KEPT]
     fn may_take_next(&mut self) -> bool {
         if self.next < self.stable {
             return true;
@@ -361,8 +372,8 @@ impl<A: Application> Execution<A> {
         self.next - self.committed >= MAX_BATCH
     }
 
-    /// Executes the next value. It returns false if the value has to wait: for other partitions, or until this replica
-    /// knows whether the command takes effect.
+    /// Executes the next value. It returns false if the value has to wait: for other partitions, or
+    /// until this replica knows whether the command takes effect.
     fn execute_next(&mut self, now: Time, value: &Decided<'_>) -> bool {
         debug_assert_eq!(value.inst, self.next);
         if self.waits_for_void() {
@@ -464,8 +475,8 @@ impl<A: Application> Execution<A> {
         executed
     }
 
-    /// Takes the answers to all commands that were begun. Afterwards the session table is the one that executing each
-    /// command alone, in its place, would have made. [X-GATHER]
+    /// Takes the answers to all commands that were begun. Afterwards the session table is the one
+    /// that executing each command alone, in its place, would have made. [X-GATHER]
     fn gather(&mut self) -> Result<(), Error> {
         let (sessions, replies) = (&mut self.sessions, &mut self.replies);
         sessions.record_passed();
@@ -491,8 +502,8 @@ impl<A: Application> Execution<A> {
 
     // ---- Taking back
 
-    /// Takes back everything from `from` on after the log has changed there, and with it everything since the last
-    /// commit. Those instances are executed again.
+    /// Takes back everything from `from` on after the log has changed there, and with it everything
+    /// since the last commit. Those instances are executed again.
     pub fn rewind(&mut self, from: Instance) {
         if from < self.next && self.failed.is_none() {
             self.statistics.rollbacks += 1;
@@ -535,8 +546,8 @@ impl<A: Application> Execution<A> {
 
     // ---- Commit
 
-    /// Sends the replies to what was executed; a commit comes first if the batch is full or replies have to wait for
-    /// one. `answers` says which replies this replica sends. [X-ANSWER]
+    /// Sends the replies to what was executed; a commit comes first if the batch is full or replies
+    /// have to wait for one. `answers` says which replies this replica sends. [X-ANSWER]
     pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
         self.goes_on()?;
         let gathered = self.gather();
@@ -595,7 +606,8 @@ impl<A: Application> Execution<A> {
         failed.map_or(Ok(()), |error| Err(Error(error.0.clone())))
     }
 
-    /// Takes back everything that isn't stable and commits the rest, so that everything executed is committed.
+    /// Takes back everything that isn't stable and commits the rest, so that everything executed is
+    /// committed.
     pub fn settle(&mut self) -> Result<(), Error> {
         self.rewind(self.stable);
         self.commit()
@@ -605,8 +617,8 @@ impl<A: Application> Execution<A> {
         self.store(self.journal.is_full())
     }
 
-    /// Commits what was executed if all of it is stable. [N-COMMIT] With `fold` it also brings the stored session table
-    /// up to date, so that earlier commits are no longer needed.
+    /// Commits what was executed if all of it is stable. [N-COMMIT] With `fold` it also brings the
+    /// stored session table up to date, so that earlier commits are no longer needed.
     fn store(&mut self, fold: bool) -> Result<(), Error> {
         self.goes_on()?;
         let gathered = self.gather();
@@ -681,7 +693,8 @@ impl<A: Application> Execution<A> {
         self.checkpoints.is_under_way()
     }
 
-    /// Takes the result of a checkpoint; only after this does TRIM report its position. [T-CHECKPOINT]
+    /// Takes the result of a checkpoint; only after this does TRIM report its position.
+    /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.final_error(result)?;
         self.checkpoints.end(now, self.next);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The owner of stored records, and of checkpoints sent to another replica: a partition of a group of a cluster.
-//! [X-NAME]
+//! The owner of stored records, and of checkpoints sent to another replica: a partition of a group
+//! of a cluster. [X-NAME]
 //!
 //! | checkpoint on its way (big-endian) | |
 //! |---|---|

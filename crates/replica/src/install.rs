@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The install of another replica's state, in all partitions of a replica together.
 //!
-//! The partitions' stores commit one by one, so a kill in the middle leaves some of them replaced and others not: a
-//! state that no replica ever had. So the install is noted durably before the first store is replaced, and no partition
-//! executes anything before all of them have reached the installed position and are durable. A replica that finds such
-//! a note at its start goes on with the install. [X-INSTALL]
+//! The partitions' stores commit one by one, so a kill in the middle leaves some of them replaced
+//! and others not: a state that no replica ever had. So the install is noted durably before the
+//! first store is replaced, and no partition executes anything before all of them have reached the
+//! installed position and are durable. A replica that finds such a note at its start goes on with
+//! the install. [X-INSTALL]
 //!
 //! | note (big-endian) | |
 //! |---|---|
@@ -35,14 +36,14 @@ impl Install {
         &self.positions
     }
 
-    /// Returns whether a partition that stands at `next` takes the state over. A partition that is further keeps its
-    /// own.
+    /// Returns whether a partition that stands at `next` takes the state over. A partition that is
+    /// further keeps its own.
     pub fn puts(&self, pid: PartitionId, next: Instance) -> bool {
         self.positions[usize::from(pid)] > next
     }
 
-    /// Returns whether another state can replace this one in an install that has begun: none of its partitions may lie
-    /// behind.
+    /// Returns whether another state can replace this one in an install that has begun: none of its
+    /// partitions may lie behind.
     pub fn can_become(&self, other: &Install) -> bool {
         let mut both = self.positions.iter().zip(&other.positions);
         self.positions.len() == other.positions.len() && both.all(|(own, other)| own <= other)

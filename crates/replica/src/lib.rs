@@ -10,8 +10,9 @@
 //!        └── gaps: repair (QUERY, then repair rounds)
 //! ```
 //!
-//! A [`Worker`] executes one partition. It is a deterministic state machine: packets and the time go in, packets and
-//! replies come out. The replicated program implements [`StateMachine`] (in memory) or [`Application`] (durable).
+//! A [`Worker`] executes one partition. It is a deterministic state machine: packets and the time
+//! go in, packets and replies come out. The replicated program implements [`StateMachine`] (in
+//! memory) or [`Application`] (durable).
 
 mod agreement;
 pub mod application;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without a place in the log that the front end beside a replica asks for, and their answers. They pass from one
-//! thread to another, many at a time, so that memory is allocated for many reads together.
+//! Reads without a place in the log that the front end beside a replica asks for, and their
+//! answers. They pass from one thread to another, many at a time, so that memory is allocated for
+//! many reads together.
 
 use crate::application::Error;
 
 /// The bytes of answers that stay allocated between batches.
 const KEEP: usize = 1 << 20;
 
-/// Reads that the front end beside a replica asks for together, in order: its own number for each, and a command that
-/// only reads.
+/// Reads that the front end beside a replica asks for together, in order: its own number for each,
+/// and a command that only reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AskedReads {
     /// The reads accept the state that this replica has executed, without waiting. [B-STALE]
@@ -56,8 +57,8 @@ impl AskedReads {
 /// Answers to reads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AnsweredReads {
-    /// The numbers of the reads, and the ends of their answers in `answers`; a read without an end has to go through
-    /// the log.
+    /// The numbers of the reads, and the ends of their answers in `answers`; a read without an end
+    /// has to go through the log.
     reads: Vec<(u64, Option<usize>)>,
     answers: Vec<u8>,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The format in which one replica hands decided values to another: those that were decided while its state was being
-//! copied. They are as trustworthy as the state itself.
+//! The format in which one replica hands decided values to another: those that were decided while
+//! its state was being copied. They are as trustworthy as the state itself.
 //!
 //! | value (big-endian) | |
 //! |---|---|
@@ -91,7 +91,8 @@ fn damaged() -> Error {
 mod tests {
     use super::*;
 
-    /// A reader returns only whole values, waits for the rest of an incomplete one, and notices damage. [X-CATCHUP]
+    /// A reader returns only whole values, waits for the rest of an incomplete one, and notices
+    /// damage. [X-CATCHUP]
     #[test]
     fn values_arrive_whole_or_wait_and_damage_is_noticed() {
         let mut bytes = Vec::new();
@@ -121,7 +122,8 @@ mod tests {
         for bit in 0..half * 8 {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            // A length that has grown waits for bytes that never come, or takes some of the next value.
+            // A length that has grown waits for bytes that never come, or takes some of the next
+            // value.
             let first = Values::new(&bytes).next();
             assert!(
                 first.is_err() || bit < 32 && matches!(first, Ok(None)),

@@ -54,13 +54,14 @@ pub trait StateMachine: Send + Sized + 'static {
         false
     }
 
-    /// Returns whether commands over several partitions are executed. See [`Application::spans_partitions`] and the
-    /// three steps there, which are those below.
+    /// Returns whether commands over several partitions are executed. See
+    /// [`Application::spans_partitions`] and the three steps there, which are those below.
     fn spans_partitions() -> bool {
         false
     }
 
-    /// Appends to `prepared` the data that a command over several partitions needs from this partition.
+    /// Appends to `prepared` the data that a command over several partitions needs from this
+    /// partition.
     fn prepare(&self, _command: &[u8], _prepared: &mut Vec<u8>) {}
 
     /// Appends the answer of such a command, and fills in the effect in each partition.
@@ -76,8 +77,9 @@ pub trait StateMachine: Send + Sized + 'static {
     fn load(from: &mut dyn Read) -> io::Result<Self>;
 }
 
-/// Makes an [`Application`] of a [`StateMachine`]. State and records are kept in memory and written to one checkpoint
-/// from time to time; after a crash the checkpoint is loaded, and the commands after it come again from the log.
+/// Makes an [`Application`] of a [`StateMachine`]. State and records are kept in memory and written
+/// to one checkpoint from time to time; after a crash the checkpoint is loaded, and the commands
+/// after it come again from the log.
 pub struct InMemory<S, D> {
     state: S,
     records: StoredRecords,
@@ -100,7 +102,8 @@ struct Taken<S> {
     records: StoredRecords,
 }
 
-/// A command writes several records, and they are read in order only to be stored or sent; so a hash map serves best.
+/// A command writes several records, and they are read in order only to be stored or sent; so a
+/// hash map serves best.
 type StoredRecords = HashMap<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 8] = b"WPCKPT\0\x01";
@@ -156,7 +159,8 @@ impl<S: StateMachine, D: Storage> InMemory<S, D> {
     }
 }
 
-/// Reads a checkpoint: magic, number of records u64, records of {u32, key, u32, value}, state, CRC-32.
+/// Reads a checkpoint: magic, number of records u64, records of {u32, key, u32, value}, state,
+/// CRC-32.
 fn decode<S: StateMachine>(checkpoint: &[u8]) -> Result<(S, StoredRecords), Error> {
     let damaged = |what: &str| Error(format!("the checkpoint is damaged: {what}"));
     let (body, crc) = checkpoint
@@ -261,8 +265,8 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         true
     }
 
-    /// Goes back to the last checkpoint, or to the one under way, since a program can't be asked to remember its state
-    /// at the last commit.
+    /// Goes back to the last checkpoint, or to the one under way, since a program can't be asked to
+    /// remember its state at the last commit.
     fn discard(&mut self) -> Result<(), Error> {
         let begun = self.begun.upgrade();
         let stored = match &begun {
@@ -293,7 +297,8 @@ impl<S: StateMachine, D: Storage> Application for InMemory<S, D> {
         self.beginning = None;
         self.changed = false;
         let storage = self.storage.clone();
-        // The thread frees these bytes once they lie in the storage; until then `discard` may need them.
+        // The thread frees these bytes once they lie in the storage; until then `discard` may need
+        // them.
         Ok(Box::new(move || replace(&storage, &checkpoint)))
     }
 

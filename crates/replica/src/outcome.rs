@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Outcomes of commands over several partitions, and how long they are kept.
 //!
-//! Stores commit and sync one by one. So a kill, or a power failure, may leave one partition past a command and another
-//! one before it, and the partition that is past it can't prepare any more. Each partition therefore stores the whole
-//! outcome, in the commit that passes the command, and keeps it until all partitions of the command have passed it on
-//! disk. [V-RECORD] [V-FORGET]
+//! Stores commit and sync one by one. So a kill, or a power failure, may leave one partition past a
+//! command and another one before it, and the partition that is past it can't prepare any more.
+//! Each partition therefore stores the whole outcome, in the commit that passes the command, and
+//! keeps it until all partitions of the command have passed it on disk. [V-RECORD] [V-FORGET]
 //!
 //! | outcome record (big-endian) | |
 //! |---|---|
@@ -27,7 +27,8 @@ use std::sync::Arc;
 pub struct Outcome {
     round: Round,
     places: Vec<(PartitionId, Instance)>,
-    /// The answer and the effects; `None` = the session refused the request, or had executed it before.
+    /// The answer and the effects; `None` = the session refused the request, or had executed it
+    /// before.
     executed: Option<Executed>,
 }
 
@@ -179,8 +180,8 @@ impl Outcomes {
         self.kept.get(&inst).filter(|outcome| outcome.is_of(copy))
     }
 
-    /// Returns the outcomes of commands that have a place before an instance here, and one within a range in another
-    /// partition. [G-COMPLETE]
+    /// Returns the outcomes of commands that have a place before an instance here, and one within a
+    /// range in another partition. [G-COMPLETE]
     pub fn across(
         &self,
         before: Instance,

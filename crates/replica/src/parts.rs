@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that are longer than a value: they travel in parts, and take effect with the last one. [S-PARTS]
+//! Commands that are longer than a value: they travel in parts, and take effect with the last one.
+//! [S-PARTS]
 //!
-//! A part is a command of its own: it has a place in the log, it is answered, and it is sent again until it is. But it
-//! isn't a request of its own; its number names the request and the part:
+//! A part is a command of its own: it has a place in the log, it is answered, and it is sent again
+//! until it is. But it isn't a request of its own; its number names the request and the part:
 //!
 //! | bits of the number | |
 //! |---|---|
@@ -15,15 +16,16 @@
 //! | any but the last | length of the whole command u32, a piece of it |
 //! | the last | length of the whole command u32, number of parts before it u16, the end of the command |
 //!
-//! The parts before the last may come in any order, and any number of times. The last one is sent once all others are
-//! answered.
+//! The parts before the last may come in any order, and any number of times. The last one is sent
+//! once all others are answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest command, in bytes. It has room for a value of 1 MiB with a long key.
 pub const MAX_COMMAND_LEN: usize = (1 << 20) + (64 << 10);
 
-/// The most parts of one command that are under way at once; more would delay everybody else's commands.
+/// The most parts of one command that are under way at once; more would delay everybody else's
+/// commands.
 const UNDER_WAY: usize = 16;
 
 const MARK: u64 = 1 << 63;
@@ -96,8 +98,8 @@ pub enum Progress {
 }
 
 impl Sending {
-    /// Begins to send a request with a command of `len` bytes, which must be longer than a value and at most
-    /// [`MAX_COMMAND_LEN`].
+    /// Begins to send a request with a command of `len` bytes, which must be longer than a value
+    /// and at most [`MAX_COMMAND_LEN`].
     pub fn new(request: u64, len: usize, max_value: usize) -> Sending {
         let piece = max_value.saturating_sub(HEAD_LEN).max(1);
         // The rest of the command fits the last part.
@@ -117,7 +119,8 @@ impl Sending {
         self.request
     }
 
-    /// Returns the number of the next part that may be sent now, and puts the part's bytes into `out`.
+    /// Returns the number of the next part that may be sent now, and puts the part's bytes into
+    /// `out`.
     pub fn next(&mut self, command: &[u8], out: &mut Vec<u8>) -> Option<u64> {
         let may = match self.next {
             next if next < self.parts => self.open.len() < UNDER_WAY,
@@ -167,8 +170,8 @@ impl Sending {
     }
 }
 
-/// Splits a part into its head and its piece of the command; returns `None` if it isn't a part. The head is the length
-/// of the whole command and, in the last part, the number of parts before it.
+/// Splits a part into its head and its piece of the command; returns `None` if it isn't a part. The
+/// head is the length of the whole command and, in the last part, the number of parts before it.
 pub(crate) fn parse(part: Part, bytes: &[u8]) -> Option<(u32, u16, &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let len = u32::from_be_bytes(*len);

@@ -15,7 +15,8 @@
 //! | command whose `request` has bit 63 | a part of a longer one ([`parts`](crate::parts)) |
 //! | READ whose `request` has bit 62 | a command that only reads ([`read_number`](crate::read_number)) |
 //!
-//! In OPEN the command's client is a random number that names the attempt; in all other commands it is the session id.
+//! In OPEN the command's client is a random number that names the attempt; in all other commands it
+//! is the session id.
 
 use paxos::{Instance, NodeId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,8 +34,8 @@ pub enum Status {
     UnknownSession = 1,
     /// The request is at or below the session's window, and its reply is no longer recorded.
     StaleRequest = 2,
-    /// An earlier request of an ordered session, or another part of the command, hasn't come yet; or there is no room
-    /// yet for a command in parts.
+    /// An earlier request of an ordered session, or another part of the command, hasn't come yet;
+    /// or there is no room yet for a command in parts.
     OutOfOrder = 3,
     /// The command was executed, but its reply is too large to be sent or recorded.
     ReplyTooLarge = 4,
@@ -44,7 +45,8 @@ pub enum Status {
     Malformed = 6,
     /// As many sessions are open as the deployment allows.
     TooManySessions = 7,
-    /// A command over several partitions that takes no effect at these places; its proposer sends it again.
+    /// A command over several partitions that takes no effect at these places; its proposer sends
+    /// it again.
     Dead = 8,
     /// A command in parts is longer than replicas take.
     TooLarge = 9,
@@ -101,15 +103,16 @@ pub enum Effect {
 }
 
 impl Status {
-    /// Returns what this answer to a request of a session says about its effect. `ordered`: the session is ordered.
-    /// [S-SAYS]
+    /// Returns what this answer to a request of a session says about its effect. `ordered`: the
+    /// session is ordered. [S-SAYS]
     pub const fn effect(self, ordered: bool) -> Effect {
         match self {
             Status::Ok | Status::ReplyTooLarge | Status::Piece => Effect::Executed,
-            // An ordered session executes its requests in order and without gaps, so a stale one was executed.
+            // An ordered session executes its requests in order and without gaps, so a stale one
+            // was executed.
             Status::StaleRequest if ordered => Effect::Executed,
-            // The request may have been executed and forgotten, or skipped by later ones; and the session may have been
-            // closed before or after it was executed.
+            // The request may have been executed and forgotten, or skipped by later ones; and the
+            // session may have been closed before or after it was executed.
             Status::StaleRequest | Status::UnknownSession => Effect::Unknown,
             // Another copy of the request may come after the missing one, or may be alive.
             Status::OutOfOrder | Status::Dead => Effect::Unknown,
@@ -126,10 +129,11 @@ impl Status {
 pub struct ReplyAddress {
     /// The replica that answers; 0 = all of them.
     pub home: NodeId,
-    /// The client's socket; `None` = the front end beside the home replica answers over a connection.
+    /// The client's socket; `None` = the front end beside the home replica answers over a
+    /// connection.
     pub address: Option<SocketAddr>,
-    /// The number of the client's key, with which its replies are signed where packets are; below 32. 0 = the nodes'
-    /// key.
+    /// The number of the client's key, with which its replies are signed where packets are; below
+    /// 32. 0 = the nodes' key.
     pub key: u8,
 }
 
@@ -173,7 +177,8 @@ impl ReplyAddress {
             _ => return None,
         };
         let address = address.map(|ip| SocketAddr::new(ip, port));
-        // An IPv4 or IPv6 address needs a port to be answered; without an address all fields must be zero.
+        // An IPv4 or IPv6 address needs a port to be answered; without an address all fields must
+        // be zero.
         let sound = match address {
             Some(_) => port != 0,
             None => port == 0 && ip == [0; 16] && key == 0,
@@ -220,8 +225,8 @@ pub enum SessionOp {
     Open {
         /// Requests take effect in the order of their numbers, without gaps.
         ordered: bool,
-        /// The number of recorded replies: 1 to [`MAX_WINDOW`]. In an unordered session it is also how far a request
-        /// may lag behind the largest.
+        /// The number of recorded replies: 1 to [`MAX_WINDOW`]. In an unordered session it is also
+        /// how far a request may lag behind the largest.
         window: u16,
         /// The address of the replies.
         reply_to: ReplyAddress,
@@ -235,15 +240,15 @@ pub enum SessionOp {
         /// The last instance with anything of the session.
         last_inst: Instance,
     },
-    /// Changes the address of the replies. Every replica answers this operation there, with `unknown_session` if there
-    /// is no such session; a client sends it when it gets no more answers, since nobody has to remember the address of
-    /// a session that has expired.
+    /// Changes the address of the replies. Every replica answers this operation there, with
+    /// `unknown_session` if there is no such session; a client sends it when it gets no more
+    /// answers, since nobody has to remember the address of a session that has expired.
     Move {
         /// The new address.
         reply_to: ReplyAddress,
     },
-    /// Says that this replica's program died twice of a command, which the replica hasn't passed and never executes.
-    /// [X-DIED]
+    /// Says that this replica's program died twice of a command, which the replica hasn't passed
+    /// and never executes. [X-DIED]
     Died {
         /// The place of the command.
         place: CommandPlace,
@@ -402,7 +407,8 @@ mod tests {
         }
     }
 
-    /// Only a request that no replica executes, wherever a copy of it comes from, is called refused. [S-SAYS]
+    /// Only a request that no replica executes, wherever a copy of it comes from, is called
+    /// refused. [S-SAYS]
     #[test]
     fn nothing_that_may_have_taken_effect_is_called_refused() {
         let all: Vec<Status> = (0..=u8::MAX).filter_map(Status::from_u8).collect();

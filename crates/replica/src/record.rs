@@ -20,7 +20,8 @@ use crate::protocol::{CommandPlace, ReplyAddress, Status};
 use paxos::round::MAX_EPOCH;
 use paxos::{Epoch, Instance, NodeId};
 
-/// The format of all records together. Records of another format stop the replica instead of being misread.
+/// The format of all records together. Records of another format stop the replica instead of being
+/// misread.
 const FORMAT: u8 = 5;
 
 const IDENTITY: u8 = b'i';
@@ -218,8 +219,8 @@ impl<'a> Page<'a> {
         self.0
     }
 
-    /// Returns the next recorded request. It is `None` if there are no more, or if the rest can't be understood, in
-    /// which case [`Page::is_empty`] is false.
+    /// Returns the next recorded request. It is `None` if there are no more, or if the rest can't
+    /// be understood, in which case [`Page::is_empty`] is false.
     pub fn next_reply(&mut self) -> Option<Recorded<'a>> {
         let (request, rest) = self.0.split_first_chunk()?;
         let (status, rest) = rest.split_first()?;

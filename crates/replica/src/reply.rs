@@ -30,10 +30,11 @@ pub struct Basis {
 
 /// Receives the packets and replies that a worker sends. An implementation copies them.
 pub trait Output: Outbox {
-    /// Answers (`client`, `request`) with `status` and `bytes`, after the command was executed and, where answers wait
-    /// for it, committed; `basis` is `None` if the answer is final. Several replies to one address may share a packed
-    /// REPLY: final ones, and those to commands of one view, which then all name the last one's slot. The front end of
-    /// this process gets only final replies. [N-ANSWER]
+    /// Answers (`client`, `request`) with `status` and `bytes`, after the command was executed and,
+    /// where answers wait for it, committed; `basis` is `None` if the answer is final. Several
+    /// replies to one address may share a packed REPLY: final ones, and those to commands of one
+    /// view, which then all name the last one's slot. The front end of this process gets only final
+    /// replies. [N-ANSWER]
     fn reply(
         &mut self,
         to: &ReplyTo,
@@ -44,12 +45,12 @@ pub trait Output: Outbox {
         bytes: &[u8],
     );
 
-    /// Tells a client how far the log of this follower is filled. `header` is that of an ACK, which has no value.
-    /// [N-ACK]
+    /// Tells a client how far the log of this follower is filled. `header` is that of an ACK, which
+    /// has no value. [N-ACK]
     fn ack(&mut self, to: &ReplyTo, header: &Header);
 
-    /// Answers [reads without the log](crate::AskedReads) of the front end beside this replica, which hears of them at
-    /// once.
+    /// Answers [reads without the log](crate::AskedReads) of the front end beside this replica,
+    /// which hears of them at once.
     fn reads(&mut self, _answered: &AnsweredReads) {}
 
     /// Hands a message to the worker of another partition of this replica.
@@ -81,15 +82,16 @@ pub(crate) enum Place {
 pub(crate) struct Replies {
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// The replica that answers commands that are executed now, and the place on which their answers depend.
+    /// The replica that answers commands that are executed now, and the place on which their
+    /// answers depend.
     pub answers: Answers,
     pub place: Place,
     /// Replies to commands below this instance are held until they are final. [N-CROWD]
     pub held_below: Instance,
     /// Some replies wait until they are final.
     pub waits: bool,
-    /// The instance after the last one for which another replica waits, with its front end or its partitions that have
-    /// a copy.
+    /// The instance after the last one for which another replica waits, with its front end or its
+    /// partitions that have a copy.
     pub awaited: Instance,
 }
 
@@ -117,8 +119,8 @@ impl Place {
         answers != Answers::AtHome && slot >= stable
     }
 
-    /// Returns the basis that an answer shows if it may be sent now by a replica that gives these `answers`; a final
-    /// answer shows none. [N-ANSWER] [N-MUTE]
+    /// Returns the basis that an answer shows if it may be sent now by a replica that gives these
+    /// `answers`; a final answer shows none. [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
         match (self, answers) {
             (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => Some(None),
@@ -189,9 +191,9 @@ impl Replies {
         false
     }
 
-    /// Sends the replies. Those that aren't stable yet wait if they are for the front end of this process, which hears
-    /// only final ones, or for a crowd; the log below `stable` doesn't change any more, and `answers` says who answers
-    /// now. [N-CROWD]
+    /// Sends the replies. Those that aren't stable yet wait if they are for the front end of this
+    /// process, which hears only final ones, or for a crowd; the log below `stable` doesn't change
+    /// any more, and `answers` says who answers now. [N-CROWD]
     pub fn send(&mut self, stable: Instance, answers: Answers, out: &mut impl Output) {
         let mut waiting = Replies::default();
         let mut start = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The session table: which requests have taken effect, and their replies.
 //!
-//! The table is replicated state: a function of the log alone, equal on all replicas at the same instance, and
-//! committed together with the application's effects. Hence a command takes effect once, however often it is proposed,
-//! in whatever packs, and whatever dies in between. [S-ONCE]
+//! The table is replicated state: a function of the log alone, equal on all replicas at the same
+//! instance, and committed together with the application's effects. Hence a command takes effect
+//! once, however often it is proposed, in whatever packs, and whatever dies in between. [S-ONCE]
 //!
 //! | a request of an open session | unordered | ordered |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `max + 1` | executed | executed |
 //! | larger | executed | out of order |
 //!
-//! The reply of request r lies in slot `r mod window`. If the slot of an unordered session's request within the window
-//! holds another request, that one is older, so the slot alone tells whether a request has been executed. [S-ONCE]
-//! [S-ORDERED]
+//! The reply of request r lies in slot `r mod window`. If the slot of an unordered session's
+//! request within the window holds another request, that one is older, so the slot alone tells
+//! whether a request has been executed. [S-ONCE] [S-ORDERED]
 //!
 //! A session also keeps the parts of one command that isn't whole yet. [S-PARTS]
 
@@ -71,7 +71,8 @@ impl At {
         }
     }
 
-    /// Returns the id of a session that is opened here. It is unique, since no instance is executed twice.
+    /// Returns the id of a session that is opened here. It is unique, since no instance is executed
+    /// twice.
     fn session_id(self) -> u64 {
         (self.inst + 1) << 16 | u64::from(self.index)
     }
@@ -97,7 +98,8 @@ pub(crate) struct Sessions {
     slots: usize,
     /// The sessions and slots that are answered at each address.
     of_address: BTreeMap<IpAddr, Share>,
-    /// The reply addresses of sessions that were closed here since the start. They aren't replicated.
+    /// The reply addresses of sessions that were closed here since the start. They aren't
+    /// replicated.
     departed: BTreeMap<u64, ReplyAddress>,
     /// The commands that were begun, in the order of the log.
     begun: VecDeque<Begun>,
@@ -143,7 +145,8 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Returns the sessions of the front end beside this replica: their home is here, and they have no address.
+    /// Returns the sessions of the front end beside this replica: their home is here, and they have
+    /// no address.
     pub fn local(&self) -> impl Iterator<Item = LocalSession> + '_ {
         let here = ReplyAddress {
             home: self.node,
@@ -159,8 +162,8 @@ impl Sessions {
         })
     }
 
-    /// Handles an application's command, or a part of one. The application executes the command if, and only if, it
-    /// takes effect now.
+    /// Handles an application's command, or a part of one. The application executes the command if,
+    /// and only if, it takes effect now.
     pub fn command(
         &mut self,
         at: At,
@@ -272,9 +275,9 @@ impl Sessions {
         }
     }
 
-    /// Records a command over several partitions that a sibling has passed, and answers it, whatever this partition's
-    /// log held before, since that was given up. It counts as executed, so that a repetition isn't executed.
-    /// [G-COMPLETE]
+    /// Records a command over several partitions that a sibling has passed, and answers it,
+    /// whatever this partition's log held before, since that was given up. It counts as executed,
+    /// so that a repetition isn't executed. [G-COMPLETE]
     pub fn complete(&mut self, at: At, executed: &Executed, replies: &mut Replies) {
         let (client, request) = (executed.client, executed.request);
         let Some(session) = self.open.get_mut(&client) else {
@@ -302,9 +305,9 @@ impl Sessions {
         }
     }
 
-    /// Tells the client that a command over several partitions takes no effect at the places of this copy. All replicas
-    /// say so and name the round and instance of its place in the lowest partition, so that the client sends the
-    /// command again only once. [V-DEAD]
+    /// Tells the client that a command over several partitions takes no effect at the places of
+    /// this copy. All replicas say so and name the round and instance of its place in the lowest
+    /// partition, so that the client sends the command again only once. [V-DEAD]
     pub fn died(&self, copy: &Copy, replies: &mut Replies) {
         let session = self.open.get(&copy.client);
         if let Some(to) = session.and_then(|s| again(&s.head.reply_to, self.node, replies.answers))
@@ -320,8 +323,9 @@ impl Sessions {
         self.answer_stranger(client, request, Status::UnknownSession, replies);
     }
 
-    /// Answers a command of an unknown session: at its last address if it was closed here, and otherwise at the front
-    /// end beside this replica, which may own the id and ignores foreign ones. A client that hears nothing sends MOVE.
+    /// Answers a command of an unknown session: at its last address if it was closed here, and
+    /// otherwise at the front end beside this replica, which may own the id and ignores foreign
+    /// ones. A client that hears nothing sends MOVE.
     fn answer_stranger(&self, client: u64, request: u64, status: Status, replies: &mut Replies) {
         let to = match self.departed.get(&client) {
             Some(reply_to) => again(reply_to, self.node, replies.answers),

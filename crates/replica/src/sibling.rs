@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages about commands over several partitions between the workers of one replica.
 //!
-//! Messages between two workers are reliable and in order, and all of them are lost together, with the process. A
-//! worker gives them to its [`Output`](crate::Output) with the replies, and takes those for it by
-//! [`Worker::sibling`](crate::Worker::sibling).
+//! Messages between two workers are reliable and in order, and all of them are lost together, with
+//! the process. A worker gives them to its [`Output`](crate::Output) with the replies, and takes
+//! those for it by [`Worker::sibling`](crate::Worker::sibling).
 
 use crate::agreement::Decided;
 use crate::outcome::Outcome;
@@ -24,7 +24,8 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Reads a decided value; returns `None` if it isn't well formed, or names a partition that doesn't exist.
+    /// Reads a decided value; returns `None` if it isn't well formed, or names a partition that
+    /// doesn't exist.
     pub(crate) fn parse(value: &Decided<'_>, partitions: u16) -> Option<Copy> {
         let vector = Vector::parse(value.value).ok()?;
         let exist = vector.iter().all(|(pid, _)| pid < partitions);
@@ -94,8 +95,8 @@ pub enum SiblingMessage {
 }
 
 impl SiblingMessage {
-    /// Returns the receiver's place in the message's command, and the round that stamped it, if the message shows that
-    /// the leader has stamped the command.
+    /// Returns the receiver's place in the message's command, and the round that stamped it, if the
+    /// message shows that the leader has stamped the command.
     pub(crate) fn begun_in(&self, pid: PartitionId) -> Option<(Round, Instance)> {
         match self {
             SiblingMessage::Stands { copy, .. } | SiblingMessage::Asks(copy) => {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The partition of a key, which its hash slot determines as in Redis Cluster. Each partition has an equal range of
-//! slots.
+//! The partition of a key, which its hash slot determines as in Redis Cluster. Each partition has
+//! an equal range of slots.
 
 use paxos::PartitionId;
 
 /// The number of hash slots.
 pub const SLOTS: u16 = 16_384;
 
-/// Returns the hash slot of a key. If the key has a tag, a nonempty part in braces, only the tag counts:
-/// `{user:7}.name` and `{user:7}.mail` are in one slot.
+/// Returns the hash slot of a key. If the key has a tag, a nonempty part in braces, only the tag
+/// counts: `{user:7}.name` and `{user:7}.mail` are in one slot.
 pub fn of_key(key: &[u8]) -> u16 {
     crc16(tag(key).unwrap_or(key)) % SLOTS
 }

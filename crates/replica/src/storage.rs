@@ -16,8 +16,8 @@ pub trait Storage: Send + 'static {
     /// Returns the last checkpoint that was stored completely; `None` at the first start.
     fn load(&mut self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces the checkpoint durably and atomically: after a kill in the middle either the old one or the new one is
-    /// there.
+    /// Replaces the checkpoint durably and atomically: after a kill in the middle either the old
+    /// one or the new one is there.
     fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()>;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worker of one partition of a replica. It connects the agreement, which orders the commands, with their
-//! execution.
+//! The worker of one partition of a replica. It connects the agreement, which orders the commands,
+//! with their execution.
 //!
 //! ```text
 //! packets ──> Agreement ──Log──> Execution ──> replies, checkpoints, TRIM
@@ -9,12 +9,14 @@
 //! The order of these steps makes a kill at any instruction harmless:
 //!
 //! 1. [`Worker::step`] executes decided values; nothing of them has been sent or stored yet.
-//! 2. [`Worker::finish_batch`] sends the replies. They show decided values only, which the acceptors' log brings back
-//!    after a kill. [X-ANSWER]
-//! 3. A commit, a moment later in [`Worker::tick`], has the application store the effects together with the position
-//!    and the session table. [X-ATOMIC] Where replies have to wait for the commit, it comes before them.
-//! 4. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of this survive a power failure. TRIM is sent
-//!    only after [`Worker::end_checkpoint`] has said that the checkpoint is complete. [T-CHECKPOINT]
+//! 2. [`Worker::finish_batch`] sends the replies. They show decided values only, which the
+//!    acceptors' log brings back after a kill. [X-ANSWER]
+//! 3. A commit, a moment later in [`Worker::tick`], has the application store the effects together
+//!    with the position and the session table. [X-ATOMIC] Where replies have to wait for the
+//!    commit, it comes before them.
+//! 4. A checkpoint, which [`Worker::finish_batch`] only begins, makes all of this survive a power
+//!    failure. TRIM is sent only after [`Worker::end_checkpoint`] has said that the checkpoint is
+//!    complete. [T-CHECKPOINT]
 
 mod catch_up;
 mod given_up;
@@ -45,8 +47,8 @@ pub struct Worker<A, G = Paxos> {
 }
 
 impl<A: Application> Worker<A> {
-    /// Opens a worker at the position in the application's records, in a group that agrees by Paxos. `nonce` is drawn
-    /// at random at every start and is never 0.
+    /// Opens a worker at the position in the application's records, in a group that agrees by
+    /// Paxos. `nonce` is drawn at random at every start and is never 0.
     pub fn open(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
         Self::open_in(settings, app, nonce, now)
     }
@@ -84,15 +86,17 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.next()
     }
 
-    /// Returns the next instance to execute, leaving out instances that were executed before they were stable. Only
-    /// this position may be told to others, since the log may still change beyond it. [N-REWIND]
+    /// Returns the next instance to execute, leaving out instances that were executed before they
+    /// were stable. Only this position may be told to others, since the log may still change beyond
+    /// it. [N-REWIND]
     pub fn settled(&self) -> Instance {
         self.execution.settled()
     }
 
-    /// Returns the next instance after the last commit; nothing below it is ever taken back. It is compared with other
-    /// replicas' positions before an install, since an install first goes back to the last commit, which may lie below
-    /// what is [settled](Self::settled). [X-INSTALL] [N-REWIND]
+    /// Returns the next instance after the last commit; nothing below it is ever taken back. It is
+    /// compared with other replicas' positions before an install, since an install first goes back
+    /// to the last commit, which may lie below what is [settled](Self::settled). [X-INSTALL]
+    /// [N-REWIND]
     pub fn committed(&self) -> Instance {
         self.execution.committed()
     }
@@ -117,8 +121,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.sessions().local()
     }
 
-    /// Returns how many replies wait for [`Worker::finish_batch`]; a large reply counts once more for each 32 KiB. Many
-    /// waiting replies are a reason to end a batch early.
+    /// Returns how many replies wait for [`Worker::finish_batch`]; a large reply counts once more
+    /// for each 32 KiB. Many waiting replies are a reason to end a batch early.
     pub fn pending_replies(&self) -> usize {
         self.execution.pending_replies()
     }
@@ -136,8 +140,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Returns what the worker needs from the node: a number for its disk, another replica's checkpoint, and what the
-    /// agreement needs.
+    /// Returns what the worker needs from the node: a number for its disk, another replica's
+    /// checkpoint, and what the agreement needs.
     pub fn wanted(&self) -> Wanted {
         let wanted = self.agreement.wanted();
         let is_stopped = self.execution.is_stopped();
@@ -150,14 +154,15 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Returns whether the acceptors have discarded the next instance. Then this replica needs another replica's
-    /// checkpoint to go on.
+    /// Returns whether the acceptors have discarded the next instance. Then this replica needs
+    /// another replica's checkpoint to go on.
     pub fn is_behind(&self) -> bool {
         self.next() < self.agreement.floor()
     }
 
-    /// Takes the known epochs, oldest first. It ignores a view that is older than the last one, and epochs before the
-    /// newest one whose marker was executed, since nothing was decided in them beyond that marker. [X-EARLIER]
+    /// Takes the known epochs, oldest first. It ignores a view that is older than the last one, and
+    /// epochs before the newest one whose marker was executed, since nothing was decided in them
+    /// beyond that marker. [X-EARLIER]
     pub fn configure(&mut self, now: Time, epochs: &[G::EpochView]) {
         if self.execution.resume() {
             self.run(now);
@@ -170,21 +175,22 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Returns the epoch that was told last, if this replica has another configuration of it on disk. The replica must not
-    /// go on then. [E-ONE]
+    /// Returns the epoch that was told last, if this replica has another configuration of it on
+    /// disk. The replica must not go on then. [E-ONE]
     pub fn contradiction(&self) -> Option<Epoch> {
         self.agreement.contradiction()
     }
 
-    /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active one, or if the lane
-    /// is already set.
+    /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active
+    /// one, or if the lane is already set.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
         self.agreement.set_lane(now, epoch, lane);
     }
 
-    /// Takes the instance at which the last active epoch begins, and returns whether this is news. Call
-    /// [`Worker::give_up`] before; repeated calls do no harm. Where epochs have no markers, this position decides in their
-    /// place which commands over several partitions are dead. [X-BEGIN] [V-SEALED]
+    /// Takes the instance at which the last active epoch begins, and returns whether this is news.
+    /// Call [`Worker::give_up`] before; repeated calls do no harm. Where epochs have no markers,
+    /// this position decides in their place which commands over several partitions are dead.
+    /// [X-BEGIN] [V-SEALED]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if !G::HAS_MARKERS {
             return self.execution.seals(epoch, at);
@@ -196,25 +202,29 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         is_news
     }
 
-    /// Returns whether this worker has stopped because an epoch begins below instances that it has executed.
+    /// Returns whether this worker has stopped because an epoch begins below instances that it has
+    /// executed.
     pub fn is_alarmed(&self) -> bool {
         self.execution.is_alarmed()
     }
 
-    /// Returns the number under which this replica reports the contents of its disk; `None` = it has none yet.
+    /// Returns the number under which this replica reports the contents of its disk; `None` = it
+    /// has none yet.
     pub fn incarnation(&self) -> Option<u64> {
         self.execution.incarnation()
     }
 
-    /// Gives the disk a number for this process and stores it with the records. A second number is ignored, a number
-    /// smaller than the disk's last one is an alarm ([X-ANEW]), and an `Err` is final. [T-DISK]
+    /// Gives the disk a number for this process and stores it with the records. A second number is
+    /// ignored, a number smaller than the disk's last one is an alarm ([X-ANEW]), and an `Err` is
+    /// final. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         let set = self.execution.set_incarnation(incarnation);
         self.tell_position();
         set
     }
 
-    /// Returns whether execution waits for an answer of siblings, the other partitions of this replica.
+    /// Returns whether execution waits for an answer of siblings, the other partitions of this
+    /// replica.
     pub fn waits_for_siblings(&self) -> bool {
         self.execution.waits_for_siblings()
     }
@@ -226,8 +236,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Handlers
 
-    /// Takes one packet. It executes a value that the packet decides at once if its turn has come, or at the end of the
-    /// batch if an acknowledgement must be sent first; replies wait for [`Worker::finish_batch`].
+    /// Takes one packet. It executes a value that the packet decides at once if its turn has come,
+    /// or at the end of the batch if an acknowledgement must be sent first; replies wait for
+    /// [`Worker::finish_batch`].
     #[inline]
     pub fn step(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Output) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
@@ -252,8 +263,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         verdict
     }
 
-    /// Takes a packet that the kernel program of this node hands over: a DELIVER with a value that it has seen decided,
-    /// whatever its sender, or an ORDERED. No other sender can reach this function.
+    /// Takes a packet that the kernel program of this node hands over: a DELIVER with a value that
+    /// it has seen decided, whatever its sender, or an ORDERED. No other sender can reach this
+    /// function.
     #[inline]
     pub fn deliver(&mut self, now: Time, packet: &Packet<'_>) -> Verdict {
         if let Err(reason) = self.for_this_partition(packet) {
@@ -268,7 +280,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         verdict
     }
 
-    /// Returns whether a repair waits for votes. If so, a learner in the kernel should pass votes on to this worker.
+    /// Returns whether a repair waits for votes. If so, a learner in the kernel should pass votes
+    /// on to this worker.
     pub fn wants_votes(&self) -> bool {
         self.agreement.wants_votes()
     }
@@ -286,8 +299,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.run(now);
     }
 
-    /// Takes reads of the front end beside this replica, which have no place in the log. The answers are sent with a
-    /// batch or a tick.
+    /// Takes reads of the front end beside this replica, which have no place in the log. The
+    /// answers are sent with a batch or a tick.
     pub fn read(&mut self, now: Time, reads: AskedReads) {
         if !self.execution.has_failed() {
             let question = G::BOUNDS_READS.then(|| match reads.stale {
@@ -310,7 +323,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(())
     }
 
-    /// Answers a PROBE with this replica's position and the newest epoch that it has met there. [E-NEWEST]
+    /// Answers a PROBE with this replica's position and the newest epoch that it has met there.
+    /// [E-NEWEST]
     fn on_probe(&mut self, packet: &Packet<'_>, out: &mut impl Outbox) -> Result<Verdict, Reason> {
         if Probe::parse(packet.value)? != Probe::Replica {
             return Err(Reason::NotForRole);
@@ -341,8 +355,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         Ok(Verdict::Answered)
     }
 
-    /// Takes a client's READ. With Paxos any replica answers, once it has executed everything that may have been
-    /// decided by now; with NOPaxos nobody does. [B-CLIENT]
+    /// Takes a client's READ. With Paxos any replica answers, once it has executed everything that
+    /// may have been decided by now; with NOPaxos nobody does. [B-CLIENT]
     fn on_read(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let read = ClientRead::parse(&packet.header).filter(|_| G::BOUNDS_READS);
         let read = read.ok_or(Reason::NotForRole)?;
@@ -357,8 +371,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- From the log to execution
 
-    /// Executes a stable value if its turn has come and keeps it otherwise; then executes the values that waited behind
-    /// it.
+    /// Executes a stable value if its turn has come and keeps it otherwise; then executes the
+    /// values that waited behind it.
     #[inline]
     fn take(&mut self, now: Time, value: &Decided<'_>) {
         if self.execution.take(now, value) {
@@ -371,8 +385,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Follows a change of the log. A replica that acknowledges slots does so first and executes them when the batch
-    /// ends.
+    /// Follows a change of the log. A replica that acknowledges slots does so first and executes
+    /// them when the batch ends.
     fn follow(&mut self, now: Time) {
         match self.agreement.acknowledges() {
             true => self.rewind(),
@@ -397,7 +411,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             let before = self.next();
             self.execution.run(now, &self.agreement);
             self.tell_position();
-            // Execution may have jumped over instances that were given up, and the log may have values behind them.
+            // Execution may have jumped over instances that were given up, and the log may have
+            // values behind them.
             if self.next() == before || self.agreement.ready() <= self.next() {
                 return;
             }
@@ -412,8 +427,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     // ---- Batches and time
 
     /// Acknowledges the slots that a batch of steps has filled, and returns whether there were any.
-    /// [`Worker::finish_batch`] does this, too; a caller that acknowledges first can send the acknowledgements before
-    /// anything is executed. [N-ACK]
+    /// [`Worker::finish_batch`] does this, too; a caller that acknowledges first can send the
+    /// acknowledgements before anything is executed. [N-ACK]
     pub fn acknowledge(&mut self, out: &mut impl Output) -> bool {
         let ack = self.agreement.take_ack();
         if let Some(ack) = &ack {
@@ -422,8 +437,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         ack.is_some()
     }
 
-    /// Ends a batch of steps: acknowledges, executes, sends the replies (after a commit if they have to wait for one),
-    /// and begins a checkpoint when one is due. An error is final: nothing more is executed or acknowledged. [X-ANSWER]
+    /// Ends a batch of steps: acknowledges, executes, sends the replies (after a commit if they
+    /// have to wait for one), and begins a checkpoint when one is due. An error is final: nothing
+    /// more is executed or acknowledged. [X-ANSWER]
     pub fn finish_batch(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
         self.acknowledge(out);
         self.flush(now, out)?;
@@ -486,8 +502,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Checkpoints
 
-    /// Returns a checkpoint that has begun, each only once. The caller runs it in another thread and gives its result
-    /// to [`Worker::end_checkpoint`].
+    /// Returns a checkpoint that has begun, each only once. The caller runs it in another thread
+    /// and gives its result to [`Worker::end_checkpoint`].
     pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         self.execution.take_checkpoint()
     }
@@ -502,14 +518,16 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.is_checkpointing()
     }
 
-    /// Takes the result of the checkpoint that was taken. TRIM follows with the next batch or tick. [T-CHECKPOINT]
+    /// Takes the result of the checkpoint that was taken. TRIM follows with the next batch or tick.
+    /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.execution.end_checkpoint(now, result)?;
         self.agreement.checkpointed(self.execution.checkpointed());
         Ok(())
     }
 
-    /// Makes a checkpoint now, whether it is due or not, for an orderly stop. No other checkpoint may be under way.
+    /// Makes a checkpoint now, whether it is due or not, for an orderly stop. No other checkpoint
+    /// may be under way.
     pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
         self.checkpoint_now()?;
         let result = self.take_checkpoint().map_or(Ok(()), |write| write());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Execution ahead of the stable log: none of it is stored, and a change of the log takes it back, with position,
-//! sessions and outcomes.
+//! Execution ahead of the stable log: none of it is stored, and a change of the log takes it back,
+//! with position, sessions and outcomes.
 
 mod common;
 
@@ -95,7 +95,8 @@ fn random_logs<K: Kept>(seed: u64) {
     }
     assert!(taken_back > 0, "seed {seed} takes nothing back");
 
-    // The whole log becomes stable. Then the sessions answer as if nothing had ever been taken back.
+    // The whole log becomes stable. Then the sessions answer as if nothing had ever been taken
+    // back.
     for value in &ahead.log[ahead.stable as usize..] {
         model.log(value);
     }
@@ -197,7 +198,8 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     assert_eq!(r.worker.checkpointed(), 1_030);
 }
 
-/// If commits take long, the replica executes at most as many commands ahead as the application allows. [N-COMMIT]
+/// If commits take long, the replica executes at most as many commands ahead as the application
+/// allows. [N-COMMIT]
 #[test]
 fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
     let disk = Disk::default();
@@ -228,7 +230,8 @@ fn a_store_whose_commits_take_long_runs_ahead_by_as_many_commands_as_it_says() {
     assert_eq!(r.worker.next(), 13, "it goes on");
 }
 
-/// The checkpoint waits, too, for as long as it takes. Time alone brings nothing, so nothing is due.
+/// The checkpoint waits, too, for as long as it takes. Time alone brings nothing, so nothing is
+/// due.
 #[test]
 fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     let disk = Disk::default();
@@ -255,8 +258,8 @@ fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     assert_eq!(r.worker.next(), 3, "it goes on");
 }
 
-/// A leader whose log always reaches beyond what is stable still answers a reader of its state. Until then it executes
-/// no further. [X-READ]
+/// A leader whose log always reaches beyond what is stable still answers a reader of its state.
+/// Until then it executes no further. [X-READ]
 #[test]
 fn who_reads_the_state_waits_until_what_was_executed_is_stable() {
     let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
@@ -289,7 +292,8 @@ fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
     assert_eq!(r.worker.application().tally.total, 1);
 }
 
-/// A number that the disk got after its last checkpoint is taken back with the rest, and is stored again. [T-DISK]
+/// A number that the disk got after its last checkpoint is taken back with the rest, and is stored
+/// again. [T-DISK]
 #[test]
 fn a_program_in_memory_keeps_the_number_of_its_disk() {
     let disk = MemoryDisk::default();
@@ -343,7 +347,8 @@ fn nothing_is_kept_for_another_replica_that_is_not_stable() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// Values behind a copy are taken back, but the copy itself isn't, since siblings count on it. [V-STABLE] [V-KEPT]
+/// Values behind a copy are taken back, but the copy itself isn't, since siblings count on it.
+/// [V-STABLE] [V-KEPT]
 #[test]
 fn a_copy_waits_until_it_is_stable_and_then_it_stays_passed() {
     let (mut zero, copy) = zero_at_its_copy();
@@ -403,8 +408,8 @@ fn where_a_later_session_begins_ends_the_wait_for_a_copy() {
     }
 }
 
-/// Returns partition 0 of a replica, which stands at a copy of command 5 that also has slot 1 of partition 1, and that
-/// copy.
+/// Returns partition 0 of a replica, which stands at a copy of command 5 that also has slot 1 of
+/// partition 1, and that copy.
 fn zero_at_its_copy() -> (Replica, Value) {
     let mut zero = Replica::new(2);
     let copy = stamped(1, &[(0, 1), (1, 1)], &command(5));
@@ -424,7 +429,8 @@ fn partition_one(disk: &Disk) -> Ahead<Durable> {
     one
 }
 
-/// Returns how many messages partition 1 has for partition 0, without those about its durable position.
+/// Returns how many messages partition 1 has for partition 0, without those about its durable
+/// position.
 fn says_to_zero(one: &mut Ahead<Durable>) -> usize {
     one.finish();
     let mail = std::mem::take(&mut one.out.mail);

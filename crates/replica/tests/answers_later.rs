@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An application that answers commands together after it has begun them: wherever batches end, the result is as if
-//! each command had been executed by itself.
+//! An application that answers commands together after it has begun them: wherever batches end, the
+//! result is as if each command had been executed by itself.
 
 mod common;
 
@@ -123,8 +123,8 @@ impl Clients {
     }
 }
 
-/// An application that answers later gives the same results, wherever its batches end. [X-GATHER] [S-ONCE] [S-ORDERED]
-/// [S-PARTS]
+/// An application that answers later gives the same results, wherever its batches end. [X-GATHER]
+/// [S-ONCE] [S-ORDERED] [S-PARTS]
 #[test]
 fn it_makes_no_difference_wherever_batches_end() {
     for seed in 0..60 {

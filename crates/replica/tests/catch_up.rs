@@ -26,8 +26,8 @@ fn copy(r: &mut Fed) -> (Instance, Vec<u8>) {
     (position, bytes)
 }
 
-/// A state is read while the worker goes on. From the beginning of the install nothing is executed, answered or
-/// reported. [X-INSTALL]
+/// A state is read while the worker goes on. From the beginning of the install nothing is executed,
+/// answered or reported. [X-INSTALL]
 #[test]
 fn nothing_is_executed_while_a_state_is_installed() {
     let (mut source, s) = ahead(20);
@@ -62,7 +62,8 @@ fn nothing_is_executed_while_a_state_is_installed() {
     assert!(!r.out.of_type(MsgType::Trim).is_empty());
 }
 
-/// A partition that is further than the state keeps its own state, and makes it durable. [X-INSTALL]
+/// A partition that is further than the state keeps its own state, and makes it durable.
+/// [X-INSTALL]
 #[test]
 fn what_is_further_is_kept() {
     let (mut source, s) = ahead(5);
@@ -92,7 +93,8 @@ fn what_is_further_is_kept() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// Values that the source executes behind its copy are kept, and bring the receiver as far as the source. [X-LOG]
+/// Values that the source executes behind its copy are kept, and bring the receiver as far as the
+/// source. [X-LOG]
 #[test]
 fn what_is_decided_meanwhile_comes_behind_the_state() {
     let (mut source, s) = ahead(3);

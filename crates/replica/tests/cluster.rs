@@ -294,7 +294,8 @@ impl Cluster {
         }
     }
 
-    /// Ends the process of a replica whose program has died on a command, after noting that on its disk.
+    /// Ends the process of a replica whose program has died on a command, after noting that on its
+    /// disk.
     fn bury(&mut self, index: usize) {
         let r = &mut self.replicas[index];
         let worker = r.worker.take().unwrap();
@@ -361,7 +362,8 @@ impl Cluster {
                 s.resend_at = now + 20 * MS;
                 s.unanswered += 1;
                 if s.unanswered > 20 {
-                    // The session may have expired, and the replicas that knew its address may have restarted.
+                    // The session may have expired, and the replicas that knew its address may have
+                    // restarted.
                     items.push((id, 0, SessionOp::Move { reply_to: to }.to_bytes()));
                 }
                 items.extend(s.open.iter().map(|&n| (id, n, command(id << 16 | n))));
@@ -374,7 +376,8 @@ impl Cluster {
 
     fn on_client_packet(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
-        // A client knows its cluster and group. It has no role, so nothing else in the packet is checked.
+        // A client knows its cluster and group. It has no role, so nothing else in the packet is
+        // checked.
         if h.msgtype != MsgType::Reply || (h.cluster, h.group) != (CLUSTER, GROUP) || h.pid != 0 {
             return;
         }
@@ -410,7 +413,8 @@ impl Cluster {
                 self.acknowledged.insert(key, bytes.to_vec());
             }
             Status::UnknownSession => {
-                // The session expired while the client rested. Its open requests may or may not have been executed.
+                // The session expired while the client rested. Its open requests may or may not
+                // have been executed.
                 self.expired += 1;
                 let nonce = self.world.rng.next();
                 *s = Session {
@@ -506,11 +510,12 @@ fn every_command_takes_effect_once_while_replicas_die() {
 /// The number of a session's commands between two that end programs.
 const HARMLESS: u64 = 40;
 
-/// The log's length; clients repeat unanswered requests, and the replicas' operations about a command need places as
-/// well.
+/// The log's length; clients repeat unanswered requests, and the replicas' operations about a
+/// command need places as well.
 const ROOMY: usize = 2_048;
 
-/// Returns a cluster in which one of [`HARMLESS`] commands makes programs die, on the replicas that `dies` names.
+/// Returns a cluster in which one of [`HARMLESS`] commands makes programs die, on the replicas that
+/// `dies` names.
 fn with_deadly(seed: u64, dies: fn(NodeId, u64) -> bool) -> Cluster {
     let mut cluster = Cluster::with_slots(seed, 10, seed % 2 == 0, ROOMY);
     for r in &mut cluster.replicas {
@@ -533,7 +538,8 @@ fn voided(cluster: &Cluster) -> BTreeSet<(u64, u64)> {
     void.map(|(request, _)| *request).collect()
 }
 
-/// A command on which every replica's program dies is passed without effect, and the group continues. [X-DIED] [X-VOID]
+/// A command on which every replica's program dies is passed without effect, and the group
+/// continues. [X-DIED] [X-VOID]
 #[test]
 fn a_command_of_which_every_program_dies_takes_no_effect_and_all_goes_on() {
     for seed in 200..206 {
@@ -553,8 +559,8 @@ fn a_command_of_which_every_program_dies_takes_no_effect_and_all_goes_on() {
     }
 }
 
-/// Replicas whose programs die fetch the state of the one that survives. If one instance has two such commands and no
-/// program survives both, neither takes effect. [X-DIED]
+/// Replicas whose programs die fetch the state of the one that survives. If one instance has two
+/// such commands and no program survives both, neither takes effect. [X-DIED]
 #[test]
 fn a_command_that_one_program_survives_takes_effect_everywhere() {
     let (mut restored, mut deaths, mut void) = (0, 0, 0);
@@ -579,8 +585,8 @@ fn a_command_that_one_program_survives_takes_effect_everywhere() {
     );
 }
 
-/// A command on which programs die isn't passed while a replica is silent, unless an operator orders it. The silent
-/// replica finds the contradiction later. [X-VOID]
+/// A command on which programs die isn't passed while a replica is silent, unless an operator
+/// orders it. The silent replica finds the contradiction later. [X-VOID]
 #[test]
 fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_learns_of_it() {
     let mut cluster = with_deadly(401, |node, _| node != REPLICAS[2]);

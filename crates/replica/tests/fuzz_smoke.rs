@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the fuzz target's body on a fixed stream of random input, so that the target keeps working and an ordinary test
-//! run finds easy errors. `fuzz/README.md` describes the real runs.
+//! Runs the fuzz target's body on a fixed stream of random input, so that the target keeps working
+//! and an ordinary test run finds easy errors. `fuzz/README.md` describes the real runs.
 
 #[path = "../../../fuzz/src/disk.rs"]
 mod disk;

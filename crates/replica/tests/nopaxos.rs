@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Three workers of NOPaxos, a sequencer, a client and a stand-in for the controller, on a network that loses, repeats
-//! and reorders: execution runs ahead of what is stable and goes back, every command takes effect once, and nothing that
-//! isn't stable is ever stored.
+//! Three workers of NOPaxos, a sequencer, a client and a stand-in for the controller, on a network
+//! that loses, repeats and reorders: execution runs ahead of what is stable and goes back, every
+//! command takes effect once, and nothing that isn't stable is ever stored.
 
 mod common;
 
@@ -57,7 +57,8 @@ struct Cluster<K: Kept> {
     settings: Settings,
     nonces: u64,
     checker: Committed,
-    /// The instances that an operator gave up, and the session that did so; 0 = nothing was given up.
+    /// The instances that an operator gave up, and the session that did so; 0 = nothing was given
+    /// up.
     given_up: std::ops::Range<Instance>,
     anew: Epoch,
     /// The stable log, and the result of executing it.
@@ -209,7 +210,8 @@ impl<K: Kept> Cluster<K> {
         self.tell(index, now);
     }
 
-    /// Tells a replica what the controller's store has: the instances that were given up, and the sessions.
+    /// Tells a replica what the controller's store has: the instances that were given up, and the
+    /// sessions.
     fn tell(&mut self, index: usize, now: Time) {
         let Some(worker) = &mut self.hosts[index].worker else {
             return;
@@ -319,7 +321,8 @@ impl<K: Kept> Cluster<K> {
         }
     }
 
-    /// Programs the sequencer to go on behind the members' logs, within what f+1 of them have stored.
+    /// Programs the sequencer to go on behind the members' logs, within what f+1 of them have
+    /// stored.
     fn program(&mut self, session: &Session, next: Instance) {
         let stored = |h: &Host<K>| h.worker.as_ref().map_or(0, |w| w.checkpointed());
         let mut stored: Vec<Instance> = self.hosts.iter().map(stored).collect();
@@ -491,8 +494,8 @@ impl<K: Kept> Cluster<K> {
         value.is_some_and(|v| !v.flags.has(Flags::PACKED))
     }
 
-    /// Looks at a replica's log after anything that may have changed it, and at the instances that have become stable
-    /// since.
+    /// Looks at a replica's log after anything that may have changed it, and at the instances that
+    /// have become stable since.
     fn look_at(&mut self, index: usize) {
         let host = &self.hosts[index];
         let Some(worker) = &host.worker else {
@@ -841,8 +844,8 @@ fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
     assert!(all.iter().all(|n| *n > 0), "{all:?}");
 }
 
-/// In random runs every command takes effect once, and nothing unstable is stored. [N-ANSWER] [N-REWIND] [N-COMMIT]
-/// [S-ONCE]
+/// In random runs every command takes effect once, and nothing unstable is stored. [N-ANSWER]
+/// [N-REWIND] [N-COMMIT] [S-ONCE]
 #[test]
 fn every_command_takes_effect_once_and_nothing_unstable_is_stored() {
     random_runs::<Disk>(0..10);
@@ -877,8 +880,8 @@ fn leader_alone<K: Kept>(c: &mut Cluster<K>) -> (u64, u64) {
     of
 }
 
-/// A deposed leader takes back what it has executed ahead, and follows the new view. [N-ANSWER] [N-REWIND] [N-MUTE]
-/// [K-QUORUM]
+/// A deposed leader takes back what it has executed ahead, and follows the new view. [N-ANSWER]
+/// [N-REWIND] [N-MUTE] [K-QUORUM]
 fn deposed<K: Kept>() {
     let mut c = Cluster::<K>::begun(1);
     let of = leader_alone(&mut c);
@@ -900,7 +903,8 @@ fn deposed<K: Kept>() {
     assert_eq!(c.finals[&of].0, Status::Ok);
 }
 
-/// Makes a slot a no-op on the others, and tells that to a replica that ran ahead. Returns how often it goes back.
+/// Makes a slot a no-op on the others, and tells that to a replica that ran ahead. Returns how
+/// often it goes back.
 fn goes_back<K: Kept>(c: &mut Cluster<K>, slot: Instance) -> u64 {
     c.wait("stable", |c| c.history.len() as Instance > slot);
     assert!(c.history[slot as usize].0.has(Flags::NOOP));
@@ -917,8 +921,8 @@ fn a_deposed_leader_takes_back_what_it_alone_has_executed() {
     deposed::<MemoryDisk>();
 }
 
-/// A leader holds back the answers that it owes a crowd, and never sends those that it can't make stable. [N-CROWD]
-/// [N-REWIND]
+/// A leader holds back the answers that it owes a crowd, and never sends those that it can't make
+/// stable. [N-CROWD] [N-REWIND]
 #[test]
 fn a_deposed_leader_has_told_a_crowd_nothing() {
     let mut c = Cluster::<Disk>::with(1, true, 0, Disk::default);
@@ -987,16 +991,16 @@ fn accepted_loss<K: Kept>() {
     (0..3).for_each(|index| c.check_stored(index));
 }
 
-/// After an accepted loss of logs the group continues from what was stable. [F-ANEW] [G-STOP] [G-LEAP] [G-BEHIND]
-/// [N-COMMIT]
+/// After an accepted loss of logs the group continues from what was stable. [F-ANEW] [G-STOP]
+/// [G-LEAP] [G-BEHIND] [N-COMMIT]
 #[test]
 fn an_accepted_loss_goes_on_from_what_was_stable() {
     accepted_loss::<Disk>();
     accepted_loss::<MemoryDisk>();
 }
 
-/// A replica that missed the stop and ran ahead of the stable log to where the loss begins must not go on there.
-/// [F-ANEW] [N-REWIND]
+/// A replica that missed the stop and ran ahead of the stable log to where the loss begins must not
+/// go on there. [F-ANEW] [N-REWIND]
 #[test]
 fn who_ran_ahead_to_where_a_loss_begins_does_not_go_on_there() {
     let mut c = Cluster::<Disk>::begun(16);
@@ -1025,8 +1029,9 @@ fn stored_log(worker: &mut Worker<impl Application, NoPaxos>) -> Loaded {
     loaded
 }
 
-/// The replica's log begins behind the loss as soon as it is told, but its application gets there only with another
-/// replica's state. A replica that is killed in between, twice, goes on fetching. [F-ANEW] [N-RESTART]
+/// The replica's log begins behind the loss as soon as it is told, but its application gets there
+/// only with another replica's state. A replica that is killed in between, twice, goes on fetching.
+/// [F-ANEW] [N-RESTART]
 #[test]
 fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
     let mut c = Cluster::<Disk>::begun(18);
@@ -1047,7 +1052,8 @@ fn who_is_killed_before_it_has_the_state_behind_a_loss_starts_again() {
     let by = view::first(9);
     let told = [
         vec![session(2, Stage::Writing, Some(given_up.end))],
-        // The replica was away while other sessions followed, and isn't told of the session with the loss any more.
+        // The replica was away while other sessions followed, and isn't told of the session with
+        // the loss any more.
         vec![session(9, Stage::Active { by }, None)],
     ];
     worker.agreement_mut().replica_mut().keep(start(1));
@@ -1093,8 +1099,8 @@ fn an_application_that_went_back_below_its_log_is_refused() {
     assert!(why.contains(&format!("it begins at slot {floor}")), "{why}");
 }
 
-/// The application had stored more than the log. Its state counts as one that was taken over, and nothing is executed
-/// again. [N-RESTART] [W-CHECKPOINT]
+/// The application had stored more than the log. Its state counts as one that was taken over, and
+/// nothing is executed again. [N-RESTART] [W-CHECKPOINT]
 #[test]
 fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
     let mut c = Cluster::<Disk>::begun(19);
@@ -1116,8 +1122,8 @@ fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
     assert!(replica.next() >= position);
 }
 
-/// Nobody heard the answer, the leader dies, and the command comes again: in another view, in another session, and to
-/// replicas that were followers. [N-RETRY] [S-ONCE]
+/// Nobody heard the answer, the leader dies, and the command comes again: in another view, in
+/// another session, and to replicas that were followers. [N-RETRY] [S-ONCE]
 #[test]
 fn a_retry_gets_the_first_result_in_whatever_view() {
     let mut c = Cluster::<Disk>::begun(3);
@@ -1135,8 +1141,8 @@ fn a_retry_gets_the_first_result_in_whatever_view() {
     assert!(repeated.count() > 1);
 }
 
-/// A command that reached no replica becomes a no-op, and nothing behind it is answered before all agree on that.
-/// [H-NOOP] [H-ASK]
+/// A command that reached no replica becomes a no-op, and nothing behind it is answered before all
+/// agree on that. [H-NOOP] [H-ASK]
 #[test]
 fn a_command_that_reached_nobody_becomes_a_no_op_that_all_agree_on_first() {
     let mut c = Cluster::<Disk>::begun(4);
@@ -1179,7 +1185,8 @@ fn the_end_of_a_burst_that_reached_nobody_is_found_without_another_command() {
     c.check();
 }
 
-/// A replica that was away for longer than the logs reach installs a checkpoint. [W-CHECKPOINT] [N-FULL]
+/// A replica that was away for longer than the logs reach installs a checkpoint. [W-CHECKPOINT]
+/// [N-FULL]
 #[test]
 fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     let mut c = Cluster::<Disk>::begun(6);
@@ -1198,7 +1205,8 @@ fn who_was_away_for_longer_than_the_logs_reach_takes_a_checkpoint() {
     assert!(c.restored > 0);
 }
 
-/// A replica whose application can't take effects back answers only from stable slots. [N-COMMIT] [K-STABLE]
+/// A replica whose application can't take effects back answers only from stable slots. [N-COMMIT]
+/// [K-STABLE]
 #[test]
 fn who_can_take_nothing_back_answers_only_what_is_stable() {
     let mut c = Cluster::<Disk>::with(8, true, 7, || {
@@ -1216,8 +1224,9 @@ fn who_can_take_nothing_back_answers_only_what_is_stable() {
     assert_eq!((c.speculative, c.rewinds), (0, 0));
 }
 
-/// The leader alone has executed a command. Whatever packet comes now, from any sender, nobody gives a final answer to
-/// it; every other test here checks that, too (`check_final`). [K-STABLE] [N-RETRY] [N-MUTE]
+/// The leader alone has executed a command. Whatever packet comes now, from any sender, nobody
+/// gives a final answer to it; every other test here checks that, too (`check_final`). [K-STABLE]
+/// [N-RETRY] [N-MUTE]
 #[test]
 fn nothing_provokes_a_final_answer_to_what_is_not_stable() {
     let mut c = Cluster::<Disk>::begun(20);
@@ -1291,8 +1300,9 @@ fn stamped(
     header.datagram(value)
 }
 
-/// A client that waits for an answer gets one ACK a batch from each follower, whether or not the follower has executed
-/// the session's OPEN. For a pack it is the sender of the first command. [N-ACK]
+/// A client that waits for an answer gets one ACK a batch from each follower, whether or not the
+/// follower has executed the session's OPEN. For a pack it is the sender of the first command.
+/// [N-ACK]
 #[test]
 fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     let mut c = Cluster::<Disk>::begun(9);
@@ -1337,14 +1347,15 @@ fn a_follower_acknowledges_to_all_whom_a_batch_names() {
     assert!(told[1].is_empty() && told[2].is_empty(), "front ends");
 }
 
-/// Clients wait only for a follower's word about its log, so nothing that it may execute comes before that word.
-/// [N-ACK]
+/// Clients wait only for a follower's word about its log, so nothing that it may execute comes
+/// before that word. [N-ACK]
 #[test]
 fn a_follower_acknowledges_before_it_executes() {
     let mut c = Cluster::<Disk>::begun(9);
     c.go_on(5 * MS);
     let (now, slot) = (c.now(), c.sequencer.next(0));
-    // The session belongs to the front end beside a follower, so the leader makes its command stable at once.
+    // The session belongs to the front end beside a follower, so the leader makes its command
+    // stable at once.
     let to = ReplyAddress {
         home: FOLLOWERS[0],
         ..ReplyAddress::default()
@@ -1406,8 +1417,8 @@ fn sent(out: &Out, msgtype: MsgType) -> (Vec<u8>, Header) {
     (header.datagram(value), *header)
 }
 
-/// If many clients wait at once, the leader answers what is stable, and followers don't acknowledge until the leader
-/// ends the crowd, by a packet that may be lost. [N-CROWD]
+/// If many clients wait at once, the leader answers what is stable, and followers don't acknowledge
+/// until the leader ends the crowd, by a packet that may be lost. [N-CROWD]
 #[test]
 fn a_crowd_hears_the_leader_alone() {
     const CLIENTS: u16 = 8;
@@ -1489,7 +1500,8 @@ fn a_crowd_hears_the_leader_alone() {
     assert_eq!(acks, vec![end; opens.len()]);
 }
 
-/// Commands between two crowds are acknowledged, also by a follower that hears only of the second one. [N-CROWD]
+/// Commands between two crowds are acknowledged, also by a follower that hears only of the second
+/// one. [N-CROWD]
 #[test]
 fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     const CLIENTS: u64 = 8;
@@ -1519,8 +1531,8 @@ fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     let (prepared, _) = sent(&batch(&mut c, 1, now, &follower), MsgType::SyncRep);
     batch(&mut c, 0, now, &[prepared]);
 
-    // The crowd is over, the next commands are answered at once, and their clients are a crowd again. The packet that
-    // ends the first crowd is lost.
+    // The crowd is over, the next commands are answered at once, and their clients are a crowd
+    // again. The packet that ends the first crowd is lost.
     let now = now + 20 * MS;
     let alone = stamped(&mut c, Flags::NONE, (slot + 1) << 16, 1, &command(1));
     let out = batch(&mut c, 0, now, std::slice::from_ref(&alone));
@@ -1540,8 +1552,9 @@ fn a_crowd_begins_once_the_end_of_the_last_one_is_heard() {
     assert!(!header.vrnd.is_none(), "the second crowd");
 }
 
-/// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that nobody listens. It
-/// asks about an unknown session from which a packet has come. [Q-RETIRE] [O-LATER]
+/// A replica in a later session tells the sequencer of an earlier one, which goes on stamping, that
+/// nobody listens. It asks about an unknown session from which a packet has come. [Q-RETIRE]
+/// [O-LATER]
 #[test]
 fn a_sequencer_of_an_earlier_session_hears_that_it_is_over() {
     let mut c = Cluster::<Disk>::begun(10);
@@ -1613,8 +1626,8 @@ fn the_leaders_own_front_end_gets_what_is_stable() {
     assert_eq!(c.locals[0].session_id(), (slot + 1) << 16);
 }
 
-/// The leader makes a command at once stable for which the front end beside another replica waits, and sends that front
-/// end no answer. [N-RETRY]
+/// The leader makes a command at once stable for which the front end beside another replica waits,
+/// and sends that front end no answer. [N-RETRY]
 #[test]
 fn another_replicas_front_end_waits_for_no_timer() {
     let mut c = Cluster::<Disk>::begun(14);
@@ -1708,8 +1721,8 @@ fn a_session_whose_views_are_used_up_needs_another_one() {
     }
 }
 
-/// Values that another replica has kept behind its state are stable, and execution goes on from them. [X-LOG]
-/// [X-CATCHUP]
+/// Values that another replica has kept behind its state are stable, and execution goes on from
+/// them. [X-LOG] [X-CATCHUP]
 #[test]
 fn what_was_kept_behind_a_state_is_executed_as_stable() {
     let mut c = Cluster::<Disk>::begun(11);

@@ -105,7 +105,8 @@ fn the_last_part_waits_for_all_others() {
     }
 }
 
-/// Parts survive kills and power failures, and a copy of the replica's state contains them. [S-PARTS] [X-ATOMIC]
+/// Parts survive kills and power failures, and a copy of the replica's state contains them.
+/// [S-PARTS] [X-ATOMIC]
 #[test]
 fn parts_survive_kills_and_power_failures_and_come_with_a_copy() {
     let command = long(7, 400);

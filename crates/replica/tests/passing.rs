@@ -47,7 +47,8 @@ fn a_read_that_another_front_end_hears_is_not_executed() {
     }
 }
 
-/// The home replica of a session executes its reads, and answers repetitions from its record. [S-PASS]
+/// The home replica of a session executes its reads, and answers repetitions from its record.
+/// [S-PASS]
 #[test]
 fn the_home_of_a_session_executes_its_reads_and_answers_from_its_record() {
     for answers_later in [false, true] {
@@ -63,8 +64,8 @@ fn the_home_of_a_session_executes_its_reads_and_answers_from_its_record() {
     }
 }
 
-/// If a home takes over the state of a replica that passed a read, it executes the read when that is repeated, unless a
-/// command followed. [S-PASS]
+/// If a home takes over the state of a replica that passed a read, it executes the read when that
+/// is repeated, unless a command followed. [S-PASS]
 #[test]
 fn a_home_that_took_the_state_of_one_that_passed_a_read_executes_it_again_if_nothing_came_behind_it()
  {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of the front end beside a replica that have no place in the log. The test writes the acceptors' answers.
+//! Reads of the front end beside a replica that have no place in the log. The test writes the
+//! acceptors' answers.
 
 mod common;
 
@@ -126,8 +127,8 @@ impl Fed {
         self.give(inst, Flags::NOOP, (0, 0), &[]);
     }
 
-    /// Takes the numbers of the answered reads, with how many commands each has seen; `None` = the read has to go
-    /// through the log.
+    /// Takes the numbers of the answered reads, with how many commands each has seen; `None` = the
+    /// read has to go through the log.
     fn answered(&mut self) -> Vec<(u64, Option<u64>)> {
         self.finish();
         let seen = |bytes: Vec<u8>| u64::from_be_bytes(bytes.try_into().unwrap());
@@ -151,7 +152,8 @@ fn a_read_waits_until_what_acceptors_show_is_executed() {
     assert_eq!(r.answered(), [(1, Some(2))]);
 }
 
-/// Reads are answered together, and see all commands that were begun before them. [B-EXECUTE] [X-GATHER]
+/// Reads are answered together, and see all commands that were begun before them. [B-EXECUTE]
+/// [X-GATHER]
 #[test]
 fn reads_are_answered_together_and_see_all_that_was_begun() {
     let disk = Disk::default();
@@ -315,7 +317,8 @@ fn a_read_is_answered_like_a_command() {
 
 // ---- Clients
 
-/// A client's read waits like a front end's, and is answered at the address of its session. [B-CLIENT]
+/// A client's read waits like a front end's, and is answered at the address of its session.
+/// [B-CLIENT]
 #[test]
 fn a_clients_read_waits_as_the_front_ends_and_is_answered_where_its_session_says() {
     let mut r = fed();
@@ -364,8 +367,8 @@ fn what_a_client_may_not_read_so_changes_nothing() {
     assert_eq!(r.times(5), 0);
 }
 
-/// A client's stale read needs no question to acceptors, and a read that waits for too long is dropped. [B-STALE]
-/// [B-CLIENT]
+/// A client's stale read needs no question to acceptors, and a read that waits for too long is
+/// dropped. [B-STALE] [B-CLIENT]
 #[test]
 fn a_clients_stale_read_asks_nobody_and_one_that_waits_for_long_is_forgotten() {
     let mut r = fed();

@@ -58,7 +58,8 @@ impl Fed {
         queried(&asked).last().copied()
     }
 
-    /// Waits until the worker's patience is over, whatever its turn and jitter, and returns what it sent.
+    /// Waits until the worker's patience is over, whatever its turn and jitter, and returns what it
+    /// sent.
     fn wait(&mut self) -> Vec<(To, Header, Vec<u8>)> {
         let begun = self.now;
         self.tick(begun);
@@ -117,7 +118,8 @@ fn votes_are_counted_with_a_real_quorum() {
     assert_eq!(r.vote(ACCEPTORS[1], 0), Verdict::Dropped(Reason::Stale));
 }
 
-/// An instance that is missing below a decided one is asked for soon, and only once at first. [X-HOLE]
+/// An instance that is missing below a decided one is asked for soon, and only once at first.
+/// [X-HOLE]
 #[test]
 fn what_something_was_decided_behind_is_asked_for_soon_and_once() {
     let mut r = fed();
@@ -212,8 +214,8 @@ fn a_replica_that_starts_asks_how_far_the_acceptors_are() {
     assert_eq!(queried(&r.wait()), [0, 1, 2]);
 }
 
-/// A repair of an instance without votes would put a no-op there: through a window ahead of the leader, and then
-/// through the next one. [X-BEGUN]
+/// A repair of an instance without votes would put a no-op there: through a window ahead of the
+/// leader, and then through the next one. [X-BEGUN]
 #[test]
 fn one_acceptors_word_burns_nothing() {
     for (end, trim) in [(1 << 63, 0), (1 << 63, 1 << 63), (3, 1 << 63)] {
@@ -239,7 +241,8 @@ fn answers_to_different_polls_make_no_quorum() {
     }
 }
 
-/// A vote nearby is for a command that somebody waits for. A vote far ahead doesn't count without others.
+/// A vote nearby is for a command that somebody waits for. A vote far ahead doesn't count without
+/// others.
 #[test]
 fn one_far_vote_burns_no_more_than_is_repaired_at_once() {
     let settings = replica::Settings {
@@ -281,7 +284,8 @@ fn a_decision_far_ahead_makes_it_ask_the_acceptors() {
     assert_eq!(polls(&r.tick(3 * soon)).len(), 0, "there is enough to do");
 }
 
-/// Perhaps no acceptor has heard of the instances that the leader has stamped, so nobody can confirm them.
+/// Perhaps no acceptor has heard of the instances that the leader has stamped, so nobody can
+/// confirm them.
 #[test]
 fn the_leader_must_say_twice_how_far_it_has_stamped() {
     let mut r = Fed::new(replica::Settings {
@@ -450,7 +454,8 @@ fn what_has_been_forgotten_is_fetched_from_another_replica() {
     assert_eq!(queried(&asked), [4], "and the rest is repaired");
 }
 
-/// Another acceptor is down, and the third lacks the reports of a replica that is down, too. [X-CATCHUP] [R-TRIMMED]
+/// Another acceptor is down, and the third lacks the reports of a replica that is down, too.
+/// [X-CATCHUP] [R-TRIMMED]
 #[test]
 fn a_stuck_repair_takes_a_checkpoint_on_the_word_of_one_acceptor() {
     let mut r = fed();

@@ -34,7 +34,8 @@ fn a_retry_in_another_pack_takes_effect_once() {
     let t = r.open(2, false, 8);
     let item = |session, request, number| (session, request, command(number));
     let first = r.log_pack(&[item(s, 1, 101), item(t, 1, 201), item(s, 2, 102)]);
-    // The pack has the same session twice, in another order, with something new; and the request comes unpacked.
+    // The pack has the same session twice, in another order, with something new; and the request
+    // comes unpacked.
     let second = r.log_pack(&[
         item(s, 2, 102),
         item(s, 1, 101),
@@ -128,8 +129,8 @@ fn a_pipelined_pack_that_is_retried_and_overtaken_keeps_its_order() {
     let mut r = fed();
     let s = r.open(1, true, 16);
     let item = |request| (s, request, command(request));
-    // The retry with 1 to 4 is decided first. The delayed original, and a pack that was sent before its predecessor was
-    // known, come later.
+    // The retry with 1 to 4 is decided first. The delayed original, and a pack that was sent before
+    // its predecessor was known, come later.
     let statuses = |replies: Vec<Reply>| replies.iter().map(|r| r.status).collect::<Vec<_>>();
     assert_eq!(
         statuses(r.log_pack(&[item(5), item(6)])),
@@ -322,7 +323,8 @@ fn one_address_leaves_room_for_sessions_of_others() {
     assert!(open_from(&mut r, 4, 1).is_none());
 }
 
-/// Named sessions can't use up the whole session table, and every replica answers them. [S-SHARE] [S-NAMED]
+/// Named sessions can't use up the whole session table, and every replica answers them. [S-SHARE]
+/// [S-NAMED]
 #[test]
 fn names_leave_room_for_sessions_of_others_and_every_replica_answers_them() {
     let limits = Limits {
@@ -451,7 +453,8 @@ fn recorded_replies_are_bounded_over_all_sessions() {
     );
 }
 
-/// A command that isn't executed is answered with the reason and leaves no trace. [X-MULTI] [S-SAYS] [X-FORM]
+/// A command that isn't executed is answered with the reason and leaves no trace. [X-MULTI]
+/// [S-SAYS] [X-FORM]
 #[test]
 fn what_is_not_executed_says_so_and_leaves_no_trace() {
     let mut r = fed();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands over several partitions: the test hands out the logs and messages of one replica's workers.
+//! Commands over several partitions: the test hands out the logs and messages of one replica's
+//! workers.
 
 mod common;
 
@@ -51,8 +52,8 @@ trait Script {
 
 // ---- Without faults
 
-/// A command over several partitions takes effect in all of them once each has met its copy. [V-STEPS] [V-STAND]
-/// [V-SESSION]
+/// A command over several partitions takes effect in all of them once each has met its copy.
+/// [V-STEPS] [V-STAND] [V-SESSION]
 #[test]
 fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     let mut r = Replica::new(3);
@@ -79,8 +80,8 @@ fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     );
 }
 
-/// Request 5 of the session in partition 1 and request 5 of the session in partition 0 are different requests.
-/// [V-SESSION]
+/// Request 5 of the session in partition 1 and request 5 of the session in partition 0 are
+/// different requests. [V-SESSION]
 #[test]
 fn only_the_session_of_the_lowest_partition_is_asked() {
     let mut r = Replica::new(2);
@@ -156,7 +157,8 @@ fn died(replies: &[Reply], epoch: u32, inst: Instance) -> bool {
     last.is_some_and(|r| (r.status, &r.bytes) == (Status::Dead, &place))
 }
 
-/// If another partition holds something else at the command's place, the command has no effect. [V-ALIVE] [V-DEAD]
+/// If another partition holds something else at the command's place, the command has no effect.
+/// [V-ALIVE] [V-DEAD]
 #[test]
 fn a_copy_whose_sibling_holds_something_else_is_dead() {
     for lowest_lost in [true, false] {
@@ -240,7 +242,8 @@ fn replay(r: &mut Replica, pid: usize) {
 
 // ---- What is kept
 
-/// Outcomes are kept until all partitions have passed them and that is on disk. [V-RECORD] [V-FORGET]
+/// Outcomes are kept until all partitions have passed them and that is on disk. [V-RECORD]
+/// [V-FORGET]
 #[test]
 fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
     for lost in [0, 1, 2] {
@@ -284,7 +287,8 @@ fn outcomes_are_kept_until_all_have_passed_them_on_disk() {
     }
 }
 
-/// The others learn the outcome from the lowest partition, which learns it from the one that has it. [V-RECORD]
+/// The others learn the outcome from the lowest partition, which learns it from the one that has
+/// it. [V-RECORD]
 #[test]
 fn one_record_is_enough() {
     let mut r = Replica::new(3);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One replica executes random logs with commands over several partitions, as two sessions of NOPaxos may leave them.
-//! Its copy of a log may be wrong beyond what is stable, like a deposed leader's; it is executed as far as allowed and
-//! then changes. Messages between partitions are late, and there are kills and power failures. Each partition's state
-//! of the stable log, and everything stored, must be what the logs say. [V-ALIVE] [V-STABLE] [V-KEPT] [V-SEALED]
+//! One replica executes random logs with commands over several partitions, as two sessions of
+//! NOPaxos may leave them. Its copy of a log may be wrong beyond what is stable, like a deposed
+//! leader's; it is executed as far as allowed and then changes. Messages between partitions are
+//! late, and there are kills and power failures. Each partition's state of the stable log, and
+//! everything stored, must be what the logs say. [V-ALIVE] [V-STABLE] [V-KEPT] [V-SEALED]
 
 mod common;
 
@@ -39,8 +40,8 @@ struct World {
     length: usize,
     /// For each partition, the position at which the second session begins.
     sealed: Vec<usize>,
-    /// For each partition and slot, the entry that the first session's sequencer has stamped, also beyond the sealed
-    /// position.
+    /// For each partition and slot, the entry that the first session's sequencer has stamped, also
+    /// beyond the sealed position.
     first: Vec<Vec<Entry>>,
     logs: Vec<Vec<Entry>>,
     vectors: Vec<Vectored>,

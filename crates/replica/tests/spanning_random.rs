@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two replicas execute random logs with commands over several partitions, by random schedules: values in any order,
-//! late messages, kills, power failures that take each partition's unsynced tail separately, checkpoints, and installs
-//! of the other replica's state. After each step each partition must hold exactly what the logs say of its position. In
-//! other runs a loss is accepted: the ranges that are given up begin at one replica's positions. The mistakes at the
-//! end, in what the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD] [G-COMPLETE]
+//! Two replicas execute random logs with commands over several partitions, by random schedules:
+//! values in any order, late messages, kills, power failures that take each partition's unsynced
+//! tail separately, checkpoints, and installs of the other replica's state. After each step each
+//! partition must hold exactly what the logs say of its position. In other runs a loss is accepted:
+//! the ranges that are given up begin at one replica's positions. The mistakes at the end, in what
+//! the replica stores or is told, must be noticed. [V-ALIVE] [V-RECORD] [G-COMPLETE]
 
 mod common;
 
@@ -135,8 +136,8 @@ impl World {
         })
     }
 
-    /// Returns what each partition holds after it has gone on behind ranges that begin at these positions. A command
-    /// that some partition has passed before takes effect in all.
+    /// Returns what each partition holds after it has gone on behind ranges that begin at these
+    /// positions. A command that some partition has passed before takes effect in all.
     fn completed(&self, from: &[Instance]) -> Vec<Tally> {
         let at = |pid: usize, inst: Instance| &self.expected[pid][inst as usize];
         let mut completed: Vec<Tally> = (0..from.len())
@@ -254,7 +255,8 @@ impl Run<'_> {
         self.check()
     }
 
-    /// Runs a schedule with a loss: the replica that has executed most shows its positions, and all go on behind them.
+    /// Runs a schedule with a loss: the replica that has executed most shows its positions, and all
+    /// go on behind them.
     fn go_with_loss(mut self) -> Result<(), String> {
         for _ in 0..self.rng.between(20, 300) {
             let at = self.rng.below(2) as usize;
@@ -341,8 +343,8 @@ impl Run<'_> {
         }
     }
 
-    /// Runs all replicas past the ranges without further faults, and checks that completed commands aren't executed
-    /// again.
+    /// Runs all replicas past the ranges without further faults, and checks that completed commands
+    /// aren't executed again.
     fn all_go_on(&mut self, chosen: usize) -> Result<(), String> {
         let all = self.world.logs.len();
         for at in [chosen, 1 - chosen] {
@@ -646,7 +648,8 @@ fn each_partition_holds_what_the_logs_say() {
     }
 }
 
-/// An accepted loss never lets a command take effect in only some of its partitions. [G-LEAP] [G-COMPLETE] [G-STOP]
+/// An accepted loss never lets a command take effect in only some of its partitions. [G-LEAP]
+/// [G-COMPLETE] [G-STOP]
 #[test]
 fn what_is_given_up_cuts_no_command_in_two() {
     for seed in 0..3_000 {

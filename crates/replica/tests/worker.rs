@@ -325,8 +325,8 @@ fn an_application_that_can_not_go_on_stops_the_worker_at_that_instance() {
     assert_eq!(r.worker.next(), 1);
 }
 
-/// One log with everything that sessions can do is executed in different batches, with kills at any step. The committed
-/// state in the end must be the same, to the byte. [X-ATOMIC]
+/// One log with everything that sessions can do is executed in different batches, with kills at any
+/// step. The committed state in the end must be the same, to the byte. [X-ATOMIC]
 #[test]
 fn kills_and_batches_make_no_difference() {
     for seed in 0..60 {
@@ -342,8 +342,8 @@ fn kills_and_batches_make_no_difference() {
     }
 }
 
-/// Returns (flags, client, request, value) for each instance. Commands carry (session, request) as their number, so a
-/// command that took effect twice shows.
+/// Returns (flags, client, request, value) for each instance. Commands carry (session, request) as
+/// their number, so a command that took effect twice shows.
 fn random_log(seed: u64, length: usize) -> Vec<(Flags, u64, u64, Vec<u8>)> {
     let mut rng = Rng::new(seed);
     let mut ids: Vec<u64> = vec![0xdead];
@@ -468,8 +468,8 @@ fn a_commit_is_one_record_however_many_sessions_it_changes() {
     assert_eq!(r.times(0), 0);
 }
 
-/// The stored records of commits stay bounded without a checkpoint. Records that a fold has left are out of date, and
-/// do no harm.
+/// The stored records of commits stay bounded without a checkpoint. Records that a fold has left
+/// are out of date, and do no harm.
 #[test]
 fn commits_that_are_folded_are_out_of_date() {
     let mut r = fed();
@@ -945,7 +945,8 @@ fn strangers() -> [Settings; 4] {
     ]
 }
 
-/// A directory that belongs to another replica is refused, and the error names that replica. [X-NAME]
+/// A directory that belongs to another replica is refused, and the error names that replica.
+/// [X-NAME]
 #[test]
 fn anothers_directory_is_refused_by_name() {
     let mut own = fed();
@@ -1163,7 +1164,8 @@ fn standing_at(next: Instance) -> Fed {
     r
 }
 
-/// A replica that has executed everything that stays continues behind the instances that were given up. [G-LEAP]
+/// A replica that has executed everything that stays continues behind the instances that were given
+/// up. [G-LEAP]
 #[test]
 fn who_has_executed_all_that_stays_goes_on_behind_what_was_given_up() {
     let mut r = standing_at(3);
@@ -1196,7 +1198,8 @@ fn who_is_behind_executes_what_stays_and_nothing_that_was_given_up() {
     assert_eq!(r.times(1), 0);
 }
 
-/// A replica that has executed an instance that was given up installs another replica's state. [G-BEHIND]
+/// A replica that has executed an instance that was given up installs another replica's state.
+/// [G-BEHIND]
 #[test]
 fn who_has_executed_something_that_was_given_up_takes_another_ones_state() {
     let mut r = standing_at(4);
@@ -1285,8 +1288,8 @@ fn a_replica_that_is_told_first_stops_before_it_stores_what_comes_in_the_markers
     assert!(!r.worker.is_alarmed());
 }
 
-/// The controller's store was emptied, so the numbers of disks begin anew, too. The process knows that the number it
-/// has drawn isn't late. [X-ANEW]
+/// The controller's store was emptied, so the numbers of disks begin anew, too. The process knows
+/// that the number it has drawn isn't late. [X-ANEW]
 #[test]
 fn a_replica_stops_if_its_disk_gets_a_number_of_an_epoch_that_began_anew() {
     let number = |epoch: u64, n: u64| epoch << 32 | n;
@@ -1389,8 +1392,8 @@ fn what_is_told_late_or_again_is_no_alarm() {
     let restored = behind.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::To(4)), "{restored:?}");
     behind.finish();
-    // The ranges that were given up lie below the beginning of the next epoch, also for a replica that stands inside
-    // them.
+    // The ranges that were given up lie below the beginning of the next epoch, also for a replica
+    // that stands inside them.
     for next in [2, 3, 4] {
         let mut r = standing_at(next);
         r.worker.give_up(0, &[GIVEN_UP]);

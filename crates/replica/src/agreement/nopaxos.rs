@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Agreement by NOPaxos: the network has put the commands in order, and replicas agree on what it lost.
+//! Agreement by NOPaxos: the network has put the commands in order, and replicas agree on what it
+//! lost.
 //!
 //! ```text
 //!  ORDERED ──> receiver ──slot by slot──> log of the replica ──> execution: the leader up to `ready`,
 //!                 └──────missing────────> gaps, views, synchronisation      all others up to `stable`
 //! ```
 //!
-//! When a timer of the replica decides something, the replica sends a packet to itself, which is handed back to it here
-//! at once and never leaves the process. A replica's memory may be stored: [`NoPaxos::replica_mut`] says what must be
-//! on disk before its packets leave.
+//! When a timer of the replica decides something, the replica sends a packet to itself, which is
+//! handed back to it here at once and never leaves the process. A replica's memory may be stored:
+//! [`NoPaxos::replica_mut`] says what must be on disk before its packets leave.
 
 use super::poll::Poll;
 use super::{Agreement, Answers, Decided, Log, News, ShownMemory, Stepped};
@@ -26,14 +27,15 @@ use paxos::{
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// How long a missing slot is waited for after a later one has come, if packets have overtaken each other recently.
+/// How long a missing slot is waited for after a later one has come, if packets have overtaken each
+/// other recently.
 const REORDER_WAIT: Time = 50_000;
 /// The time within which overtaking counts as recent.
 const REORDERED_FOR: Time = 1_000_000_000;
 /// The most missing slots that are told to the replica at a time.
 const MAX_MISSING: usize = 1_024;
-/// The time after which work that stays due is looked at again. A sequencer of an earlier session is told at most this
-/// often that it isn't heard.
+/// The time after which work that stays due is looked at again. A sequencer of an earlier session
+/// is told at most this often that it isn't heard.
 const PAUSE: Time = 1_000_000;
 
 /// The agreement of one partition by NOPaxos.
@@ -55,11 +57,11 @@ pub struct NoPaxos {
     durable: Instance,
     /// Everything below this instance is given up. [F-ANEW]
     given_up: Instance,
-    /// The place in this partition of the last command over several partitions of which another partition has a copy,
-    /// and the round that stamped it.
+    /// The place in this partition of the last command over several partitions of which another
+    /// partition has a copy, and the round that stamped it.
     begun: (Round, Instance),
-    /// The view of the memory that was read from disk, and the instance below which that memory knew the log to be
-    /// stable.
+    /// The view of the memory that was read from disk, and the instance below which that memory
+    /// knew the log to be stable.
     found: (Round, Instance),
     /// The time of the last look at what is due, and if another look is due at once.
     now: Time,
@@ -186,8 +188,8 @@ impl Agreement for NoPaxos {
         Stepped { verdict, news }
     }
 
-    /// Takes an ORDERED that the kernel program has found to be of the session. The replica's packets in response leave
-    /// with the batch.
+    /// Takes an ORDERED that the kernel program has found to be of the session. The replica's
+    /// packets in response leave with the batch.
     fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p> {
         if packet.header.msgtype != MsgType::Ordered {
             return Stepped::dropped(Reason::NotForRole);
@@ -204,7 +206,8 @@ impl Agreement for NoPaxos {
 
     // ---- News from execution
 
-    /// Keeps a value that another replica has behind the state that was taken over from it, where the value is stable.
+    /// Keeps a value that another replica has behind the state that was taken over from it, where
+    /// the value is stable.
     fn keep(&mut self, value: &Decided<'_>) {
         let session = self.replica.view().epoch().max(1);
         let entry = Entry {
@@ -364,9 +367,10 @@ impl Agreement for NoPaxos {
         self.replica.take_ack()
     }
 
-    /// Returns the replica's view or, if the replica isn't in normal operation, the session to which it goes, since the
-    /// number of a view that may never begin says nothing. A mute replica shows the view of its stored memory, to be
-    /// compared with what it has shown before. [N-RESTART]
+    /// Returns the replica's view or, if the replica isn't in normal operation, the session to
+    /// which it goes, since the number of a view that may never begin says nothing. A mute replica
+    /// shows the view of its stored memory, to be compared with what it has shown before.
+    /// [N-RESTART]
     fn shown(&self) -> Option<Round> {
         let view = self.replica.view();
         Some(match self.replica.status() {
@@ -394,13 +398,14 @@ impl Agreement for NoPaxos {
 }
 
 impl NoPaxos {
-    /// Returns the replica role, for callers that need its view, or report a session that has begun.
+    /// Returns the replica role, for callers that need its view, or report a session that has
+    /// begun.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// Sets the waiting time for missing slots: a missing slot is asked for at once, unless it may only be late.
-    /// [O-WAIT]
+    /// Sets the waiting time for missing slots: a missing slot is asked for at once, unless it may
+    /// only be late. [O-WAIT]
     fn adapt_to_reordering(&mut self, now: Time) {
         if self.receiver.take_overtaken() {
             self.reordered_until = now.saturating_add(REORDERED_FOR);
@@ -412,8 +417,8 @@ impl NoPaxos {
             });
     }
 
-    /// Marks a place of this log as stamped, because another partition has a copy of its command. If the view is
-    /// changing, the place is looked for in the next view. [V-GAP]
+    /// Marks a place of this log as stamped, because another partition has a copy of its command.
+    /// If the view is changing, the place is looked for in the next view. [V-GAP]
     fn look_for_begun(&mut self) {
         let (round, place) = self.begun;
         if round == view::stamp(self.replica.view()) && place >= self.replica.next() {
@@ -428,10 +433,10 @@ impl NoPaxos {
         &mut self.replica
     }
 
-    /// Goes on with the memory that was read from a disk, at another `start` of it, and stays mute until
-    /// [`resume`](Self::resume). The application may be behind what is stable there, which is executed again, or ahead,
-    /// if it had stored more than the log. The memory is refused if entries are missing between the two that nobody has
-    /// given up. [N-RESTART]
+    /// Goes on with the memory that was read from a disk, at another `start` of it, and stays mute
+    /// until [`resume`](Self::resume). The application may be behind what is stable there, which is
+    /// executed again, or ahead, if it had stored more than the log. The memory is refused if
+    /// entries are missing between the two that nobody has given up. [N-RESTART]
     pub fn remember(&mut self, loaded: Loaded, start: Start) -> Result<(), Error> {
         let settings = replica_settings(&self.settings, self.nonce);
         let replica = loaded.into_replica(settings, start);
@@ -440,8 +445,8 @@ impl NoPaxos {
         // The application's position doesn't prove that this log is the newest one.
         self.found = (replica.view(), replica.stable());
         let (position, floor) = (self.executed, replica.floor());
-        // Below the end of an accepted loss there are no entries: once the loss is told again, execution leaps, or
-        // another replica's state is fetched. [F-ANEW]
+        // Below the end of an accepted loss there are no entries: once the loss is told again,
+        // execution leaps, or another replica's state is fetched. [F-ANEW]
         if position < floor && floor > replica.sessions().begin() {
             return Err(Error(format!(
                 "it begins at slot {floor}, and the application has executed no more than what is below slot {position}: \
@@ -457,8 +462,8 @@ impl NoPaxos {
         Ok(())
     }
 
-    /// Lets this start of this memory go on, as the controller allows. Returns true if that changed anything.
-    /// [N-RESTART]
+    /// Lets this start of this memory go on, as the controller allows. Returns true if that changed
+    /// anything. [N-RESTART]
     pub fn resume(&mut self, now: Time, nonce: u64, start: Start) -> Result<bool, &'static str> {
         let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
         let resumed = self.replica.resume(now, nonce, start, &mut out);
@@ -466,8 +471,8 @@ impl NoPaxos {
         resumed
     }
 
-    /// Returns the instance from which on another replica's state is needed, also if execution can't go on behind
-    /// instances that were given up.
+    /// Returns the instance from which on another replica's state is needed, also if execution
+    /// can't go on behind instances that were given up.
     fn needs_state_from(&self) -> Option<Instance> {
         let behind = (self.executed < self.given_up).then_some(self.given_up);
         self.replica.wants_checkpoint().or(behind)
@@ -489,8 +494,8 @@ impl NoPaxos {
         verdict
     }
 
-    /// Takes an ORDERED. The next slot, which is the usual case, goes into the log at once; others wait in the
-    /// receiver.
+    /// Takes an ORDERED. The next slot, which is the usual case, goes into the log at once; others
+    /// wait in the receiver.
     #[inline]
     fn on_ordered(&mut self, now: Time, packet: &Packet<'_>, out: &mut impl Outbox) -> Verdict {
         let h = &packet.header;
@@ -502,7 +507,8 @@ impl NoPaxos {
             }
         }
         match self.receiver.take(now, packet) {
-            // The verdict is `answered`, since nobody has been told that the replica has this packet.
+            // The verdict is `answered`, since nobody has been told that the replica has this
+            // packet.
             Verdict::Changed => Verdict::Answered,
             Verdict::Dropped(Reason::OldSession) => self.refuse_old(now, h, out),
             verdict => verdict,
@@ -535,8 +541,8 @@ impl NoPaxos {
 
     // ---- From the receiver to the log
 
-    /// Hands over everything that follows from the packets so far: packets of the replica to itself, and slots that are
-    /// next. Returns whether anything changed.
+    /// Hands over everything that follows from the packets so far: packets of the replica to
+    /// itself, and slots that are next. Returns whether anything changed.
     fn follow(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let mut changed = false;
         loop {
@@ -563,9 +569,9 @@ impl NoPaxos {
         changed
     }
 
-    /// Makes the receiver follow the log into another session, and past slots that were filled in another way. If a
-    /// view's log ends before slots that the receiver has delivered, the receiver begins there again; while the view
-    /// changes, packets wait.
+    /// Makes the receiver follow the log into another session, and past slots that were filled in
+    /// another way. If a view's log ends before slots that the receiver has delivered, the receiver
+    /// begins there again; while the view changes, packets wait.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;
@@ -580,7 +586,8 @@ impl NoPaxos {
         }
     }
 
-    /// Moves slots that have waited for their turn from the receiver into the log, and returns whether there were any.
+    /// Moves slots that have waited for their turn from the receiver into the log, and returns
+    /// whether there were any.
     fn drain(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let is_normal = self.replica.status() == Status::Normal;
         if !is_normal || self.receiver.position() != self.replica.next() {
@@ -617,8 +624,8 @@ impl NoPaxos {
 
     // ---- The end of a burst
 
-    /// Asks the sequencer how far it is, since nobody misses a loss at the end of a burst until it fills the
-    /// sequencer's window. [Y-TAIL]
+    /// Asks the sequencer how far it is, since nobody misses a loss at the end of a burst until it
+    /// fills the sequencer's window. [Y-TAIL]
     fn ask_sequencer(&mut self, now: Time, out: &mut impl Outbox) {
         if !self.replica.leads() {
             return;
@@ -635,8 +642,8 @@ impl NoPaxos {
         }
     }
 
-    /// Takes the sequencer's answer: everything below its next slot is stamped. The answer counts as far as the
-    /// sequencer's window reaches from here.
+    /// Takes the sequencer's answer: everything below its next slot is stamped. The answer counts
+    /// as far as the sequencer's window reaches from here.
     fn on_sequencer_shows(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         ProbeReport::parse(packet.value)?;

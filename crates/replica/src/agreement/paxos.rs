@@ -29,8 +29,8 @@ use paxos::{
 };
 use std::ops::Range;
 
-/// The part of the repair time for which a gap is only asked about before a repair proposes anything, since an acceptor
-/// that reports no vote may still get the leader's proposal.
+/// The part of the repair time for which a gap is only asked about before a repair proposes
+/// anything, since an acceptor that reports no vote may still get the leader's proposal.
 const REPAIR_DIVISOR: Time = 8;
 
 /// The agreement of one partition by Paxos.
@@ -50,7 +50,8 @@ pub struct Paxos {
     poll: Poll,
     reads: ReadBounds,
     epochs: Epochs,
-    /// The range of undecided instances that are old enough to be repaired: from `repair_from` up to `repair_below`.
+    /// The range of undecided instances that are old enough to be repaired: from `repair_from` up
+    /// to `repair_below`.
     repair_below: Instance,
     repair_from: Instance,
     /// True if a repair has found something and no new repair was begun since.
@@ -201,8 +202,9 @@ impl Agreement for Paxos {
     }
 
     fn begun_by(&mut self, round: Round, place: Instance) {
-        // The leader of that round's epoch has stamped the place. If the epoch is older than the active one, this says
-        // nothing new: everything up to the marker was begun already, and nothing behind it counts. [V-GAP]
+        // The leader of that round's epoch has stamped the place. If the epoch is older than the
+        // active one, this says nothing new: everything up to the marker was begun already, and
+        // nothing behind it counts. [V-GAP]
         if self.epochs.active() == Some(round.epoch()) {
             let bound = self.next.saturating_add(self.settings.window);
             self.gaps.begun_below(place.saturating_add(1).min(bound));
@@ -257,7 +259,8 @@ impl Agreement for Paxos {
         self.reads.set_epoch(active);
         if news {
             self.take_turn();
-            // Instances that the change of epochs left undecided, or decided unseen, may never be mentioned again.
+            // Instances that the change of epochs left undecided, or decided unseen, may never be
+            // mentioned again.
             self.poll.hurry(now);
         }
         news
@@ -380,8 +383,8 @@ impl Paxos {
             }
             // The verdict is `answered`, since a count of votes needn't survive.
             Learned::Counted => {
-                // Near the next instance one acceptor's vote is enough, so that a client that waits for a reply doesn't
-                // wait for a poll.
+                // Near the next instance one acceptor's vote is enough, so that a client that waits
+                // for a reply doesn't wait for a poll.
                 let near = self.next.saturating_add(self.settings.repair_limit as u64);
                 self.gaps.begun_below(end.min(near));
                 self.shown.by_acceptor(h.swid, end);
@@ -390,7 +393,8 @@ impl Paxos {
             Learned::Dropped(Reason::Window) => {
                 match h.msgtype {
                     MsgType::Deliver => self.ask_about(h.inst),
-                    // The vote has no slot yet, but together with others' it shows that everything below was begun.
+                    // The vote has no slot yet, but together with others' it shows that everything
+                    // below was begun.
                     _ => self.shown.by_acceptor(h.swid, end),
                 }
                 Stepped::dropped(Reason::Window)
@@ -403,8 +407,8 @@ impl Paxos {
         }
     }
 
-    /// Takes a value that the learner calls decided; a repair may have found it before. The value lies within the ring.
-    /// [X-ORDER]
+    /// Takes a value that the learner calls decided; a repair may have found it before. The value
+    /// lies within the ring. [X-ORDER]
     #[inline]
     fn decided<'p>(&mut self, value: Decided<'p>) -> News<'p> {
         let asked = self.recover.open() > 0 && self.recover.decided_elsewhere(value.inst);
@@ -432,8 +436,8 @@ impl Paxos {
 
     // ---- Instances that were begun
 
-    /// Asks the acceptors about an instance that has no slot yet and that a single packet calls decided, unless there
-    /// is enough to repair before it.
+    /// Asks the acceptors about an instance that has no slot yet and that a single packet calls
+    /// decided, unless there is enough to repair before it.
     fn ask_about(&mut self, inst: Instance) {
         let begun = self.gaps.begun();
         if begun <= inst && begun < self.next.saturating_add(self.ring.len()) {
@@ -459,16 +463,17 @@ impl Paxos {
         Ok(Verdict::Answered)
     }
 
-    /// Takes the leader's answer to our poll: everything below its next instance was begun, whether or not an acceptor
-    /// has heard of it. It counts only after two such answers, and only as far as the leader's window reaches from
-    /// here.
+    /// Takes the leader's answer to our poll: everything below its next instance was begun, whether
+    /// or not an acceptor has heard of it. It counts only after two such answers, and only as far
+    /// as the leader's window reaches from here.
     fn on_leader_shows(&mut self, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
         ProbeReport::parse(packet.value)?;
         if !self.poll.is_answer(self.nonce, h) {
             return Err(Reason::Unexpected);
         }
-        // A leader that has retired shows no round, and a leader of another epoch doesn't count here.
+        // A leader that has retired shows no round, and a leader of another epoch doesn't count
+        // here.
         if self.epochs.active().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
@@ -482,14 +487,16 @@ impl Paxos {
     // ---- Epochs
 
     fn tell_epoch(&mut self, now: Time) {
-        // Without a lane, which exists only in an active epoch, `recover` only asks. That is still useful: values with
-        // f+1 votes are decided in any epoch, and an epoch whose marker finds the acceptors' rings full waits until
-        // this replica has executed, and reported what it has stored.
+        // Without a lane, which exists only in an active epoch, `recover` only asks. That is still
+        // useful: values with f+1 votes are decided in any epoch, and an epoch whose marker finds
+        // the acceptors' rings full waits until this replica has executed, and reported what it has
+        // stored.
         let last = self.epochs.last().map(|c| (c, self.epochs.lane()));
         self.recover.set_epoch(now, last);
     }
 
-    /// Delays the repairs of each replica by its place among the replicas, so that usually one replica repairs for all.
+    /// Delays the repairs of each replica by its place among the replicas, so that usually one
+    /// replica repairs for all.
     fn take_turn(&mut self) {
         let Some(configuration) = self.epochs.last() else {
             return;
@@ -504,8 +511,8 @@ impl Paxos {
         self.recover.set_propose_after(patience / REPAIR_DIVISOR);
     }
 
-    /// Returns the instance from which on another replica's checkpoint would help: the trimmed one or, while a repair
-    /// is stuck, one that a single acceptor calls trimmed. [X-CATCHUP]
+    /// Returns the instance from which on another replica's checkpoint would help: the trimmed one
+    /// or, while a repair is stuck, one that a single acceptor calls trimmed. [X-CATCHUP]
     fn needs_state_from(&self) -> Option<Instance> {
         let trimmed = (self.next < self.trimmed).then_some(self.trimmed);
         trimmed.or_else(|| self.recover.doubtful_trim())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Questions to others about how far the log has been begun, for instances that no packet here has mentioned.
+//! Questions to others about how far the log has been begun, for instances that no packet here has
+//! mentioned.
 
 use paxos::{Header, Time};
 
@@ -33,15 +34,17 @@ impl Poll {
         self.last_told = u64::MAX;
     }
 
-    /// Makes a question due soon, but limits how often: something was mentioned that only others can confirm.
+    /// Makes a question due soon, but limits how often: something was mentioned that only others
+    /// can confirm.
     pub fn soon(&mut self) {
         self.due = self.due.min(self.soonest);
         self.last_told = u64::MAX;
     }
 
-    /// Returns the number of the question to ask now, if one is due and no decision has come by itself since the last
-    /// look; `told` counts such decisions. Decisions that were asked for don't count, because with all learners gone
-    /// there are no others, and then these questions keep the replica going.
+    /// Returns the number of the question to ask now, if one is due and no decision has come by
+    /// itself since the last look; `told` counts such decisions. Decisions that were asked for
+    /// don't count, because with all learners gone there are no others, and then these questions
+    /// keep the replica going.
     pub fn due(&mut self, now: Time, told: u64) -> Option<u64> {
         if now < self.due {
             return None;
@@ -57,8 +60,8 @@ impl Poll {
         })
     }
 
-    /// Returns whether this answers the last question. An older answer may be from before something was voted; it isn't
-    /// wrong, but says nothing new.
+    /// Returns whether this answers the last question. An older answer may be from before something
+    /// was voted; it isn't wrong, but says nothing new.
     pub fn is_answer(&self, nonce: u64, h: &Header) -> bool {
         h.client == nonce && h.request == self.number && self.number > 0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Chooses the clients to which a NOPaxos follower tells how far its log is filled: those that wait for an answer of
-//! the leader. [N-ACK]
+//! Chooses the clients to which a NOPaxos follower tells how far its log is filled: those that wait
+//! for an answer of the leader. [N-ACK]
 
 use super::Execution;
 use crate::agreement::{Decided, Log};
@@ -12,7 +12,8 @@ use paxos::nopaxos::Ack;
 use paxos::wire::value::{PackedItem, packed_items};
 
 impl<A: Application> Execution<A> {
-    /// Sends the acknowledgement once to each address that the values of the acknowledged slots name.
+    /// Sends the acknowledgement once to each address that the values of the acknowledged slots
+    /// name.
     pub fn acknowledge(&self, ack: &Ack, log: &impl Log, out: &mut impl Output) {
         let values = ack.slots.clone().filter_map(|slot| log.entry(slot));
         let mut waiting: Vec<ReplyTo> = values.filter_map(|v| self.waits_for(&v, log)).collect();
@@ -23,8 +24,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns who waits for the answer to a value; the first item of a pack speaks for the whole pack. A copy of a
-    /// command over several partitions is answered once it is stable, so nobody has to acknowledge it.
+    /// Returns who waits for the answer to a value; the first item of a pack speaks for the whole
+    /// pack. A copy of a command over several partitions is answered once it is stable, so nobody
+    /// has to acknowledge it.
     fn waits_for(&self, value: &Decided<'_>, log: &impl Log) -> Option<ReplyTo> {
         if value.flags.has(Flags::NOOP) || value.flags.has(Flags::MULTI) {
             return None;
@@ -36,8 +38,8 @@ impl<A: Application> Execution<A> {
         Some(ReplyTo::Address(client, address.key))
     }
 
-    /// Returns where a session is answered: the address in the table or, if its OPEN isn't executed here yet, the
-    /// address in that OPEN. A session's id is the place of its OPEN in the log.
+    /// Returns where a session is answered: the address in the table or, if its OPEN isn't executed
+    /// here yet, the address in that OPEN. A session's id is the place of its OPEN in the log.
     fn address_of(&self, session: u64, log: &impl Log) -> Option<ReplyAddress> {
         if let Some(known) = self.sessions.reply_to(session) {
             return Some(*known);

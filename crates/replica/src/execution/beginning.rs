@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Detects an epoch that begins below executed instances, and epochs that are issued a second time.
 //!
-//! An epoch's marker is decided at instance E, above everything that earlier epochs may have decided, and every replica
-//! that gets past E has executed the marker. A replica beyond E that hasn't executed it has executed values that the
-//! epoch doesn't know and decides differently: a quorum forgot its votes or was restored from old copies. Agreement is
-//! lost and this replica can't repair it, so it stops and keeps its state.
+//! An epoch's marker is decided at instance E, above everything that earlier epochs may have
+//! decided, and every replica that gets past E has executed the marker. A replica beyond E that
+//! hasn't executed it has executed values that the epoch doesn't know and decides differently: a
+//! quorum forgot its votes or was restored from old copies. Agreement is lost and this replica
+//! can't repair it, so it stops and keeps its state.
 //!
-//! Delayed or forged packets can't cause this alarm: only the controller's word about an active epoch is compared with
-//! what was executed. [X-BEGIN]
+//! Delayed or forged packets can't cause this alarm: only the controller's word about an active
+//! epoch is compared with what was executed. [X-BEGIN]
 //!
-//! If the controller's store is lost, too, epochs may be issued again from 1. A replica that has executed the marker of
-//! a later epoch ignores them, as it ignores a late view of an old epoch. The number that its process has drawn for its
-//! disk can't be late, and so reveals that epochs began anew. [X-ANEW]
+//! If the controller's store is lost, too, epochs may be issued again from 1. A replica that has
+//! executed the marker of a later epoch ignores them, as it ignores a late view of an old epoch.
+//! The number that its process has drawn for its disk can't be late, and so reveals that epochs
+//! began anew. [X-ANEW]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -20,25 +22,25 @@ use paxos::wire::value;
 use paxos::{Epoch, Instance, Round};
 
 impl<A: Application> Execution<A> {
-    /// Takes the instance at which the last active epoch begins. It returns false, and changes nothing, for an epoch
-    /// that isn't newer than the last one told.
+    /// Takes the instance at which the last active epoch begins. It returns false, and changes
+    /// nothing, for an epoch that isn't newer than the last one told.
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.begins.0 {
             return false;
         }
         self.begins = (epoch, at);
         if self.is_alarmed() && !self.settings.answers_wait {
-            // Everything answered is stored, so that the alarm comes again after each start. An error of this commit
-            // stops the worker as well.
+            // Everything answered is stored, so that the alarm comes again after each start. An
+            // error of this commit stops the worker as well.
             let _ = self.commit();
         }
         self.check_beginning();
         true
     }
 
-    /// Takes the beginning of the last active epoch if epochs have no markers. It causes no alarm if this replica has
-    /// executed more, since it may be ahead; values stamped before that epoch lie below its beginning in every log that
-    /// can become stable. [V-SEALED]
+    /// Takes the beginning of the last active epoch if epochs have no markers. It causes no alarm
+    /// if this replica has executed more, since it may be ahead; values stamped before that epoch
+    /// lie below its beginning in every log that can become stable. [V-SEALED]
     pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.begins.0 {
             return false;
@@ -54,14 +56,15 @@ impl<A: Application> Execution<A> {
         self.marker
     }
 
-    /// Returns whether this worker has stopped because an epoch begins below instances that it has executed.
+    /// Returns whether this worker has stopped because an epoch begins below instances that it has
+    /// executed.
     pub fn is_alarmed(&self) -> bool {
         let (epoch, at) = self.begins;
         self.marker < epoch && self.next > at
     }
 
-    /// Raises the alarm if one is due. It is called after every step forward, so that nothing more is executed, stored
-    /// or answered.
+    /// Raises the alarm if one is due. It is called after every step forward, so that nothing more
+    /// is executed, stored or answered.
     pub(super) fn check_beginning(&mut self) {
         if !self.is_alarmed() {
             return;
@@ -77,7 +80,8 @@ impl<A: Application> Execution<A> {
         self.failed.get_or_insert(Error(alarm));
     }
 
-    /// Returns the number under which this replica reports the contents of its disk; `None` = it has none yet.
+    /// Returns the number under which this replica reports the contents of its disk; `None` = it
+    /// has none yet.
     pub fn incarnation(&self) -> Option<u64> {
         self.incarnation
     }
@@ -87,10 +91,11 @@ impl<A: Application> Execution<A> {
         !self.has_drawn
     }
 
-    /// Takes the number that this process has drawn for its disk, and stores it. Everything reported under a number
-    /// must be on every disk with that number: so each process draws a new one, as its disk may be an old copy, and a
-    /// copy of another replica's state brings none. Until then reports carry the last number, which is `stale` to those
-    /// who know a newer one; a number lost in a power failure does no harm, as the next one is larger. [T-DISK]
+    /// Takes the number that this process has drawn for its disk, and stores it. Everything
+    /// reported under a number must be on every disk with that number: so each process draws a new
+    /// one, as its disk may be an old copy, and a copy of another replica's state brings none.
+    /// Until then reports carry the last number, which is `stale` to those who know a newer one; a
+    /// number lost in a power failure does no harm, as the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         if self.has_drawn || incarnation == 0 {
             return Ok(());
@@ -113,10 +118,10 @@ impl<A: Application> Execution<A> {
         self.final_error(result)
     }
 
-    /// Raises an alarm if the number that this process has drawn shows that epochs are issued a second time. Numbers
-    /// begin with their epoch and only grow; so one that isn't larger than the disk's last, or is of an epoch before
-    /// the one met at the start, was drawn in a repeated epoch. The answer contains the process's own nonce, so it
-    /// can't be a late one. [X-ANEW]
+    /// Raises an alarm if the number that this process has drawn shows that epochs are issued a
+    /// second time. Numbers begin with their epoch and only grow; so one that isn't larger than the
+    /// disk's last, or is of an epoch before the one met at the start, was drawn in a repeated
+    /// epoch. The answer contains the process's own nonce, so it can't be a late one. [X-ANEW]
     fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
         let before = self.incarnation.unwrap_or(0);
         let met = self.met;
@@ -135,15 +140,16 @@ impl<A: Application> Execution<A> {
         self.final_error(Err(Error(alarm)))
     }
 
-    /// Notes that an EPOCH marker was executed. A plain no-op isn't a marker, and a marker of an older epoch doesn't
-    /// count behind a newer one.
+    /// Notes that an EPOCH marker was executed. A plain no-op isn't a marker, and a marker of an
+    /// older epoch doesn't count behind a newer one.
     pub(super) fn note_marker(&mut self, noop: &[u8]) {
         if let Ok(Some(epoch @ 1..=MAX_EPOCH)) = value::parse_marker(noop) {
             self.marker = self.marker.max(epoch);
         }
     }
 
-    /// Returns the base round of the last epoch whose marker was executed, or no round before the first marker.
+    /// Returns the base round of the last epoch whose marker was executed, or no round before the
+    /// first marker.
     pub fn marker_round(&self) -> Round {
         match self.marker {
             0 => Round::NONE,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of the whole state, for a replica that fell behind and from one that is ahead, and the values that were
-//! decided while a copy was being made.
+//! Copies of the whole state, for a replica that fell behind and from one that is ahead, and the
+//! values that were decided while a copy was being made.
 //!
-//! All partitions of a replica catch up together, since a command over several partitions must have taken effect in all
-//! of them or in none. A replica that hands its state out *holds* all partitions, opens the copies one after the other,
-//! and releases the partitions. [X-HOLD] A replica that takes a state over *installs* it, as [`crate::Install`]
-//! describes.
+//! All partitions of a replica catch up together, since a command over several partitions must have
+//! taken effect in all of them or in none. A replica that hands its state out *holds* all
+//! partitions, opens the copies one after the other, and releases the partitions. [X-HOLD] A
+//! replica that takes a state over *installs* it, as [`crate::Install`] describes.
 
 use super::{Execution, load};
 use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
@@ -27,8 +27,9 @@ pub enum Restored {
 impl<A: Application> Execution<A> {
     // ---- Handing a state out
 
-    /// Makes this partition keep everything that copies of other partitions may need, which may have been opened before
-    /// this one's. The hold ends when it was released as often as it was taken. [X-HOLD]
+    /// Makes this partition keep everything that copies of other partitions may need, which may
+    /// have been opened before this one's. The hold ends when it was released as often as it was
+    /// taken. [X-HOLD]
     pub fn hold(&mut self) {
         self.holds += 1;
     }
@@ -44,8 +45,8 @@ impl<A: Application> Execution<A> {
         self.holds > 0
     }
 
-    /// Returns a consistent copy of the committed state, and the next instance after it, for a replica that fell
-    /// behind.
+    /// Returns a consistent copy of the committed state, and the next instance after it, for a
+    /// replica that fell behind.
     pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
         self.settle()?;
         let named = Named {
@@ -56,8 +57,9 @@ impl<A: Application> Execution<A> {
         Ok((self.committed, Box::new(named)))
     }
 
-    /// Returns a reader of the state with everything that has been executed so far. Returns `None` while some of that
-    /// isn't stable; then nothing more is executed ahead, and the caller asks again. [X-READ]
+    /// Returns a reader of the state with everything that has been executed so far. Returns `None`
+    /// while some of that isn't stable; then nothing more is executed ahead, and the caller asks
+    /// again. [X-READ]
     pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         self.reader_waits = self.next > self.stable && self.failed.is_none();
         if self.reader_waits {
@@ -66,8 +68,8 @@ impl<A: Application> Execution<A> {
         Some(self.commit().and_then(|()| self.app.reader()))
     }
 
-    /// Returns a copy by links, if the application makes such copies (see [`Application::link`]), and the lowest
-    /// position that the copy can have. [X-HOLD]
+    /// Returns a copy by links, if the application makes such copies (see [`Application::link`]),
+    /// and the lowest position that the copy can have. [X-HOLD]
     pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
         self.settle()?;
         Ok((self.committed, self.app.link()))
@@ -82,7 +84,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns the values that were kept since the last call, in the form that another replica's worker replays.
+    /// Returns the values that were kept since the last call, in the form that another replica's
+    /// worker replays.
     pub fn take_log(&mut self) -> Option<Vec<u8>> {
         let kept = self.kept.as_mut().filter(|kept| !kept.is_empty())?;
         Some(std::mem::take(kept))
@@ -96,8 +99,8 @@ impl<A: Application> Execution<A> {
 
     // ---- Taking a state over
 
-    /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and nothing is reported.
-    /// [X-INSTALL]
+    /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and
+    /// nothing is reported. [X-INSTALL]
     pub fn begin_install(&mut self) -> Result<(), Error> {
         self.settle()?;
         self.installing = true;
@@ -116,16 +119,17 @@ impl<A: Application> Execution<A> {
         self.installing
     }
 
-    /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No other checkpoint may
-    /// be under way.
+    /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No
+    /// other checkpoint may be under way.
     pub fn checkpoint_now(&mut self) -> Result<(), Error> {
         self.rewind(self.stable);
         self.begin_checkpoint()
     }
 
-    /// Begins to take over a snapshot of another replica whose next instance was announced as `position`. The returned
-    /// function reads the snapshot in another thread and refuses one of another partition or of another position;
-    /// nothing changes before [`Execution::end_restore`]. [X-NAME]
+    /// Begins to take over a snapshot of another replica whose next instance was announced as
+    /// `position`. The returned function reads the snapshot in another thread and refuses one of
+    /// another partition or of another position; nothing changes before [`Execution::end_restore`].
+    /// [X-NAME]
     pub fn begin_restore(&mut self, position: Instance) -> Result<Restore, Error> {
         let own = self.identity();
         let read = self.app.begin_restore()?;
@@ -135,9 +139,10 @@ impl<A: Application> Execution<A> {
         }))
     }
 
-    /// Replaces the whole state by the snapshot that was read; an `Err` is final. The state never goes backwards, since
-    /// others may have forgotten what this replica reported as covered, and it isn't replaced during a checkpoint,
-    /// whose end would put an older state in its place. [X-CATCHUP]
+    /// Replaces the whole state by the snapshot that was read; an `Err` is final. The state never
+    /// goes backwards, since others may have forgotten what this replica reported as covered, and
+    /// it isn't replaced during a checkpoint, whose end would put an older state in its place.
+    /// [X-CATCHUP]
     pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         self.settle()?;
         if position <= self.next {
@@ -195,7 +200,8 @@ fn under_way() -> Error {
     Error("a checkpoint of its own is under way".into())
 }
 
-/// Reads the name of a snapshot and returns an error unless it is of this partition of this deployment. [X-NAME]
+/// Reads the name of a snapshot and returns an error unless it is of this partition of this
+/// deployment. [X-NAME]
 pub fn is_state_of(
     deployment: &Deployment,
     pid: PartitionId,
@@ -213,7 +219,8 @@ fn another(of: Identity, own: Identity) -> Error {
     Error(format!("it is a checkpoint of {of}, and this is {own}"))
 }
 
-/// Checks, before anything else is read, that the snapshot is of this partition and has the announced position. [X-NAME]
+/// Checks, before anything else is read, that the snapshot is of this partition and has the
+/// announced position. [X-NAME]
 fn check_name(own: Identity, position: Instance, from: &mut dyn io::Read) -> Result<(), Error> {
     let (of, stands) = read_name(from)?;
     if of != own {

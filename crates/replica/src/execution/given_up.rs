@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Instances that an operator's override gave up when more than f acceptors had lost their memory.
 //!
-//! In each partition a range of instances holds nothing, whatever was decided there. The ranges begin where the
-//! override found one replica, with all its partitions, and end far above everything that an earlier epoch can have
-//! decided. Later epochs decide only behind the ranges, so no instance is decided twice, and a position alone says
-//! whether a state is from before or after the override.
+//! In each partition a range of instances holds nothing, whatever was decided there. The ranges
+//! begin where the override found one replica, with all its partitions, and end far above
+//! everything that an earlier epoch can have decided. Later epochs decide only behind the ranges,
+//! so no instance is decided twice, and a position alone says whether a state is from before or
+//! after the override.
 //!
-//! A replica that has executed everything before the ranges, and nothing in them, goes on behind them; each of its
-//! partitions does so once it knows that its siblings stand at their ranges, too. Any other replica needs a checkpoint
-//! from behind the ranges. [G-LEAP] [G-BEHIND]
+//! A replica that has executed everything before the ranges, and nothing in them, goes on behind
+//! them; each of its partitions does so once it knows that its siblings stand at their ranges, too.
+//! Any other replica needs a checkpoint from behind the ranges. [G-LEAP] [G-BEHIND]
 //!
-//! A command over several partitions may have places on both sides. If a partition has passed it, its outcome is on
-//! record there, and the others apply that outcome before they go on; otherwise the command is dead. [G-COMPLETE]
+//! A command over several partitions may have places on both sides. If a partition has passed it,
+//! its outcome is on record there, and the others apply that outcome before they go on; otherwise
+//! the command is dead. [G-COMPLETE]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -28,8 +30,8 @@ use std::sync::Arc;
 pub(super) struct GivenUp {
     /// The range of each partition.
     ranges: Vec<Range<Instance>>,
-    /// The siblings that can go on behind their ranges: the end of this partition's range that they mean, and the
-    /// outcomes that they have for it.
+    /// The siblings that can go on behind their ranges: the end of this partition's range that they
+    /// mean, and the outcomes that they have for it.
     siblings: BTreeMap<PartitionId, (Instance, Vec<Arc<Outcome>>)>,
     /// True if the siblings were told that this partition can go on.
     told: bool,
@@ -49,7 +51,8 @@ impl GivenUp {
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes the ranges that were given up, one for each partition. Returns this partition's range if it is new.
+    /// Takes the ranges that were given up, one for each partition. Returns this partition's range
+    /// if it is new.
     pub fn give_up(&mut self, ranges: &[Range<Instance>]) -> Option<Range<Instance>> {
         let known = self.given_up.of(self.settings.pid).end;
         let told = ranges.get(usize::from(self.settings.pid));
@@ -74,7 +77,8 @@ impl<A: Application> Execution<A> {
         self.leap();
     }
 
-    /// Goes on behind the range that was given up, if everything before it is executed here and in all partitions.
+    /// Goes on behind the range that was given up, if everything before it is executed here and in
+    /// all partitions.
     pub(super) fn leap(&mut self) {
         let own = self.given_up.of(self.settings.pid);
         let there = self.next == own.start || self.next >= own.end;
@@ -122,8 +126,8 @@ impl<A: Application> Execution<A> {
             .collect()
     }
 
-    /// Applies this partition's part of the commands that siblings have passed, in the order of their places here.
-    /// [G-COMPLETE]
+    /// Applies this partition's part of the commands that siblings have passed, in the order of
+    /// their places here. [G-COMPLETE]
     fn complete(&mut self, own: &Range<Instance>) -> Result<(), Error> {
         self.gather()?;
         let pid = self.settings.pid;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads of the front end beside this replica, and of clients, that have no place in the log. Each read waits until
-//! everything is executed that may have been decided when it came. [B-EXECUTE]
+//! Reads of the front end beside this replica, and of clients, that have no place in the log. Each
+//! read waits until everything is executed that may have been decided when it came. [B-EXECUTE]
 
 use super::Execution;
 use crate::application::{Application, Error};
@@ -11,10 +11,11 @@ use crate::reply::{Output, Place, ReplyTo};
 use paxos::{Bound, Instance, Reason, Time};
 use std::collections::VecDeque;
 
-/// The most reads that may wait. A front end sends further ones through the log, and a client sends its read again.
+/// The most reads that may wait. A front end sends further ones through the log, and a client sends
+/// its read again.
 const MAX_READS: usize = 65_536;
-/// The most reads whose answers are awaited together and leave together, so that the front end shows them to clients
-/// while the next ones are executed.
+/// The most reads whose answers are awaited together and leave together, so that the front end
+/// shows them to clients while the next ones are executed.
 const MAX_TOGETHER: usize = 256;
 
 /// The reads that wait, in the order in which they came, and the answered ones.
@@ -50,17 +51,19 @@ impl Asked {
 
 struct Waiting {
     asked: Asked,
-    /// The question that these reads wait for, and the instance up to which they need execution, once the question is
-    /// answered.
+    /// The question that these reads wait for, and the instance up to which they need execution,
+    /// once the question is answered.
     question: u64,
     end: Option<Instance>,
-    /// After this time the front end sends the reads through the log, and a client asks another replica.
+    /// After this time the front end sends the reads through the log, and a client asks another
+    /// replica.
     until: Time,
 }
 
 impl<A: Application> Execution<A> {
-    /// Takes reads of the front end, which wait for the answer to a question. Without a question, or without room, they
-    /// are given back; reads that accept an old state are executed at once if possible.
+    /// Takes reads of the front end, which wait for the answer to a question. Without a question,
+    /// or without room, they are given back; reads that accept an old state are executed at once if
+    /// possible.
     pub fn read_locally(&mut self, now: Time, question: Option<u64>, reads: AskedReads) {
         let fits = self.local_reads.count + reads.len() <= MAX_READS;
         match question.filter(|_| fits) {
@@ -79,7 +82,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns whether a client's read can be taken. A command that isn't a read is answered `unsupported`. [B-CLIENT]
+    /// Returns whether a client's read can be taken. A command that isn't a read is answered
+    /// `unsupported`. [B-CLIENT]
     pub fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
         if self.local_reads.count >= MAX_READS {
             return Err(Reason::Busy);
@@ -118,7 +122,8 @@ impl<A: Application> Execution<A> {
         });
     }
 
-    /// Notes the answer to a question, so that the reads that wait for it know how far execution must have got.
+    /// Notes the answer to a question, so that the reads that wait for it know how far execution
+    /// must have got.
     pub fn bounded(&mut self, bound: Bound) {
         let waiting = self.local_reads.waiting.iter_mut();
         let asked = waiting.take_while(|read| read.question <= bound.question);
@@ -127,8 +132,8 @@ impl<A: Application> Execution<A> {
             .for_each(|read| read.end = Some(bound.end));
     }
 
-    /// Executes the waiting reads, in order, for which enough is executed. Where answers don't wait for a commit, some
-    /// leave before all reads are executed.
+    /// Executes the waiting reads, in order, for which enough is executed. Where answers don't wait
+    /// for a commit, some leave before all reads are executed.
     pub(super) fn execute_local_reads(&mut self, out: &mut impl Output) {
         if self.stands_still() {
             return;
@@ -152,8 +157,8 @@ impl<A: Application> Execution<A> {
         let _ = self.final_error(result);
     }
 
-    /// Executes reads of the front end; a command that isn't a read is returned to be sent through the log. Before this
-    /// call, all commands that were begun have been answered. [X-GATHER]
+    /// Executes reads of the front end; a command that isn't a read is returned to be sent through
+    /// the log. Before this call, all commands that were begun have been answered. [X-GATHER]
     fn execute_each(
         &mut self,
         asked: &AskedReads,
@@ -198,8 +203,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Executes a client's read and sends its answer, in pieces if it is long. A session that is unknown here gets no
-    /// answer, since it may be known to another replica, which its client asks next. [B-CLIENT] [B-PIECES]
+    /// Executes a client's read and sends its answer, in pieces if it is long. A session that is
+    /// unknown here gets no answer, since it may be known to another replica, which its client asks
+    /// next. [B-CLIENT] [B-PIECES]
     fn answer_client(&mut self, read: &ClientRead, command: &[u8]) -> Result<(), Error> {
         let Some(to) = self.sessions.remote(read.client) else {
             return Ok(());

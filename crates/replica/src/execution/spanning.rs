@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands over several partitions, as one of these partitions executes them.
 //!
-//! A worker that meets its copy of such a command executes nothing more until it knows whether the command is alive:
-//! each place of its vector holds a copy, and no marker of a later epoch lies before any of them. The lowest partition
-//! finds this out, combines what all partitions have prepared, and tells them the outcome; the others tell it where
-//! they stand. [V-ALIVE] [V-STAND]
+//! A worker that meets its copy of such a command executes nothing more until it knows whether the
+//! command is alive: each place of its vector holds a copy, and no marker of a later epoch lies
+//! before any of them. The lowest partition finds this out, combines what all partitions have
+//! prepared, and tells them the outcome; the others tell it where they stand. [V-ALIVE] [V-STAND]
 
 use super::Execution;
 use crate::agreement::Decided;
@@ -70,7 +70,8 @@ impl Spanning {
         self.met.as_ref().filter(|met| met.inst == inst)
     }
 
-    /// Returns the data that a sibling has read for this copy; `None` if it isn't known to stand at the copy.
+    /// Returns the data that a sibling has read for this copy; `None` if it isn't known to stand at
+    /// the copy.
     fn prepared_by(&self, pid: PartitionId, copy: &Copy) -> Option<&Vec<u8>> {
         let mut questions = self.questions.iter();
         let stands = questions.find(|q| q.from == pid && *q.copy == *copy);
@@ -143,8 +144,9 @@ impl<A: Application> Execution<A> {
 
     // ---- A copy
 
-    /// Passes the copy of a command at the next instance if its outcome is known. Returns false if siblings have to
-    /// answer first, or if the copy isn't stable yet, since siblings couldn't take back what they would be told.
+    /// Passes the copy of a command at the next instance if its outcome is known. Returns false if
+    /// siblings have to answer first, or if the copy isn't stable yet, since siblings couldn't take
+    /// back what they would be told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
         if value.inst >= self.stable {
             self.replies.awaited = self.replies.awaited.max(value.inst + 1);
@@ -186,9 +188,10 @@ impl<A: Application> Execution<A> {
         Ok(true)
     }
 
-    /// Returns whether this partition alone can tell that a copy at `inst` takes no effect: the copy doesn't name this
-    /// place, or a later epoch has begun before it. A later epoch shows by its marker, by the controller's word if
-    /// epochs have no markers, or by a copy that was met here. [V-ALIVE] [V-MARKER] [V-SEALED]
+    /// Returns whether this partition alone can tell that a copy at `inst` takes no effect: the
+    /// copy doesn't name this place, or a later epoch has begun before it. A later epoch shows by
+    /// its marker, by the controller's word if epochs have no markers, or by a copy that was met
+    /// here. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
         let met = self.spanning.met_at(self.next);
         let met = met.map(|met| (met.copy.round.epoch(), met.inst));
@@ -203,8 +206,8 @@ impl<A: Application> Execution<A> {
         copy.lowest().0 == self.settings.pid
     }
 
-    /// Prepares the command at its copy. Then it tells the siblings that this partition stands there, or asks them
-    /// where they stand. [V-STEPS]
+    /// Prepares the command at its copy. Then it tells the siblings that this partition stands
+    /// there, or asks them where they stand. [V-STEPS]
     fn meet(&mut self, inst: Instance, copy: &Arc<Copy>) -> Result<(), Error> {
         if self.spanning.met_at(inst).is_some() {
             return Ok(());
@@ -237,7 +240,8 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// Returns whether this partition is the lowest, which decides, and all others stand at their copies.
+    /// Returns whether this partition is the lowest, which decides, and all others stand at their
+    /// copies.
     fn all_stand(&self, copy: &Copy) -> bool {
         let stands = |(pid, _)| self.spanning.prepared_by(pid, copy).is_some();
         self.is_lowest(copy) && copy.siblings_of(self.settings.pid).all(stands)
@@ -245,8 +249,8 @@ impl<A: Application> Execution<A> {
 
     /// Answers the questions of siblings that can be answered. [V-JUDGE]
     pub(super) fn answer_siblings(&mut self) {
-        // During an install some partitions are replaced and others not yet, so this partition's records may not fit
-        // the asking sibling.
+        // During an install some partitions are replaced and others not yet, so this partition's
+        // records may not fit the asking sibling.
         if self.installing {
             return;
         }
@@ -261,15 +265,16 @@ impl<A: Application> Execution<A> {
             return true;
         };
         let answer = match (self.spanning.met_at(place), self.next > place) {
-            // The log may still change there, and another log may have the copy at this place. [V-STABLE]
+            // The log may still change there, and another log may have the copy at this place.
+            // [V-STABLE]
             (_, true) if place >= self.stable => return false,
             (_, true) => match self.spanning.outcomes.of(place, copy) {
                 Some(outcome) => SiblingMessage::Alive(outcome.clone()),
                 None => SiblingMessage::Dead(copy.clone()),
             },
             _ if self.is_dead_here(copy, place) => SiblingMessage::Dead(copy.clone()),
-            // A sibling that only asks has been told that this partition stands at the copy, so nothing is owed; a
-            // sibling that stands at its own copy waits for the verdict.
+            // A sibling that only asks has been told that this partition stands at the copy, so
+            // nothing is owed; a sibling that stands at its own copy waits for the verdict.
             (Some(met), _) if met.copy == *copy => return question.prepared.is_none(),
             (Some(_), _) => SiblingMessage::Dead(copy.clone()),
             (None, _) => return false,
@@ -283,7 +288,8 @@ impl<A: Application> Execution<A> {
         true
     }
 
-    /// Returns whether a sibling asks about a place that was passed before it was stable. [V-STABLE]
+    /// Returns whether a sibling asks about a place that was passed before it was stable.
+    /// [V-STABLE]
     pub(super) fn siblings_wait_for_stable(&self) -> bool {
         let unstable = self.stable..self.next;
         let is_ahead = |q: &Question| {
@@ -293,9 +299,9 @@ impl<A: Application> Execution<A> {
         !unstable.is_empty() && self.spanning.questions.iter().any(is_ahead)
     }
 
-    /// Discards what siblings have told this worker, since some of them have taken over another state, and meets all
-    /// copies again. Call it in an install, when all workers of this replica stand still and have received one
-    /// another's earlier messages. [X-INSTALL]
+    /// Discards what siblings have told this worker, since some of them have taken over another
+    /// state, and meets all copies again. Call it in an install, when all workers of this replica
+    /// stand still and have received one another's earlier messages. [X-INSTALL]
     pub fn meet_anew(&mut self) {
         self.spanning.met = None;
         self.spanning.questions.clear();
@@ -305,8 +311,8 @@ impl<A: Application> Execution<A> {
 
     // ---- The outcome of a copy
 
-    /// Refuses a command that the application can't execute or that nobody could judge; it takes no effect in any
-    /// partition. [X-MULTI]
+    /// Refuses a command that the application can't execute or that nobody could judge; it takes no
+    /// effect in any partition. [X-MULTI]
     fn refuse(&mut self, copy: &Copy) {
         if self.is_lowest(copy) {
             let (client, request) = (copy.client, copy.request);
@@ -315,7 +321,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Passes a dead command: it leaves no effect, and its sender is told to send it again. [V-DEAD]
+    /// Passes a dead command: it leaves no effect, and its sender is told to send it again.
+    /// [V-DEAD]
     fn pass_dead(&mut self, copy: &Copy) {
         self.spanning.met = None;
         self.spanning.has_passed = true;
@@ -324,8 +331,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Applies this partition's part of a living command, and keeps the whole outcome for the other partitions. `told`
-    /// is the outcome that a sibling has on record. [V-RECORD]
+    /// Applies this partition's part of a living command, and keeps the whole outcome for the other
+    /// partitions. `told` is the outcome that a sibling has on record. [V-RECORD]
     fn pass_alive(
         &mut self,
         now: Time,
@@ -350,8 +357,8 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    /// Decides the outcome in the lowest partition: the session judges the request, and the command is combined if it
-    /// is to take effect, unless a sibling has its outcome on record. [V-SESSION]
+    /// Decides the outcome in the lowest partition: the session judges the request, and the command
+    /// is combined if it is to take effect, unless a sibling has its outcome on record. [V-SESSION]
     fn decide(
         &mut self,
         now: Time,
@@ -415,7 +422,8 @@ impl<A: Application> Execution<A> {
 
     // ---- What siblings are told
 
-    /// Takes all messages that wait for siblings, and adds how far this partition is durable if that has changed.
+    /// Takes all messages that wait for siblings, and adds how far this partition is durable if
+    /// that has changed.
     pub(super) fn take_mail(
         &mut self,
     ) -> impl Iterator<Item = (PartitionId, SiblingMessage)> + use<A> {
@@ -432,15 +440,17 @@ impl<A: Application> Execution<A> {
         std::mem::take(&mut self.spanning.mail).into_iter()
     }
 
-    /// Forgets outcomes that all their partitions have passed durably. While copies of this replica's partitions are
-    /// being opened it keeps them, as a copy that was opened before may need them. [V-FORGET] [X-HOLD]
+    /// Forgets outcomes that all their partitions have passed durably. While copies of this
+    /// replica's partitions are being opened it keeps them, as a copy that was opened before may
+    /// need them. [V-FORGET] [X-HOLD]
     pub(super) fn forget_outcomes(&mut self) {
         if !self.is_held() {
             self.spanning.outcomes.forget();
         }
     }
 
-    /// Replaces the outcomes after another replica's state was taken over, or after execution was taken back.
+    /// Replaces the outcomes after another replica's state was taken over, or after execution was
+    /// taken back.
     pub(super) fn replace_outcomes(&mut self, stored: Vec<(Instance, Outcome)>) {
         self.spanning.met = None;
         self.spanning.has_passed = false;

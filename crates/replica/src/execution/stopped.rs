@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stop of execution until an epoch is active. The controller stops all partitions of a replica to learn where they
-//! stand at one moment. [G-STOP]
+//! The stop of execution until an epoch is active. The controller stops all partitions of a replica
+//! to learn where they stand at one moment. [G-STOP]
 
 use super::{Execution, MAX_BATCH};
 use crate::agreement::Log;
@@ -8,8 +8,8 @@ use crate::application::{Application, Error};
 use paxos::{Epoch, Instance};
 
 impl<A: Application> Execution<A> {
-    /// Stops execution until this epoch or a later one is known to be active. The call may be repeated; it commits what
-    /// was executed, and a checkpoint then makes it durable.
+    /// Stops execution until this epoch or a later one is known to be active. The call may be
+    /// repeated; it commits what was executed, and a checkpoint then makes it durable.
     pub fn stop(&mut self, until: Epoch) -> Result<(), Error> {
         if until > self.begins.0 {
             self.stopped = self.stopped.max(Some(until));
@@ -40,7 +40,8 @@ impl<A: Application> Execution<A> {
         self.stopped.is_some()
     }
 
-    /// Returns the epoch until which execution is stopped, and the next instance, once everything below it is durable.
+    /// Returns the epoch until which execution is stopped, and the next instance, once everything
+    /// below it is durable.
     pub fn stopped(&self) -> Option<(Epoch, Instance)> {
         let durable = self.checkpoints.durable() == self.next && !self.installing;
         self.stopped
@@ -59,8 +60,8 @@ impl<A: Application> Execution<A> {
         resumes
     }
 
-    /// Returns whether nothing may be executed, because execution is stopped or another replica's state is being
-    /// installed.
+    /// Returns whether nothing may be executed, because execution is stopped or another replica's
+    /// state is being installed.
     pub(super) fn stands_still(&self) -> bool {
         self.installing || self.is_stopped()
     }

@@ -24,8 +24,9 @@ impl<A: Application> Execution<A> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Returns when a checkpoint or TRIM is next due. While something is executed that isn't stable, no checkpoint can
-    /// begin, so an overdue one doesn't count; it begins with the batch in which the rest becomes stable.
+    /// Returns when a checkpoint or TRIM is next due. While something is executed that isn't
+    /// stable, no checkpoint can begin, so an overdue one doesn't count; it begins with the batch
+    /// in which the rest becomes stable.
     fn checkpoint_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
         let committed = match self.next > self.stable {
             true => self.checkpoints.durable(),
@@ -35,15 +36,15 @@ impl<A: Application> Execution<A> {
         self.checkpoints.next_deadline(committed, reports)
     }
 
-    /// Shifts this replica's expiry and checkpoints in time, so that not all replicas do them, and pause for them, at
-    /// once.
+    /// Shifts this replica's expiry and checkpoints in time, so that not all replicas do them, and
+    /// pause for them, at once.
     pub fn take_turn(&mut self, turn: Turn) {
         self.expire_after = self.settings.session_timeout / 4 * (4 + turn.index as u64);
         self.checkpoints.stagger(turn.index, turn.of);
     }
 
-    /// Proposes the expiry of idle sessions. An expiry takes effect at its place in the log, and only if the session
-    /// did nothing before that place. [S-EXPIRE]
+    /// Proposes the expiry of idle sessions. An expiry takes effect at its place in the log, and
+    /// only if the session did nothing before that place. [S-EXPIRE]
     pub fn propose_expiry(&mut self, now: Time, out: &mut impl Outbox) {
         if now < self.expire_due {
             return;
@@ -60,8 +61,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns the disk's number and the newest epoch, which TRIM carries. It returns `None` while one of them is
-    /// missing, and during an install, since others couldn't have this state before its end. [X-INSTALL]
+    /// Returns the disk's number and the newest epoch, which TRIM carries. It returns `None` while
+    /// one of them is missing, and during an install, since others couldn't have this state before
+    /// its end. [X-INSTALL]
     fn reports_as(&self, epoch: Option<Epoch>) -> Option<(u64, Epoch)> {
         if self.installing {
             return None;

@@ -8,14 +8,15 @@
 //!       DIED of all replicas there, or an operator's order --> the command takes no effect, and is answered so
 //! ```
 //!
-//! A note on disk is a promise: a replica that has one never executes the command, whatever happens later. Once all
-//! replicas have promised, none of them has executed the command and none will, so each may pass it without effect as
-//! soon as it knows this; the others get past it in the same way, or with another replica's state. A replica that is
-//! silent may have executed the command and answered its client, so until it promises, only an operator's order makes
-//! the command void. [X-DIED] [X-VOID]
+//! A note on disk is a promise: a replica that has one never executes the command, whatever happens
+//! later. Once all replicas have promised, none of them has executed the command and none will, so
+//! each may pass it without effect as soon as it knows this; the others get past it in the same
+//! way, or with another replica's state. A replica that is silent may have executed the command and
+//! answered its client, so until it promises, only an operator's order makes the command void.
+//! [X-DIED] [X-VOID]
 //!
-//! An order needs no place in the log, whose window may be full by then. It is put into the log afterwards, so that a
-//! replica that has executed the command learns that it did so alone.
+//! An order needs no place in the log, whose window may be full by then. It is put into the log
+//! afterwards, so that a replica that has executed the command learns that it did so alone.
 
 use super::Execution;
 use crate::agreement::Log;
@@ -47,7 +48,8 @@ pub struct Deadly {
 struct Promise {
     /// The replicas that have promised, as far as the log ahead says so.
     by: BTreeSet<NodeId>,
-    /// The command takes no effect, since an operator here or elsewhere has ordered it, or all replicas have promised.
+    /// The command takes no effect, since an operator here or elsewhere has ordered it, or all
+    /// replicas have promised.
     is_void: bool,
 }
 
@@ -57,7 +59,8 @@ pub(super) struct Voids {
     promises: BTreeMap<CommandPlace, Promise>,
     /// Commands on which others have died, in the instance before which this replica waits.
     asked: BTreeSet<CommandPlace>,
-    /// Commands that an operator has ordered here to take no effect, until the log contains the order.
+    /// Commands that an operator has ordered here to take no effect, until the log contains the
+    /// order.
     ordered: BTreeSet<CommandPlace>,
     /// The instance up to which the log ahead was read.
     looked: Instance,
@@ -119,7 +122,8 @@ impl Voids {
         }
     }
 
-    /// Reads an operation in the log ahead of `next`, at `inst`, and notes what it says about a command before it.
+    /// Reads an operation in the log ahead of `next`, at `inst`, and notes what it says about a
+    /// command before it.
     fn look_at(&mut self, next: Instance, operation: &[u8], inst: Instance) {
         match SessionOp::parse(operation) {
             Some(SessionOp::Died { place, node }) if place.inst < inst => {
@@ -142,9 +146,9 @@ impl Voids {
         }
     }
 
-    /// Executes such an operation in its turn. If a command is void elsewhere and isn't remembered here as such, it was
-    /// executed here; this counts only for commands that some replica has reported, so that a lone VOID can't raise an
-    /// alarm.
+    /// Executes such an operation in its turn. If a command is void elsewhere and isn't remembered
+    /// here as such, it was executed here; this counts only for commands that some replica has
+    /// reported, so that a lone VOID can't raise an alarm.
     fn meet(&mut self, operation: &[u8], inst: Instance) {
         match SessionOp::parse(operation) {
             Some(SessionOp::Died { place, .. }) if place.inst < inst => {
@@ -188,15 +192,16 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns the command on which the program has died, after which nothing goes on here. The node writes it to disk
-    /// and [promises](Execution::promise) at its next start never to execute it.
+    /// Returns the command on which the program has died, after which nothing goes on here. The
+    /// node writes it to disk and [promises](Execution::promise) at its next start never to execute
+    /// it.
     pub fn died(&self) -> Option<CommandPlace> {
         self.voids.died
     }
 
-    /// Promises that this replica never executes the command; the node has written that to disk, as well as whether an
-    /// operator has ordered that it takes no effect. If the command was passed before, an order still has to get into
-    /// the log. [X-DIED]
+    /// Promises that this replica never executes the command; the node has written that to disk, as
+    /// well as whether an operator has ordered that it takes no effect. If the command was passed
+    /// before, an order still has to get into the log. [X-DIED]
     pub fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
         if place.inst < self.next {
             let said = is_ordered.then_some(place);
@@ -215,14 +220,15 @@ impl<A: Application> Execution<A> {
 
     // ---- Waiting before it
 
-    /// Returns whether execution waits before a command that it has promised not to execute. [X-DIED]
+    /// Returns whether execution waits before a command that it has promised not to execute.
+    /// [X-DIED]
     #[inline]
     pub fn waits_for_void(&self) -> bool {
         !self.voids.promises.is_empty() && self.voids.waits_at(self.next).is_some()
     }
 
-    /// Reads the stable part of the log ahead, and declares a command void once all of `replicas` have promised.
-    /// [X-VOID]
+    /// Reads the stable part of the log ahead, and declares a command void once all of `replicas`
+    /// have promised. [X-VOID]
     pub fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
         let from = self.voids.looked.max(self.next + 1);
         for inst in from..log.stable() {
@@ -252,9 +258,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns another command in the instance before which this replica waits, if others have died on it. Nobody may
-    /// pass the instance by executing one of them, so each replica promises all; the node writes the promise to disk
-    /// and calls [`Execution::promise`]. [X-DIED]
+    /// Returns another command in the instance before which this replica waits, if others have died
+    /// on it. Nobody may pass the instance by executing one of them, so each replica promises all;
+    /// the node writes the promise to disk and calls [`Execution::promise`]. [X-DIED]
     pub fn asked_promise(&self) -> Option<CommandPlace> {
         let asked = self.voids.asked.first().copied();
         asked.filter(|place| place.inst == self.next && self.waits_for_void())
@@ -272,8 +278,9 @@ impl<A: Application> Execution<A> {
         has_to_say.then_some(self.voids.due)
     }
 
-    /// Proposes DIED for the commands before which this replica waits, until it finds its own in the log, and VOID for
-    /// commands that an operator has ordered to take no effect. [X-DIED] [X-VOID]
+    /// Proposes DIED for the commands before which this replica waits, until it finds its own in
+    /// the log, and VOID for commands that an operator has ordered to take no effect. [X-DIED]
+    /// [X-VOID]
     pub fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
         let is_due = self.void_deadline().is_some_and(|due| due <= now);
         if !is_due || self.installing || self.is_stopped() {
@@ -307,8 +314,8 @@ impl<A: Application> Execution<A> {
         !self.voids.promises.is_empty() && self.voids.is_void(at.place())
     }
 
-    /// Answers a command that takes no effect. The command counts as executed, so that a repetition of it isn't
-    /// executed either. [X-VOID]
+    /// Answers a command that takes no effect. The command counts as executed, so that a repetition
+    /// of it isn't executed either. [X-VOID]
     pub(super) fn pass_void(
         &mut self,
         at: At,

@@ -19,9 +19,9 @@ pub(super) struct Begun {
 }
 
 impl Sessions {
-    /// Begins a command if it is whole and takes effect now; its answer comes by [`Sessions::answered`], but it counts
-    /// as executed at once. Any other command gives `None`: call [`Sessions::command`] for it once everything that was
-    /// begun is answered. [X-GATHER]
+    /// Begins a command if it is whole and takes effect now; its answer comes by
+    /// [`Sessions::answered`], but it counts as executed at once. Any other command gives `None`:
+    /// call [`Sessions::command`] for it once everything that was begun is answered. [X-GATHER]
     pub fn begin(
         &mut self,
         at: At,
@@ -58,8 +58,8 @@ impl Sessions {
         Some(begun)
     }
 
-    /// Returns the place of the command that was given to the application behind `before` other ones whose answers
-    /// weren't taken.
+    /// Returns the place of the command that was given to the application behind `before` other
+    /// ones whose answers weren't taken.
     pub fn begun_at(&self, before: usize) -> Option<CommandPlace> {
         let mut given = self.begun.iter().filter(|begun| !begun.is_passed);
         given.nth(before).map(|begun| begun.at.place())
@@ -89,8 +89,8 @@ impl Sessions {
         }
     }
 
-    /// Records the application's answer to the first command that was begun, and sends it. It returns false if no
-    /// command was begun. [X-GATHER]
+    /// Records the application's answer to the first command that was begun, and sends it. It
+    /// returns false if no command was begun. [X-GATHER]
     pub fn answered(&mut self, reply: &[u8], replies: &mut Replies) -> bool {
         let Some(Begun {
             at,

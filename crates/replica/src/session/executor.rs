@@ -13,7 +13,8 @@ pub(crate) trait Executes {
         Ok(false)
     }
 
-    /// Executes a command again that was passed; returns false for a command that doesn't only read. [S-PASS]
+    /// Executes a command again that was passed; returns false for a command that doesn't only
+    /// read. [S-PASS]
     fn read_again(&mut self, _command: &[u8], _reply: &mut Vec<u8>) -> Result<bool, Error> {
         Ok(false)
     }
@@ -36,8 +37,8 @@ impl<A: Application> Executes for Whole<'_, A> {
     }
 }
 
-/// A function that gives the answer without executing the command, for commands whose outcome is decided elsewhere:
-/// those over several partitions, and those that take no effect.
+/// A function that gives the answer without executing the command, for commands whose outcome is
+/// decided elsewhere: those over several partitions, and those that take no effect.
 pub(crate) struct Found<F>(pub F);
 
 impl<F: FnMut(&mut Vec<u8>) -> Result<(), Error>> Executes for Found<F> {

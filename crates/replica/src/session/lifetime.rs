@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A session's life: it is opened, moves to another address, and is closed by its client or expires.
+//! A session's life: it is opened, moves to another address, and is closed by its client or
+//! expires.
 
 use super::reply_route::{again, first};
 use super::share::{Share, add, move_to, share_of, subtract};
@@ -57,8 +58,8 @@ impl Sessions {
                     self.book.changes.moved(client, at.inst, &reply_to);
                     status = Status::Ok;
                 }
-                // An unknown session is answered, too, at the address in the operation: a client whose session is long
-                // gone can't hear of that in another way.
+                // An unknown session is answered, too, at the address in the operation: a client
+                // whose session is long gone can't hear of that in another way.
                 if let Some(to) = again(&reply_to, self.node, replies.answers) {
                     replies.push(to, client, 0, status, &[]);
                 }
@@ -66,7 +67,8 @@ impl Sessions {
         }
     }
 
-    /// Opens a session, or answers a repeated OPEN with the session that the first one opened. [S-OPEN]
+    /// Opens a session, or answers a repeated OPEN with the session that the first one opened.
+    /// [S-OPEN]
     fn open(
         &mut self,
         at: At,
@@ -108,7 +110,8 @@ impl Sessions {
         }
     }
 
-    /// Returns whether there is no room for another session, or its address has used up its share. [S-SHARE]
+    /// Returns whether there is no room for another session, or its address has used up its share.
+    /// [S-SHARE]
     fn is_full(&self, window: u16, reply_to: &ReplyAddress) -> bool {
         let Limits {
             sessions, slots, ..
@@ -167,7 +170,8 @@ impl Sessions {
         Some(session.head.reply_to)
     }
 
-    /// Returns up to `limit` sessions that the log hasn't named for `timeout`, as proposals for expiry.
+    /// Returns up to `limit` sessions that the log hasn't named for `timeout`, as proposals for
+    /// expiry.
     pub fn idle(&self, now: Time, timeout: Time, limit: usize) -> impl Iterator<Item = Idle> + '_ {
         let old = move |s: &Session| now.saturating_sub(s.touched) >= timeout;
         self.open

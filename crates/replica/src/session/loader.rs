@@ -44,7 +44,8 @@ pub(crate) struct Loader {
     incarnation: Option<u64>,
     sessions: Sessions,
     now: Time,
-    /// Records may come in any order: replies before their session, and commits before the position that they follow.
+    /// Records may come in any order: replies before their session, and commits before the position
+    /// that they follow.
     replies: Vec<(u64, u16, Vec<u8>)>,
     parts: Vec<LoadedPart>,
     commits: BTreeMap<u16, Vec<u8>>,
@@ -75,7 +76,8 @@ impl Loader {
         match Stored::parse(key, value)? {
             Stored::Identity(identity) => self.identity = Some(identity),
             Stored::Position(position) => self.position = position,
-            // In a copy of another replica's state this is that replica's number, and this disk has none yet.
+            // In a copy of another replica's state this is that replica's number, and this disk has
+            // none yet.
             Stored::Incarnation(node, incarnation) => {
                 self.incarnation = Some(incarnation).filter(|_| node == self.node);
             }
@@ -146,8 +148,8 @@ impl Loader {
         })
     }
 
-    /// Makes the changes of a commit again, unless the table already has them. It returns `None` if the commit doesn't
-    /// follow on the position before it.
+    /// Makes the changes of a commit again, unless the table already has them. It returns `None` if
+    /// the commit doesn't follow on the position before it.
     fn replay(&mut self, place: u16, value: &[u8], journal: &mut Journal) -> Option<()> {
         let mut commit = Commit::parse(value)?;
         if commit.to.next <= self.position.next {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all sessions have recorded together: replies, totals against the limits, and changes that are to be stored.
+//! What all sessions have recorded together: replies, totals against the limits, and changes that
+//! are to be stored.
 
 use super::At;
 use super::window::{Judgement, Request, Session, Slot};
@@ -29,7 +30,8 @@ pub(super) struct Book {
     pub(super) limits: Limits,
     /// The bytes of all recorded replies together.
     pub(super) recorded: usize,
-    /// The full lengths of all commands that aren't whole yet, including the parts that are still missing.
+    /// The full lengths of all commands that aren't whole yet, including the parts that are still
+    /// missing.
     pub(super) unfinished: usize,
     /// The changes for the next commit.
     pub(super) changes: Changes,
@@ -59,7 +61,8 @@ impl Book {
         self.record_if(true, id, session, at, request, reply);
     }
 
-    /// Records that `request` was passed. Its answer is known only where the session is answered. [S-PASS]
+    /// Records that `request` was passed. Its answer is known only where the session is answered.
+    /// [S-PASS]
     pub(super) fn record_pass(&mut self, id: u64, session: &mut Session, at: At, request: Request) {
         self.record_if(false, id, session, at, request, &[]);
     }
@@ -111,8 +114,9 @@ impl Book {
         }
     }
 
-    /// Drops the recorded reply of an ordered session's last request if it is large, since only the last reply may be
-    /// large. Other requests may have begun behind `request`, so the last one is at most `request - 1`.
+    /// Drops the recorded reply of an ordered session's last request if it is large, since only the
+    /// last reply may be large. Other requests may have begun behind `request`, so the last one is
+    /// at most `request - 1`.
     fn shrink_last(&mut self, id: u64, session: &mut Session, at: At, request: u64) {
         let last = session.request(session.head.max.min(request - 1));
         let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;

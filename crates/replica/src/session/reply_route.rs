@@ -6,8 +6,8 @@ use crate::protocol::ReplyAddress;
 use crate::reply::ReplyTo;
 use paxos::NodeId;
 
-/// Returns who hears a first answer from this replica. Only the session's home gives it, or, with a leader, the leader
-/// and the front end's own replica. [S-HOME] [N-RETRY]
+/// Returns who hears a first answer from this replica. Only the session's home gives it, or, with a
+/// leader, the leader and the front end's own replica. [S-HOME] [N-RETRY]
 pub(super) fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     let reached = reach(to, node);
     let answered_here = match answers {
@@ -18,8 +18,9 @@ pub(super) fn first(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option
     answered_here.then_some(reached)
 }
 
-/// Returns who hears the answer to a repetition, or a refusal. All replicas send it to a client's address, since the
-/// home replica may be gone; a front end hears it only from its own replica and from the leader. [S-HOME]
+/// Returns who hears the answer to a repetition, or a refusal. All replicas send it to a client's
+/// address, since the home replica may be gone; a front end hears it only from its own replica and
+/// from the leader. [S-HOME]
 pub(super) fn again(to: &ReplyAddress, node: NodeId, answers: Answers) -> Option<ReplyTo> {
     match to.address {
         Some(address) => Some(ReplyTo::Address(address, to.key)),

@@ -20,8 +20,8 @@ impl Share {
     }
 }
 
-/// Returns the address to whose share a session counts: the one where it is answered. Sessions of names, which are
-/// answered at all replicas, have one share together. [S-SHARE] [S-NAMED]
+/// Returns the address to whose share a session counts: the one where it is answered. Sessions of
+/// names, which are answered at all replicas, have one share together. [S-SHARE] [S-NAMED]
 pub(super) fn share_of(to: &ReplyAddress) -> Option<IpAddr> {
     let of_names = (to.home == 0).then_some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     to.address.map(|address| address.ip()).or(of_names)

@@ -19,7 +19,8 @@ pub(super) enum Taken {
 }
 
 impl Book {
-    /// Takes a part of a command that hasn't taken effect yet. The last part makes the command whole. [S-PARTS]
+    /// Takes a part of a command that hasn't taken effect yet. The last part makes the command
+    /// whole. [S-PARTS]
     pub(super) fn take_part(
         &mut self,
         id: u64,
@@ -68,8 +69,9 @@ impl Book {
         }
     }
 
-    /// Returns whether a part may be kept. If there is room for a command's first part, there is room for the whole
-    /// command, since commands that aren't whole could otherwise keep one another from becoming so. [S-PARTS]
+    /// Returns whether a part may be kept. If there is room for a command's first part, there is
+    /// room for the whole command, since commands that aren't whole could otherwise keep one
+    /// another from becoming so. [S-PARTS]
     fn has_room_for(&self, session: &Session, part: &StoredPart<'_>) -> Result<(), Status> {
         let others = match &session.parts {
             Some(begun) if begun.request == part.request => return Ok(()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One session: its window of requests, their recorded replies, and what becomes of the next request.
+//! One session: its window of requests, their recorded replies, and what becomes of the next
+//! request.
 
 use crate::parts::Parts;
 use crate::protocol::Status;
@@ -23,7 +24,8 @@ impl Slot {
         reply: Vec::new(),
     };
 
-    /// Copies a reply into the slot's memory, which is allocated anew if far too much of it was allocated.
+    /// Copies a reply into the slot's memory, which is allocated anew if far too much of it was
+    /// allocated.
     pub(super) fn keep(&mut self, status: Status, reply: &[u8]) {
         self.status = status;
         if self.reply.capacity() > 64 + 4 * reply.len() {
@@ -110,7 +112,8 @@ impl Session {
         slot.filter(|slot| slot.request == request.number)
     }
 
-    /// Decides what becomes of a request, by the table in the module's documentation. [S-ONCE] [S-ORDERED]
+    /// Decides what becomes of a request, by the table in the module's documentation. [S-ONCE]
+    /// [S-ORDERED]
     pub(super) fn judge(&self, request: Request) -> Judgement<'_> {
         let Head { ordered, max, .. } = self.head;
         if let Some(slot) = self.recorded(request) {
@@ -127,22 +130,23 @@ impl Session {
         }
     }
 
-    /// Returns whether the session is answered by datagrams, whose size is bounded. Other sessions are answered by a
-    /// front end, over connections.
+    /// Returns whether the session is answered by datagrams, whose size is bounded. Other sessions
+    /// are answered by a front end, over connections.
     pub(super) fn is_remote(&self) -> bool {
         self.head.reply_to.address.is_some()
     }
 
-    /// Returns whether only the front end of another replica will ever hear the answers of the session, since the session
-    /// ends with that front end's connections. This replica then passes commands that only read. [S-PASS]
+    /// Returns whether only the front end of another replica will ever hear the answers of the
+    /// session, since the session ends with that front end's connections. This replica then passes
+    /// commands that only read. [S-PASS]
     pub(super) fn is_answered_elsewhere(&self, node: NodeId) -> bool {
         let to = &self.head.reply_to;
         to.address.is_none() && to.home != 0 && to.home != node
     }
 
-    /// Returns whether the front end beside this replica repeats a request whose answer wasn't kept, because this
-    /// replica took over the state of one that had passed it. Nothing behind the request was executed in the session,
-    /// so it may be read again. [S-PASS]
+    /// Returns whether the front end beside this replica repeats a request whose answer wasn't
+    /// kept, because this replica took over the state of one that had passed it. Nothing behind the
+    /// request was executed in the session, so it may be read again. [S-PASS]
     pub(super) fn asks_again(&self, request: Request, node: NodeId) -> bool {
         let to = &self.head.reply_to;
         let is_unknown = |slot: &Slot| slot.status == Status::ReplyTooLarge;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Directories that survive a power failure. A directory is a name in the one above it, and that name is on the disk
-//! only once the upper directory has been synced; syncing what is *in* a directory doesn't save its own name.
+//! Directories that survive a power failure. A directory is a name in the one above it, and that
+//! name is on the disk only once the upper directory has been synced; syncing what is *in* a
+//! directory doesn't save its own name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-/// Makes a directory that only its owner may read, and those above it that are missing, so that they survive a power
-/// failure. A directory that is there already is closed to others. All that nodes store lies in directories that were
-/// made here.
+/// Makes a directory that only its owner may read, and those above it that are missing, so that
+/// they survive a power failure. A directory that is there already is closed to others. All that
+/// nodes store lies in directories that were made here.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     make(&mut FileSystem, path)?;
     let mut permissions = fs::metadata(path)?.permissions();
@@ -29,8 +30,9 @@ trait Directories {
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// Makes a directory once the name of the one above it is on the disk. So, however many processes were killed here, the
-/// names of all existing directories but the lowest are on the disk, and the lowest one's is synced again.
+/// Makes a directory once the name of the one above it is on the disk. So, however many processes
+/// were killed here, the names of all existing directories but the lowest are on the disk, and the
+/// lowest one's is synced again.
 fn make(on: &mut impl Directories, path: &Path) -> io::Result<()> {
     let Some(above) = path.parent() else {
         return Ok(());
@@ -41,7 +43,8 @@ fn make(on: &mut impl Directories, path: &Path) -> io::Result<()> {
     };
     if on.exists(path) {
         return match on.sync(above) {
-            // We may not read the upper directory, so it belongs to somebody else, who has made the names in it.
+            // We may not read the upper directory, so it belongs to somebody else, who has made the
+            // names in it.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
         };
@@ -77,7 +80,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::PathBuf;
 
-    /// A disk that forgets what wasn't synced when power fails. Its process is killed after a number of calls.
+    /// A disk that forgets what wasn't synced when power fails. Its process is killed after a
+    /// number of calls.
     #[derive(Clone, Default)]
     struct Fake {
         there: BTreeSet<PathBuf>,
@@ -117,7 +121,8 @@ mod tests {
         }
     }
 
-    /// Whichever processes were killed before, and wherever: once one has come through, all names are on the disk.
+    /// Whichever processes were killed before, and wherever: once one has come through, all names
+    /// are on the disk.
     #[test]
     fn whatever_was_made_is_there_after_a_power_failure() {
         let path = Path::new("/data/replica/partition");

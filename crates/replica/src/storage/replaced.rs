@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Small files that are replaced as a whole: after a kill in the middle either the old one or the new one is there.
+//! Small files that are replaced as a whole: after a kill in the middle either the old one or the
+//! new one is there.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -84,8 +85,8 @@ mod tests {
             Ok(())
         }
 
-        /// Returns the contents of a file after a power failure. The names are those of before the last changes or of
-        /// now, and each sector that wasn't synced is either on the disk or not.
+        /// Returns the contents of a file after a power failure. The names are those of before the
+        /// last changes or of now, and each sector that wasn't synced is either on the disk or not.
         fn after_power_failure(&self, path: &Path, newer: bool, sectors: u32) -> Option<Vec<u8>> {
             let names = match newer {
                 true => &self.names,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies of the whole state, and the install of another replica's state.
 //!
-//! All partitions of a replica catch up together, since a command over several partitions must have taken effect in all
-//! of them or in none. A replica that hands its state out *holds* all partitions, opens the copies one after the other,
-//! and releases the partitions. [X-HOLD] A replica that takes a state over *installs* it, as [`crate::Install`]
-//! describes.
+//! All partitions of a replica catch up together, since a command over several partitions must have
+//! taken effect in all of them or in none. A replica that hands its state out *holds* all
+//! partitions, opens the copies one after the other, and releases the partitions. [X-HOLD] A
+//! replica that takes a state over *installs* it, as [`crate::Install`] describes.
 
 use super::Worker;
 use crate::agreement::Agreement;
@@ -16,8 +16,9 @@ use std::io;
 impl<A: Application, G: Agreement> Worker<A, G> {
     // ---- Handing a state out
 
-    /// Makes this partition keep everything that copies of other partitions may need, which may have been opened before
-    /// this one's. The hold ends when it was released as often as it was taken. [X-HOLD]
+    /// Makes this partition keep everything that copies of other partitions may need, which may
+    /// have been opened before this one's. The hold ends when it was released as often as it was
+    /// taken. [X-HOLD]
     pub fn hold(&mut self) {
         self.execution.hold();
     }
@@ -32,24 +33,24 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.is_held()
     }
 
-    /// Returns a consistent copy of the committed state, and the next instance after it, for a replica that fell
-    /// behind.
+    /// Returns a consistent copy of the committed state, and the next instance after it, for a
+    /// replica that fell behind.
     pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
         let taken = self.execution.snapshot();
         self.tell_position();
         taken
     }
 
-    /// Returns a reader of the state with everything that has been executed so far. It returns `None` until all of that
-    /// is stable; ask again after the next batch or tick. [X-READ]
+    /// Returns a reader of the state with everything that has been executed so far. It returns
+    /// `None` until all of that is stable; ask again after the next batch or tick. [X-READ]
     pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         let reader = self.execution.reader();
         self.tell_position();
         reader
     }
 
-    /// Returns a copy by links, if the application makes such copies (see [`Application::link`]), and the lowest
-    /// position that the copy can have. [X-HOLD]
+    /// Returns a copy by links, if the application makes such copies (see [`Application::link`]),
+    /// and the lowest position that the copy can have. [X-HOLD]
     pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
         let link = self.execution.link();
         self.tell_position();
@@ -61,7 +62,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.keep_log(keep);
     }
 
-    /// Returns the values that were kept since the last call, in the form that [`Worker::replay`] takes.
+    /// Returns the values that were kept since the last call, in the form that [`Worker::replay`]
+    /// takes.
     pub fn take_log(&mut self) -> Option<Vec<u8>> {
         self.execution.take_log()
     }
@@ -75,17 +77,17 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     // ---- Taking a state over
 
-    /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and nothing is reported.
-    /// [X-INSTALL]
+    /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and
+    /// nothing is reported. [X-INSTALL]
     pub fn begin_install(&mut self) -> Result<(), Error> {
         let begun = self.execution.begin_install();
         self.tell_position();
         begun
     }
 
-    /// Discards what siblings have told this worker, since some of them have taken over another state; all copies are
-    /// met anew. Call it when all workers of this replica stand still in an install and have received one another's
-    /// earlier messages. [X-INSTALL]
+    /// Discards what siblings have told this worker, since some of them have taken over another
+    /// state; all copies are met anew. Call it when all workers of this replica stand still in an
+    /// install and have received one another's earlier messages. [X-INSTALL]
     pub fn meet_anew(&mut self) {
         self.execution.meet_anew();
     }
@@ -101,8 +103,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.is_installing()
     }
 
-    /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No other checkpoint may
-    /// be under way.
+    /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No
+    /// other checkpoint may be under way.
     pub fn checkpoint_now(&mut self) -> Result<(), Error> {
         debug_assert!(!self.is_checkpointing());
         let begun = self.execution.checkpoint_now();
@@ -110,16 +112,18 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         begun
     }
 
-    /// Begins to take over a snapshot of another replica whose next instance was announced as `position`. The returned
-    /// function reads the snapshot in another thread and refuses one of another partition or of another position;
-    /// nothing changes before [`Worker::end_restore`]. [X-NAME]
+    /// Begins to take over a snapshot of another replica whose next instance was announced as
+    /// `position`. The returned function reads the snapshot in another thread and refuses one of
+    /// another partition or of another position; nothing changes before [`Worker::end_restore`].
+    /// [X-NAME]
     pub fn begin_restore(&mut self, position: Instance) -> Result<Restore, Error> {
         self.execution.begin_restore(position)
     }
 
-    /// Replaces the whole state by the snapshot that was read. It never goes backwards, since everything this replica
-    /// reported as covered may be forgotten elsewhere, and it is refused during a checkpoint, whose end would put an
-    /// older state in its place. An `Err` is final. [X-CATCHUP]
+    /// Replaces the whole state by the snapshot that was read. It never goes backwards, since
+    /// everything this replica reported as covered may be forgotten elsewhere, and it is refused
+    /// during a checkpoint, whose end would put an older state in its place. An `Err` is final.
+    /// [X-CATCHUP]
     pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         let result = self.execution.end_restore(now, position);
         self.restored(now, result)

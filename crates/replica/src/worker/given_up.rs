@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Instances that an operator's override gave up after more than f acceptors had lost their memory, and the stop of
-//! execution before the override. [G-STOP] [G-LEAP]
+//! Instances that an operator's override gave up after more than f acceptors had lost their memory,
+//! and the stop of execution before the override. [G-STOP] [G-LEAP]
 
 use super::Worker;
 use crate::agreement::Agreement;
@@ -9,8 +9,8 @@ use paxos::{Epoch, Instance, Time};
 use std::ops::Range;
 
 impl<A: Application, G: Agreement> Worker<A, G> {
-    /// Stops execution until this epoch or a later one is active, and makes everything executed so far durable. The
-    /// call may be repeated.
+    /// Stops execution until this epoch or a later one is active, and makes everything executed so
+    /// far durable. The call may be repeated.
     pub fn stop_execution(&mut self, until: Epoch) -> Result<(), Error> {
         let stable = self.execution.fall_back(&self.agreement);
         let stopped = stable.and_then(|()| self.execution.stop(until));
@@ -18,21 +18,21 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         stopped
     }
 
-    /// Returns the epoch until which execution is stopped, and the next instance, once everything below that instance
-    /// is durable.
+    /// Returns the epoch until which execution is stopped, and the next instance, once everything
+    /// below that instance is durable.
     pub fn stopped(&self) -> Option<(Epoch, Instance)> {
         self.execution.stopped()
     }
 
-    /// Returns whether execution is stopped, even before everything is durable. While it is, no other replica's state
-    /// is taken over.
+    /// Returns whether execution is stopped, even before everything is durable. While it is, no
+    /// other replica's state is taken over.
     pub fn is_stopped(&self) -> bool {
         self.execution.is_stopped()
     }
 
-    /// Takes the instances of each partition that were given up, in an epoch that has been active since, or a session
-    /// that is *writing*. Call it before telling the epochs that go on behind these instances; repeated calls and older
-    /// ranges are ignored.
+    /// Takes the instances of each partition that were given up, in an epoch that has been active
+    /// since, or a session that is *writing*. Call it before telling the epochs that go on behind
+    /// these instances; repeated calls and older ranges are ignored.
     pub fn give_up(&mut self, now: Time, ranges: &[Range<Instance>]) {
         if let Some(own) = self.execution.give_up(ranges) {
             self.agreement.give_up(own);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replay of values that another replica has kept, because they were decided while its state was being copied.
+//! Replay of values that another replica has kept, because they were decided while its state was
+//! being copied.
 
 use super::Worker;
 use crate::agreement::Agreement;
@@ -18,9 +19,9 @@ pub enum Replayed {
 }
 
 impl<A: Application, G: Agreement> Worker<A, G> {
-    /// Executes values that another replica has kept behind the state that was taken over from it; they are as
-    /// trustworthy as that state. It skips values that this replica has executed, and takes fewer than all if other
-    /// partitions have to catch up first. `Err` is final. [X-CATCHUP]
+    /// Executes values that another replica has kept behind the state that was taken over from it;
+    /// they are as trustworthy as that state. It skips values that this replica has executed, and
+    /// takes fewer than all if other partitions have to catch up first. `Err` is final. [X-CATCHUP]
     pub fn replay(
         &mut self,
         now: Time,
@@ -31,7 +32,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         loop {
             let taken = log.len() - values.left();
             if self.waits_for_siblings() {
-                // Sending the mail lets the siblings answer; replay goes on when they have come as far.
+                // Sending the mail lets the siblings answer; replay goes on when they have come as
+                // far.
                 self.flush(now, out)?;
                 if self.waits_for_siblings() {
                     return self.replayed(now, out, Replayed::Taken(taken));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The results of logs with commands over several partitions, by their definition: without a replica, in any order that
-//! the logs allow.
+//! The results of logs with commands over several partitions, by their definition: without a
+//! replica, in any order that the logs allow.
 
 use super::{SUM_OF, Tally};
 use paxos::{Instance, PartitionId};
@@ -17,8 +17,8 @@ pub enum Effect<'a> {
     },
 }
 
-/// Returns what each partition holds at each position. `effect` gets the partition, the place in its log, and the
-/// entry.
+/// Returns what each partition holds at each position. `effect` gets the partition, the place in
+/// its log, and the entry.
 pub fn tallies<'a, E>(
     logs: &[Vec<E>],
     effect: impl Fn(usize, usize, &E) -> Effect<'a>,
@@ -64,7 +64,8 @@ pub fn tallies<'a, E>(
     tallies
 }
 
-/// Makes all partitions pass their places; the command counts in each, with the sum of what all of them held.
+/// Makes all partitions pass their places; the command counts in each, with the sum of what all of
+/// them held.
 fn span(tallies: &mut [Vec<Tally>], places: &[(PartitionId, Instance)], request: Option<u64>) {
     let held = |(pid, place): &(PartitionId, Instance)| {
         tallies[usize::from(*pid)][*place as usize].clone()

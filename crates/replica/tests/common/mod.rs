@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers that the tests share: an application that counts every execution and loses what a crash would take, an
-//! output that records, and a worker that is fed decided values directly.
+//! Helpers that the tests share: an application that counts every execution and loses what a crash
+//! would take, an output that records, and a worker that is fed decided values directly.
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 pub mod definition;
@@ -35,8 +35,8 @@ pub const TAP: NodeId = 99;
 /// The number of a command that shows how many commands were executed, and changes nothing.
 pub const READ: u64 = u64::MAX;
 
-/// Counts the executions of all commands, and of each command by its number. A command is a number u64 and, optionally,
-/// the length of the reply.
+/// Counts the executions of all commands, and of each command by its number. A command is a number
+/// u64 and, optionally, the length of the reply.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Tally {
     pub total: u64,
@@ -497,7 +497,8 @@ pub fn active(epoch: u32) -> EpochView {
     }
 }
 
-/// Returns settings with which answers wait for their commit, so that everything answered is there after a restart.
+/// Returns settings with which answers wait for their commit, so that everything answered is there
+/// after a restart.
 pub fn settings(node: NodeId) -> Settings {
     Settings {
         buffer: 64,

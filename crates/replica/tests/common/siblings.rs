@@ -96,7 +96,8 @@ impl Replica {
         self.partitions.iter().map(|p| p.worker.next()).collect()
     }
 
-    /// Ends all processes. Their memories are lost, and so is what the partitions in `power` have not made durable.
+    /// Ends all processes. Their memories are lost, and so is what the partitions in `power` have
+    /// not made durable.
     pub fn kill(&mut self, power: &[usize]) {
         self.mail = no_mail(self.partitions.len());
         for (pid, fed) in self.partitions.iter_mut().enumerate() {

@@ -6,8 +6,8 @@ use paxos::{Epoch, Reason};
 use replica::{Agreement, Decided, Log, News, Stepped, Wanted};
 use std::ops::Range;
 
-/// A log that packets write: a PHASE2A puts a value at its instance, in place of what was there and behind it, and a
-/// DELIVER says that everything below its instance is stable.
+/// A log that packets write: a PHASE2A puts a value at its instance, in place of what was there and
+/// behind it, and a DELIVER says that everything below its instance is stable.
 pub struct Written {
     log: Vec<(Header, Vec<u8>)>,
     stable: Instance,

@@ -21,8 +21,9 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Takes a view's epochs, oldest first. It returns whether the last one is another one than before, or has become
-    /// active; a view that is older than the last one, or isn't sound, is ignored and gives `None`.
+    /// Takes a view's epochs, oldest first. It returns whether the last one is another one than
+    /// before, or has become active; a view that is older than the last one, or isn't sound, is
+    /// ignored and gives `None`.
     pub fn take(&mut self, epochs: &[EpochView]) -> Option<bool> {
         let last = epochs.last()?;
         let before = (self.known(), self.active);
@@ -69,7 +70,8 @@ impl Epochs {
         self.active().filter(|_| self.lane().is_none())
     }
 
-    /// Takes a lane. It returns false if the lane is for another epoch than the active one, or if there is one already.
+    /// Takes a lane. It returns false if the lane is for another epoch than the active one, or if
+    /// there is one already.
     pub fn set_lane(&mut self, epoch: Epoch, lane: u8) -> bool {
         let lacking = self.without_lane() == Some(epoch);
         if lacking {

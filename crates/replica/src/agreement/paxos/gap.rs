@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides when to repair which instances.
 //!
-//! An instance is a *hole* if it isn't decided here and a later one is. Acceptors vote in the order in which the leader
-//! sends, so the votes for a hole, or the proposal, were probably lost. A hole is asked for soon, and once.
+//! An instance is a *hole* if it isn't decided here and a later one is. Acceptors vote in the order
+//! in which the leader sends, so the votes for a hole, or the proposal, were probably lost. A hole
+//! is asked for soon, and once.
 //!
-//! An instance is *open* here if it isn't decided, but something shows that it was begun: a decision or a vote further
-//! on, or the word of f+1 acceptors or of the leader. An instance that has been open for a while is repaired. Its age
-//! is measured with one mark instead of a clock per instance: everything below the mark was begun when the mark was
-//! set.
+//! An instance is *open* here if it isn't decided, but something shows that it was begun: a
+//! decision or a vote further on, or the word of f+1 acceptors or of the leader. An instance that
+//! has been open for a while is repaired. Its age is measured with one mark instead of a clock per
+//! instance: everything below the mark was begun when the mark was set.
 
 use paxos::{Instance, Time};
 
@@ -55,8 +56,8 @@ impl Gaps {
         }
     }
 
-    /// Follows time and `next`, the first instance that isn't executed. Returns the end of the instances that are old
-    /// enough, once for each time that the patience runs out.
+    /// Follows time and `next`, the first instance that isn't executed. Returns the end of the
+    /// instances that are old enough, once for each time that the patience runs out.
     pub fn old_below(&mut self, now: Time, next: Instance) -> Option<Instance> {
         self.follow(now, next);
         if self.due? > now {

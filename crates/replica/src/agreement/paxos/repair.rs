@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Repair of instances that aren't decided here: when they are asked for, and how far the log has been begun.
+//! Repair of instances that aren't decided here: when they are asked for, and how far the log has
+//! been begun.
 
 use super::Paxos;
 use paxos::recover::{Filler, Outcome};
@@ -68,10 +69,10 @@ impl Paxos {
         }
     }
 
-    /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any more, since the last
-    /// votes of all may have been lost on the way here. It asks the leader, too: instances that it has stamped and that
-    /// reached no acceptor fill its window until somebody repairs them, and nothing else shows that they were begun.
-    /// [X-POLL]
+    /// Asks the acceptors how far they are, after a change of epochs and when nothing comes any
+    /// more, since the last votes of all may have been lost on the way here. It asks the leader,
+    /// too: instances that it has stamped and that reached no acceptor fill its window until
+    /// somebody repairs them, and nothing else shows that they were begun. [X-POLL]
     pub(super) fn poll_tail(&mut self, now: Time, out: &mut impl Outbox) {
         if self.epochs.last().is_none() {
             return;

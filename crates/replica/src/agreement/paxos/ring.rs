@@ -15,8 +15,8 @@ struct Slot {
     value: Vec<u8>,
 }
 
-/// A ring of values by instance. The caller inserts only values within one ring length of the next instance, so two
-/// waiting values never share a slot.
+/// A ring of values by instance. The caller inserts only values within one ring length of the next
+/// instance, so two waiting values never share a slot.
 pub(crate) struct Ring {
     slots: Vec<Slot>,
     waiting: usize,

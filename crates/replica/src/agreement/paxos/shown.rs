@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Judges how far the log has been begun, by what others say. [X-BEGUN]
 //!
-//! A repair puts a no-op into an instance that holds nothing. So one acceptor that errs, or one flipped bit, must not
-//! make this replica repair instances that no leader has stamped yet; it would fill the log with no-ops ahead of the
-//! leader. Every decided value was voted for by f+1 acceptors, so what f+1 of them show is enough. If fewer are left,
-//! the leader's word counts, or the beginning of the next epoch.
+//! A repair puts a no-op into an instance that holds nothing. So one acceptor that errs, or one
+//! flipped bit, must not make this replica repair instances that no leader has stamped yet; it
+//! would fill the log with no-ops ahead of the leader. Every decided value was voted for by f+1
+//! acceptors, so what f+1 of them show is enough. If fewer are left, the leader's word counts, or
+//! the beginning of the next epoch.
 //!
-//! What acceptors showed counts only until the next question, so that single errors over months don't add up to a
-//! quorum.
+//! What acceptors showed counts only until the next question, so that single errors over months
+//! don't add up to a quorum.
 
 use paxos::{Configuration, Instance, NodeId, Round};
 
@@ -49,7 +50,8 @@ impl Shown {
         }
     }
 
-    /// Returns the instance below which f+1 acceptors have shown that the log was begun: the (f+1)-th largest.
+    /// Returns the instance below which f+1 acceptors have shown that the log was begun: the
+    /// (f+1)-th largest.
     pub fn by_quorum(&self) -> Instance {
         let ends = || self.acceptors.iter().map(|a| a.1);
         let shown = |end: &Instance| ends().filter(|e| e >= end).count() >= self.quorum;
@@ -61,8 +63,8 @@ impl Shown {
         self.acceptors.iter_mut().for_each(|a| a.1 = 0);
     }
 
-    /// Notes the leader's answer to a question. If it is the second one in this round, it returns the smaller of the
-    /// last two answers, below which everything was begun.
+    /// Notes the leader's answer to a question. If it is the second one in this round, it returns
+    /// the smaller of the last two answers, below which everything was begun.
     pub fn by_leader(&mut self, rnd: Round, question: u64, next: Instance) -> Option<Instance> {
         let known = self.leader.filter(|known| known.rnd == rnd);
         if known.is_some_and(|known| known.question == question) {
