@@ -34,7 +34,8 @@ pub struct Scenario {
     pub replicas: u8,
     /// The number of learner nodes; without any, votes go to the replicas.
     pub learners: u8,
-    /// The number of sequencers. With any, the group uses NOPaxos, and there are no leaders, acceptors and learners.
+    /// The number of sequencers. With any, the group uses NOPaxos, and there are no leaders,
+    /// acceptors and learners.
     pub sequencers: u8,
     /// The number of clients. Those with an even number use ordered sessions.
     pub clients: u8,
@@ -60,7 +61,8 @@ pub struct Scenario {
     pub answers_wait: bool,
     /// How many clients a NOPaxos leader answers at once as if nobody else waited. [N-CROWD]
     pub few: u8,
-    /// How many commands an application executes at most before what it has executed is stable. [N-COMMIT]
+    /// How many commands an application executes at most before what it has executed is stable.
+    /// [N-COMMIT]
     pub ahead: u8,
     /// The network's rates.
     pub rates: Rates,
@@ -229,11 +231,12 @@ pub enum Action {
     ForgetLog(Name),
     /// An acceptor tells replicas from now on that it has voted further than it has.
     Exaggerate(Name),
-    /// An acceptor loses its memory, a replica its disk, or a NOPaxos replica its log, even if more than f or g have lost
-    /// theirs; the controller dies, and its store becomes empty.
+    /// An acceptor loses its memory, a replica its disk, or a NOPaxos replica its log, even if more
+    /// than f or g have lost theirs; the controller dies, and its store becomes empty.
     Forget(Name),
-    /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first number and voted up to
-    /// the second; a NOPaxos replica's PROBE_ACKs that its checkpoint covers the first, and that the second leads it.
+    /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first
+    /// number and voted up to the second; a NOPaxos replica's PROBE_ACKs that its checkpoint covers
+    /// the first, and that the second leads it.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
@@ -241,10 +244,11 @@ pub enum Action {
     BackUp,
     /// The controller dies, and its store is replaced by the copy.
     Restore,
-    /// The controller dies, and an operator makes its store anew from what the nodes show; with NOPaxos the newest store
-    /// is put back.
+    /// The controller dies, and an operator makes its store anew from what the nodes show; with
+    /// NOPaxos the newest store is put back.
     Rebuild,
-    /// The forgotten controller of an old cluster with one acceptor, at the same addresses, tells all nodes its epochs.
+    /// The forgotten controller of an old cluster with one acceptor, at the same addresses, tells
+    /// all nodes its epochs.
     OldCluster,
 }
 
@@ -258,8 +262,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns whether nothing goes wrong: the network loses nothing, only clients act, and each log has room for twice
-    /// as many commands.
+    /// Returns whether nothing goes wrong: the network loses nothing, only clients act, and each
+    /// log has room for twice as many commands.
     pub fn is_calm(&self) -> bool {
         let is_load = |action: &Action| {
             matches!(

@@ -79,8 +79,8 @@ fn faults(scenario: &Scenario, duration: Time, rng: &mut Rng, actions: &mut Vec<
     }
 }
 
-/// Lets all clients send at once, and then, about when the leader says that the crowd is over, two commands so close
-/// together that the second may reach a follower before that message. [N-CROWD]
+/// Lets all clients send at once, and then, about when the leader says that the crowd is over, two
+/// commands so close together that the second may reach a follower before that message. [N-CROWD]
 fn crowds(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x636f_6d65_616e_6467);
     let mut at = BEGIN;
@@ -146,7 +146,8 @@ fn controllers(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Act
     }
 }
 
-/// Damages a replica's memory in one of sixteen runs, so that it shows a checkpoint or a view that can't be.
+/// Damages a replica's memory in one of sixteen runs, so that it shows a checkpoint or a view that
+/// can't be.
 fn claims(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x636c_6169_6d73);
     if !rng.chance(62_500) {

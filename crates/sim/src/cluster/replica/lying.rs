@@ -18,8 +18,8 @@ impl<G> ReplicaHost<G> {
         self.claims.is_some()
     }
 
-    /// Returns a PROBE_ACK with the false values, if it must lie. It names the session that the replica is in, since a
-    /// later one would only show that the store is an old copy.
+    /// Returns a PROBE_ACK with the false values, if it must lie. It names the session that the
+    /// replica is in, since a later one would only show that the store is an old copy.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, leader) = self.claims?;
         let mut header = packet.header;
