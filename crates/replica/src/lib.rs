@@ -42,7 +42,7 @@ pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };
 pub use client_reads::{Gathered, Gathering, MAX_ANSWER_LEN, Piece, is_read_number, read_number};
-pub use execution::catch_up::is_state_of;
+pub use execution::state_copies::is_state_of;
 pub use execution::{Deadly, Restored, Statistics};
 pub use install::Install;
 pub use local_reads::{AnsweredReads, AskedReads};

@@ -5,8 +5,11 @@ use crate::agreement::Answers;
 use crate::local_reads::AnsweredReads;
 use crate::protocol::Status;
 use crate::sibling::SiblingMessage;
-use paxos::{Header, Instance, NodeId, Outbox, PartitionId, Round};
+use paxos::{Header, Instance, NodeId, Outbox, PartitionId, Round, Time};
 use std::net::SocketAddr;
+
+/// How long a crowd of clients is remembered, since such clients usually come again.
+const CROWD_LASTS: Time = 10_000_000;
 
 /// The receiver of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
@@ -93,6 +96,8 @@ pub(crate) struct Replies {
     /// The instance after the last one for which another replica waits, with its front end or its
     /// partitions that have a copy.
     pub awaited: Instance,
+    /// Many clients at once are expected until this time.
+    crowded_until: Time,
 }
 
 impl Default for Replies {
@@ -105,6 +110,7 @@ impl Default for Replies {
             held_below: 0,
             waits: false,
             awaited: 0,
+            crowded_until: 0,
         }
     }
 }
@@ -171,8 +177,20 @@ impl Replies {
         self.bytes.clear();
     }
 
+    /// Notes a crowd, if the replies are for more than `few` clients. [N-CROWD]
+    pub fn note_crowd(&mut self, now: Time, few: usize) {
+        if self.are_for_more_than(few) {
+            self.crowded_until = now.saturating_add(CROWD_LASTS);
+        }
+    }
+
+    /// Returns whether many clients waited at the same time recently. [N-CROWD]
+    pub fn is_crowded(&self, now: Time) -> bool {
+        now < self.crowded_until
+    }
+
     /// Returns whether the replies are for more than `few` addresses.
-    pub fn are_for_more_than(&self, few: usize) -> bool {
+    fn are_for_more_than(&self, few: usize) -> bool {
         if self.entries.len() <= few {
             return false;
         }

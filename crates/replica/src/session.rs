@@ -34,6 +34,7 @@ pub(crate) use self::loader::{Loaded, Loader};
 
 use self::begun::Begun;
 use self::executor::Executes;
+use self::lifetime::Expiry;
 use self::recording::Book;
 use self::reply_route::{again, first, reach};
 use self::share::Share;
@@ -105,6 +106,8 @@ pub(crate) struct Sessions {
     begun: VecDeque<Begun>,
     /// The number of commands in `begun` that were passed.
     passed: usize,
+    /// When idle sessions are looked for. It isn't replicated.
+    expiry: Expiry,
     /// A buffer for the reply in hand.
     scratch: Vec<u8>,
 }
@@ -125,8 +128,21 @@ impl Sessions {
             departed: BTreeMap::new(),
             begun: VecDeque::new(),
             passed: 0,
+            expiry: Expiry::default(),
             scratch: Vec::new(),
         }
+    }
+
+    /// Begins with the stored table, and looks for idle sessions from `now` on.
+    pub fn begin_at(mut self, now: Time, timeout: Time) -> Sessions {
+        self.expiry = Expiry::new(now, timeout);
+        self
+    }
+
+    /// Goes on with another table.
+    pub fn replace(&mut self, table: Sessions) {
+        let expiry = self.expiry;
+        *self = Sessions { expiry, ..table };
     }
 
     /// Returns where a session is answered, if it is open.

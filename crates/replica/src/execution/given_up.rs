@@ -58,7 +58,7 @@ impl<A: Application> Execution<A> {
         let told = ranges.get(usize::from(self.settings.pid));
         let own = told.filter(|own| own.end > known).cloned()?;
         // Only stable instances count for the position.
-        self.rewind(self.stable);
+        self.rewind(self.progress.stable());
         self.given_up.ranges = ranges.to_vec();
         self.given_up.told = false;
         self.leap();
@@ -81,12 +81,12 @@ impl<A: Application> Execution<A> {
     /// all partitions.
     pub(super) fn leap(&mut self) {
         let own = self.given_up.of(self.settings.pid);
-        let there = self.next == own.start || self.next >= own.end;
+        let there = self.progress.next() == own.start || self.progress.next() >= own.end;
         if own.is_empty() || !there || self.stands_still() {
             return;
         }
         self.tell_that_it_goes_on();
-        if self.next != own.start || !self.siblings_go_on(own.end) {
+        if self.progress.next() != own.start || !self.siblings_go_on(own.end) {
             return;
         }
         let completed = self.complete(&own);
@@ -94,9 +94,8 @@ impl<A: Application> Execution<A> {
             self.failed.get_or_insert(error);
             return;
         }
-        self.next = own.end;
-        self.stable = self.stable.max(self.next);
-        self.commit_by = Some(self.now);
+        self.progress.leap(own.end);
+        self.commits.hurry(self.progress.now());
     }
 
     fn tell_that_it_goes_on(&mut self) {
@@ -106,10 +105,10 @@ impl<A: Application> Execution<A> {
         for sibling in self.siblings() {
             let range = self.given_up.of(sibling);
             let before = self.given_up.of(self.settings.pid).start;
-            let outcomes = self.spanning.outcomes.across(before, sibling, &range);
+            let outcomes = self.spanning.outcomes().across(before, sibling, &range);
             let end = range.end;
             let message = SiblingMessage::GoesOn { end, outcomes };
-            self.spanning.mail.push((sibling, message));
+            self.spanning.tell(sibling, message);
         }
     }
 
@@ -143,7 +142,7 @@ impl<A: Application> Execution<A> {
                 let at = At {
                     inst,
                     index: 0,
-                    now: self.now,
+                    now: self.progress.now(),
                 };
                 self.sessions.complete(at, executed, &mut self.replies);
             }
@@ -152,7 +151,7 @@ impl<A: Application> Execution<A> {
                 self.app.at_instance(inst);
                 self.app.apply(effect)?;
             }
-            self.spanning.outcomes.keep(inst, outcome);
+            self.spanning.keep(inst, outcome);
         }
         Ok(())
     }

@@ -140,7 +140,7 @@ impl<A: Application> Execution<A> {
         }
         let answers_wait = self.settings.answers_wait;
         let mut result = Ok(());
-        while result.is_ok() && self.local_reads.is_due(self.next) {
+        while result.is_ok() && self.local_reads.is_due(self.progress.next()) {
             result = match self.local_reads.take() {
                 Some(Asked::Here(reads)) => self.execute_each(&reads, |answered| {
                     if !answers_wait {
@@ -168,7 +168,7 @@ impl<A: Application> Execution<A> {
             let reads = &mut self.local_reads;
             if !self.app.is_read(command) {
                 reads.answered.push(number, None);
-            } else if self.answers_later {
+            } else if self.abilities.answers_later {
                 reads.begun.push_back(number);
                 self.app.begin(command)?;
             } else {
@@ -234,7 +234,7 @@ impl<A: Application> Execution<A> {
     }
 
     fn push_read_answer(&mut self, to: ReplyTo, read: &ClientRead, status: Status, bytes: &[u8]) {
-        self.replies.place = Place::Slot(self.next.saturating_sub(1));
+        self.replies.place = Place::Slot(self.progress.next().saturating_sub(1));
         self.replies
             .push(to, read.client, read.number, status, bytes);
     }

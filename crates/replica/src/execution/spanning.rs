@@ -12,10 +12,11 @@ use crate::application::{Application, Error, Part};
 use crate::outcome::{Executed, Outcome, Outcomes};
 use crate::parts;
 use crate::protocol::Status;
+use crate::record::Records;
 use crate::reply::Place;
 use crate::session::{At, Found};
 use crate::sibling::{Copy, SiblingMessage};
-use paxos::{Epoch, Instance, PartitionId, Time};
+use paxos::{Instance, PartitionId, Time};
 use std::sync::Arc;
 
 /// The state of a worker's commands over several partitions.
@@ -24,13 +25,13 @@ pub(super) struct Spanning {
     met: Option<Met>,
     /// Questions of siblings that this partition hasn't answered.
     questions: Vec<Question>,
-    pub outcomes: Outcomes,
+    outcomes: Outcomes,
     /// Messages to siblings that wait for the end of the batch.
-    pub mail: Vec<(PartitionId, SiblingMessage)>,
+    mail: Vec<(PartitionId, SiblingMessage)>,
     /// The last position that siblings were told survives a power failure.
     told_synced: Option<Instance>,
     /// True if a copy was passed since the last commit.
-    pub has_passed: bool,
+    has_passed: bool,
 }
 
 struct Met {
@@ -64,6 +65,41 @@ impl Spanning {
             told_synced: None,
             has_passed: false,
         }
+    }
+
+    /// Returns whether a copy was passed since the last commit.
+    pub fn has_passed(&self) -> bool {
+        self.has_passed
+    }
+
+    /// Notes that everything passed is committed.
+    pub fn committed(&mut self) {
+        self.has_passed = false;
+    }
+
+    /// Stores the outcomes that have changed since the last commit.
+    pub fn save(&mut self, records: &mut Records) {
+        self.outcomes.save_changes(records);
+    }
+
+    /// Returns the outcomes on record.
+    pub fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
+    }
+
+    /// Keeps the outcome of a command that has its place in this partition at `inst`.
+    pub fn keep(&mut self, inst: Instance, outcome: Arc<Outcome>) {
+        self.outcomes.keep(inst, outcome);
+    }
+
+    /// Tells a sibling something at the end of the batch.
+    pub fn tell(&mut self, sibling: PartitionId, message: SiblingMessage) {
+        self.mail.push((sibling, message));
+    }
+
+    /// Returns whether siblings have to be told something.
+    pub fn has_mail(&self) -> bool {
+        !self.mail.is_empty()
     }
 
     fn met_at(&self, inst: Instance) -> Option<&Met> {
@@ -122,7 +158,7 @@ impl<A: Application> Execution<A> {
 
     /// Returns whether execution waits for an answer of siblings.
     pub fn waits_for_siblings(&self) -> bool {
-        self.spanning.met_at(self.next).is_some()
+        self.spanning.met_at(self.progress.next()).is_some()
     }
 
     /// Returns how many outcomes are kept for siblings that haven't stored them durably yet.
@@ -148,7 +184,7 @@ impl<A: Application> Execution<A> {
     /// siblings have to answer first, or if the copy isn't stable yet, since siblings couldn't take
     /// back what they would be told.
     pub(super) fn execute_copy(&mut self, now: Time, value: &Decided<'_>) -> Result<bool, Error> {
-        if value.inst >= self.stable {
+        if value.inst >= self.progress.stable() {
             self.replies.awaited = self.replies.awaited.max(value.inst + 1);
             return Ok(false);
         }
@@ -163,7 +199,7 @@ impl<A: Application> Execution<A> {
                 }
             },
         };
-        if !self.spans || !self.app.spans_partitions() {
+        if !self.abilities.spans || !self.app.spans_partitions() {
             self.refuse(&copy);
             return Ok(true);
         }
@@ -193,13 +229,13 @@ impl<A: Application> Execution<A> {
     /// its marker, by the controller's word if epochs have no markers, or by a copy that was met
     /// here. [V-ALIVE] [V-MARKER] [V-SEALED]
     fn is_dead_here(&self, copy: &Copy, inst: Instance) -> bool {
-        let met = self.spanning.met_at(self.next);
-        let met = met.map(|met| (met.copy.round.epoch(), met.inst));
-        let mut begun = [Some(self.sealed), met].into_iter().flatten();
-        let has_begun = |(epoch, at): (Epoch, Instance)| epoch > copy.round.epoch() && at <= inst;
+        let met = self.spanning.met_at(self.progress.next());
+        let stamped = copy.round.epoch();
+        let has_begun = |met: &Met| met.copy.round.epoch() > stamped && met.inst <= inst;
         copy.place_in(self.settings.pid) != Some(inst)
-            || self.marker > copy.round.epoch()
-            || begun.any(has_begun)
+            || self.epochs.marker() > stamped
+            || self.epochs.seals(stamped, inst)
+            || met.is_some_and(has_begun)
     }
 
     fn is_lowest(&self, copy: &Copy) -> bool {
@@ -251,7 +287,7 @@ impl<A: Application> Execution<A> {
     pub(super) fn answer_siblings(&mut self) {
         // During an install some partitions are replaced and others not yet, so this partition's
         // records may not fit the asking sibling.
-        if self.installing {
+        if self.copies.are_installing() {
             return;
         }
         let mut questions = std::mem::take(&mut self.spanning.questions);
@@ -264,10 +300,10 @@ impl<A: Application> Execution<A> {
         let Some(place) = copy.place_in(self.settings.pid) else {
             return true;
         };
-        let answer = match (self.spanning.met_at(place), self.next > place) {
+        let answer = match (self.spanning.met_at(place), self.progress.next() > place) {
             // The log may still change there, and another log may have the copy at this place.
             // [V-STABLE]
-            (_, true) if place >= self.stable => return false,
+            (_, true) if place >= self.progress.stable() => return false,
             (_, true) => match self.spanning.outcomes.of(place, copy) {
                 Some(outcome) => SiblingMessage::Alive(outcome.clone()),
                 None => SiblingMessage::Dead(copy.clone()),
@@ -291,7 +327,7 @@ impl<A: Application> Execution<A> {
     /// Returns whether a sibling asks about a place that was passed before it was stable.
     /// [V-STABLE]
     pub(super) fn siblings_wait_for_stable(&self) -> bool {
-        let unstable = self.stable..self.next;
+        let unstable = self.progress.unstable();
         let is_ahead = |q: &Question| {
             let place = q.copy.place_in(self.settings.pid);
             place.is_some_and(|place| unstable.contains(&place))
@@ -428,7 +464,7 @@ impl<A: Application> Execution<A> {
         &mut self,
     ) -> impl Iterator<Item = (PartitionId, SiblingMessage)> + use<A> {
         let own = self.settings.pid;
-        let durable = self.checkpoints.durable();
+        let durable = self.progress.durable();
         if self.spanning.told_synced != Some(durable) {
             self.spanning.told_synced = Some(durable);
             self.spanning.outcomes.synced(own, durable);

@@ -18,39 +18,29 @@ impl<A: Application> Execution<A> {
             self.commit_deadline(),
             self.read_deadline(),
             self.void_deadline(),
-            self.checkpoint_deadline(epoch).filter(|_| !self.installing),
-            (self.sessions.len() > 0).then_some(self.expire_due),
+            self.checkpoint_deadline(epoch)
+                .filter(|_| !self.copies.are_installing()),
+            self.sessions.expiry_deadline(),
         ];
         deadlines.into_iter().flatten().min()
-    }
-
-    /// Returns when a checkpoint or TRIM is next due. While something is executed that isn't
-    /// stable, no checkpoint can begin, so an overdue one doesn't count; it begins with the batch
-    /// in which the rest becomes stable.
-    fn checkpoint_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
-        let committed = match self.next > self.stable {
-            true => self.checkpoints.durable(),
-            false => self.committed,
-        };
-        let reports = self.reports_as(epoch).is_some();
-        self.checkpoints.next_deadline(committed, reports)
     }
 
     /// Shifts this replica's expiry and checkpoints in time, so that not all replicas do them, and
     /// pause for them, at once.
     pub fn take_turn(&mut self, turn: Turn) {
-        self.expire_after = self.settings.session_timeout / 4 * (4 + turn.index as u64);
-        self.checkpoints.stagger(turn.index, turn.of);
+        let timeout = self.settings.session_timeout / 4 * (4 + turn.index as u64);
+        self.sessions.expire_after(timeout);
+        self.commits.take_turn(turn);
     }
 
     /// Proposes the expiry of idle sessions. An expiry takes effect at its place in the log, and
     /// only if the session did nothing before that place. [S-EXPIRE]
     pub fn propose_expiry(&mut self, now: Time, out: &mut impl Outbox) {
-        if now < self.expire_due {
+        let again = now.saturating_add(EXPIRE_INTERVAL.min(self.settings.session_timeout));
+        if !self.sessions.looks_for_idle(now, again) {
             return;
         }
-        self.expire_due = now.saturating_add(EXPIRE_INTERVAL.min(self.settings.session_timeout));
-        for idle in self.sessions.idle(now, self.expire_after, EXPIRE_AT_ONCE) {
+        for idle in self.sessions.idle(now, EXPIRE_AT_ONCE) {
             let op = idle.op.to_bytes();
             let header = Header {
                 client: idle.session,
@@ -64,11 +54,11 @@ impl<A: Application> Execution<A> {
     /// Returns the disk's number and the newest epoch, which TRIM carries. It returns `None` while
     /// one of them is missing, and during an install, since others couldn't have this state before
     /// its end. [X-INSTALL]
-    fn reports_as(&self, epoch: Option<Epoch>) -> Option<(u64, Epoch)> {
-        if self.installing {
+    pub(super) fn reports_as(&self, epoch: Option<Epoch>) -> Option<(u64, Epoch)> {
+        if self.copies.are_installing() {
             return None;
         }
-        Some((self.incarnation?, epoch?))
+        Some((self.epochs.incarnation()?, epoch?))
     }
 
     /// Sends TRIM, when it is due, with the position of the last durable checkpoint. [T-CHECKPOINT]
@@ -76,9 +66,10 @@ impl<A: Application> Execution<A> {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;
         };
-        if let Some(inst) = self.checkpoints.trim(now) {
+        if self.commits.trims(now) {
             let header = Header {
-                inst,
+                // It may be 0, so that acceptors learn that an earlier disk's contents are gone.
+                inst: self.progress.durable(),
                 client: incarnation,
                 request: epoch.into(),
                 ..self.settings.header(MsgType::Trim)

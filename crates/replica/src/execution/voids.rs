@@ -203,7 +203,7 @@ impl<A: Application> Execution<A> {
     /// well as whether an operator has ordered that it takes no effect. If the command was passed
     /// before, an order still has to get into the log. [X-DIED]
     pub fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
-        if place.inst < self.next {
+        if place.inst < self.progress.next() {
             let said = is_ordered.then_some(place);
             self.voids.ordered.extend(said);
             return;
@@ -224,13 +224,13 @@ impl<A: Application> Execution<A> {
     /// [X-DIED]
     #[inline]
     pub fn waits_for_void(&self) -> bool {
-        !self.voids.promises.is_empty() && self.voids.waits_at(self.next).is_some()
+        !self.voids.promises.is_empty() && self.voids.waits_at(self.progress.next()).is_some()
     }
 
     /// Reads the stable part of the log ahead, and declares a command void once all of `replicas`
     /// have promised. [X-VOID]
     pub fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
-        let from = self.voids.looked.max(self.next + 1);
+        let from = self.voids.looked.max(self.progress.next() + 1);
         for inst in from..log.stable() {
             let Some(value) = log.entry(inst) else {
                 break;
@@ -241,12 +241,12 @@ impl<A: Application> Execution<A> {
             }
             if !value.flags.has(Flags::PACKED) {
                 if value.request == 0 {
-                    self.voids.look_at(self.next, value.value, inst);
+                    self.voids.look_at(self.progress.next(), value.value, inst);
                 }
             } else if value::packed_is_valid(value.value) {
                 let items = value::packed_items(value.value).flatten();
                 for item in items.filter(|item| item.request == 0) {
-                    self.voids.look_at(self.next, item.bytes, inst);
+                    self.voids.look_at(self.progress.next(), item.bytes, inst);
                 }
             }
         }
@@ -263,13 +263,13 @@ impl<A: Application> Execution<A> {
     /// the node writes the promise to disk and calls [`Execution::promise`]. [X-DIED]
     pub fn asked_promise(&self) -> Option<CommandPlace> {
         let asked = self.voids.asked.first().copied();
-        asked.filter(|place| place.inst == self.next && self.waits_for_void())
+        asked.filter(|place| place.inst == self.progress.next() && self.waits_for_void())
     }
 
     /// Returns the position from which on another replica's state gets this one past the command.
     pub fn needs_state_behind(&self) -> Option<Instance> {
         let place = self.waits_at()?;
-        (!self.installing).then_some(place.inst + 1)
+        (!self.copies.are_installing()).then_some(place.inst + 1)
     }
 
     /// Returns when [`Execution::propose_void`] is next due.
@@ -283,14 +283,14 @@ impl<A: Application> Execution<A> {
     /// [X-VOID]
     pub fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
         let is_due = self.void_deadline().is_some_and(|due| due <= now);
-        if !is_due || self.installing || self.is_stopped() {
+        if !is_due || self.copies.are_installing() || self.is_stopped() {
             return;
         }
         self.voids.due = now.saturating_add(PROPOSE_INTERVAL);
         let node = self.settings.deployment.node;
         let promises = self.voids.promises.iter();
         let unsaid = promises.filter(|(at, promise)| {
-            at.inst == self.next && !promise.is_void && !promise.by.contains(&node)
+            at.inst == self.progress.next() && !promise.is_void && !promise.by.contains(&node)
         });
         let died = unsaid.map(|(&place, _)| SessionOp::Died { place, node });
         let ordered = self.voids.ordered.iter();
@@ -345,12 +345,14 @@ impl<A: Application> Execution<A> {
         if self.voids.promises.is_empty() {
             return None;
         }
-        self.voids.waits_at(self.next).map(|(place, _)| place)
+        self.voids
+            .waits_at(self.progress.next())
+            .map(|(place, _)| place)
     }
 
     /// Returns the command before which this replica waits, with what is known of it.
     pub fn deadly(&self, log: &impl Log) -> Option<Deadly> {
-        let (place, promise) = self.voids.waits_at(self.next)?;
+        let (place, promise) = self.voids.waits_at(self.progress.next())?;
         let command = log.entry(place.inst).map(|value| {
             let packed = value.flags.has(Flags::PACKED);
             let nth = || {

@@ -21,6 +21,19 @@ pub(crate) struct Idle {
     pub op: SessionOp,
 }
 
+/// When idle sessions are looked for next, and the age at which a session counts as idle.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Expiry {
+    due: Time,
+    after: Time,
+}
+
+impl Expiry {
+    pub(super) fn new(now: Time, after: Time) -> Expiry {
+        Expiry { due: now, after }
+    }
+}
+
 impl Sessions {
     /// Handles a session operation, which is a command with request number 0.
     pub fn operation(&mut self, at: At, client: u64, command: &[u8], replies: &mut Replies) {
@@ -170,10 +183,29 @@ impl Sessions {
         Some(session.head.reply_to)
     }
 
-    /// Returns up to `limit` sessions that the log hasn't named for `timeout`, as proposals for
+    /// Sets the age at which a session counts as idle.
+    pub fn expire_after(&mut self, timeout: Time) {
+        self.expiry.after = timeout;
+    }
+
+    /// Returns when idle sessions are looked for next.
+    pub fn expiry_deadline(&self) -> Option<Time> {
+        (self.len() > 0).then_some(self.expiry.due)
+    }
+
+    /// Returns whether it is time to look for idle sessions; the next time is `again` then.
+    pub fn looks_for_idle(&mut self, now: Time, again: Time) -> bool {
+        let is_due = now >= self.expiry.due;
+        if is_due {
+            self.expiry.due = again;
+        }
+        is_due
+    }
+
+    /// Returns up to `limit` idle sessions, which the log hasn't named for long, as proposals for
     /// expiry.
-    pub fn idle(&self, now: Time, timeout: Time, limit: usize) -> impl Iterator<Item = Idle> + '_ {
-        let old = move |s: &Session| now.saturating_sub(s.touched) >= timeout;
+    pub fn idle(&self, now: Time, limit: usize) -> impl Iterator<Item = Idle> + '_ {
+        let old = move |s: &Session| now.saturating_sub(s.touched) >= self.expiry.after;
         self.open
             .iter()
             .filter(move |(_, s)| old(s))

@@ -21,14 +21,89 @@ use paxos::round::MAX_EPOCH;
 use paxos::wire::value;
 use paxos::{Epoch, Instance, Round};
 
+/// The epochs that this replica has met, and the number of its disk, which begins with one.
+pub(super) struct Epochs {
+    /// The largest epoch whose marker was executed.
+    marker: Epoch,
+    /// The value of `marker` when this process started.
+    met: Epoch,
+    /// The last active epoch, and the instance at which it begins.
+    begins: (Epoch, Instance),
+    /// The last active epoch without markers, and the instance from which on nothing stamped in
+    /// earlier epochs lies.
+    sealed: (Epoch, Instance),
+    /// Nothing is executed until this epoch is active.
+    stopped: Option<Epoch>,
+    /// The disk's number, and if this process has drawn one.
+    incarnation: Option<u64>,
+    has_drawn: bool,
+}
+
+impl Epochs {
+    pub fn new(marker: Epoch, incarnation: Option<u64>) -> Epochs {
+        Epochs {
+            marker,
+            met: marker,
+            begins: (0, 0),
+            sealed: (0, 0),
+            stopped: None,
+            incarnation,
+            has_drawn: false,
+        }
+    }
+
+    /// Returns the largest epoch whose marker was executed.
+    pub fn marker(&self) -> Epoch {
+        self.marker
+    }
+
+    /// Goes on at the position of the program's records, which follows this marker.
+    pub fn go_to(&mut self, marker: Epoch) {
+        self.marker = marker;
+    }
+
+    /// Returns the number of the disk; `None` = it has none yet.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.incarnation
+    }
+
+    /// Returns whether a later epoch than `epoch` has begun at this instance or before it, as far
+    /// as the controller has said so.
+    pub fn seals(&self, epoch: Epoch, inst: Instance) -> bool {
+        self.sealed.0 > epoch && self.sealed.1 <= inst
+    }
+
+    /// Stops execution until an epoch is active, unless it is so already.
+    pub fn stop(&mut self, until: Epoch) {
+        if until > self.begins.0 {
+            self.stopped = self.stopped.max(Some(until));
+        }
+    }
+
+    /// Returns the epoch until which execution is stopped.
+    #[inline]
+    pub fn stopped(&self) -> Option<Epoch> {
+        self.stopped
+    }
+
+    /// Ends the stop if its epoch is active, and returns whether it did.
+    pub fn resume(&mut self) -> bool {
+        let resumes = self.stopped.is_some_and(|until| until <= self.begins.0);
+        if resumes {
+            self.stopped = None;
+        }
+        resumes
+    }
+}
+
 impl<A: Application> Execution<A> {
     /// Takes the instance at which the last active epoch begins. It returns false, and changes
     /// nothing, for an epoch that isn't newer than the last one told.
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
-        if epoch <= self.begins.0 {
+        if epoch <= self.epochs.begins.0 {
             return false;
         }
-        self.begins = (epoch, at);
+        self.epochs.begins = (epoch, at);
         if self.is_alarmed() && !self.settings.answers_wait {
             // Everything answered is stored, so that the alarm comes again after each start. An
             // error of this commit stops the worker as well.
@@ -42,25 +117,25 @@ impl<A: Application> Execution<A> {
     /// if this replica has executed more, since it may be ahead; values stamped before that epoch
     /// lie below its beginning in every log that can become stable. [V-SEALED]
     pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
-        if epoch <= self.begins.0 {
+        if epoch <= self.epochs.begins.0 {
             return false;
         }
-        self.begins = (epoch, Instance::MAX);
-        self.sealed = (epoch, at);
+        self.epochs.begins = (epoch, Instance::MAX);
+        self.epochs.sealed = (epoch, at);
         self.answer_siblings();
         true
     }
 
     /// Returns the largest epoch whose marker was executed.
     pub fn marker(&self) -> Epoch {
-        self.marker
+        self.epochs.marker
     }
 
     /// Returns whether this worker has stopped because an epoch begins below instances that it has
     /// executed.
     pub fn is_alarmed(&self) -> bool {
-        let (epoch, at) = self.begins;
-        self.marker < epoch && self.next > at
+        let (epoch, at) = self.epochs.begins;
+        self.epochs.marker < epoch && self.progress.next() > at
     }
 
     /// Raises the alarm if one is due. It is called after every step forward, so that nothing more
@@ -69,13 +144,13 @@ impl<A: Application> Execution<A> {
         if !self.is_alarmed() {
             return;
         }
-        let (epoch, at) = self.begins;
+        let (epoch, at) = self.epochs.begins;
         let alarm = format!(
             "ALARM: epoch {epoch} begins at instance {at}, but this replica has executed everything \
              below {} without meeting its marker: acceptors have lost votes that they had shown, or \
              were restored from old copies. This replica stops and keeps what it has stored. Keep \
              the data directories of all nodes and see docs/operations/trouble.md",
-            self.next
+            self.progress.next()
         );
         self.failed.get_or_insert(Error(alarm));
     }
@@ -83,12 +158,12 @@ impl<A: Application> Execution<A> {
     /// Returns the number under which this replica reports the contents of its disk; `None` = it
     /// has none yet.
     pub fn incarnation(&self) -> Option<u64> {
-        self.incarnation
+        self.epochs.incarnation
     }
 
     /// Returns whether this process hasn't drawn a number for its disk yet.
     pub fn wants_incarnation(&self) -> bool {
-        !self.has_drawn
+        !self.epochs.has_drawn
     }
 
     /// Takes the number that this process has drawn for its disk, and stores it. Everything
@@ -97,25 +172,15 @@ impl<A: Application> Execution<A> {
     /// Until then reports carry the last number, which is `stale` to those who know a newer one; a
     /// number lost in a power failure does no harm, as the next one is larger. [T-DISK]
     pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
-        if self.has_drawn || incarnation == 0 {
+        if self.epochs.has_drawn || incarnation == 0 {
             return Ok(());
         }
-        self.has_drawn = true;
+        self.epochs.has_drawn = true;
         self.check_number(incarnation)?;
         self.settle()?;
         self.store_incarnation(incarnation)?;
-        self.incarnation = Some(incarnation);
+        self.epochs.incarnation = Some(incarnation);
         Ok(())
-    }
-
-    pub(super) fn store_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
-        self.records.clear();
-        let node = self.settings.deployment.node;
-        // The number may be the first record on the disk, so the identity is stored with it.
-        self.records.put_identity(&self.identity());
-        self.records.put_incarnation(node, incarnation);
-        let result = self.app.commit(self.records.as_slice());
-        self.final_error(result)
     }
 
     /// Raises an alarm if the number that this process has drawn shows that epochs are issued a
@@ -123,8 +188,8 @@ impl<A: Application> Execution<A> {
     /// disk's last, or is of an epoch before the one met at the start, was drawn in a repeated
     /// epoch. The answer contains the process's own nonce, so it can't be a late one. [X-ANEW]
     fn check_number(&mut self, drawn: u64) -> Result<(), Error> {
-        let before = self.incarnation.unwrap_or(0);
-        let met = self.met;
+        let before = self.epochs.incarnation.unwrap_or(0);
+        let met = self.epochs.met;
         if drawn > before && drawn >> 32 >= u64::from(met) {
             return Ok(());
         }
@@ -135,7 +200,7 @@ impl<A: Application> Execution<A> {
              stops and keeps what it has stored: everything below {}. Keep the data directories of all nodes \
              and see docs/operations/trouble.md",
             drawn >> 32,
-            self.next
+            self.progress.next()
         );
         self.final_error(Err(Error(alarm)))
     }
@@ -144,14 +209,14 @@ impl<A: Application> Execution<A> {
     /// older epoch doesn't count behind a newer one.
     pub(super) fn note_marker(&mut self, noop: &[u8]) {
         if let Ok(Some(epoch @ 1..=MAX_EPOCH)) = value::parse_marker(noop) {
-            self.marker = self.marker.max(epoch);
+            self.epochs.marker = self.epochs.marker.max(epoch);
         }
     }
 
     /// Returns the base round of the last epoch whose marker was executed, or no round before the
     /// first marker.
     pub fn marker_round(&self) -> Round {
-        match self.marker {
+        match self.epochs.marker {
             0 => Round::NONE,
             epoch => Round::base(epoch),
         }

@@ -8,8 +8,10 @@
 //! replica that takes a state over *installs* it, as [`crate::Install`] describes.
 
 use super::{Execution, load};
+use crate::agreement::Decided;
 use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
 use crate::identity::{Identity, Named, read_name};
+use crate::log;
 use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
 
@@ -24,6 +26,48 @@ pub enum Restored {
     Failed(Error),
 }
 
+/// The copies of the state that are being opened or taken over.
+#[derive(Default)]
+pub(super) struct StateCopies {
+    /// Another replica's state is being installed, so that nothing is executed.
+    installing: bool,
+    /// The number of holds while copies of the replica's state are being opened.
+    holds: u32,
+    /// A reader of the state was asked for and waits until everything executed is stable.
+    reader_waits: bool,
+    /// The executed values that are kept for a replica which takes over this one's state; `None` =
+    /// none are kept.
+    kept: Option<Vec<u8>>,
+}
+
+impl StateCopies {
+    /// Returns whether another replica's state is being installed.
+    #[inline]
+    pub fn are_installing(&self) -> bool {
+        self.installing
+    }
+
+    /// Returns whether a reader waits until everything executed is stable.
+    #[inline]
+    pub fn reader_waits(&self) -> bool {
+        self.reader_waits
+    }
+
+    /// Returns whether executed values are kept.
+    #[inline]
+    pub fn keeps_log(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Keeps an executed value, if values are kept.
+    #[inline]
+    pub fn keep(&mut self, value: &Decided<'_>) {
+        if let Some(kept) = &mut self.kept {
+            log::append(kept, value);
+        }
+    }
+}
+
 impl<A: Application> Execution<A> {
     // ---- Handing a state out
 
@@ -31,18 +75,18 @@ impl<A: Application> Execution<A> {
     /// have been opened before this one's. The hold ends when it was released as often as it was
     /// taken. [X-HOLD]
     pub fn hold(&mut self) {
-        self.holds += 1;
+        self.copies.holds += 1;
     }
 
     /// Ends one hold, after the copies of all partitions have been opened or given up.
     pub fn release(&mut self) {
-        self.holds = self.holds.saturating_sub(1);
+        self.copies.holds = self.copies.holds.saturating_sub(1);
         self.forget_outcomes();
     }
 
     /// Returns whether the partition is held.
     pub fn is_held(&self) -> bool {
-        self.holds > 0
+        self.copies.holds > 0
     }
 
     /// Returns a consistent copy of the committed state, and the next instance after it, for a
@@ -51,18 +95,18 @@ impl<A: Application> Execution<A> {
         self.settle()?;
         let named = Named {
             identity: self.identity(),
-            position: self.committed,
+            position: self.progress.committed(),
             snapshot: self.app.snapshot()?,
         };
-        Ok((self.committed, Box::new(named)))
+        Ok((self.progress.committed(), Box::new(named)))
     }
 
     /// Returns a reader of the state with everything that has been executed so far. Returns `None`
     /// while some of that isn't stable; then nothing more is executed ahead, and the caller asks
     /// again. [X-READ]
     pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
-        self.reader_waits = self.next > self.stable && self.failed.is_none();
-        if self.reader_waits {
+        self.copies.reader_waits = self.progress.is_ahead() && self.failed.is_none();
+        if self.copies.reader_waits {
             return None;
         }
         Some(self.commit().and_then(|()| self.app.reader()))
@@ -72,29 +116,29 @@ impl<A: Application> Execution<A> {
     /// and the lowest position that the copy can have. [X-HOLD]
     pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
         self.settle()?;
-        Ok((self.committed, self.app.link()))
+        Ok((self.progress.committed(), self.app.link()))
     }
 
     /// Turns on or off that each executed value is kept for [`Execution::take_log`]. [X-LOG]
     pub fn keep_log(&mut self, keep: bool) {
         if keep {
-            self.kept.get_or_insert_default();
+            self.copies.kept.get_or_insert_default();
         } else {
-            self.kept = None;
+            self.copies.kept = None;
         }
     }
 
     /// Returns the values that were kept since the last call, in the form that another replica's
     /// worker replays.
     pub fn take_log(&mut self) -> Option<Vec<u8>> {
-        let kept = self.kept.as_mut().filter(|kept| !kept.is_empty())?;
+        let kept = self.copies.kept.as_mut().filter(|kept| !kept.is_empty())?;
         Some(std::mem::take(kept))
     }
 
     /// Returns the next instance, and the digest of the application's contents there.
     pub fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
         self.settle()?;
-        Ok((self.committed, self.app.digest()?))
+        Ok((self.progress.committed(), self.app.digest()?))
     }
 
     // ---- Taking a state over
@@ -103,26 +147,26 @@ impl<A: Application> Execution<A> {
     /// nothing is reported. [X-INSTALL]
     pub fn begin_install(&mut self) -> Result<(), Error> {
         self.settle()?;
-        self.installing = true;
+        self.copies.installing = true;
         Ok(())
     }
 
     /// Ends the install, after all partitions have reached the installed position durably.
     pub fn end_install(&mut self) {
-        self.installing = false;
+        self.copies.installing = false;
         self.leap();
         self.answer_siblings();
     }
 
     /// Returns whether an install is under way.
     pub fn is_installing(&self) -> bool {
-        self.installing
+        self.copies.installing
     }
 
     /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No
     /// other checkpoint may be under way.
     pub fn checkpoint_now(&mut self) -> Result<(), Error> {
-        self.rewind(self.stable);
+        self.rewind(self.progress.stable());
         self.begin_checkpoint()
     }
 
@@ -145,9 +189,9 @@ impl<A: Application> Execution<A> {
     /// [X-CATCHUP]
     pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         self.settle()?;
-        if position <= self.next {
+        if position <= self.progress.next() {
             self.app.forget_restore();
-            return Ok(Restored::NotNewer(self.next));
+            return Ok(Restored::NotNewer(self.progress.next()));
         }
         if self.is_checkpointing() {
             return Ok(Restored::Failed(under_way()));
@@ -157,20 +201,21 @@ impl<A: Application> Execution<A> {
         let loaded = self.final_error(loaded)?;
         let restored = loaded.position.next;
         match result {
-            Err(error) if restored == self.next => return Ok(Restored::Failed(error)),
+            Err(error) if restored == self.progress.next() => return Ok(Restored::Failed(error)),
             Err(error) => return self.final_error(Err(error)),
-            Ok(()) if restored <= self.next => {
+            Ok(()) if restored <= self.progress.next() => {
                 let error = Error(format!(
                     "a snapshot announced at instance {position} holds instance {restored}, but \
                      this replica has executed everything below {}",
-                    self.next
+                    self.progress.next()
                 ));
                 return self.final_error(Err(error));
             }
             Ok(()) => {}
         }
         self.adopt(loaded)?;
-        self.checkpoints.made(now, restored);
+        self.progress.durable_below(restored);
+        self.commits.restored(now);
         Ok(Restored::To(restored))
     }
 
@@ -182,8 +227,8 @@ impl<A: Application> Execution<A> {
         from: &mut dyn io::Read,
     ) -> Result<Restored, Error> {
         self.settle()?;
-        if position <= self.next {
-            return Ok(Restored::NotNewer(self.next));
+        if position <= self.progress.next() {
+            return Ok(Restored::NotNewer(self.progress.next()));
         }
         if self.is_checkpointing() {
             return Ok(Restored::Failed(under_way()));
