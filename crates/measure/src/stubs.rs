@@ -19,7 +19,7 @@ use paxos::nopaxos::Ack;
 use paxos::wire::value::{PackedItem, Probe, ProbeReport, packed_items};
 use paxos::{Flags, Header, Instance, Member, MsgType, Outbox, Packet, Time, To};
 use replica::protocol::SessionOp;
-use replica::{Agreement, Decided, Log, NoPaxos, Settings};
+use replica::{Agreement, Decided, Event, Log, NoPaxos, Settings, Speculative};
 
 use crate::ways::Ways;
 use local_cluster::Error;
@@ -193,7 +193,7 @@ impl Stub {
             start: 0,
         };
         let header = Header {
-            rnd: self.agreement.shown().unwrap_or_default(),
+            rnd: self.agreement.status().shown.unwrap_or_default(),
             inst: self.agreement.stable(),
             value_len: ProbeReport::LEN as u16,
             client: packet.header.client,
@@ -221,7 +221,7 @@ impl Stub {
     fn forget(&mut self, stable: Instance) {
         self.said = Instant::now();
         self.forgotten = stable;
-        self.agreement.checkpointed(stable);
+        self.agreement.on_event(Event::Durable(stable));
         if let Some(session) = self.agreement.epoch() {
             let header = Header {
                 inst: stable,

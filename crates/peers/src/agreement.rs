@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A peer as what keeps a worker's log.
 
-use std::ops::Range;
-
-use paxos::{Epoch, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict};
-use replica::{Agreement, Answers, Decided, Log, News, Settings, Stepped, Wanted};
+use paxos::{Epoch, Instance, NodeId, Outbox, Packet, Round, Time, Verdict};
+use replica::{
+    Agreement, AgreementStatus, Answers, Decided, Event, Log, News, Rules, Settings, Speculative,
+    Stepped, Wanted,
+};
 
 use crate::message::Order;
 use crate::peer::{Group, Peer, Protocol, Status};
@@ -53,11 +54,15 @@ impl Log for Peer {
 
 impl Agreement for Peer {
     type EpochView = Group;
-    const HAS_MARKERS: bool = false;
-    /// Commands over several partitions don't exist here, and no epoch follows that would end the wait for one.
-    const SPANS: bool = false;
-    /// The members' logs are all there is.
-    const TRIM_TO: &'static [To] = &[];
+    const RULES: Rules = Rules {
+        has_markers: false,
+        // Commands over several partitions don't exist here, and no epoch follows that would end
+        // the wait for one.
+        spans: false,
+        bounds_reads: false,
+        // The members' logs are all there is.
+        trim_to: &[],
+    };
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Peer {
         Peer::new(settings, nonce, next, now)
@@ -75,15 +80,6 @@ impl Agreement for Peer {
         Stepped { verdict, news }
     }
 
-    /// There is no program for peers in the network.
-    fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
-        Stepped::dropped(Reason::NotForRole)
-    }
-
-    fn wants_votes(&self) -> bool {
-        false
-    }
-
     /// Nothing reaches execution except through the log.
     fn keep(&mut self, _: &Decided<'_>) {}
 
@@ -91,7 +87,18 @@ impl Agreement for Peer {
         self.executed = next;
     }
 
-    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
+    fn on_event(&mut self, event: Event) {
+        match event {
+            // Peers take no state from other replicas.
+            Event::Restored(next) => self.executed = next,
+            Event::Durable(durable) => {
+                self.durable = durable;
+                self.trim();
+            }
+            // There are no operator's orders, markers, lanes or commands over several partitions.
+            Event::GivenUp(_) | Event::Begins(_) | Event::Stamped(..) | Event::Lane(..) => {}
+        }
+    }
 
     fn end_batch(&mut self, now: Time, waits: bool, out: &mut impl Outbox) -> bool {
         self.now = now;
@@ -177,45 +184,25 @@ impl Agreement for Peer {
         members
     }
 
-    /// Nobody repairs by rounds here, so a lane isn't needed.
-    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
-
-    /// There are no epoch markers.
-    fn begins(&mut self, _: Instance) {}
-
-    /// Peers execute no commands over several partitions.
-    fn begun_by(&mut self, _: Round, _: Instance) {}
-
-    /// No operator gives up anything here.
-    fn give_up(&mut self, _: Range<Instance>) {}
-
-    /// Peers take no state from other replicas.
-    fn restored(&mut self, next: Instance) {
-        self.executed = next;
-    }
-
-    fn checkpointed(&mut self, durable: Instance) {
-        self.durable = durable;
-        self.trim();
-    }
-
     fn wanted(&self) -> Wanted {
         Wanted::default()
     }
 
-    fn floor(&self) -> Instance {
-        0
+    fn status(&self) -> AgreementStatus {
+        AgreementStatus {
+            waiting: self.log.end().saturating_sub(self.executed) as usize,
+            repaired: self.counters.fetched,
+            ..AgreementStatus::default()
+        }
     }
 
+    fn speculative(&mut self) -> Option<&mut impl Speculative> {
+        Some(self)
+    }
+}
+
+impl Speculative for Peer {
     fn take_rewind(&mut self) -> Option<Instance> {
         self.rewind.take()
-    }
-
-    fn waiting(&self) -> usize {
-        self.log.end().saturating_sub(self.executed) as usize
-    }
-
-    fn repaired(&self) -> u64 {
-        self.counters.fetched
     }
 }

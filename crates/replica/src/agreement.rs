@@ -21,7 +21,8 @@ pub use self::paxos::Paxos;
 use crate::settings::{Settings, Wanted};
 use ::paxos::nopaxos::Ack;
 use ::paxos::{
-    Bound, Epoch, Flags, Instance, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
+    Bound, Epoch, Flags, Instance, NodeId, Outbox, Packet, ReadBounds, Reason, Round, Time, To,
+    Verdict,
 };
 use std::ops::Range;
 
@@ -128,24 +129,74 @@ impl Stepped<'_> {
     }
 }
 
+/// A rare event outside the log that the agreement has to know of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Another replica's state was taken over, whose next instance is this one.
+    Restored(Instance),
+    /// A checkpoint of everything below this instance is on disk.
+    Durable(Instance),
+    /// These instances hold nothing, and never will. [G-LEAP]
+    GivenUp(Range<Instance>),
+    /// The last active epoch begins at this instance.
+    Begins(Instance),
+    /// Another partition has met a command that was stamped with this place here, in this round,
+    /// so that a gap at that place is repaired soon. [V-GAP]
+    Stamped(Round, Instance),
+    /// The node has drawn the repair lane in this epoch that was [wanted](Agreement::wanted).
+    Lane(Time, Epoch, u8),
+}
+
+/// The state of an agreement that others are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AgreementStatus {
+    /// The instance below which nothing can be fetched from anywhere. A replica that stands there
+    /// needs another replica's state.
+    pub floor: Instance,
+    /// The number of values that wait for their turn.
+    pub waiting: usize,
+    /// The number of values that the agreement had to ask for.
+    pub repaired: u64,
+    /// A kernel program of this node should hand over all votes.
+    pub wants_votes: bool,
+    /// The epoch that was told last, if this replica has another configuration of it on disk.
+    /// [E-ONE]
+    pub contradiction: Option<Epoch>,
+    /// The round that a PROBE_ACK shows in place of the last marker's: the view in which this
+    /// replica takes part, or the session to which it goes. [E-NEWEST]
+    pub shown: Option<Round>,
+    /// The replica's own memory, if it has one, which a PROBE_ACK shows in place of the number of
+    /// the disk.
+    pub memory: Option<ShownMemory>,
+}
+
+/// The rules by which a protocol differs from others for execution.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Each epoch begins with a marker in the log.
+    pub has_markers: bool,
+    /// Commands over several partitions are executed, since dead ones can be told from those that
+    /// still come.
+    pub spans: bool,
+    /// Reads without a place in the log wait for a bound: [`Agreement::bounded_reads`] has them.
+    pub bounds_reads: bool,
+    /// The receivers of TRIM, which says which instances are in this replica's durable checkpoint.
+    pub trim_to: &'static [To],
+}
+
 /// An agreement protocol, which keeps the log of one partition as a role of its own. Only
 /// [`step`](Self::step), [`deliver`](Self::deliver), [`keep`](Self::keep) and
-/// [`give_up`](Self::give_up) change the log.
+/// [`Event::GivenUp`] change the log.
 pub trait Agreement: Log + Sized {
     /// The description of an epoch that the control plane sends.
     type EpochView;
-    /// Each epoch begins with a marker in the log.
-    const HAS_MARKERS: bool;
-    /// Commands over several partitions are executed, since dead ones can be told from those that
-    /// still come.
-    const SPANS: bool = true;
-    /// Reads without a place in the log wait for a bound, as Paxos has it.
-    const BOUNDS_READS: bool = false;
-    /// The receivers of TRIM, which says which instances are in this replica's durable checkpoint.
-    const TRIM_TO: &'static [To];
+    /// The protocol's rules.
+    const RULES: Rules;
 
     /// Opens the agreement at the position of execution. `nonce` is this process's.
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Self;
+
+    // ---- Packets
 
     /// Takes one packet of this partition, which has passed
     /// [`Deployment::check`](::paxos::Deployment::check).
@@ -154,10 +205,11 @@ pub trait Agreement: Log + Sized {
     /// Takes a packet that a kernel program of this node hands over, whatever its sender; no other
     /// sender can reach this function. The packet has passed the same check as in
     /// [`step`](Self::step).
-    fn deliver<'p>(&mut self, now: Time, packet: &Packet<'p>) -> Stepped<'p>;
+    fn deliver<'p>(&mut self, _now: Time, _packet: &Packet<'p>) -> Stepped<'p> {
+        Stepped::dropped(Reason::NotForRole)
+    }
 
-    /// Returns whether that program should hand over all votes.
-    fn wants_votes(&self) -> bool;
+    // ---- News from execution and from the node
 
     /// Keeps a stable value that has come to its turn and can't be executed yet.
     fn keep(&mut self, value: &Decided<'_>);
@@ -167,7 +219,17 @@ pub trait Agreement: Log + Sized {
     fn executed(&mut self, next: Instance);
 
     /// Does the work that had to wait until execution has followed the log.
-    fn go_on(&mut self, now: Time, out: &mut impl Outbox);
+    fn go_on(&mut self, _now: Time, _out: &mut impl Outbox) {}
+
+    /// Takes a rare event.
+    fn on_event(&mut self, event: Event);
+
+    /// Takes the epochs, oldest first, and the last epoch whose marker was executed; a view older
+    /// than the last one is ignored. It returns whether the last epoch is another one, or has
+    /// become active.
+    fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
+
+    // ---- Time
 
     /// Ends a batch of packets, and returns whether the log may have changed. `waits`: execution
     /// waits until more of the log is stable.
@@ -179,16 +241,7 @@ pub trait Agreement: Log + Sized {
     /// Returns when [`tick`](Self::tick) is next due.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Takes the epochs, oldest first, and the last epoch whose marker was executed; a view older
-    /// than the last one is ignored. It returns whether the last epoch is another one, or has
-    /// become active.
-    fn configure(&mut self, now: Time, epochs: &[Self::EpochView], marker: Epoch) -> bool;
-
-    /// Returns the epoch that was told last, if this replica has another configuration of it on
-    /// disk. [E-ONE]
-    fn contradiction(&self) -> Option<Epoch> {
-        None
-    }
+    // ---- Questions
 
     /// Returns the last epoch.
     fn epoch(&self) -> Option<Epoch>;
@@ -196,37 +249,31 @@ pub trait Agreement: Log + Sized {
     /// Returns the replicas of the last epoch, in ascending order.
     fn replicas(&self) -> Vec<NodeId>;
 
-    /// Sets the repair lane in `epoch` that was [wanted](Self::wanted).
-    fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8);
-
-    /// Notes that the last active epoch begins at this instance.
-    fn begins(&mut self, at: Instance);
-
-    /// Notes that another partition has met a command that was stamped with this place here, in
-    /// this round, so that a gap at that place is repaired soon. [V-GAP]
-    fn begun_by(&mut self, round: Round, place: Instance);
-
-    /// Notes that these instances hold nothing, and never will. [G-LEAP]
-    fn give_up(&mut self, instances: Range<Instance>);
-
-    /// Notes that another replica's state was taken over, whose next instance is `next`.
-    fn restored(&mut self, next: Instance);
-
-    /// Notes that a checkpoint of everything below `durable` is on disk.
-    fn checkpointed(&mut self, _durable: Instance) {}
-
     /// Returns what the agreement needs from outside.
     fn wanted(&self) -> Wanted;
 
-    /// Returns the instance below which nothing can be fetched from anywhere. A replica that stands
-    /// there needs another replica's state.
-    fn floor(&self) -> Instance;
+    /// Returns what others are told.
+    fn status(&self) -> AgreementStatus;
 
+    // ---- Parts that only some protocols have
+
+    /// Returns the part of a protocol whose log may still change beyond [`Log::stable`].
+    fn speculative(&mut self) -> Option<&mut impl Speculative> {
+        None::<&mut Nothing>
+    }
+
+    /// Returns the part of a protocol in which reads need no place in the log.
+    fn bounded_reads(&mut self) -> Option<&mut impl BoundedReads> {
+        None::<&mut Nothing>
+    }
+}
+
+/// A protocol whose log may still change where it isn't stable, so that execution runs ahead and
+/// may have to go back.
+pub trait Speculative {
     /// Takes the lowest instance whose entry changed after it may have been executed ahead of
     /// [`Log::stable`]; execution must roll back to it.
-    fn take_rewind(&mut self) -> Option<Instance> {
-        None
-    }
+    fn take_rewind(&mut self) -> Option<Instance>;
 
     /// Returns whether clients wait for this replica's acknowledgements of its log, and not for
     /// what it executes. [N-ACK]
@@ -234,41 +281,52 @@ pub trait Agreement: Log + Sized {
         false
     }
 
-    /// Tells the agreement whether many clients wait for this replica at the same time, and up to
-    /// which instance other replicas wait for the log to become stable. [N-CROWD]
-    fn set_crowded(&mut self, _is_crowded: bool, _others_wait_below: Instance) {}
-
     /// Takes the acknowledgement that tells clients how far the log is filled here, if one is due.
     fn take_ack(&mut self) -> Option<Ack> {
         None
     }
 
-    /// Notes that a read without a place in the log has come, and returns the number of the
-    /// question whose answer it waits for.
-    fn want_bound(&mut self) -> u64 {
-        0
-    }
+    /// Tells the agreement whether many clients wait for this replica at the same time, and up to
+    /// which instance other replicas wait for the log to become stable. [N-CROWD]
+    fn set_crowded(&mut self, _is_crowded: bool, _others_wait_below: Instance) {}
+}
+
+/// Reads that have no place in the log. They wait until everything is executed that may have been
+/// decided when they came.
+pub trait BoundedReads {
+    /// Notes that such a read has come, and returns the number of the question whose answer it
+    /// waits for.
+    fn want_bound(&mut self) -> u64;
 
     /// Takes the answer to a question: how far execution must have got for its reads.
+    fn take_bound(&mut self) -> Option<Bound>;
+}
+
+impl BoundedReads for ReadBounds {
+    fn want_bound(&mut self) -> u64 {
+        self.want()
+    }
+
     fn take_bound(&mut self) -> Option<Bound> {
-        None
+        ReadBounds::take_bound(self)
+    }
+}
+
+/// The part that a protocol doesn't have.
+enum Nothing {}
+
+impl Speculative for Nothing {
+    fn take_rewind(&mut self) -> Option<Instance> {
+        match *self {}
+    }
+}
+
+impl BoundedReads for Nothing {
+    fn want_bound(&mut self) -> u64 {
+        match *self {}
     }
 
-    /// Returns the round that a PROBE_ACK shows in place of the last marker's: the view in which
-    /// this replica takes part, or the session to which it goes. [E-NEWEST]
-    fn shown(&self) -> Option<Round> {
-        None
+    fn take_bound(&mut self) -> Option<Bound> {
+        match *self {}
     }
-
-    /// Returns the replica's own memory, if it has one, which a PROBE_ACK shows in place of the
-    /// number of the disk.
-    fn memory(&self) -> Option<ShownMemory> {
-        None
-    }
-
-    /// Returns how many values wait for their turn.
-    fn waiting(&self) -> usize;
-
-    /// Returns how many values it had to ask for.
-    fn repaired(&self) -> u64;
 }

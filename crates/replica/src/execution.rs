@@ -30,7 +30,7 @@ use self::progress::Progress;
 use self::spanning::Spanning;
 use self::state_copies::StateCopies;
 use self::voids::Voids;
-use crate::agreement::{Answers, Decided, Log};
+use crate::agreement::{Answers, Decided, Log, Rules};
 use crate::application::{Application, Error};
 use crate::checkpoint::Checkpoints;
 use crate::identity::Identity;
@@ -101,13 +101,13 @@ struct Abilities {
     most_ahead: u64,
     /// The application begins commands first and answers them together later.
     answers_later: bool,
-    /// Commands over several partitions can be judged in this group.
-    spans: bool,
+    /// The rules of the group's agreement.
+    rules: Rules,
 }
 
 impl<A: Application> Execution<A> {
     /// Opens the execution at the position in the application's records.
-    pub fn open(settings: Settings, mut app: A, now: Time) -> Result<Self, Error> {
+    pub fn open(settings: Settings, rules: Rules, mut app: A, now: Time) -> Result<Self, Error> {
         let Loaded {
             position: Position { next, marker },
             incarnation,
@@ -127,7 +127,7 @@ impl<A: Application> Execution<A> {
                 discards: app.can_discard(),
                 most_ahead: app.most_ahead(),
                 answers_later: app.answers_later(),
-                spans: true,
+                rules,
             },
             app,
             progress: Progress::new(next, now),
@@ -144,13 +144,6 @@ impl<A: Application> Execution<A> {
             failed: None,
             settings,
         })
-    }
-
-    /// Marks the group as one that can't judge commands over several partitions; they are answered
-    /// `unsupported`. [X-MULTI]
-    pub fn alone(mut self) -> Self {
-        self.abilities.spans = false;
-        self
     }
 
     // ---- Getters

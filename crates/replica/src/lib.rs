@@ -37,7 +37,10 @@ pub mod slot;
 pub mod storage;
 mod worker;
 
-pub use agreement::{Agreement, Answers, Decided, Log, News, NoPaxos, Paxos, ShownMemory, Stepped};
+pub use agreement::{
+    Agreement, AgreementStatus, Answers, BoundedReads, Decided, Event, Log, News, NoPaxos, Paxos,
+    Rules, ShownMemory, Speculative, Stepped,
+};
 pub use application::{
     Application, Checkpoint, Error, Link, MOVE_AWAY, Part, Record, Restore, Snapshot,
 };

@@ -25,7 +25,9 @@ mod voids;
 
 pub use self::replay::Replayed;
 
-use crate::agreement::{Agreement, Decided, News, Paxos, Stepped};
+use crate::agreement::{
+    Agreement, AgreementStatus, BoundedReads, Decided, Event, News, Paxos, Speculative, Stepped,
+};
 use crate::application::{Application, Checkpoint, Error};
 use crate::client_reads::ClientRead;
 use crate::execution::{Execution, Statistics};
@@ -57,11 +59,7 @@ impl<A: Application> Worker<A> {
 impl<A: Application, G: Agreement> Worker<A, G> {
     /// Opens a worker like [`Worker::open`], but with the agreement protocol `G`.
     pub fn open_in(settings: Settings, app: A, nonce: u64, now: Time) -> Result<Self, Error> {
-        let execution = Execution::open(settings, app, now)?;
-        let execution = match G::SPANS {
-            true => execution,
-            false => execution.alone(),
-        };
+        let execution = Execution::open(settings, G::RULES, app, now)?;
         Ok(Worker {
             nonce,
             agreement: G::open(execution.settings(), nonce, execution.next(), now),
@@ -129,13 +127,13 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Returns how many decided values wait for their turn.
     pub fn waiting(&self) -> usize {
-        self.agreement.waiting()
+        self.agreement.status().waiting
     }
 
     /// Returns the counters of this worker since it was opened.
     pub fn statistics(&self) -> Statistics {
         Statistics {
-            repaired: self.agreement.repaired(),
+            repaired: self.agreement.status().repaired,
             ..self.execution.statistics()
         }
     }
@@ -157,7 +155,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Returns whether the acceptors have discarded the next instance. Then this replica needs
     /// another replica's checkpoint to go on.
     pub fn is_behind(&self) -> bool {
-        self.next() < self.agreement.floor()
+        self.next() < self.agreement.status().floor
     }
 
     /// Takes the known epochs, oldest first. It ignores a view that is older than the last one, and
@@ -178,13 +176,13 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Returns the epoch that was told last, if this replica has another configuration of it on
     /// disk. The replica must not go on then. [E-ONE]
     pub fn contradiction(&self) -> Option<Epoch> {
-        self.agreement.contradiction()
+        self.agreement.status().contradiction
     }
 
     /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active
     /// one, or if the lane is already set.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
-        self.agreement.set_lane(now, epoch, lane);
+        self.agreement.on_event(Event::Lane(now, epoch, lane));
     }
 
     /// Takes the instance at which the last active epoch begins, and returns whether this is news.
@@ -192,12 +190,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// this position decides in their place which commands over several partitions are dead.
     /// [X-BEGIN] [V-SEALED]
     pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
-        if !G::HAS_MARKERS {
-            return self.execution.seals(epoch, at);
-        }
         let is_news = self.execution.begins(epoch, at);
         if is_news {
-            self.agreement.begins(at);
+            self.agreement.on_event(Event::Begins(at));
         }
         is_news
     }
@@ -283,7 +278,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Returns whether a repair waits for votes. If so, a learner in the kernel should pass votes
     /// on to this worker.
     pub fn wants_votes(&self) -> bool {
-        self.agreement.wants_votes()
+        self.agreement.status().wants_votes
     }
 
     /// Takes a message from the worker of another partition of this replica.
@@ -293,7 +288,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
         let pid = self.execution.settings().pid;
         if let Some((round, place)) = message.begun_in(pid) {
-            self.agreement.begun_by(round, place);
+            self.agreement.on_event(Event::Stamped(round, place));
         }
         self.execution.sibling(from, message);
         self.run(now);
@@ -303,9 +298,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// answers are sent with a batch or a tick.
     pub fn read(&mut self, now: Time, reads: AskedReads) {
         if !self.execution.has_failed() {
-            let question = G::BOUNDS_READS.then(|| match reads.stale {
+            let bounds = self.agreement.bounded_reads();
+            let question = bounds.map(|bounds| match reads.stale {
                 true => 0,
-                false => self.agreement.want_bound(),
+                false => bounds.want_bound(),
             });
             self.execution.read_locally(now, question, reads);
         }
@@ -330,7 +326,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             return Err(Reason::NotForRole);
         }
         let execution = &self.execution;
-        let memory = self.agreement.memory();
+        let AgreementStatus { memory, shown, .. } = self.agreement.status();
         let report = ProbeReport {
             nonce: self.nonce,
             trim: execution.checkpointed(),
@@ -341,10 +337,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         };
         let stable = memory.and_then(|memory| memory.stable);
         let header = Header {
-            rnd: self
-                .agreement
-                .shown()
-                .unwrap_or_else(|| execution.marker_round()),
+            rnd: shown.unwrap_or_else(|| execution.marker_round()),
             inst: stable.unwrap_or(execution.committed()),
             value_len: ProbeReport::LEN as u16,
             client: packet.header.client,
@@ -358,11 +351,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Takes a client's READ. With Paxos any replica answers, once it has executed everything that
     /// may have been decided by now; with NOPaxos nobody does. [B-CLIENT]
     fn on_read(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
-        let read = ClientRead::parse(&packet.header).filter(|_| G::BOUNDS_READS);
-        let read = read.ok_or(Reason::NotForRole)?;
+        let bounds = self.agreement.bounded_reads().ok_or(Reason::NotForRole)?;
+        let read = ClientRead::parse(&packet.header).ok_or(Reason::NotForRole)?;
         if self.execution.takes_read(&read, packet.value)? {
             let asks = !read.needs_no_bound();
-            let question = asks.then(|| self.agreement.want_bound());
+            let question = asks.then(|| bounds.want_bound());
             self.execution
                 .read_for_client(now, question, read, packet.value);
         }
@@ -388,14 +381,16 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// Follows a change of the log. A replica that acknowledges slots does so first and executes
     /// them when the batch ends.
     fn follow(&mut self, now: Time) {
-        match self.agreement.acknowledges() {
+        let speculative = self.agreement.speculative();
+        match speculative.is_some_and(|log| log.acknowledges()) {
             true => self.rewind(),
             false => self.run(now),
         }
     }
 
     fn rewind(&mut self) {
-        if let Some(from) = self.agreement.take_rewind() {
+        let speculative = self.agreement.speculative();
+        if let Some(from) = speculative.and_then(Speculative::take_rewind) {
             self.execution.rewind(from);
         }
     }
@@ -430,7 +425,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// [`Worker::finish_batch`] does this, too; a caller that acknowledges first can send the
     /// acknowledgements before anything is executed. [N-ACK]
     pub fn acknowledge(&mut self, out: &mut impl Output) -> bool {
-        let ack = self.agreement.take_ack();
+        let speculative = self.agreement.speculative();
+        let ack = speculative.and_then(Speculative::take_ack);
         if let Some(ack) = &ack {
             self.execution.acknowledge(ack, &self.agreement, out);
         }
@@ -444,8 +440,9 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.acknowledge(out);
         self.flush(now, out)?;
         let others_wait_below = self.execution.others_wait_below();
-        self.agreement
-            .set_crowded(self.execution.is_crowded(), others_wait_below);
+        if let Some(log) = self.agreement.speculative() {
+            log.set_crowded(self.execution.is_crowded(), others_wait_below);
+        }
         let waits = self.execution.waits_for_stable(&self.agreement);
         if self.agreement.end_batch(now, waits, out) {
             self.run(now);
@@ -459,7 +456,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Sends the replies, and executes and answers the values that a full batch left waiting.
     fn flush(&mut self, now: Time, out: &mut impl Output) -> Result<(), Error> {
-        if let Some(bound) = self.agreement.take_bound() {
+        let bounds = self.agreement.bounded_reads();
+        if let Some(bound) = bounds.and_then(BoundedReads::take_bound) {
             self.execution.bounded(bound);
         }
         loop {
@@ -496,8 +494,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     }
 
     fn send_trim(&mut self, now: Time, out: &mut impl Outbox) {
-        self.execution
-            .send_trim(now, self.agreement.epoch(), G::TRIM_TO, out);
+        self.execution.send_trim(now, self.agreement.epoch(), out);
     }
 
     // ---- Checkpoints
@@ -522,7 +519,8 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// [T-CHECKPOINT]
     pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
         self.execution.end_checkpoint(now, result)?;
-        self.agreement.checkpointed(self.execution.checkpointed());
+        let durable = self.execution.checkpointed();
+        self.agreement.on_event(Event::Durable(durable));
         Ok(())
     }
 

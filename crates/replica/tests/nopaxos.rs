@@ -16,7 +16,7 @@ use paxos::{
 };
 use replica::protocol::ReplyAddress;
 use replica::{
-    Agreement, Application, Checkpoint, Log, NoPaxos, ReplyTo, Settings, Status, Worker,
+    Agreement, Application, Checkpoint, Event, Log, NoPaxos, ReplyTo, Settings, Status, Worker,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use test_world::cluster::CLIENT;
@@ -1088,7 +1088,7 @@ fn an_application_that_went_back_below_its_log_is_refused() {
     let nonce = worker.agreement().replica().member().nonce;
     worker.agreement_mut().replica_mut().keep(Start::FIRST);
     let floor = worker.next() + 10;
-    worker.agreement_mut().restored(floor);
+    worker.agreement_mut().on_event(Event::Restored(floor));
     let loaded = stored_log(worker);
     let mut settings = c.settings.clone();
     settings.deployment = deployment(REPLICAS[1]);
@@ -1110,7 +1110,7 @@ fn an_application_that_is_ahead_of_its_log_goes_on_from_there() {
     let nonce = worker.agreement().replica().member().nonce;
     worker.agreement_mut().replica_mut().keep(Start::FIRST);
     let begin = worker.agreement().replica().next();
-    worker.agreement_mut().restored(begin);
+    worker.agreement_mut().on_event(Event::Restored(begin));
     let loaded = stored_log(worker);
     let mut settings = c.settings.clone();
     settings.deployment = deployment(REPLICAS[1]);

@@ -12,7 +12,10 @@
 //! [`NoPaxos::replica_mut`] says what must be on disk before its packets leave.
 
 use super::poll::Poll;
-use super::{Agreement, Answers, Decided, Log, News, ShownMemory, Stepped};
+use super::{
+    Agreement, AgreementStatus, Answers, Decided, Event, Log, News, Rules, ShownMemory,
+    Speculative, Stepped,
+};
 use crate::application::Error;
 use crate::settings::{Settings, Wanted};
 use paxos::acceptor::Start;
@@ -130,9 +133,13 @@ impl Log for NoPaxos {
 
 impl Agreement for NoPaxos {
     type EpochView = Session;
-    const HAS_MARKERS: bool = false;
-    /// The sequencer gets TRIM, since the members' memories are the log.
-    const TRIM_TO: &'static [To] = &[To::Leader];
+    const RULES: Rules = Rules {
+        has_markers: false,
+        spans: true,
+        bounds_reads: false,
+        // The sequencer gets TRIM, since the members' memories are the log.
+        trim_to: &[To::Leader],
+    };
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> NoPaxos {
         NoPaxos {
@@ -200,10 +207,6 @@ impl Agreement for NoPaxos {
         stepped
     }
 
-    fn wants_votes(&self) -> bool {
-        false
-    }
-
     // ---- News from execution
 
     /// Keeps a value that another replica has behind the state that was taken over from it, where
@@ -226,24 +229,21 @@ impl Agreement for NoPaxos {
         self.executed = next;
     }
 
-    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
-
-    fn restored(&mut self, next: Instance) {
-        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
-        self.replica.restored(self.now, next, &mut out);
-        self.executed = next;
-        self.durable = next;
-        self.is_due = true;
-    }
-
-    fn checkpointed(&mut self, durable: Instance) {
-        self.durable = durable;
-        self.is_due = true;
-    }
-
-    fn begun_by(&mut self, round: Round, place: Instance) {
-        self.begun = self.begun.max((round, place));
-        self.look_for_begun();
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Restored(next) => self.restored(next),
+            Event::Durable(durable) => {
+                self.durable = durable;
+                self.is_due = true;
+            }
+            Event::GivenUp(instances) => self.give_up(instances),
+            Event::Stamped(round, place) => {
+                self.begun = self.begun.max((round, place));
+                self.look_for_begun();
+            }
+            // There are no markers here, and repairs use no rounds.
+            Event::Begins(_) | Event::Lane(..) => {}
+        }
     }
 
     // ---- Time
@@ -306,10 +306,6 @@ impl Agreement for NoPaxos {
         news
     }
 
-    fn contradiction(&self) -> Option<Epoch> {
-        self.contradiction
-    }
-
     fn epoch(&self) -> Option<Epoch> {
         Some(self.replica.sessions().newest_open()?.number)
     }
@@ -317,20 +313,6 @@ impl Agreement for NoPaxos {
     fn replicas(&self) -> Vec<NodeId> {
         let session = self.replica.sessions().newest_open();
         session.map_or(Vec::new(), |s| s.members.iter().map(|m| m.node).collect())
-    }
-
-    /// Does nothing: repairs use no rounds here.
-    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
-
-    /// Does nothing: there are no markers here.
-    fn begins(&mut self, _: Instance) {}
-
-    fn give_up(&mut self, instances: Range<Instance>) {
-        self.given_up = instances.end;
-        self.replica.give_up_below(instances.end);
-        // Execution has already gone back to the last stable state by itself.
-        let _ = self.replica.take_rewind();
-        self.is_due = true;
     }
 
     fn wanted(&self) -> Wanted {
@@ -346,11 +328,25 @@ impl Agreement for NoPaxos {
         }
     }
 
-    fn floor(&self) -> Instance {
+    fn status(&self) -> AgreementStatus {
         let floor = self.replica.wants_checkpoint();
-        floor.unwrap_or(self.replica.floor())
+        AgreementStatus {
+            floor: floor.unwrap_or(self.replica.floor()),
+            waiting: self.replica.next().saturating_sub(self.executed) as usize,
+            repaired: self.repaired,
+            wants_votes: false,
+            contradiction: self.contradiction,
+            shown: Some(self.shown()),
+            memory: Some(self.memory()),
+        }
     }
 
+    fn speculative(&mut self) -> Option<&mut impl Speculative> {
+        Some(self)
+    }
+}
+
+impl Speculative for NoPaxos {
     fn take_rewind(&mut self) -> Option<Instance> {
         self.replica.take_rewind()
     }
@@ -365,35 +361,6 @@ impl Agreement for NoPaxos {
 
     fn take_ack(&mut self) -> Option<Ack> {
         self.replica.take_ack()
-    }
-
-    /// Returns the replica's view or, if the replica isn't in normal operation, the session to
-    /// which it goes, since the number of a view that may never begin says nothing. A mute replica
-    /// shows the view of its stored memory, to be compared with what it has shown before.
-    /// [N-RESTART]
-    fn shown(&self) -> Option<Round> {
-        let view = self.replica.view();
-        Some(match self.replica.status() {
-            _ if self.replica.is_mute() => self.found.0,
-            Status::Normal => view,
-            Status::ViewChange | Status::Stranger => view::stamp(view),
-        })
-    }
-
-    fn memory(&self) -> Option<ShownMemory> {
-        let (replica, is_mute) = (&self.replica, self.replica.is_mute());
-        Some(ShownMemory {
-            start: replica.start().map_or(0, |start| start.shown(is_mute)),
-            stable: is_mute.then_some(self.found.1),
-        })
-    }
-
-    fn waiting(&self) -> usize {
-        self.replica.next().saturating_sub(self.executed) as usize
-    }
-
-    fn repaired(&self) -> u64 {
-        self.repaired
     }
 }
 
@@ -426,7 +393,46 @@ impl NoPaxos {
         }
     }
 
+    // ---- Events
+
+    fn restored(&mut self, next: Instance) {
+        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
+        self.replica.restored(self.now, next, &mut out);
+        self.executed = next;
+        self.durable = next;
+        self.is_due = true;
+    }
+
+    fn give_up(&mut self, instances: Range<Instance>) {
+        self.given_up = instances.end;
+        self.replica.give_up_below(instances.end);
+        // Execution has already gone back to the last stable state by itself.
+        let _ = self.replica.take_rewind();
+        self.is_due = true;
+    }
+
     // ---- A memory that is stored
+
+    /// Returns the replica's view or, if the replica isn't in normal operation, the session to
+    /// which it goes, since the number of a view that may never begin says nothing. A mute replica
+    /// shows the view of its stored memory, to be compared with what it has shown before.
+    /// [N-RESTART]
+    fn shown(&self) -> Round {
+        let view = self.replica.view();
+        match self.replica.status() {
+            _ if self.replica.is_mute() => self.found.0,
+            Status::Normal => view,
+            Status::ViewChange | Status::Stranger => view::stamp(view),
+        }
+    }
+
+    fn memory(&self) -> ShownMemory {
+        let (replica, is_mute) = (&self.replica, self.replica.is_mute());
+        ShownMemory {
+            start: replica.start().map_or(0, |start| start.shown(is_mute)),
+            stable: is_mute.then_some(self.found.1),
+        }
+    }
 
     /// Returns the replica role mutably, so that its memory can be stored.
     pub fn replica_mut(&mut self) -> &mut Replica {

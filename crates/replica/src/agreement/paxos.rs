@@ -19,12 +19,12 @@ use self::gap::{Gaps, Holes};
 use self::ring::Ring;
 use self::shown::Shown;
 use super::poll::Poll;
-use super::{Agreement, Decided, Log, News, Stepped};
+use super::{Agreement, AgreementStatus, BoundedReads, Decided, Event, Log, News, Rules, Stepped};
 use crate::settings::{EpochView, Settings, Turn, Wanted};
 use paxos::read::is_for_reads;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
-    Bound, Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, NodeId, Outbox, Packet,
+    Epoch, Flags, Header, HostLearner, Instance, Learned, MsgType, NodeId, Outbox, Packet,
     ReadBounds, ReadSettings, Reason, Recover, RecoverSettings, Round, SplitMix, Time, To, Verdict,
 };
 use std::ops::Range;
@@ -82,9 +82,12 @@ impl Log for Paxos {
 
 impl Agreement for Paxos {
     type EpochView = EpochView;
-    const HAS_MARKERS: bool = true;
-    const BOUNDS_READS: bool = true;
-    const TRIM_TO: &'static [To] = &[To::Acceptors, To::Leader];
+    const RULES: Rules = Rules {
+        has_markers: true,
+        spans: true,
+        bounds_reads: true,
+        trim_to: &[To::Acceptors, To::Leader],
+    };
 
     fn open(settings: &Settings, nonce: u64, next: Instance, now: Time) -> Paxos {
         let deployment = settings.deployment;
@@ -162,11 +165,6 @@ impl Agreement for Paxos {
         self.on_learned(packet, learned)
     }
 
-    /// Returns true while a repair waits for votes.
-    fn wants_votes(&self) -> bool {
-        self.recover.open() > 0
-    }
-
     // ---- News from execution
 
     fn keep(&mut self, value: &Decided<'_>) {
@@ -196,18 +194,23 @@ impl Agreement for Paxos {
         }
     }
 
-    fn restored(&mut self, next: Instance) {
-        self.executed(next);
-        self.recover.forget_below(next);
-    }
-
-    fn begun_by(&mut self, round: Round, place: Instance) {
-        // The leader of that round's epoch has stamped the place. If the epoch is older than the
-        // active one, this says nothing new: everything up to the marker was begun already, and
-        // nothing behind it counts. [V-GAP]
-        if self.epochs.active() == Some(round.epoch()) {
-            let bound = self.next.saturating_add(self.settings.window);
-            self.gaps.begun_below(place.saturating_add(1).min(bound));
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Restored(next) => {
+                self.executed(next);
+                self.recover.forget_below(next);
+            }
+            Event::Durable(_) => {}
+            Event::GivenUp(instances) => self.give_up(instances),
+            // Everything up to there was begun, since the epoch's marker is decided there.
+            Event::Begins(at) => self.gaps.begun_below(at.saturating_add(1)),
+            Event::Stamped(round, place) => self.begun_by(round, place),
+            // A lane of another epoch than the active one is ignored, and a second lane.
+            Event::Lane(now, epoch, lane) => {
+                if self.epochs.set_lane(epoch, lane) {
+                    self.tell_epoch(now);
+                }
+            }
         }
     }
 
@@ -276,27 +279,6 @@ impl Agreement for Paxos {
             .map_or(Vec::new(), |last| last.replicas.clone())
     }
 
-    /// Ignores a lane of another epoch than the active one, and a second lane.
-    fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
-        if self.epochs.set_lane(epoch, lane) {
-            self.tell_epoch(now);
-        }
-    }
-
-    /// Notes that everything up to `at` was begun, since the epoch's marker is decided there.
-    fn begins(&mut self, at: Instance) {
-        self.gaps.begun_below(at.saturating_add(1));
-    }
-
-    fn give_up(&mut self, instances: Range<Instance>) {
-        self.ring.forget(&instances);
-        self.ready = self.next;
-        self.find_ready();
-        self.recover.forget_below(instances.end);
-        self.trimmed = self.trimmed.max(instances.end);
-        self.given_up = instances;
-    }
-
     fn wanted(&self) -> Wanted {
         let repairing = self.recover.open() > 0;
         Wanted {
@@ -308,24 +290,19 @@ impl Agreement for Paxos {
         }
     }
 
-    fn floor(&self) -> Instance {
-        self.trimmed
+    fn status(&self) -> AgreementStatus {
+        AgreementStatus {
+            floor: self.trimmed,
+            waiting: self.ring.waiting(),
+            repaired: self.repaired,
+            // A repair waits for votes.
+            wants_votes: self.recover.open() > 0,
+            ..AgreementStatus::default()
+        }
     }
 
-    fn want_bound(&mut self) -> u64 {
-        self.reads.want()
-    }
-
-    fn take_bound(&mut self) -> Option<Bound> {
-        self.reads.take_bound()
-    }
-
-    fn waiting(&self) -> usize {
-        self.ring.waiting()
-    }
-
-    fn repaired(&self) -> u64 {
-        self.repaired
+    fn bounded_reads(&mut self) -> Option<&mut impl BoundedReads> {
+        Some(&mut self.reads)
     }
 }
 
@@ -445,6 +422,16 @@ impl Paxos {
         }
     }
 
+    fn begun_by(&mut self, round: Round, place: Instance) {
+        // The leader of that round's epoch has stamped the place. If the epoch is older than the
+        // active one, this says nothing new: everything up to the marker was begun already, and
+        // nothing behind it counts. [V-GAP]
+        if self.epochs.active() == Some(round.epoch()) {
+            let bound = self.next.saturating_add(self.settings.window);
+            self.gaps.begun_below(place.saturating_add(1).min(bound));
+        }
+    }
+
     /// Takes an acceptor's answer to our poll, or to a question for reads. [X-POLL]
     fn on_range(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
         let h = &packet.header;
@@ -485,6 +472,15 @@ impl Paxos {
     }
 
     // ---- Epochs
+
+    fn give_up(&mut self, instances: Range<Instance>) {
+        self.ring.forget(&instances);
+        self.ready = self.next;
+        self.find_ready();
+        self.recover.forget_below(instances.end);
+        self.trimmed = self.trimmed.max(instances.end);
+        self.given_up = instances;
+    }
 
     fn tell_epoch(&mut self, now: Time) {
         // Without a lane, which exists only in an active epoch, `recover` only asks. That is still

@@ -103,6 +103,10 @@ impl<A: Application> Execution<A> {
         if epoch <= self.epochs.begins.0 {
             return false;
         }
+        if !self.abilities.rules.has_markers {
+            self.seal(epoch, at);
+            return true;
+        }
         self.epochs.begins = (epoch, at);
         if self.is_alarmed() && !self.settings.answers_wait {
             // Everything answered is stored, so that the alarm comes again after each start. An
@@ -116,14 +120,10 @@ impl<A: Application> Execution<A> {
     /// Takes the beginning of the last active epoch if epochs have no markers. It causes no alarm
     /// if this replica has executed more, since it may be ahead; values stamped before that epoch
     /// lie below its beginning in every log that can become stable. [V-SEALED]
-    pub fn seals(&mut self, epoch: Epoch, at: Instance) -> bool {
-        if epoch <= self.epochs.begins.0 {
-            return false;
-        }
+    fn seal(&mut self, epoch: Epoch, at: Instance) {
         self.epochs.begins = (epoch, Instance::MAX);
         self.epochs.sealed = (epoch, at);
         self.answer_siblings();
-        true
     }
 
     /// Returns the largest epoch whose marker was executed.
@@ -146,10 +146,10 @@ impl<A: Application> Execution<A> {
         }
         let (epoch, at) = self.epochs.begins;
         let alarm = format!(
-            "ALARM: epoch {epoch} begins at instance {at}, but this replica has executed everything \
-             below {} without meeting its marker: acceptors have lost votes that they had shown, or \
-             were restored from old copies. This replica stops and keeps what it has stored. Keep \
-             the data directories of all nodes and see docs/operations/trouble.md",
+            "ALARM: epoch {epoch} begins at instance {at}, but this replica has executed \
+             everything below {} without meeting its marker: acceptors have lost votes that they \
+             had shown, or were restored from old copies. This replica stops and keeps what it has \
+             stored. Keep the data directories of all nodes and see docs/operations/trouble.md",
             self.progress.next()
         );
         self.failed.get_or_insert(Error(alarm));
@@ -194,11 +194,11 @@ impl<A: Application> Execution<A> {
             return Ok(());
         }
         let alarm = format!(
-            "ALARM: the controller has numbered this replica's disk {drawn}, in epoch {}, but it has had the \
-             number {before} before, and has executed epoch {met}'s marker: the controller's store was \
-             emptied, or replaced by an old copy, and epochs are issued for the second time. This replica \
-             stops and keeps what it has stored: everything below {}. Keep the data directories of all nodes \
-             and see docs/operations/trouble.md",
+            "ALARM: the controller has numbered this replica's disk {drawn}, in epoch {}, but it \
+             has had the number {before} before, and has executed epoch {met}'s marker: the \
+             controller's store was emptied, or replaced by an old copy, and epochs are issued for \
+             the second time. This replica stops and keeps what it has stored: everything below \
+             {}. Keep the data directories of all nodes and see docs/operations/trouble.md",
             drawn >> 32,
             self.progress.next()
         );

@@ -199,7 +199,7 @@ impl<A: Application> Execution<A> {
                 }
             },
         };
-        if !self.abilities.spans || !self.app.spans_partitions() {
+        if !self.abilities.rules.spans || !self.app.spans_partitions() {
             self.refuse(&copy);
             return Ok(true);
         }

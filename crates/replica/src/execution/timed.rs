@@ -62,7 +62,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Sends TRIM, when it is due, with the position of the last durable checkpoint. [T-CHECKPOINT]
-    pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, to: &[To], out: &mut impl Outbox) {
+    pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, out: &mut impl Outbox) {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;
         };
@@ -74,7 +74,7 @@ impl<A: Application> Execution<A> {
                 request: epoch.into(),
                 ..self.settings.header(MsgType::Trim)
             };
-            for to in to {
+            for to in self.abilities.rules.trim_to {
                 out.send(*to, &header, &[]);
             }
         }

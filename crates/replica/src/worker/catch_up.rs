@@ -7,7 +7,7 @@
 //! replica that takes a state over *installs* it, as [`crate::Install`] describes.
 
 use super::Worker;
-use crate::agreement::Agreement;
+use crate::agreement::{Agreement, Event};
 use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
 use crate::execution::Restored;
 use paxos::{Instance, Time};
@@ -142,7 +142,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     fn restored(&mut self, now: Time, result: Result<Restored, Error>) -> Result<Restored, Error> {
         if let Ok(Restored::To(next)) = result {
-            self.agreement.restored(next);
+            self.agreement.on_event(Event::Restored(next));
             self.run(now);
         } else {
             self.tell_position();

@@ -3,7 +3,7 @@
 //! and the stop of execution before the override. [G-STOP] [G-LEAP]
 
 use super::Worker;
-use crate::agreement::Agreement;
+use crate::agreement::{Agreement, Event};
 use crate::application::{Application, Error};
 use paxos::{Epoch, Instance, Time};
 use std::ops::Range;
@@ -35,7 +35,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// these instances; repeated calls and older ranges are ignored.
     pub fn give_up(&mut self, now: Time, ranges: &[Range<Instance>]) {
         if let Some(own) = self.execution.give_up(ranges) {
-            self.agreement.give_up(own);
+            self.agreement.on_event(Event::GivenUp(own));
             self.tell_position();
             self.run(now);
         }

@@ -3,8 +3,9 @@
 
 use super::*;
 use paxos::{Epoch, Reason};
-use replica::{Agreement, Decided, Log, News, Stepped, Wanted};
-use std::ops::Range;
+use replica::{
+    Agreement, AgreementStatus, Decided, Event, Log, News, Rules, Speculative, Stepped, Wanted,
+};
 
 /// A log that packets write: a PHASE2A puts a value at its instance, in place of what was there and
 /// behind it, and a DELIVER says that everything below its instance is stable.
@@ -37,8 +38,12 @@ impl Log for Written {
 
 impl Agreement for Written {
     type EpochView = ();
-    const HAS_MARKERS: bool = false;
-    const TRIM_TO: &'static [To] = &[];
+    const RULES: Rules = Rules {
+        has_markers: false,
+        spans: true,
+        bounds_reads: false,
+        trim_to: &[],
+    };
 
     fn open(_: &Settings, _: u64, _: Instance, _: Time) -> Written {
         Written {
@@ -68,21 +73,11 @@ impl Agreement for Written {
         }
     }
 
-    fn deliver<'p>(&mut self, _: Time, _: &Packet<'p>) -> Stepped<'p> {
-        Stepped::dropped(Reason::NotForRole)
-    }
-
-    fn wants_votes(&self) -> bool {
-        false
-    }
-
     fn keep(&mut self, _: &Decided<'_>) {
         panic!("none was handed over");
     }
 
     fn executed(&mut self, _: Instance) {}
-
-    fn go_on(&mut self, _: Time, _: &mut impl Outbox) {}
 
     fn end_batch(&mut self, _: Time, _: bool, _: &mut impl Outbox) -> bool {
         false
@@ -108,34 +103,24 @@ impl Agreement for Written {
         Vec::new()
     }
 
-    fn set_lane(&mut self, _: Time, _: Epoch, _: u8) {}
-
-    fn begins(&mut self, _: Instance) {}
-
-    fn begun_by(&mut self, _: Round, _: Instance) {}
-
-    fn give_up(&mut self, _: Range<Instance>) {}
-
-    fn restored(&mut self, _: Instance) {}
+    fn on_event(&mut self, _: Event) {}
 
     fn wanted(&self) -> Wanted {
         Wanted::default()
     }
 
-    fn floor(&self) -> Instance {
-        0
+    fn status(&self) -> AgreementStatus {
+        AgreementStatus::default()
     }
 
+    fn speculative(&mut self) -> Option<&mut impl Speculative> {
+        Some(self)
+    }
+}
+
+impl Speculative for Written {
     fn take_rewind(&mut self) -> Option<Instance> {
         self.changed.take()
-    }
-
-    fn waiting(&self) -> usize {
-        0
-    }
-
-    fn repaired(&self) -> u64 {
-        0
     }
 }
 

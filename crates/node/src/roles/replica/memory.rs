@@ -349,7 +349,7 @@ fn read_all(
 #[cfg(test)]
 mod tests {
     use replica::storage::CheckpointFile;
-    use replica::{Agreement, Application, InMemory, NoPaxos, Worker};
+    use replica::{Agreement, Application, Event, InMemory, NoPaxos, Worker};
 
     use super::super::logged::ReplicaLog;
     use super::super::tests::Nothing;
@@ -402,7 +402,7 @@ mod tests {
         let checkpoint = directory.path().join("checkpoint");
         let forget = || crate::forget_log(&cluster, node).map_err(|e| e.to_string());
         let (mut worker, mut log) = open(&cluster, &checkpoint).unwrap();
-        worker.agreement_mut().restored(40);
+        worker.agreement_mut().on_event(Event::Restored(40));
         log.store(worker.agreement_mut().replica_mut()).unwrap();
         drop((worker, log));
         assert!(forget().unwrap_err().contains("isn't damaged"));

@@ -291,7 +291,7 @@ fn serve<G: Followed>(
         askers: transfer::askers::Askers::of(cluster),
     };
     (services.on_readers)(readers(workers.clone()));
-    if G::BOUNDS_READS {
+    if G::RULES.bounds_reads {
         (services.on_reads)(reads(workers.clone()));
     }
     let whole = Arc::default();

@@ -206,7 +206,7 @@ impl<G: Protocol> ReplicaHost<G> {
     /// Returns the number of the memory's start, or 0 if the memory isn't stored.
     fn shown_start(&self) -> u64 {
         let worker = self.shards[0].worker.as_ref();
-        let memory = worker.and_then(|worker| worker.agreement().memory());
+        let memory = worker.and_then(|worker| worker.agreement().status().memory);
         let start = memory.and_then(|memory| Start::from_shown(memory.start));
         start.map_or(0, |(start, _)| start.number())
     }
