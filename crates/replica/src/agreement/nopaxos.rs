@@ -11,19 +11,18 @@
 //! handed back to it here at once and never leaves the process. A replica's memory may be stored:
 //! [`NoPaxos::replica_mut`] says what must be on disk before its packets leave.
 
+mod memory;
+mod sequencer;
+
 use super::poll::Poll;
 use super::{
-    Agreement, AgreementStatus, Answers, Decided, Event, Log, News, Rules, ShownMemory,
-    Speculative, Stepped,
+    Agreement, AgreementStatus, Answers, Decided, Event, Log, News, Rules, Speculative, Stepped,
 };
-use crate::application::Error;
 use crate::settings::{Settings, Wanted};
-use paxos::acceptor::Start;
 use paxos::nopaxos::log::Entry;
 use paxos::nopaxos::receiver::{Delivery, ReceiverSettings};
-use paxos::nopaxos::{Ack, Loaded, Receiver, Replica, ReplicaSettings, Session, Status, view};
+use paxos::nopaxos::{Ack, Receiver, Replica, ReplicaSettings, Session, Status, view};
 use paxos::outbox::Sent;
-use paxos::wire::value::{Probe, ProbeReport, Rejection};
 use paxos::{
     Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To, Verdict,
 };
@@ -411,72 +410,6 @@ impl NoPaxos {
         self.is_due = true;
     }
 
-    // ---- A memory that is stored
-
-    /// Returns the replica's view or, if the replica isn't in normal operation, the session to
-    /// which it goes, since the number of a view that may never begin says nothing. A mute replica
-    /// shows the view of its stored memory, to be compared with what it has shown before.
-    /// [N-RESTART]
-    fn shown(&self) -> Round {
-        let view = self.replica.view();
-        match self.replica.status() {
-            _ if self.replica.is_mute() => self.found.0,
-            Status::Normal => view,
-            Status::ViewChange | Status::Stranger => view::stamp(view),
-        }
-    }
-
-    fn memory(&self) -> ShownMemory {
-        let (replica, is_mute) = (&self.replica, self.replica.is_mute());
-        ShownMemory {
-            start: replica.start().map_or(0, |start| start.shown(is_mute)),
-            stable: is_mute.then_some(self.found.1),
-        }
-    }
-
-    /// Returns the replica role mutably, so that its memory can be stored.
-    pub fn replica_mut(&mut self) -> &mut Replica {
-        &mut self.replica
-    }
-
-    /// Goes on with the memory that was read from a disk, at another `start` of it, and stays mute
-    /// until [`resume`](Self::resume). The application may be behind what is stable there, which is
-    /// executed again, or ahead, if it had stored more than the log. The memory is refused if
-    /// entries are missing between the two that nobody has given up. [N-RESTART]
-    pub fn remember(&mut self, loaded: Loaded, start: Start) -> Result<(), Error> {
-        let settings = replica_settings(&self.settings, self.nonce);
-        let replica = loaded.into_replica(settings, start);
-        let replica = replica.map_err(|why| Error(why.into()))?;
-        let mut replica = replica.ok_or_else(|| Error("it is empty".into()))?;
-        // The application's position doesn't prove that this log is the newest one.
-        self.found = (replica.view(), replica.stable());
-        let (position, floor) = (self.executed, replica.floor());
-        // Below the end of an accepted loss there are no entries: once the loss is told again,
-        // execution leaps, or another replica's state is fetched. [F-ANEW]
-        if position < floor && floor > replica.sessions().begin() {
-            return Err(Error(format!(
-                "it begins at slot {floor}, and the application has executed no more than what is below slot {position}: \
-                 one of the two is an old copy, or was removed"
-            )));
-        }
-        if position > replica.stable() {
-            // The replica is mute, so it sends nothing here.
-            replica.restored(self.now, position, &mut Sent::default());
-            let _ = replica.take_rewind();
-        }
-        self.replica = replica;
-        Ok(())
-    }
-
-    /// Lets this start of this memory go on, as the controller allows. Returns true if that changed
-    /// anything. [N-RESTART]
-    pub fn resume(&mut self, now: Time, nonce: u64, start: Start) -> Result<bool, &'static str> {
-        let mut out = looped(&self.settings, &mut self.to_self, &mut self.unsent);
-        let resumed = self.replica.resume(now, nonce, start, &mut out);
-        self.is_due = true;
-        resumed
-    }
-
     /// Returns the instance from which on another replica's state is needed, also if execution
     /// can't go on behind instances that were given up.
     fn needs_state_from(&self) -> Option<Instance> {
@@ -519,30 +452,6 @@ impl NoPaxos {
             Verdict::Dropped(Reason::OldSession) => self.refuse_old(now, h, out),
             verdict => verdict,
         }
-    }
-
-    /// Tells the sequencer of an earlier session that there is a later one. [Q-RETIRE]
-    fn refuse_old(&mut self, now: Time, h: &Header, out: &mut impl Outbox) -> Verdict {
-        let view = self.replica.view();
-        if h.rnd.epoch() >= view.epoch() || now < self.rejected_at + PAUSE {
-            return Verdict::Dropped(Reason::OldSession);
-        }
-        self.rejected_at = now;
-        let rejection = Rejection {
-            reason: Reason::Preempted,
-            round: view,
-            trim: self.replica.floor(),
-        };
-        let header = Header {
-            inst: h.inst,
-            rnd: h.rnd,
-            client: h.client,
-            request: h.request,
-            value_len: Rejection::LEN as u16,
-            ..self.settings.header(MsgType::Reject)
-        };
-        out.send(To::Sender, &header, &rejection.emit());
-        Verdict::Rejected(Reason::Preempted)
     }
 
     // ---- From the receiver to the log
@@ -626,46 +535,6 @@ impl NoPaxos {
             self.receiver.skip_to(self.replica.next());
         }
         drained
-    }
-
-    // ---- The end of a burst
-
-    /// Asks the sequencer how far it is, since nobody misses a loss at the end of a burst until it
-    /// fills the sequencer's window. [Y-TAIL]
-    fn ask_sequencer(&mut self, now: Time, out: &mut impl Outbox) {
-        if !self.replica.leads() {
-            return;
-        }
-        if let Some(number) = self.poll.due(now, self.told) {
-            let probe = Probe::Sequencer.emit();
-            let header = Header {
-                client: self.nonce,
-                request: number,
-                value_len: probe.len() as u16,
-                ..self.settings.header(MsgType::Probe)
-            };
-            out.send(To::Leader, &header, &probe);
-        }
-    }
-
-    /// Takes the sequencer's answer: everything below its next slot is stamped. The answer counts
-    /// as far as the sequencer's window reaches from here.
-    fn on_sequencer_shows(&mut self, now: Time, packet: &Packet<'_>) -> Result<Verdict, Reason> {
-        let h = &packet.header;
-        ProbeReport::parse(packet.value)?;
-        if !self.poll.is_answer(self.nonce, h) {
-            return Err(Reason::Unexpected);
-        }
-        let view = self.replica.view();
-        let session = self.replica.sessions().open(view);
-        if session.map(|s| s.sequencer) != Some(h.swid) {
-            return Err(Reason::UnknownSender);
-        }
-        if h.rnd != view::stamp(view) {
-            return Err(Reason::Stale);
-        }
-        self.replica.stamped(now, h.inst);
-        Ok(Verdict::Answered)
     }
 
     /// Returns when to look again at work that is due at `at`.
