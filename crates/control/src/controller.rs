@@ -4,7 +4,7 @@
 use crate::group::Group;
 use crate::status::Status;
 use crate::{ControlOutbox, GroupState, Message, Peer, Settings, Store, StoreError};
-use paxos::{GroupId, Packet, Reason, Time, Verdict};
+use paxos::{GroupId, NodeId, Packet, Reason, Time, Verdict};
 
 /// The controller of a cluster; the crate's documentation describes it.
 pub struct Controller<S> {
@@ -67,10 +67,27 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// Sends probes, repeats unanswered orders, and issues a new epoch if one is needed.
-    pub fn tick(&mut self, now: Time, out: &mut impl ControlOutbox) {
+    /// Sends probes, repeats unanswered orders, and issues a new epoch if one is needed. Returns
+    /// false if leaders were only asked whether their ports are open.
+    pub fn tick(&mut self, now: Time, out: &mut impl ControlOutbox) -> bool {
+        let is_due = self.groups.iter().any(|g| now >= g.next_deadline());
+        let mut has_knocked = false;
+        for group in &mut self.groups {
+            has_knocked |= group.knock(now, out);
+        }
+        if has_knocked && !is_due {
+            return false;
+        }
         for group in &mut self.groups {
             group.tick(now, &mut self.store, out);
+        }
+        true
+    }
+
+    /// Takes the evidence by ICMP that no process has the port of a node. [E-EVIDENCE]
+    pub fn refused(&mut self, now: Time, node: NodeId, out: &mut impl ControlOutbox) {
+        for group in &mut self.groups {
+            group.refused(now, node, &mut self.store, out);
         }
     }
 
@@ -89,7 +106,8 @@ impl<S: Store> Controller<S> {
 
     /// Returns when the next [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Time {
-        let deadlines = self.groups.iter().map(Group::next_deadline);
+        let due = |group: &Group| group.next_deadline().min(group.knock_deadline());
+        let deadlines = self.groups.iter().map(due);
         deadlines.min().unwrap_or(Time::MAX)
     }
 

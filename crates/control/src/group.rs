@@ -6,6 +6,7 @@
 mod asked;
 mod belief;
 mod enrol;
+mod evidence;
 mod lanes;
 mod memories;
 mod order;
@@ -174,10 +175,8 @@ impl Group {
     }
 
     pub fn next_deadline(&self) -> Time {
-        let candidate = self
-            .attempt
-            .as_ref()
-            .and_then(|a| a.candidate()?.next_deadline());
+        let attempt = self.attempt.as_ref();
+        let candidate = attempt.and_then(|a| a.candidate()?.next_deadline());
         let due = self.suspicion.next_deadline().min(self.views_at);
         candidate.map_or(due, |at| at.min(due))
     }

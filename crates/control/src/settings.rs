@@ -19,6 +19,8 @@ pub struct Settings {
     pub probe_interval: Time,
     /// How many unanswered PROBEs in a row make a node suspected.
     pub suspect_after: u32,
+    /// The time between two questions whether the port of a leader at work is still open.
+    pub knock_interval: Time,
     /// The time between two rounds of views and repeated orders.
     pub view_interval: Time,
     /// The time between two times that acceptors' positions are stored while they advance.
@@ -40,6 +42,7 @@ impl Settings {
             groups,
             probe_interval: 20 * MILLISECOND,
             suspect_after: 5,
+            knock_interval: 2 * MILLISECOND,
             view_interval: 500 * MILLISECOND,
             memory_interval: 10_000 * MILLISECOND,
             rejoin_delay: 200 * MILLISECOND,

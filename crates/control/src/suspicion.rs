@@ -5,7 +5,9 @@
 use crate::status::PartitionStatus;
 use paxos::acceptor::Start;
 use paxos::wire::value::{Probe, ProbeReport};
-use paxos::{Deployment, Header, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To};
+use paxos::{
+    Deployment, Header, Instance, MsgType, NodeId, Outbox, Packet, Reason, Round, Time, To,
+};
 
 /// The knowledge about one role of one node.
 pub struct Watched {
@@ -27,11 +29,27 @@ pub struct Watched {
     pub asked: Vec<u64>,
     missed: u32,
     answered: u64,
+    /// The PROBE whose answer last showed that a position has moved.
+    moved: u64,
     /// The last PROBE that had been sent when this start of this memory was first seen.
     since: u64,
 }
 
 impl Watched {
+    fn note(&mut self, header: &Header, sequence: u64, trim: Instance) {
+        let pid = usize::from(header.pid);
+        let known = self.partitions[pid];
+        if known.is_some_and(|known| known.inst != header.inst) {
+            self.moved = sequence;
+        }
+        self.asked[pid] = sequence;
+        self.partitions[pid] = Some(PartitionStatus {
+            round: header.rnd.0,
+            inst: header.inst,
+            trim,
+        });
+    }
+
     /// Returns whether any partition showed a round: then a leader is programmed, and an acceptor is no stranger.
     pub fn has_round(&self) -> bool {
         self.partitions.iter().flatten().any(|p| p.round != 0)
@@ -54,6 +72,7 @@ pub struct Suspicion {
     suspect_after: u32,
     interval: Time,
     next_probe: Time,
+    next_knock: Time,
     sequence: u64,
     watched: Vec<Watched>,
 }
@@ -79,6 +98,7 @@ impl Suspicion {
             suspect_after,
             interval,
             next_probe: 0,
+            next_knock: 0,
             sequence: 0,
             watched: Vec::new(),
         }
@@ -98,6 +118,7 @@ impl Suspicion {
                 asked: vec![0; self.deployment.partitions as usize],
                 missed: 0,
                 answered: self.sequence,
+                moved: 0,
                 since: 0,
             });
         }
@@ -162,20 +183,65 @@ impl Suspicion {
             if watched.answered < previous {
                 watched.missed = watched.missed.saturating_add(1);
             }
-            let value = watched.role.emit();
-            let header = Header {
-                group: self.deployment.group,
-                pid: (self.sequence % u64::from(self.deployment.partitions)) as u16,
-                swid: self.deployment.node,
-                cluster: self.deployment.cluster,
-                client: self.nonce,
-                request: self.sequence << ROLE_BITS | watched.role as u64,
-                value_len: value.len() as u16,
-                ..Header::new(MsgType::Probe)
-            };
-            out.send(To::Node(watched.node), &header, &value);
+        }
+        for watched in &self.watched {
+            self.ask(watched, out);
         }
         true
+    }
+
+    fn ask(&self, watched: &Watched, out: &mut impl Outbox) {
+        let value = watched.role.emit();
+        let header = Header {
+            group: self.deployment.group,
+            pid: (self.sequence % u64::from(self.deployment.partitions)) as u16,
+            swid: self.deployment.node,
+            cluster: self.deployment.cluster,
+            client: self.nonce,
+            request: self.sequence << ROLE_BITS | watched.role as u64,
+            value_len: value.len() as u16,
+            ..Header::new(MsgType::Probe)
+        };
+        out.send(To::Node(watched.node), &header, &value);
+    }
+
+    /// Returns when [`knock`](Self::knock) is due at a role of a node: often while its position
+    /// moves, so that the closed port of a dead process shows at once, and never otherwise.
+    pub fn knock_deadline(&self, role: Probe, node: NodeId) -> Time {
+        let rounds = u64::from(self.deployment.partitions) + 1;
+        let is_at_work = |w: &Watched| w.moved != 0 && self.sequence <= w.moved + rounds;
+        let watched = self.get(role, node);
+        let at_work = watched.is_some_and(|w| is_at_work(w) && !self.is_suspect(w));
+        match at_work {
+            true => self.next_knock,
+            false => Time::MAX,
+        }
+    }
+
+    /// Repeats the last PROBE to one role of a node; the next time comes after `interval`. Neither
+    /// an answer nor silence counts here, only a [refusal](Self::refused). [E-EVIDENCE]
+    pub fn knock(
+        &mut self,
+        now: Time,
+        role: Probe,
+        node: NodeId,
+        interval: Time,
+        out: &mut impl Outbox,
+    ) {
+        self.next_knock = now + interval;
+        if let Some(watched) = self.get(role, node) {
+            self.ask(watched, out);
+        }
+    }
+
+    /// Notes that nobody has the port to which a PROBE went. A node that has answered before is
+    /// suspected until it answers a later PROBE. [E-EVIDENCE]
+    pub fn refused(&mut self, role: Probe, node: NodeId) {
+        let suspect_after = self.suspect_after;
+        let is_meant = |w: &&mut Watched| w.role == role && w.node == node && w.memory.is_some();
+        if let Some(watched) = self.watched.iter_mut().find(is_meant) {
+            watched.missed = suspect_after;
+        }
     }
 
     /// Notes a PROBE_ACK, unless it is older than what is known or than the PROBEs that make a suspect. If it shows
@@ -231,12 +297,7 @@ impl Suspicion {
             watched.lost = false;
             watched.partitions.fill(None);
         }
-        watched.asked[header.pid as usize] = sequence;
-        watched.partitions[header.pid as usize] = Some(PartitionStatus {
-            round: header.rnd.0,
-            inst: header.inst,
-            trim: report.trim,
-        });
+        watched.note(header, sequence, report.trim);
         Ok(watched.role)
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws a plan from a seed: a cluster, a load, and faults.
 
+mod falsehoods;
 mod ordered;
 
 use paxos::Time;
@@ -66,7 +67,8 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         old_copies(&scenario, duration, &mut actions);
         bad_disks(&scenario, duration, &mut actions);
         rivals(&scenario, duration, &mut actions);
-        claims(&scenario, duration, &mut actions);
+        falsehoods::claims(&scenario, duration, &mut actions);
+        falsehoods::refusals(&scenario, duration, &mut actions);
         walks(&scenario, duration, &mut actions);
         stores(&scenario, duration, &mut actions);
     }
@@ -343,26 +345,6 @@ fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) 
             let order = at + rng.below(800 * MILLISECOND);
             actions.push((order, Action::AcceptLoss));
         }
-    }
-}
-
-/// Damages an acceptor's memory in one of sixteen runs, so that it shows votes or trim points that can't be, drawn
-/// separately.
-fn claims(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
-    let mut rng = Rng::new(scenario.seed ^ 0x636c_6169_6d73);
-    if !rng.chance(62_500) {
-        return;
-    }
-    let acceptor = Name::Acceptor(rng.between(1, scenario.acceptors.into()) as u8);
-    let far = *rng.pick(&[1 << 20, 1 << 38]);
-    let (trim, end) = *rng.pick(&[(0, far), (far, far), (far, far + 7), (far, 2 * far)]);
-    let at = BEGIN + rng.below(duration);
-    actions.push((at, Action::Claim(acceptor, trim, end)));
-    if rng.chance(500_000) {
-        let later = at + rng.below(duration);
-        actions.push((later, Action::Crash(Name::Leader(1))));
-        let back = later + rng.below(600 * MILLISECOND);
-        actions.push((back, Action::Restart(Name::Leader(1))));
     }
 }
 

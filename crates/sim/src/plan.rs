@@ -231,6 +231,9 @@ pub enum Action {
     ForgetLog(Name),
     /// An acceptor tells replicas from now on that it has voted further than it has.
     Exaggerate(Name),
+    /// Somebody forges an ICMP message, which says to the controller that this node's port is
+    /// closed.
+    Refuse(Name),
     /// An acceptor loses its memory, a replica its disk, or a NOPaxos replica its log, even if more
     /// than f or g have lost theirs; the controller dies, and its store becomes empty.
     Forget(Name),

@@ -4,6 +4,7 @@
 mod restarts;
 mod session_world;
 mod sessions;
+mod suspicion;
 mod world;
 
 use control::state::Handed;
@@ -164,71 +165,6 @@ fn a_leader_below_one_acceptors_trim_point_stays() {
     world.trim_at(ACCEPTORS[0], 1, 1, 40);
     world.run(2_000);
     assert_eq!(world.epoch(), 1);
-}
-
-/// A node isn't suspected because a few probes were lost. [E-SUSPECT]
-#[test]
-fn a_few_lost_probes_make_no_suspect() {
-    let mut world = World::started();
-    for _ in 0..20 {
-        world.net.down.insert(LEADERS[0]);
-        world.run(70);
-        world.net.down.clear();
-        world.run(60);
-    }
-    assert_eq!(world.epoch(), 1);
-}
-
-/// A controller that stood still for long suspects nobody, since it counts probes and not time. [E-SUSPECT]
-#[test]
-fn a_controller_that_was_held_up_suspects_nobody() {
-    let mut world = World::started();
-    for _ in 0..10 {
-        world.skip(5_000);
-        world.run(50);
-    }
-    assert_eq!(world.epoch(), 1);
-}
-
-/// A late answer to an old probe doesn't make a node count as alive. [E-SUSPECT]
-#[test]
-fn an_answer_from_the_past_makes_nobody_alive() {
-    use paxos::wire::value::{Probe, ProbeReport};
-    use paxos::{Header, outbox::Sent};
-    let mut suspicion =
-        control::suspicion::Suspicion::new(world::deployment(9), Probe::Acceptor, 10, 3, 44);
-    suspicion.watch(Probe::Leader, 1);
-    let mut out = Sent::default();
-    for round in 0..10 {
-        assert!(suspicion.probe(round * 10, &mut out));
-    }
-    let ack = |sent: &(paxos::To, Header, Vec<u8>)| {
-        let report = ProbeReport {
-            nonce: 5,
-            trim: 0,
-            start: 0,
-        };
-        let header = Header {
-            msgtype: MsgType::ProbeAck,
-            swid: 1,
-            ..sent.1
-        };
-        header.datagram(&report.emit())
-    };
-    let datagrams: Vec<_> = out.0.iter().map(ack).collect();
-    for old in &datagrams[..7] {
-        let packet = paxos::Packet::parse(old).unwrap();
-        assert_eq!(suspicion.answer(&packet), Err(paxos::Reason::Stale));
-    }
-    assert!(!suspicion.is_alive(Probe::Leader, 1));
-    let packet = paxos::Packet::parse(&datagrams[9]).unwrap();
-    assert_eq!(suspicion.answer(&packet), Ok(Probe::Leader));
-    assert_eq!(suspicion.answer(&packet), Err(paxos::Reason::Stale), "once");
-    assert_eq!(suspicion.memory(Probe::Leader, 1), Some(5));
-    assert!(
-        !suspicion.is_alive(Probe::Acceptor, 1),
-        "another role of that node"
-    );
 }
 
 // ---- Acceptors -------------------------------------------------------------------------------

@@ -545,7 +545,7 @@ impl World {
         });
     }
 
-    fn give(&mut self, n: usize, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
+    fn give<R>(&mut self, n: usize, input: impl FnOnce(&mut Controller<Shared>, &mut Out) -> R) {
         let mut out = Out::default();
         let Some(controller) = self.controllers.get_mut(n) else {
             return;

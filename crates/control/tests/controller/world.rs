@@ -365,7 +365,7 @@ impl World {
     }
 
     /// Gives the controller one input, and then every answer to what it sent.
-    fn give(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
+    pub fn give<R>(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out) -> R) {
         self.give_one(input);
         let now = self.now();
         while let Some(arrival) = self.net.arrival(now) {
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    fn give_one(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out)) {
+    fn give_one<R>(&mut self, input: impl FnOnce(&mut Controller<Shared>, &mut Out) -> R) {
         let mut out = Out::default();
         let Some(controller) = &mut self.controller else {
             return;

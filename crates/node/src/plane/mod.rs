@@ -29,6 +29,7 @@ pub(crate) use sockets::Sockets;
 pub use udp::{Arrival, PlaneOptions, RecvBatch, SendCounters, UdpPlane};
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use loader::run::{counter, verdict_of};
@@ -53,6 +54,11 @@ pub trait DataPlane: Sends {
 
     /// Receives the datagrams that are there, without waiting. Returns false if there are none.
     fn receive(&mut self) -> io::Result<bool>;
+
+    /// Returns the addresses whose machines say that nobody has the port to which a datagram went.
+    fn refused(&mut self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
 
     /// Returns the datagrams of the last receive, in order.
     fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>>;

@@ -2,17 +2,19 @@
 //! A node's socket, with the batch that it received last.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use paxos::auth::Keyring;
 use paxos::wire::ReasonCounters;
 use serde_json::{Value, json};
+use tracing::warn;
 
 use super::{
     Arrival, DataPlane, PlaneOptions, RecvBatch, SendBatch, SendCounters, Sends, UdpPlane,
 };
 use crate::Error;
-use crate::cluster_file::Node;
+use crate::cluster_file::{Node, Role};
 use crate::listen::cannot_listen;
 
 pub(crate) struct Sockets {
@@ -21,10 +23,15 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Opens a socket at the node's address.
+    /// Opens a socket at the node's address. A controller's hears which ports are closed.
     pub fn open(node: &Node) -> Result<Sockets, Error> {
-        let socket = UdpPlane::bind(node.address, PlaneOptions::default())
+        let mut socket = UdpPlane::bind(node.address, PlaneOptions::default())
             .map_err(|e| Error::new(cannot_listen(node.address, "UDP", "address", &e)))?;
+        if node.role == Role::Controller {
+            if let Err(why) = socket.hear_refusals() {
+                warn!("a dead leader will only show by its silence: {why}");
+            }
+        }
         Ok(Sockets {
             socket,
             inbox: RecvBatch::new(),
@@ -51,6 +58,10 @@ impl DataPlane for Sockets {
 
     fn receive(&mut self) -> io::Result<bool> {
         self.socket.receive(&mut self.inbox)
+    }
+
+    fn refused(&mut self) -> Vec<SocketAddr> {
+        self.socket.refused()
     }
 
     fn arrivals(&self) -> impl Iterator<Item = Arrival<'_>> {

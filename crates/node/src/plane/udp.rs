@@ -17,7 +17,7 @@ use paxos::auth::Keyring;
 use paxos::wire::ReasonCounters;
 use tracing::debug;
 
-use self::sys::{RecvRing, SEND_ITEMS, SendItem};
+use self::sys::{Icmp, RecvRing, SEND_ITEMS, SendItem};
 use super::send_batch::{Outgoing, SendBatch};
 
 /// The options of a socket.
@@ -110,6 +110,8 @@ pub struct UdpPlane {
     socket: UdpSocket,
     segment: bool,
     coalesce: bool,
+    /// ICMP messages are kept for [`refused`](UdpPlane::refused).
+    hears_refusals: bool,
     counters: SendCounters,
 }
 
@@ -123,6 +125,7 @@ impl UdpPlane {
             segment: options.offload && sys::has_gso(socket.as_fd()),
             coalesce: options.offload && sys::enable_gro(socket.as_fd()),
             socket,
+            hears_refusals: false,
             counters: SendCounters::default(),
             filter: None,
         })
@@ -134,6 +137,7 @@ impl UdpPlane {
             segment: sys::has_gso(socket.as_fd()),
             coalesce: false,
             socket: socket.try_clone()?,
+            hears_refusals: false,
             counters: SendCounters::default(),
             filter: None,
         })
@@ -145,9 +149,31 @@ impl UdpPlane {
             socket: self.socket.try_clone()?,
             segment: self.segment,
             coalesce: self.coalesce,
+            hears_refusals: false,
             counters: SendCounters::default(),
             filter: None,
         })
+    }
+
+    /// Makes the kernel keep what other machines say about ports that nobody has.
+    pub fn hear_refusals(&mut self) -> io::Result<()> {
+        sys::enable_refusals(self.socket.as_fd(), &self.local_addr()?)?;
+        self.hears_refusals = true;
+        Ok(())
+    }
+
+    /// Returns the addresses whose machines say that nobody has the port to which a datagram went.
+    pub fn refused(&mut self) -> Vec<SocketAddr> {
+        let mut refused = Vec::new();
+        if !self.hears_refusals {
+            return refused;
+        }
+        while let Some(heard) = sys::take_icmp(self.socket.as_fd()) {
+            if let Icmp::Refused(by) = heard {
+                refused.push(by);
+            }
+        }
+        refused
     }
 
     /// Returns the address to which the socket is bound.
@@ -260,9 +286,15 @@ impl UdpPlane {
     }
 
     fn send_items(&mut self, mut items: &[SendItem<'_>]) {
+        // The first error may be that of an earlier datagram, which is told once.
+        let mut is_told = !self.hears_refusals;
         while let Some(first) = items.first() {
             match sys::send_many(self.socket.as_fd(), items) {
+                Err(error) if !is_told && error.kind() == io::ErrorKind::ConnectionRefused => {
+                    is_told = true;
+                }
                 Ok(n) => {
+                    is_told = !self.hears_refusals;
                     self.counters.sent += items[..n].iter().map(datagrams_of).sum::<u64>();
                     items = &items[n..];
                 }

@@ -75,6 +75,9 @@ pub(crate) trait Role {
         Ok(())
     }
 
+    /// Takes the word of a machine that nobody has the port to which a packet went.
+    fn refused(&mut self, _by: SocketAddr, _links: &mut Links) {}
+
     /// Answers a question of the controller, if it is for this role.
     fn answer(
         &mut self,
@@ -284,6 +287,9 @@ impl<R: Role, P: DataPlane> Controlled for Process<R, P> {
 
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error> {
         if !self.plane.receive()? {
+            for by in self.plane.refused() {
+                self.role.refused(by, &mut self.links);
+            }
             return Ok(false);
         }
         self.more = self.plane.may_have_more();

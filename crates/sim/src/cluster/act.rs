@@ -111,11 +111,8 @@ impl<G: Protocol> Cluster<G> {
                     self.acceptors[n].forget_log(&mut self.world);
                 }
             }
-            Action::Exaggerate(name) => {
-                if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
-                    self.acceptors[n].exaggerate();
-                }
-            }
+            Action::Exaggerate(name) => self.exaggerate(name),
+            Action::Refuse(name) => self.forge_refusal(name),
             Action::Forget(name) => self.forget(name),
             Action::Claim(name, trim, end) => self.claim(name, (trim, end)),
             Action::AcceptLoss => self.controller.accept_loss(&mut self.world),
@@ -200,6 +197,7 @@ impl<G: Protocol> Cluster<G> {
 
     fn crash(&mut self, name: Name, power: bool) {
         let Some(at) = self.index(name) else { return };
+        self.host_mut(at).off = power;
         match self.kind(at) {
             Kind::Controller => self.controller.crash(),
             Kind::Leader(n) => self.leaders[n].crash(),
@@ -320,6 +318,12 @@ impl<G: Protocol> Cluster<G> {
     }
 
     /// Damages a memory so that it shows false values. If they can't be true, it counts as lost from then on.
+    fn exaggerate(&mut self, name: Name) {
+        if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
+            self.acceptors[n].exaggerate();
+        }
+    }
+
     fn claim(&mut self, name: Name, (trim, end): (Instance, Instance)) {
         match self.index(name).map(|at| self.kind(at)) {
             Some(Kind::Acceptor(n)) if end < IMPOSSIBLE || self.may_forget(n) => {

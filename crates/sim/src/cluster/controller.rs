@@ -137,6 +137,7 @@ fn settings(world: &World) -> Settings {
     Settings {
         probe_interval: 10 * MILLISECOND,
         suspect_after: 4,
+        knock_interval: 5 * MILLISECOND,
         view_interval: 100 * MILLISECOND,
         memory_interval: 200 * MILLISECOND,
         rejoin_delay: 20 * MILLISECOND,
@@ -320,6 +321,23 @@ impl ControllerHost {
         self.post(world, Some(from));
         self.after(world);
         Some(verdict)
+    }
+
+    /// Handles the word of a machine that no process has a node's port.
+    pub fn refused(&mut self, world: &mut World, by: NodeIndex) {
+        let now = self.host.now(world);
+        let node = node_id(world.layout.names[usize::from(by)]);
+        if let Some(controller) = self.role.as_mut() {
+            world.note(|w| {
+                format!(
+                    "refused  {}: its port is closed",
+                    w.layout.names[by as usize]
+                )
+            });
+            controller.refused(now, node, &mut self.out);
+            self.post(world, None);
+            self.after(world);
+        }
     }
 
     /// Handles an arriving control message.

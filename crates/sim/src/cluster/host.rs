@@ -23,6 +23,8 @@ pub struct Host {
     pub process: u32,
     /// The process hangs: it receives and sends nothing, but keeps its memory.
     pub paused: bool,
+    /// The machine has lost its power.
+    pub off: bool,
     /// The node that it takes for the leader.
     pub leader: Option<NodeIndex>,
     /// The views that it was told.
@@ -42,6 +44,7 @@ impl Host {
             clock: Clock::new(&mut world.rng, drift),
             process: 0,
             paused: false,
+            off: false,
             leader: None,
             views: Views::default(),
             kept: Views::default(),
@@ -51,7 +54,7 @@ impl Host {
     /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
         self.process = world.new_process();
-        self.paused = false;
+        (self.paused, self.off) = (false, false);
         self.leader = None;
         self.views = Views::default();
     }

@@ -12,6 +12,8 @@ mod host;
 mod layout;
 mod leader;
 mod learner;
+mod messages;
+mod mistakes;
 pub mod mutation;
 mod protocol;
 mod replica;
@@ -23,7 +25,7 @@ mod world;
 pub use world::{CLUSTER, GROUP, MAX_VALUE};
 
 use control::LEAP;
-use paxos::{Instance, Packet, Time, To};
+use paxos::{Instance, Packet, Time};
 
 use crate::check::{Invariant, Violation};
 use crate::observe::Observer;
@@ -284,6 +286,7 @@ impl<G: Protocol> Cluster<G> {
                 self.packet(to, from, &bytes, damaged);
                 self.world.give_back(buffer, bytes);
             }
+            Event::Refused(by) => self.refused(by),
             Event::Control { to, from, envelope } => {
                 if self.host(to).paused {
                     return;
@@ -291,8 +294,7 @@ impl<G: Protocol> Cluster<G> {
                 let Some(message) = self.world.open(from, to, *envelope) else {
                     return;
                 };
-                let kind = self.kind(to);
-                let w = &mut self.world;
+                let (kind, w) = (self.kind(to), &mut self.world);
                 match kind {
                     Kind::Controller => self.controller.control(w, from, &message),
                     Kind::Leader(n) => self.leaders[n].control(w, from, &message),
@@ -430,6 +432,11 @@ impl<G: Protocol> Cluster<G> {
         if matches!(kind, Kind::Replica(_)) && self.answers_at_once(to, from, &packet) {
             return;
         }
+        if matches!(kind, Kind::Leader(n) if !self.leaders[n].is_up())
+            || matches!(kind, Kind::Sequencer(n) if !self.sequencers[n].is_up())
+        {
+            return self.refuse(to, &packet);
+        }
         let w = &mut self.world;
         let verdict = match kind {
             Kind::Controller => {
@@ -451,104 +458,6 @@ impl<G: Protocol> Cluster<G> {
         };
         if self.world.trace.is_some() {
             self.world.add_to_last_line(verdict);
-        }
-    }
-
-    fn rewrite(
-        &mut self,
-        kind: &Kind,
-        from: Endpoint,
-        packet: &Packet<'_>,
-    ) -> Option<(paxos::Header, Vec<u8>)> {
-        let mutation = self.world.mutation;
-        match (kind, self.kind(from.node)) {
-            (Kind::Controller, Kind::Replica(n)) if self.world.is_ordered() => {
-                let claimed = self.replicas[n].claimed(packet);
-                claimed.or_else(|| self.controller.as_led(packet))
-            }
-            (Kind::Controller, Kind::Replica(_)) => mutation::rewrite_shown(mutation?, packet),
-            (Kind::Controller, Kind::Acceptor(n)) => {
-                let claimed = self.acceptors[n].claimed(packet);
-                claimed.or_else(|| mutation::rewrite(mutation?, packet))
-            }
-            (Kind::Replica(_), _) if self.world.is_ordered() => {
-                let last = mutation.and_then(|_| self.controller.last_session());
-                let last = last.map(|s| (s.number, s.sequencer));
-                mutation::ordered::rewrite(mutation?, packet, last)
-            }
-            (Kind::Replica(_), _) => mutation::rewrite(mutation?, packet),
-            (Kind::Client(_), _) => mutation::ordered::rewrite_answer(mutation?, packet),
-            _ => None,
-        }
-    }
-
-    /// Makes the mistake of a follower that answers before it has done what it was asked.
-    fn answers_at_once(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) -> bool {
-        let Some(mutation) = self.world.mutation else {
-            return false;
-        };
-        let own = layout::node_id(self.host(to.node).name);
-        let last = self.controller.last_session();
-        let mut members = last.into_iter().flat_map(|s| s.members);
-        let Some(member) = members.find(|m| m.node == own) else {
-            return false;
-        };
-        let answer = mutation::ordered::answers_at_once(mutation, packet, member);
-        let Some(header) = answer.filter(|_| to.node != from.node) else {
-            return false;
-        };
-        self.world
-            .send(to, Some(from), None, To::Sender, &header, &[]);
-        true
-    }
-
-    /// Makes the mistake of a new leader that counts one member's VIEW_CHANGE as two.
-    fn tell_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
-        if !self.world.mutated(Mutation::ToldByAnother) {
-            return;
-        }
-        let node = layout::node_id(self.host(to.node).name);
-        let last = self.controller.last_session();
-        let header = last.and_then(|last| mutation::ordered::told_by_another(packet, node, &last));
-        if let (Some(header), Kind::Replica(n)) = (header, self.kind(to.node)) {
-            let again = Packet {
-                header,
-                tag: None,
-                value: packet.value,
-            };
-            let _ = self.replicas[n].packet(&mut self.world, to, from, &again, false);
-        }
-    }
-
-    /// Makes the mistakes of a candidate and of a replica that accept too few answers.
-    fn answer_again(&mut self, to: Endpoint, from: Endpoint, packet: &Packet<'_>) {
-        let mistake = match self.kind(to.node) {
-            Kind::Controller => Mutation::QuorumOfF,
-            _ => Mutation::OneEndBelieved,
-        };
-        if !self.world.mutated(mistake) {
-            return;
-        }
-        let Kind::Acceptor(n) = self.kind(from.node) else {
-            return;
-        };
-        let other = &self.acceptors[(n + 1) % self.acceptors.len()];
-        let (id, nonce) = (
-            layout::node_id(other.host.name),
-            other.memory_nonce().unwrap_or(1),
-        );
-        if let Some((header, value)) = mutation::second_answer(mistake, packet, id, nonce) {
-            let again = Packet {
-                header,
-                tag: None,
-                value: &value,
-            };
-            let kind = self.kind(to.node);
-            let w = &mut self.world;
-            let _ = match kind {
-                Kind::Replica(n) => self.replicas[n].packet(w, to, from, &again, false),
-                _ => self.controller.packet(w, from, &again),
-            };
         }
     }
 

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use control::{Envelope, Message, Sender as From};
+use control::Envelope;
 use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
-use super::trace::{brief, describe};
+use super::trace::describe;
 use crate::check::{
     Asked, Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Votes,
 };
@@ -48,6 +48,8 @@ pub enum Event {
         /// The message in its envelope.
         envelope: Box<Envelope>,
     },
+    /// An ICMP message reaches the controller: nobody has this node's port.
+    Refused(NodeIndex),
     /// A deadline of a node may have passed.
     Timer {
         /// The socket whose deadline it is.
@@ -575,68 +577,6 @@ impl World {
     pub fn give_back(&mut self, buffer: u32, bytes: Vec<u8>) {
         self.buffers.bytes[buffer as usize] = bytes;
         self.buffers.release(buffer);
-    }
-
-    /// Puts a control message on the network, with the loss and delay of packets. It isn't encoded in bytes, since its
-    /// parser has its own tests.
-    pub fn control(&mut self, from: NodeIndex, to: NodeIndex, message: Message) {
-        let envelope = Envelope {
-            cluster: CLUSTER,
-            from: 0,
-            to: node_id(self.layout.names[usize::from(to)]),
-            challenge: 0,
-            message,
-        };
-        self.deliver(from, to, envelope);
-    }
-
-    /// Puts a control message of any cluster on the network.
-    pub fn deliver(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) {
-        let fates = self.network.send(from.into(), to.into());
-        self.note(|w| {
-            let arrow = if fates.copies == [None, None] {
-                "lost    "
-            } else {
-                "control "
-            };
-            let (from, to) = (
-                Endpoint { node: from, pid: 0 },
-                Endpoint { node: to, pid: 0 },
-            );
-            format!(
-                "{arrow} {} -> {}: {}",
-                w.name(from),
-                w.name(to),
-                brief(&envelope.message)
-            )
-        });
-        for fate in fates.copies.into_iter().flatten() {
-            // No session of the control plane lasts an hour, so packets this late are dropped.
-            let Fate::After(delay) = fate else { continue };
-            let envelope = Box::new(envelope.clone());
-            self.queue
-                .after(delay, Event::Control { to, from, envelope });
-        }
-    }
-
-    /// Returns an arriving control message, if it counts at its receiver.
-    pub fn open(&mut self, from: NodeIndex, to: NodeIndex, envelope: Envelope) -> Option<Message> {
-        let name = |at| self.layout.names[usize::from(at)];
-        let sender = match name(from) {
-            Name::Controller => From::Controller,
-            Name::Client(_) => From::Outside,
-            node => From::Node(node_id(node)),
-        };
-        if self.mutated(Mutation::OldClusterBelieved) {
-            return Some(envelope.message);
-        }
-        match envelope.open(CLUSTER, node_id(name(to)), sender) {
-            Ok(message) => Some(message),
-            Err(why) => {
-                self.note(|w| format!("passed by {}: {}", w.layout.names[to as usize], why.name()));
-                None
-            }
-        }
     }
 
     /// Lets an hour pass. Packets that were delayed by an hour come now, in random order.

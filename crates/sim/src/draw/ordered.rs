@@ -54,6 +54,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         }
         controllers(&scenario, duration, &mut actions);
         claims(&scenario, duration, &mut actions);
+        super::falsehoods::refusals(&scenario, duration, &mut actions);
         match Rng::new(seed ^ 0x7374_6f72_6564).below(8) {
             0 => old_stores(&scenario, duration, &mut actions),
             1 => losses(&scenario, duration, &mut actions),

@@ -75,6 +75,18 @@ impl fmt::Display for Catch {
     }
 }
 
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Get => write!(f, "get"),
+            Op::Set(to) => write!(f, "set {to}"),
+            Op::Incr => write!(f, "incr"),
+            Op::Append(item) => write!(f, "append {item}"),
+            Op::CompareAndSet(from, to) => write!(f, "cas {from} {to}"),
+        }
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -85,14 +97,7 @@ impl fmt::Display for Action {
                 op,
                 padding,
             } => {
-                write!(f, "submit client-{client} {pid} {key} ")?;
-                match op {
-                    Op::Get => write!(f, "get")?,
-                    Op::Set(to) => write!(f, "set {to}")?,
-                    Op::Incr => write!(f, "incr")?,
-                    Op::Append(item) => write!(f, "append {item}")?,
-                    Op::CompareAndSet(from, to) => write!(f, "cas {from} {to}")?,
-                }
+                write!(f, "submit client-{client} {pid} {key} {op}")?;
                 match padding {
                     0 => Ok(()),
                     _ => write!(f, " padding={padding}"),
@@ -159,6 +164,7 @@ impl fmt::Display for Action {
             Action::Rot(name) => write!(f, "rot {name}"),
             Action::ForgetLog(name) => write!(f, "forget-log {name}"),
             Action::Exaggerate(name) => write!(f, "exaggerate {name}"),
+            Action::Refuse(name) => write!(f, "refuse {name}"),
             Action::Forget(name) => write!(f, "forget {name}"),
             Action::Claim(name, trim, end) => write!(f, "claim {name} {trim} {end}"),
             Action::AcceptLoss => f.write_str("accept-loss"),
@@ -372,12 +378,7 @@ impl Action {
             "pause" => Action::Pause(name(1)?),
             "resume" => Action::Resume(name(1)?),
             "isolate" => {
-                let direction = match words.get(2).copied() {
-                    Some("in") => Direction::In,
-                    Some("out") => Direction::Out,
-                    Some("both") => Direction::Both,
-                    _ => return Err("isolate needs in, out or both".into()),
-                };
+                let direction = direction(words.get(2).copied().unwrap_or_default())?;
                 Action::Isolate(name(1)?, direction)
             }
             "cut" => Action::Cut(name(1)?, name(2)?),
@@ -411,6 +412,7 @@ impl Action {
             "rot" => Action::Rot(name(1)?),
             "forget-log" => Action::ForgetLog(name(1)?),
             "exaggerate" => Action::Exaggerate(name(1)?),
+            "refuse" => Action::Refuse(name(1)?),
             "forget" => Action::Forget(name(1)?),
             "claim" => Action::Claim(name(1)?, number(2)?, number(3)?),
             "accept-loss" => Action::AcceptLoss,
@@ -420,6 +422,15 @@ impl Action {
             "rebuild" => Action::Rebuild,
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
+    }
+}
+
+fn direction(word: &str) -> Result<Direction, &'static str> {
+    match word {
+        "in" => Ok(Direction::In),
+        "out" => Ok(Direction::Out),
+        "both" => Ok(Direction::Both),
+        _ => Err("isolate needs in, out or both"),
     }
 }
 

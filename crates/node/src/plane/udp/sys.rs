@@ -359,6 +359,61 @@ pub fn has_gso(socket: BorrowedFd<'_>) -> bool {
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
 }
 
+/// Turns on the queue of [`take_icmp`] for a socket of this address's family.
+pub fn enable_refusals(socket: BorrowedFd<'_>, address: &SocketAddr) -> io::Result<()> {
+    match address {
+        SocketAddr::V4(_) => set_option(socket, libc::SOL_IP, libc::IP_RECVERR, 1),
+        SocketAddr::V6(_) => set_option(socket, libc::SOL_IPV6, libc::IPV6_RECVERR, 1),
+    }
+}
+
+/// Room for the control message of an ICMP error: what it says, and the address of who says it.
+#[repr(C, align(8))]
+struct IcmpError {
+    header: libc::cmsghdr,
+    error: libc::sock_extended_err,
+    offender: SocketName,
+}
+
+/// The next ICMP message about a datagram that was sent from a socket.
+pub enum Icmp {
+    /// The machine at this address says that nobody has its port.
+    Refused(SocketAddr),
+    /// Anything else.
+    Other,
+}
+
+/// Takes the next ICMP message without waiting, or returns `None` if there is none. The kernel
+/// passes only messages that quote a datagram of this socket.
+pub fn take_icmp(socket: BorrowedFd<'_>) -> Option<Icmp> {
+    let mut name = SocketName::zeroed();
+    // SAFETY: the fields are plain integers, for which zero is valid.
+    let (mut control, mut header): (IcmpError, libc::msghdr) = unsafe { mem::zeroed() };
+    header.msg_name = ptr::from_mut(&mut name).cast();
+    header.msg_namelen = size_of::<SocketName>() as socklen_t;
+    header.msg_control = ptr::from_mut(&mut control).cast();
+    header.msg_controllen = size_of::<IcmpError>() as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the header points to a live name and control block, with their true lengths.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
+    if n < 0 {
+        return None;
+    }
+    let family = match (control.header.cmsg_level, control.header.cmsg_type) {
+        (libc::SOL_IP, libc::IP_RECVERR) => libc::SO_EE_ORIGIN_ICMP,
+        (libc::SOL_IPV6, libc::IPV6_RECVERR) => libc::SO_EE_ORIGIN_ICMP6,
+        _ => return Some(Icmp::Other),
+    };
+    let is_whole = header.msg_flags & libc::MSG_CTRUNC == 0;
+    let error = &control.error;
+    let is_refusal = error.ee_origin == family && error.ee_errno == libc::ECONNREFUSED as u32;
+    let to = name.address();
+    match is_whole && is_refusal && control.offender.address().ip() == to.ip() {
+        true => Some(Icmp::Refused(to)),
+        false => Some(Icmp::Other),
+    }
+}
+
 /// Turns off the checksums of this socket, so that the kernel refuses UDP_SEGMENT with EINVAL.
 #[cfg(test)]
 pub fn disable_checksums(socket: BorrowedFd<'_>) -> io::Result<()> {

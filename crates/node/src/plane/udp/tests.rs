@@ -220,3 +220,36 @@ fn what_is_wrongly_signed_is_dropped_before_the_socket() {
         assert_eq!(came, [of_newer], "{algorithm:?}");
     }
 }
+
+/// A closed port shows at once, and costs no datagram that goes elsewhere. [E-EVIDENCE]
+#[test]
+fn a_closed_port_is_told_and_nothing_else_is_lost() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (mut sender, mut receiver) = (plane(true, address), plane(true, address));
+        sender.hear_refusals().unwrap();
+        let closed = plane(true, address).local_addr().unwrap();
+        let open = receiver.local_addr().unwrap();
+        let mut batch = SendBatch::new();
+        const ROUNDS: u64 = 50;
+        for inst in 0..ROUNDS {
+            let header = Header {
+                inst,
+                ..Header::new(MsgType::Probe)
+            };
+            for to in [&closed, &open, &closed, &open] {
+                batch.push(to, &header, b"probe");
+            }
+            sender.send(&mut batch);
+        }
+        assert_eq!(
+            collect(&mut receiver, 2 * ROUNDS as usize).len(),
+            2 * ROUNDS as usize
+        );
+        let heard = wait(&[sender.as_fd()], Some(Duration::from_secs(10)));
+        assert!(!heard.unwrap().none(), "the error wakes who waits");
+        let refused = sender.refused();
+        assert!(!refused.is_empty() && refused.iter().all(|by| *by == closed));
+        assert_eq!(sender.refused(), [], "each is told once");
+        assert_eq!(receiver.refused(), [], "who doesn't listen hears nothing");
+    }
+}

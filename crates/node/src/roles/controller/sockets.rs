@@ -174,7 +174,19 @@ impl Role for ControllerRole {
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
         let mut out = Outgoing { links, ways, told };
-        self.controller.tick(now, &mut out);
+        if self.controller.tick(now, &mut out) {
+            self.say_news();
+        }
+    }
+
+    fn refused(&mut self, by: SocketAddr, links: &mut Links) {
+        let Some(node) = links.node_at(by) else {
+            return;
+        };
+        let now = self.now();
+        let (ways, told) = (&self.ways, &mut self.told);
+        let mut out = Outgoing { links, ways, told };
+        self.controller.refused(now, node, &mut out);
         self.say_news();
     }
 

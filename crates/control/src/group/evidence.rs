@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Closed ports: the evidence that a leader or sequencer is dead. [E-EVIDENCE]
+
+use super::Group;
+use crate::{ControlOutbox, Store};
+use paxos::wire::value::Probe;
+use paxos::{NodeId, Time};
+
+impl Group {
+    /// Returns when the leader in force is asked next whether its port is still open.
+    pub fn knock_deadline(&self) -> Time {
+        match self.stamper_in_force() {
+            Some((role, node)) => self.suspicion.knock_deadline(role, node),
+            None => Time::MAX,
+        }
+    }
+
+    fn stamper_in_force(&self) -> Option<(Probe, NodeId)> {
+        let leader = self.state.in_force()?.leader.0;
+        Some((self.settings.stamper(), leader))
+    }
+
+    /// Asks the leader in force whether its port is still open, if that is due, and returns whether
+    /// it was. [E-EVIDENCE]
+    pub fn knock(&mut self, now: Time, out: &mut impl ControlOutbox) -> bool {
+        let due = self.alarm.is_none() && now >= self.knock_deadline();
+        let stamper = self.stamper_in_force().filter(|_| due);
+        if let Some((role, node)) = stamper {
+            let interval = self.timing.knock_interval;
+            self.suspicion.knock(now, role, node, interval, out);
+        }
+        stamper.is_some()
+    }
+
+    /// Takes the evidence that no process has the port of a node: a leader in force is suspected at
+    /// once. [E-EVIDENCE]
+    pub fn refused(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        store: &mut impl Store,
+        out: &mut impl ControlOutbox,
+    ) {
+        match self.stamper_in_force() {
+            Some((role, leader)) if leader == node && self.alarm.is_none() => {
+                self.suspicion.refused(role, node);
+                self.tick(now, store, out);
+            }
+            _ => {}
+        }
+    }
+}
