@@ -104,7 +104,7 @@ fn events_tell_what_happened_why_and_by_whose_order() {
     event(&cluster, "suspected", |event| {
         event["node"] == leader.as_str()
     });
-    let why = format!("{leader} doesn't answer");
+    let why = format!("{leader} is dead: nobody has its port");
     event(&cluster, "epoch_active", |event| {
         event["reason"] == why.as_str()
     });

@@ -23,6 +23,8 @@ pub struct Watched {
     pub mute: bool,
     /// The memory went backwards, so it isn't relied on.
     pub lost: bool,
+    /// Its machine says that nobody has its port.
+    pub refused: bool,
     /// The last answer of each partition.
     pub partitions: Vec<Option<PartitionStatus>>,
     /// The PROBE that each partition answered last ([`Suspicion::sequence`]); 0 if there is none.
@@ -114,6 +116,7 @@ impl Suspicion {
                 start: None,
                 mute: false,
                 lost: false,
+                refused: false,
                 partitions: vec![None; self.deployment.partitions as usize],
                 asked: vec![0; self.deployment.partitions as usize],
                 missed: 0,
@@ -240,7 +243,7 @@ impl Suspicion {
         let suspect_after = self.suspect_after;
         let is_meant = |w: &&mut Watched| w.role == role && w.node == node && w.memory.is_some();
         if let Some(watched) = self.watched.iter_mut().find(is_meant) {
-            watched.missed = suspect_after;
+            (watched.missed, watched.refused) = (suspect_after, true);
         }
     }
 
@@ -287,7 +290,7 @@ impl Suspicion {
             return Err(Reason::Stale);
         }
         watched.answered = sequence;
-        watched.missed = 0;
+        (watched.missed, watched.refused) = (0, false);
         // A memory that was allowed to continue stays so.
         watched.mute = mute && (!same || watched.mute);
         if !same {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closed ports: the evidence that a leader or sequencer is dead. [E-EVIDENCE]
+//! What shows that a leader or sequencer is dead. [E-EVIDENCE]
 
 use super::Group;
-use crate::{ControlOutbox, Store};
+use super::report::role_name;
+use crate::{ControlOutbox, EpochRecord, Store};
 use paxos::wire::value::Probe;
-use paxos::{NodeId, Time};
+use paxos::{NodeId, Round, Time};
 
 impl Group {
     /// Returns when the leader in force is asked next whether its port is still open.
@@ -47,6 +48,25 @@ impl Group {
                 self.tick(now, store, out);
             }
             _ => {}
+        }
+    }
+
+    /// Returns why the leader in force can't stay, if it can't.
+    pub(super) fn leader_trouble(&self, last: &EpochRecord) -> Option<String> {
+        let (node, nonce) = last.leader;
+        let role = self.settings.stamper();
+        let leader = self.suspicion.get(role, node)?;
+        let role = role_name(role);
+        if leader.refused {
+            Some(format!("{role} {node} is dead: nobody has its port"))
+        } else if self.suspicion.is_suspect(leader) {
+            Some(format!("{role} {node} doesn't answer"))
+        } else if leader.memory.is_some_and(|memory| memory != nonce) {
+            Some(format!("{role} {node} was restarted"))
+        } else if self.programmed == last.epoch && leader.round() < Round::base(last.epoch) {
+            Some(format!("{role} {node} forgot its round"))
+        } else {
+            None
         }
     }
 }

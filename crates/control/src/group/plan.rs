@@ -18,7 +18,7 @@ use crate::{
 use paxos::nopaxos::SessionChange;
 use paxos::round::MAX_EPOCH;
 use paxos::wire::value::Probe;
-use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Round, Time};
+use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Time};
 
 /// How long a leader may need to take its round, as a multiple of an attempt's patience.
 const PROGRAM_PATIENCE: Time = 5;
@@ -259,22 +259,6 @@ impl Group {
         match wanted {
             Some(reason) if now >= due => need(reason, Some(leader), None),
             _ => None,
-        }
-    }
-
-    fn leader_trouble(&self, last: &EpochRecord) -> Option<String> {
-        let (node, nonce) = last.leader;
-        let role = self.settings.stamper();
-        let leader = self.suspicion.get(role, node)?;
-        let role = role_name(role);
-        if self.suspicion.is_suspect(leader) {
-            Some(format!("{role} {node} doesn't answer"))
-        } else if leader.memory.is_some_and(|memory| memory != nonce) {
-            Some(format!("{role} {node} was restarted"))
-        } else if self.programmed == last.epoch && leader.round() < Round::base(last.epoch) {
-            Some(format!("{role} {node} forgot its round"))
-        } else {
-            None
         }
     }
 

@@ -69,6 +69,10 @@ fn a_leader_whose_port_is_closed_is_replaced_without_waiting_for_silence() {
     world.net.down.insert(LEADER);
     refuse(&mut world, LEADER);
     assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
+    world.run(100);
+    let status = world.controller.as_ref().unwrap().status(world.now());
+    let last = status.groups[0].last_failover.as_ref().unwrap();
+    assert_eq!(last.reason, "leader 1 is dead: nobody has its port");
     assert!(world.is_served());
 }
 
