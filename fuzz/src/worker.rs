@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) {
         }
         assert!(choice == 255 || world.worker.next() >= next);
         assert!(world.worker.checkpointed() <= world.worker.next());
-        assert!(world.worker.waiting() <= BUFFER);
+        assert!(world.worker.agreement_status().waiting <= BUFFER);
     }
 }
 
@@ -286,7 +286,7 @@ impl World {
         let worker = &mut self.worker;
         (
             worker.next(),
-            worker.waiting(),
+            worker.agreement_status().waiting,
             worker.sessions(),
             worker.pending_replies(),
             worker.statistics(),

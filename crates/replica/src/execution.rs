@@ -37,7 +37,7 @@ use crate::identity::Identity;
 use crate::outcome::Outcomes;
 use crate::record::Position;
 use crate::reply::{Output, Place, Replies};
-use crate::session::{At, Loaded, Loader, Sessions, Whole};
+use crate::session::{At, Loaded, Loader, LocalSession, Sessions, Whole};
 use crate::settings::Settings;
 use paxos::wire::value;
 use paxos::{Flags, Instance, Time};
@@ -74,7 +74,7 @@ pub struct Statistics {
 }
 
 /// Executes one partition from the values of a log. Each part below keeps its own state to itself.
-pub(crate) struct Execution<A> {
+pub struct Execution<A> {
     settings: Settings,
     app: A,
     abilities: Abilities,
@@ -107,7 +107,12 @@ struct Abilities {
 
 impl<A: Application> Execution<A> {
     /// Opens the execution at the position in the application's records.
-    pub fn open(settings: Settings, rules: Rules, mut app: A, now: Time) -> Result<Self, Error> {
+    pub(crate) fn open(
+        settings: Settings,
+        rules: Rules,
+        mut app: A,
+        now: Time,
+    ) -> Result<Self, Error> {
         let Loaded {
             position: Position { next, marker },
             incarnation,
@@ -148,7 +153,7 @@ impl<A: Application> Execution<A> {
 
     // ---- Getters
 
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
@@ -173,32 +178,40 @@ impl<A: Application> Execution<A> {
         self.progress.durable()
     }
 
+    /// Returns the application.
     pub fn application(&mut self) -> &mut A {
         &mut self.app
     }
 
-    pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+    /// Returns the number of open sessions.
+    pub(crate) fn open_sessions(&self) -> usize {
+        self.sessions.len()
     }
 
-    /// Returns the weight of the replies that wait for the end of the batch, plus the number of
-    /// commands that the application hasn't answered.
-    pub fn pending_replies(&self) -> usize {
+    /// Returns the open sessions that belong to the front end beside this replica.
+    pub fn local_sessions(&self) -> impl Iterator<Item = LocalSession> + '_ {
+        self.sessions.local()
+    }
+
+    /// Returns how many replies wait for [`Worker::finish_batch`](crate::Worker::finish_batch); a
+    /// large reply counts once more for each 32 KiB. Many waiting replies are a reason to end a
+    /// batch early.
+    pub(crate) fn pending_replies(&self) -> usize {
         self.replies.weight() + self.sessions.begun()
     }
 
-    pub fn statistics(&self) -> Statistics {
+    pub(crate) fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
     // ---- The log
 
     /// Executes the values that the log has in order, until the batch is full. [X-ORDER]
-    pub fn run(&mut self, now: Time, log: &impl Log) {
+    pub(crate) fn run(&mut self, now: Time, log: &impl Log) {
         self.progress.look_at_log(now);
         self.replies.answers = log.answers();
         self.replies.held_below = log.held_below();
@@ -217,7 +230,7 @@ impl<A: Application> Execution<A> {
     /// Executes a stable value whose turn it is, without a detour through the log. It returns false
     /// if the value has to wait in the log.
     #[inline]
-    pub fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
+    pub(crate) fn take(&mut self, now: Time, value: &Decided<'_>) -> bool {
         if self.stands_still() || value.inst != self.progress.next() {
             return false;
         }
@@ -254,7 +267,7 @@ impl<A: Application> Execution<A> {
     /// Returns whether anything waits for more of the log to become stable: execution, answers of
     /// front ends, a reader of the state, siblings, or other replicas that should learn of a
     /// session.
-    pub fn waits_for_stable(&self, log: &impl Log) -> bool {
+    pub(crate) fn waits_for_stable(&self, log: &impl Log) -> bool {
         let is_held =
             self.progress.next() >= self.progress.stable() && self.progress.next() < log.ready();
         let waits = self.replies.waits || self.copies.reader_waits();
@@ -265,7 +278,7 @@ impl<A: Application> Execution<A> {
 
     /// Returns the instance up to which others wait for the log to become stable: front ends,
     /// siblings, or replicas that should learn of a session.
-    pub fn others_wait_below(&self) -> Instance {
+    pub(crate) fn others_wait_below(&self) -> Instance {
         self.progress.operations().max(self.replies.awaited)
     }
 
@@ -281,7 +294,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns whether the batch has room and nothing else prevents execution.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.failed.is_none()
             && !self.stands_still()
             && !self.is_full()
@@ -418,7 +431,7 @@ impl<A: Application> Execution<A> {
 
     /// Takes back everything from `from` on after the log has changed there, and with it everything
     /// since the last commit. Those instances are executed again.
-    pub fn rewind(&mut self, from: Instance) {
+    pub(crate) fn rewind(&mut self, from: Instance) {
         if from < self.progress.next() && self.failed.is_none() {
             self.statistics.rollbacks += 1;
             let taken = self.gather().and_then(|()| self.take_back());
@@ -458,7 +471,7 @@ impl<A: Application> Execution<A> {
 
     /// Sends the replies to what was executed; a commit comes first if the batch is full or replies
     /// have to wait for one. `answers` says which replies this replica sends. [X-ANSWER]
-    pub fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
+    pub(crate) fn answer(&mut self, answers: Answers, out: &mut impl Output) -> Result<(), Error> {
         self.goes_on()?;
         let gathered = self.gather();
         self.final_error(gathered)?;
@@ -480,12 +493,12 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns whether many clients waited at the same time recently. [N-CROWD]
-    pub fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.replies.is_crowded(self.progress.now())
     }
 
     /// Returns whether siblings have to be told something, or an error has to be reported.
-    pub fn has_to_answer(&self) -> bool {
+    pub(crate) fn has_to_answer(&self) -> bool {
         self.spanning.has_mail() || self.failed.is_some()
     }
 

@@ -46,7 +46,7 @@ pub use application::{
 };
 pub use client_reads::{Gathered, Gathering, MAX_ANSWER_LEN, Piece, is_read_number, read_number};
 pub use execution::state_copies::is_state_of;
-pub use execution::{Deadly, Restored, Statistics};
+pub use execution::{Deadly, Execution, Restored, Statistics};
 pub use install::Install;
 pub use local_reads::{AnsweredReads, AskedReads};
 pub use memory::{InMemory, StateMachine};

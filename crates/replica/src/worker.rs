@@ -33,7 +33,6 @@ use crate::client_reads::ClientRead;
 use crate::execution::{Execution, Statistics};
 use crate::local_reads::AskedReads;
 use crate::reply::Output;
-use crate::session::LocalSession;
 use crate::settings::{Settings, Turn, Wanted};
 use crate::sibling::SiblingMessage;
 use paxos::wire::value::{Probe, ProbeReport};
@@ -79,6 +78,22 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         &mut self.agreement
     }
 
+    /// Returns what others are told of the agreement.
+    pub fn agreement_status(&self) -> AgreementStatus {
+        self.agreement.status()
+    }
+
+    /// Returns the execution, whose state the node reads.
+    pub fn execution(&self) -> &Execution<A> {
+        &self.execution
+    }
+
+    /// Returns the execution mutably, for what concerns nothing but it: the application, holds,
+    /// kept values, and checkpoints that have begun.
+    pub fn execution_mut(&mut self) -> &mut Execution<A> {
+        &mut self.execution
+    }
+
     /// Returns the next instance to execute.
     pub fn next(&self) -> Instance {
         self.execution.next()
@@ -111,23 +126,18 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Returns the number of open sessions.
     pub fn sessions(&self) -> usize {
-        self.execution.sessions().len()
+        self.execution.open_sessions()
     }
 
-    /// Returns the open sessions that belong to the front end beside this replica.
-    pub fn local_sessions(&self) -> impl Iterator<Item = LocalSession> + '_ {
-        self.execution.sessions().local()
+    /// Returns how many decided values wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.agreement.status().waiting
     }
 
     /// Returns how many replies wait for [`Worker::finish_batch`]; a large reply counts once more
     /// for each 32 KiB. Many waiting replies are a reason to end a batch early.
     pub fn pending_replies(&self) -> usize {
         self.execution.pending_replies()
-    }
-
-    /// Returns how many decided values wait for their turn.
-    pub fn waiting(&self) -> usize {
-        self.agreement.status().waiting
     }
 
     /// Returns the counters of this worker since it was opened.
@@ -173,12 +183,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         }
     }
 
-    /// Returns the epoch that was told last, if this replica has another configuration of it on
-    /// disk. The replica must not go on then. [E-ONE]
-    pub fn contradiction(&self) -> Option<Epoch> {
-        self.agreement.status().contradiction
-    }
-
     /// Sets this process's repair lane in `epoch`. The call is ignored if `epoch` isn't the active
     /// one, or if the lane is already set.
     pub fn set_lane(&mut self, now: Time, epoch: Epoch, lane: u8) {
@@ -197,18 +201,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         is_news
     }
 
-    /// Returns whether this worker has stopped because an epoch begins below instances that it has
-    /// executed.
-    pub fn is_alarmed(&self) -> bool {
-        self.execution.is_alarmed()
-    }
-
-    /// Returns the number under which this replica reports the contents of its disk; `None` = it
-    /// has none yet.
-    pub fn incarnation(&self) -> Option<u64> {
-        self.execution.incarnation()
-    }
-
     /// Gives the disk a number for this process and stores it with the records. A second number is
     /// ignored, a number smaller than the disk's last one is an alarm ([X-ANEW]), and an `Err` is
     /// final. [T-DISK]
@@ -216,17 +208,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         let set = self.execution.set_incarnation(incarnation);
         self.tell_position();
         set
-    }
-
-    /// Returns whether execution waits for an answer of siblings, the other partitions of this
-    /// replica.
-    pub fn waits_for_siblings(&self) -> bool {
-        self.execution.waits_for_siblings()
-    }
-
-    /// Returns how many outcomes are kept for siblings that haven't stored them durably yet.
-    pub fn kept_outcomes(&self) -> usize {
-        self.execution.kept_outcomes()
     }
 
     // ---- Handlers
@@ -273,12 +254,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             News::Kept => self.follow(now),
         }
         verdict
-    }
-
-    /// Returns whether a repair waits for votes. If so, a learner in the kernel should pass votes
-    /// on to this worker.
-    pub fn wants_votes(&self) -> bool {
-        self.agreement.status().wants_votes
     }
 
     /// Takes a message from the worker of another partition of this replica.
@@ -505,11 +480,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.execution.take_checkpoint()
     }
 
-    /// Returns the next instance after those that the checkpoint under way covers.
-    pub fn checkpointing(&self) -> Option<Instance> {
-        self.execution.checkpointing()
-    }
-
     /// Returns whether a checkpoint has begun and not ended.
     pub fn is_checkpointing(&self) -> bool {
         self.execution.is_checkpointing()
@@ -528,7 +498,10 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// may be under way.
     pub fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
         self.checkpoint_now()?;
-        let result = self.take_checkpoint().map_or(Ok(()), |write| write());
+        let result = self
+            .execution
+            .take_checkpoint()
+            .map_or(Ok(()), |write| write());
         self.end_checkpoint(now, result)
     }
 }

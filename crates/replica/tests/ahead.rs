@@ -190,7 +190,7 @@ fn a_full_batch_and_a_due_checkpoint_hold_execution_until_all_of_it_is_stable() 
     r.finish();
     // A checkpoint is due, and values that aren't stable wait until it has begun.
     assert_eq!(r.worker.next(), 1_030);
-    assert_eq!(r.worker.checkpointing(), Some(1_030));
+    assert_eq!(r.worker.execution().checkpointing(), Some(1_030));
     r.finish();
     assert!(r.worker.next() > 1_030);
     let write = r.worker.take_checkpoint().unwrap();
@@ -244,7 +244,11 @@ fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     r.finish();
     r.now += 2 * r.settings.checkpoint_interval;
     r.worker.tick(r.now, &mut r.out).unwrap();
-    assert_eq!(r.worker.checkpointing(), None, "not all of it is stable");
+    assert_eq!(
+        r.worker.execution().checkpointing(),
+        None,
+        "not all of it is stable"
+    );
     let due = r.worker.next_deadline();
     assert!(due.is_none_or(|at| at > r.now), "{due:?} at {}", r.now);
     r.noop();
@@ -253,7 +257,7 @@ fn an_overdue_checkpoint_keeps_nobody_awake_who_is_ahead() {
     assert_eq!(r.worker.statistics().commit_holds, 1);
     r.stable_below(2);
     r.finish();
-    assert_eq!(r.worker.checkpointing(), Some(2));
+    assert_eq!(r.worker.execution().checkpointing(), Some(2));
     r.finish();
     assert_eq!(r.worker.next(), 3, "it goes on");
 }
@@ -288,7 +292,7 @@ fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
     r.stable_below(2);
     r.tick();
     r.restart(Durable::open(&disk));
-    assert_eq!(r.worker.incarnation(), Some(1 << 32));
+    assert_eq!(r.worker.execution().incarnation(), Some(1 << 32));
     assert_eq!(r.worker.application().tally.total, 1);
 }
 
@@ -304,7 +308,7 @@ fn a_program_in_memory_keeps_the_number_of_its_disk() {
     r.stable_below(1);
     r.worker.checkpoint(r.now).unwrap();
     r.restart(Kept::open(&disk));
-    assert_eq!(r.worker.incarnation(), Some(1 << 32));
+    assert_eq!(r.worker.execution().incarnation(), Some(1 << 32));
 }
 
 /// The commits of instances that were taken back are gone, and later commits are numbered anew.
@@ -333,14 +337,14 @@ fn commits_follow_on_what_is_left_where_something_was_taken_back() {
 #[test]
 fn nothing_is_kept_for_another_replica_that_is_not_stable() {
     let mut r = Ahead::new(ahead_settings(), Durable::open(&Disk::default()));
-    r.worker.keep_log(true);
+    r.worker.execution_mut().keep_log(true);
     r.noop();
     let session = open(false, 8, ReplyAddress::default()).to_bytes();
     r.put(0, (Flags::NONE, 1, 0, session));
     r.push(SESSION, 1, &command(1));
     r.stable_below(1);
     r.finish();
-    let log = r.worker.take_log().unwrap();
+    let log = r.worker.execution_mut().take_log().unwrap();
     let mut other = Fed::new(settings(REPLICAS[1]));
     other.worker.replay(0, &log, &mut other.out).unwrap();
     assert_eq!((other.worker.next(), other.worker.sessions()), (1, 1));
@@ -359,12 +363,18 @@ fn a_copy_waits_until_it_is_stable_and_then_it_stays_passed() {
     one.stable_below(2);
     one.push(SESSION, 9, &command(9));
     exchange(&mut zero, &mut one);
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
+    assert_eq!(
+        (one.worker.next(), one.worker.execution().kept_outcomes()),
+        (3, 1)
+    );
     assert_eq!(disk.committed().tally.by_command.get(&5), Some(&1));
     assert_eq!(disk.committed().tally.by_command.get(&9), None);
 
     one.put(2, (Flags::NOOP, 0, 0, Vec::new()));
-    assert_eq!((one.worker.next(), one.worker.kept_outcomes()), (3, 1));
+    assert_eq!(
+        (one.worker.next(), one.worker.execution().kept_outcomes()),
+        (3, 1)
+    );
     assert_eq!(says_to_zero(&mut one), 0, "nobody is asked again");
     let tally = &one.worker.application().tally;
     assert_eq!((tally.by_command[&5], tally.total), (1, 1));

@@ -34,7 +34,7 @@ fn nothing_is_executed_while_a_state_is_installed() {
     let (position, bytes) = copy(&mut source);
     let mut r = Fed::new(settings(REPLICAS[1]));
     r.worker.set_incarnation(7).unwrap();
-    let read = r.worker.begin_restore(position).unwrap();
+    let read = r.worker.execution_mut().begin_restore(position).unwrap();
     read(&mut &bytes[..]).unwrap();
     assert_eq!(r.open(1, false, 64), s, "it goes on meanwhile");
 
@@ -70,7 +70,7 @@ fn what_is_further_is_kept() {
     let (position, bytes) = copy(&mut source);
     let mut r = Fed::new(settings(REPLICAS[1]));
     assert_eq!(r.open(1, false, 64), s);
-    let read = r.worker.begin_restore(position).unwrap();
+    let read = r.worker.execution_mut().begin_restore(position).unwrap();
     read(&mut &bytes[..]).unwrap();
     for number in 1..=9 {
         r.log(s, number, &command(number));
@@ -99,8 +99,8 @@ fn what_is_further_is_kept() {
 fn what_is_decided_meanwhile_comes_behind_the_state() {
     let (mut source, s) = ahead(3);
     let (position, bytes) = copy(&mut source);
-    source.worker.keep_log(true);
-    assert!(source.worker.take_log().is_none());
+    source.worker.execution_mut().keep_log(true);
+    assert!(source.worker.execution_mut().take_log().is_none());
     for number in 4..=1_500 {
         source.log(s, number, &command(number));
     }
@@ -108,10 +108,10 @@ fn what_is_decided_meanwhile_comes_behind_the_state() {
         .map(|n| (s, 1_500 + n, command(1_500 + n)))
         .collect();
     source.log_pack(&items);
-    let log = source.worker.take_log().unwrap();
-    source.worker.keep_log(false);
+    let log = source.worker.execution_mut().take_log().unwrap();
+    source.worker.execution_mut().keep_log(false);
     source.log(s, 1_504, &command(1_504));
-    assert!(source.worker.take_log().is_none());
+    assert!(source.worker.execution_mut().take_log().is_none());
 
     let mut r = Fed::new(settings(REPLICAS[1]));
     // A value further on has come by itself.
@@ -144,10 +144,10 @@ fn a_log_with_a_gap_or_damage_is_taken_up_to_there() {
     let (mut source, s) = ahead(3);
     let (position, bytes) = copy(&mut source);
     let mut parts = Vec::new();
-    source.worker.keep_log(true);
+    source.worker.execution_mut().keep_log(true);
     for number in 4..=6 {
         source.log(s, number, &command(number));
-        parts.push(source.worker.take_log().unwrap());
+        parts.push(source.worker.execution_mut().take_log().unwrap());
     }
     let damaged = {
         let mut second = parts[1].clone();
@@ -170,11 +170,11 @@ fn a_log_with_a_gap_or_damage_is_taken_up_to_there() {
 #[test]
 fn a_partition_is_held_as_long_as_anybody_holds_it() {
     let mut r = ahead(1).0;
-    assert!(!r.worker.is_held());
-    r.worker.hold();
-    r.worker.hold();
-    r.worker.release();
-    assert!(r.worker.is_held());
-    r.worker.release();
-    assert!(!r.worker.is_held());
+    assert!(!r.worker.execution().is_held());
+    r.worker.execution_mut().hold();
+    r.worker.execution_mut().hold();
+    r.worker.execution_mut().release();
+    assert!(r.worker.execution().is_held());
+    r.worker.execution_mut().release();
+    assert!(!r.worker.execution().is_held());
 }

@@ -270,7 +270,7 @@ impl Cluster {
                 }
             }
         }
-        if let Some(place) = worker.asked_promise() {
+        if let Some(place) = worker.execution().asked_promise() {
             r.notes.push((place, false));
             worker.promise(now, place, false);
         }
@@ -299,8 +299,8 @@ impl Cluster {
     fn bury(&mut self, index: usize) {
         let r = &mut self.replicas[index];
         let worker = r.worker.take().unwrap();
-        r.notes
-            .push((worker.died().expect("nothing else fails"), false));
+        let place = worker.execution().died();
+        r.notes.push((place.expect("nothing else fails"), false));
         r.writing = None;
         r.restart_at = self.world.now() + self.world.rng.below(100 * MS);
         self.deaths += 1;
@@ -553,8 +553,8 @@ fn a_command_of_which_every_program_dies_takes_no_effect_and_all_goes_on() {
             let by_command = r.disk.committed().tally.by_command;
             assert!(by_command.keys().all(|number| number % HARMLESS != 7));
             let worker = r.worker.as_ref().unwrap();
-            assert!(worker.voided().count() >= void.len());
-            assert_eq!(worker.contradicted(), None);
+            assert!(worker.execution().voided().count() >= void.len());
+            assert_eq!(worker.execution().contradicted(), None);
         }
     }
 }
@@ -593,7 +593,7 @@ fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_l
     cluster.hands_out = false;
     let waits_at = |cluster: &Cluster, index: usize| {
         let worker = cluster.replicas[index].worker.as_ref();
-        worker.and_then(Worker::waits_at)
+        worker.and_then(|worker| worker.execution().waits_at())
     };
     let has_executed = |cluster: &Cluster| {
         let by_command = cluster.replicas[2].disk.committed().tally.by_command;
@@ -620,12 +620,12 @@ fn nothing_is_void_while_a_replica_is_silent_unless_it_is_ordered_and_that_one_l
     for r in &cluster.replicas[..2] {
         let worker = r.worker.as_ref().unwrap();
         assert!(worker.next() > place.inst, "{place:?}");
-        assert_eq!(worker.voided().next(), Some(place));
-        assert_eq!(worker.contradicted(), None);
+        assert_eq!(worker.execution().voided().next(), Some(place));
+        assert_eq!(worker.execution().contradicted(), None);
     }
     cluster.replicas[2].restart_at = 0;
     cluster.go_on(20 * SECOND);
     let silent = cluster.replicas[2].worker.as_ref().unwrap();
-    assert_eq!(silent.contradicted(), Some(place));
+    assert_eq!(silent.execution().contradicted(), Some(place));
     assert!(cluster.differ, "so such a mistake shows in these tests");
 }

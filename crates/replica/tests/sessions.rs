@@ -351,7 +351,12 @@ fn names_leave_room_for_sessions_of_others_and_every_replica_answers_them() {
         };
         let other = r.op(32, open(true, 16, of_connection));
         assert_eq!(status_of(&other), Status::Ok);
-        let local: Vec<_> = r.worker.local_sessions().map(|s| s.nonce).collect();
+        let local: Vec<_> = r
+            .worker
+            .execution()
+            .local_sessions()
+            .map(|s| s.nonce)
+            .collect();
         assert_eq!(local, [32], "no front end closes what is a name's");
     }
 }

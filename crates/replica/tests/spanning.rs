@@ -63,7 +63,7 @@ fn a_command_takes_effect_in_all_its_partitions_once_all_have_their_copy() {
     r.at(0).give(2, Flags::NONE, (SESSION, 6), &command(6));
     r.at(2).give(1, Flags::NONE, (SESSION, 5), &command(70));
     r.settle();
-    assert!(r.at(0).worker.waits_for_siblings());
+    assert!(r.at(0).worker.execution().waits_for_siblings());
     assert_eq!((r.next(), r.times(5)), (vec![1, 1, 2], vec![0, 0, 0]));
     r.replies.clear();
     r.copy(2, &vector, 5);
@@ -107,9 +107,9 @@ fn a_copy_that_came_early_waits_for_its_turn() {
     let vector = [(0, 2), (1, 2)];
     r.copy(0, &vector, 5);
     r.copy(1, &vector, 5);
-    assert!(!r.at(0).worker.waits_for_siblings());
+    assert!(!r.at(0).worker.execution().waits_for_siblings());
     r.noop(1, 1);
-    assert!(r.at(1).worker.waits_for_siblings());
+    assert!(r.at(1).worker.execution().waits_for_siblings());
     r.noop(0, 1);
     assert_eq!((r.next(), r.times(5)), (vec![3, 3], vec![1, 1]));
 }
@@ -202,7 +202,7 @@ fn a_later_epochs_marker_ends_waiting() {
         r.copy(waits, &vector, 5);
         // A marker of the copy's own epoch says nothing.
         r.marker(other, 1, 1);
-        assert!(r.at(waits).worker.waits_for_siblings());
+        assert!(r.at(waits).worker.execution().waits_for_siblings());
         r.marker(other, 2, 2);
         assert_eq!(r.at(waits).worker.next(), 4);
         assert!(died(&r.replies, 1, 3));

@@ -349,7 +349,7 @@ impl Run<'_> {
         }
         (0..count).for_each(|pid| self.checkpoint(pid));
         self.settle();
-        let kept = |p: &Ahead<Durable>| p.worker.kept_outcomes();
+        let kept = |p: &Ahead<Durable>| p.worker.execution().kept_outcomes();
         if self.partitions.iter().any(|p| kept(p) > 0) {
             return Err("outcomes are kept".into());
         }

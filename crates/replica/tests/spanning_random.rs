@@ -290,18 +290,18 @@ impl Run<'_> {
     /// Stops all partitions of a replica, and returns their positions.
     fn stop(&mut self, at: usize) -> Vec<Instance> {
         let replica = &mut self.replicas[at];
-        for fed in &mut replica.partitions {
+        let stop = |fed: &mut Fed| {
             fed.worker.stop_execution(3).unwrap();
-            assert!(fed.worker.is_stopped());
-            while fed.worker.stopped().is_none() {
+            assert!(fed.worker.execution().is_stopped());
+            while fed.worker.execution().stopped().is_none() {
                 fed.finish();
                 if fed.worker.is_checkpointing() {
                     fed.write_checkpoint().unwrap();
                 }
             }
-        }
-        let stopped = replica.partitions.iter().map(|fed| fed.worker.stopped());
-        stopped.map(|at| at.expect("all is durable").1).collect()
+            fed.worker.execution().stopped().unwrap().1
+        };
+        replica.partitions.iter_mut().map(stop).collect()
     }
 
     fn tell_loss(&mut self, at: usize, pid: usize) {
@@ -487,7 +487,7 @@ impl Run<'_> {
     fn copy(&mut self, of: usize) -> Copies {
         let hold = !self.makes(Mistake::CopiedWithoutHold);
         for fed in self.replicas[of].partitions.iter_mut().filter(|_| hold) {
-            fed.worker.hold();
+            fed.worker.execution_mut().hold();
         }
         let mut order: Vec<usize> = (0..self.world.logs.len()).collect();
         if self.rng.chance(500_000) {
@@ -512,7 +512,7 @@ impl Run<'_> {
             }
         }
         for fed in self.replicas[of].partitions.iter_mut().filter(|_| hold) {
-            fed.worker.release();
+            fed.worker.execution_mut().release();
         }
         copies
     }

@@ -17,7 +17,8 @@ use paxos::{
 use replica::application::Reader;
 use replica::protocol::{ReplyAddress, SessionOp};
 use replica::{
-    AnsweredReads, AskedReads, EpochView, Limits, Output, ReplyTo, SiblingMessage, Worker, slot,
+    AnsweredReads, AskedReads, EpochView, Limits, LocalSession, Output, ReplyTo, SiblingMessage,
+    Worker, slot,
 };
 use test_world::Rng;
 use test_world::cluster::{range_answer, refused};
@@ -121,7 +122,7 @@ impl Log {
             }
             if self.replaced.swap(false, Ordering::Relaxed) {
                 for (pid, log) in self.partitions.iter().enumerate() {
-                    let sessions = log.worker.local_sessions().collect();
+                    let sessions = log.worker.execution().local_sessions().collect();
                     self.mailbox.local_sessions(pid as PartitionId, sessions);
                 }
             }
@@ -302,6 +303,12 @@ impl Log {
         assert!(out.2.is_empty(), "it speaks when it has committed");
     }
 
+    /// Returns the sessions of this front end in a partition.
+    pub fn local_sessions(&self, pid: usize) -> Vec<LocalSession> {
+        let execution = self.partitions[pid].worker.execution();
+        execution.local_sessions().collect()
+    }
+
     /// Opens a session for this front end that an earlier process of it asked for.
     pub fn open_stray(&mut self) {
         let open = SessionOp::Open {
@@ -330,7 +337,7 @@ impl Log {
         // Closing a session has the effect of an expiry.
         let close = SessionOp::Close.to_bytes();
         for pid in 0..self.partitions.len() {
-            let sessions: Vec<_> = self.partitions[pid].worker.local_sessions().collect();
+            let sessions = self.local_sessions(pid);
             for session in sessions {
                 let header = Header {
                     cluster: deployment().cluster,

@@ -210,7 +210,7 @@ impl Cluster {
             replaced: replaced.clone(),
         };
         (0..earlier).for_each(|_| log.open_stray());
-        let left: Vec<_> = log.partitions[0].worker.local_sessions().collect();
+        let left = log.local_sessions(0);
         assert_eq!(left.len(), earlier);
         log.mailbox.local_sessions(0, left);
         let stopped = stop.clone();

@@ -14,7 +14,7 @@ use paxos::wire::value::{PackedItem, packed_items};
 impl<A: Application> Execution<A> {
     /// Sends the acknowledgement once to each address that the values of the acknowledged slots
     /// name.
-    pub fn acknowledge(&self, ack: &Ack, log: &impl Log, out: &mut impl Output) {
+    pub(crate) fn acknowledge(&self, ack: &Ack, log: &impl Log, out: &mut impl Output) {
         let values = ack.slots.clone().filter_map(|slot| log.entry(slot));
         let mut waiting: Vec<ReplyTo> = values.filter_map(|v| self.waits_for(&v, log)).collect();
         waiting.sort_unstable();

@@ -116,7 +116,7 @@ impl<A: Application> Execution<A> {
         self.commits.commit_by.map(|by| if full { 0 } else { by })
     }
 
-    pub fn commit_if_due(&mut self, now: Time) -> Result<(), Error> {
+    pub(crate) fn commit_if_due(&mut self, now: Time) -> Result<(), Error> {
         match self.commit_deadline().is_some_and(|by| by <= now) {
             true => self.commit(),
             false => Ok(()),
@@ -125,7 +125,7 @@ impl<A: Application> Execution<A> {
 
     /// Takes back everything that isn't stable and commits the rest, so that everything executed is
     /// committed.
-    pub fn settle(&mut self) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
         self.rewind(self.progress.stable());
         self.commit()
     }
@@ -191,7 +191,7 @@ impl<A: Application> Execution<A> {
 
     // ---- Checkpoints
 
-    pub fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
+    pub(crate) fn begin_checkpoint_if_due(&mut self, now: Time) -> Result<(), Error> {
         let due = self.commits.checkpoint_is_due(now, &self.progress) || self.must_become_durable();
         if self.copies.are_installing() || !due {
             return Ok(());
@@ -206,7 +206,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Commits, and begins a checkpoint unless something was executed that isn't stable.
-    pub fn begin_checkpoint(&mut self) -> Result<(), Error> {
+    pub(crate) fn begin_checkpoint(&mut self) -> Result<(), Error> {
         self.store(true)?;
         if self.progress.committed() < self.progress.next() {
             return Ok(());
@@ -217,7 +217,9 @@ impl<A: Application> Execution<A> {
         Ok(())
     }
 
-    pub fn take_checkpoint(&mut self) -> Option<Checkpoint> {
+    /// Returns a checkpoint that has begun, each only once. The caller runs it in another thread
+    /// and gives its result to [`Worker::end_checkpoint`](crate::Worker::end_checkpoint).
+    pub(crate) fn take_checkpoint(&mut self) -> Option<Checkpoint> {
         self.commits.to_write.take()
     }
 
@@ -226,13 +228,18 @@ impl<A: Application> Execution<A> {
         self.commits.checkpoints.begun()
     }
 
-    pub fn is_checkpointing(&self) -> bool {
+    /// Returns whether a checkpoint has begun and not ended.
+    pub(crate) fn is_checkpointing(&self) -> bool {
         self.commits.checkpoints.is_under_way()
     }
 
     /// Takes the result of a checkpoint; only after this does TRIM report its position.
     /// [T-CHECKPOINT]
-    pub fn end_checkpoint(&mut self, now: Time, result: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn end_checkpoint(
+        &mut self,
+        now: Time,
+        result: Result<(), Error>,
+    ) -> Result<(), Error> {
         self.final_error(result)?;
         if let Some(durable) = self.commits.checkpoints.end(now, self.progress.next()) {
             self.progress.durable_below(durable);

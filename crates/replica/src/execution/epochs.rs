@@ -99,7 +99,7 @@ impl Epochs {
 impl<A: Application> Execution<A> {
     /// Takes the instance at which the last active epoch begins. It returns false, and changes
     /// nothing, for an epoch that isn't newer than the last one told.
-    pub fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
+    pub(crate) fn begins(&mut self, epoch: Epoch, at: Instance) -> bool {
         if epoch <= self.epochs.begins.0 {
             return false;
         }
@@ -127,7 +127,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns the largest epoch whose marker was executed.
-    pub fn marker(&self) -> Epoch {
+    pub(crate) fn marker(&self) -> Epoch {
         self.epochs.marker
     }
 
@@ -162,7 +162,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns whether this process hasn't drawn a number for its disk yet.
-    pub fn wants_incarnation(&self) -> bool {
+    pub(crate) fn wants_incarnation(&self) -> bool {
         !self.epochs.has_drawn
     }
 
@@ -171,7 +171,7 @@ impl<A: Application> Execution<A> {
     /// one, as its disk may be an old copy, and a copy of another replica's state brings none.
     /// Until then reports carry the last number, which is `stale` to those who know a newer one; a
     /// number lost in a power failure does no harm, as the next one is larger. [T-DISK]
-    pub fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
+    pub(crate) fn set_incarnation(&mut self, incarnation: u64) -> Result<(), Error> {
         if self.epochs.has_drawn || incarnation == 0 {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl<A: Application> Execution<A> {
 
     /// Returns the base round of the last epoch whose marker was executed, or no round before the
     /// first marker.
-    pub fn marker_round(&self) -> Round {
+    pub(crate) fn marker_round(&self) -> Round {
         match self.epochs.marker {
             0 => Round::NONE,
             epoch => Round::base(epoch),

@@ -53,7 +53,7 @@ impl GivenUp {
 impl<A: Application> Execution<A> {
     /// Takes the ranges that were given up, one for each partition. Returns this partition's range
     /// if it is new.
-    pub fn give_up(&mut self, ranges: &[Range<Instance>]) -> Option<Range<Instance>> {
+    pub(crate) fn give_up(&mut self, ranges: &[Range<Instance>]) -> Option<Range<Instance>> {
         let known = self.given_up.of(self.settings.pid).end;
         let told = ranges.get(usize::from(self.settings.pid));
         let own = told.filter(|own| own.end > known).cloned()?;

@@ -64,7 +64,7 @@ impl<A: Application> Execution<A> {
     /// Takes reads of the front end, which wait for the answer to a question. Without a question,
     /// or without room, they are given back; reads that accept an old state are executed at once if
     /// possible.
-    pub fn read_locally(&mut self, now: Time, question: Option<u64>, reads: AskedReads) {
+    pub(crate) fn read_locally(&mut self, now: Time, question: Option<u64>, reads: AskedReads) {
         let fits = self.local_reads.count + reads.len() <= MAX_READS;
         match question.filter(|_| fits) {
             None => self.local_reads.give_up(&reads),
@@ -84,7 +84,7 @@ impl<A: Application> Execution<A> {
 
     /// Returns whether a client's read can be taken. A command that isn't a read is answered
     /// `unsupported`. [B-CLIENT]
-    pub fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
+    pub(crate) fn takes_read(&mut self, read: &ClientRead, command: &[u8]) -> Result<bool, Reason> {
         if self.local_reads.count >= MAX_READS {
             return Err(Reason::Busy);
         }
@@ -99,7 +99,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Takes a client's read. Without a question it is executed on the present state.
-    pub fn read_for_client(
+    pub(crate) fn read_for_client(
         &mut self,
         now: Time,
         question: Option<u64>,
@@ -124,7 +124,7 @@ impl<A: Application> Execution<A> {
 
     /// Notes the answer to a question, so that the reads that wait for it know how far execution
     /// must have got.
-    pub fn bounded(&mut self, bound: Bound) {
+    pub(crate) fn bounded(&mut self, bound: Bound) {
         let waiting = self.local_reads.waiting.iter_mut();
         let asked = waiting.take_while(|read| read.question <= bound.question);
         asked
@@ -240,7 +240,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Gives up reads that have waited too long. [B-LIMIT]
-    pub fn give_up_reads(&mut self, now: Time) {
+    pub(crate) fn give_up_reads(&mut self, now: Time) {
         while self.read_deadline().is_some_and(|until| until <= now) {
             if let Some(Asked::Here(reads)) = self.local_reads.take() {
                 self.local_reads.give_up(&reads);

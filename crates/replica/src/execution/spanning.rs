@@ -129,7 +129,7 @@ impl Spanning {
 
 impl<A: Application> Execution<A> {
     /// Takes a message from the worker of another partition of this replica.
-    pub fn sibling(&mut self, from: PartitionId, message: SiblingMessage) {
+    pub(crate) fn sibling(&mut self, from: PartitionId, message: SiblingMessage) {
         match message {
             SiblingMessage::Stands { copy, prepared } => self.asked(from, copy, Some(prepared)),
             SiblingMessage::Asks(copy) => self.asked(from, copy, None),
@@ -156,7 +156,8 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns whether execution waits for an answer of siblings.
+    /// Returns whether execution waits for an answer of siblings, the other partitions of this
+    /// replica.
     pub fn waits_for_siblings(&self) -> bool {
         self.spanning.met_at(self.progress.next()).is_some()
     }
@@ -336,8 +337,8 @@ impl<A: Application> Execution<A> {
     }
 
     /// Discards what siblings have told this worker, since some of them have taken over another
-    /// state, and meets all copies again. Call it in an install, when all workers of this replica
-    /// stand still and have received one another's earlier messages. [X-INSTALL]
+    /// state; all copies are met anew. Call it when all workers of this replica stand still in an
+    /// install and have received one another's earlier messages. [X-INSTALL]
     pub fn meet_anew(&mut self) {
         self.spanning.met = None;
         self.spanning.questions.clear();

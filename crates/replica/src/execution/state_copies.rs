@@ -91,7 +91,7 @@ impl<A: Application> Execution<A> {
 
     /// Returns a consistent copy of the committed state, and the next instance after it, for a
     /// replica that fell behind.
-    pub fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
+    pub(crate) fn snapshot(&mut self) -> Result<(Instance, Box<dyn Snapshot>), Error> {
         self.settle()?;
         let named = Named {
             identity: self.identity(),
@@ -104,7 +104,7 @@ impl<A: Application> Execution<A> {
     /// Returns a reader of the state with everything that has been executed so far. Returns `None`
     /// while some of that isn't stable; then nothing more is executed ahead, and the caller asks
     /// again. [X-READ]
-    pub fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
+    pub(crate) fn reader(&mut self) -> Option<Result<Box<dyn Reader>, Error>> {
         self.copies.reader_waits = self.progress.is_ahead() && self.failed.is_none();
         if self.copies.reader_waits {
             return None;
@@ -114,12 +114,13 @@ impl<A: Application> Execution<A> {
 
     /// Returns a copy by links, if the application makes such copies (see [`Application::link`]),
     /// and the lowest position that the copy can have. [X-HOLD]
-    pub fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
+    pub(crate) fn link(&mut self) -> Result<(Instance, Option<Link>), Error> {
         self.settle()?;
         Ok((self.progress.committed(), self.app.link()))
     }
 
-    /// Turns on or off that each executed value is kept for [`Execution::take_log`]. [X-LOG]
+    /// Turns on or off that each executed value is kept for
+    /// [`Execution::take_log`]. [X-LOG]
     pub fn keep_log(&mut self, keep: bool) {
         if keep {
             self.copies.kept.get_or_insert_default();
@@ -128,15 +129,15 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns the values that were kept since the last call, in the form that another replica's
-    /// worker replays.
+    /// Returns the values that were kept since the last call, in the form that
+    /// [`Worker::replay`](crate::Worker::replay) takes.
     pub fn take_log(&mut self) -> Option<Vec<u8>> {
         let kept = self.copies.kept.as_mut().filter(|kept| !kept.is_empty())?;
         Some(std::mem::take(kept))
     }
 
     /// Returns the next instance, and the digest of the application's contents there.
-    pub fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
+    pub(crate) fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
         self.settle()?;
         Ok((self.progress.committed(), self.app.digest()?))
     }
@@ -145,14 +146,14 @@ impl<A: Application> Execution<A> {
 
     /// Begins an install: until it ends nothing is executed, no checkpoint begins by itself, and
     /// nothing is reported. [X-INSTALL]
-    pub fn begin_install(&mut self) -> Result<(), Error> {
+    pub(crate) fn begin_install(&mut self) -> Result<(), Error> {
         self.settle()?;
         self.copies.installing = true;
         Ok(())
     }
 
     /// Ends the install, after all partitions have reached the installed position durably.
-    pub fn end_install(&mut self) {
+    pub(crate) fn end_install(&mut self) {
         self.copies.installing = false;
         self.leap();
         self.answer_siblings();
@@ -165,15 +166,15 @@ impl<A: Application> Execution<A> {
 
     /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No
     /// other checkpoint may be under way.
-    pub fn checkpoint_now(&mut self) -> Result<(), Error> {
+    pub(crate) fn checkpoint_now(&mut self) -> Result<(), Error> {
         self.rewind(self.progress.stable());
         self.begin_checkpoint()
     }
 
     /// Begins to take over a snapshot of another replica whose next instance was announced as
     /// `position`. The returned function reads the snapshot in another thread and refuses one of
-    /// another partition or of another position; nothing changes before [`Execution::end_restore`].
-    /// [X-NAME]
+    /// another partition or of another position; nothing changes before
+    /// [`Worker::end_restore`](crate::Worker::end_restore). [X-NAME]
     pub fn begin_restore(&mut self, position: Instance) -> Result<Restore, Error> {
         let own = self.identity();
         let read = self.app.begin_restore()?;
@@ -187,7 +188,7 @@ impl<A: Application> Execution<A> {
     /// goes backwards, since others may have forgotten what this replica reported as covered, and
     /// it isn't replaced during a checkpoint, whose end would put an older state in its place.
     /// [X-CATCHUP]
-    pub fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
+    pub(crate) fn end_restore(&mut self, now: Time, position: Instance) -> Result<Restored, Error> {
         self.settle()?;
         if position <= self.progress.next() {
             self.app.forget_restore();
@@ -220,7 +221,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Begins and ends a restore at once, for callers that have the whole snapshot at hand.
-    pub fn restore(
+    pub(crate) fn restore(
         &mut self,
         now: Time,
         position: Instance,

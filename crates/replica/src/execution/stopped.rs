@@ -10,13 +10,13 @@ use paxos::{Epoch, Instance};
 impl<A: Application> Execution<A> {
     /// Stops execution until this epoch or a later one is known to be active. The call may be
     /// repeated; it commits what was executed, and a checkpoint then makes it durable.
-    pub fn stop(&mut self, until: Epoch) -> Result<(), Error> {
+    pub(crate) fn stop(&mut self, until: Epoch) -> Result<(), Error> {
         self.epochs.stop(until);
         self.settle()
     }
 
     /// Prepares the stop: takes back what isn't stable and executes all that is.
-    pub fn fall_back(&mut self, log: &impl Log) -> Result<(), Error> {
+    pub(crate) fn fall_back(&mut self, log: &impl Log) -> Result<(), Error> {
         self.progress.stable_below(log.stable());
         self.rewind(self.progress.stable());
         while self.progress.next() < self.progress.stable()
@@ -36,13 +36,14 @@ impl<A: Application> Execution<A> {
         self.goes_on()
     }
 
-    /// Returns whether execution is stopped.
+    /// Returns whether execution is stopped, even before everything is durable. While it is, no
+    /// other replica's state is taken over.
     pub fn is_stopped(&self) -> bool {
         self.epochs.stopped().is_some()
     }
 
     /// Returns the epoch until which execution is stopped, and the next instance, once everything
-    /// below it is durable.
+    /// below that instance is durable.
     pub fn stopped(&self) -> Option<(Epoch, Instance)> {
         let durable =
             self.progress.durable() == self.progress.next() && !self.copies.are_installing();
@@ -53,7 +54,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Ends the stop if its epoch is active, and returns whether it did.
-    pub fn resume(&mut self) -> bool {
+    pub(crate) fn resume(&mut self) -> bool {
         let resumes = self.epochs.resume();
         if resumes {
             self.leap();

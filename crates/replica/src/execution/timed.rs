@@ -13,7 +13,7 @@ const EXPIRE_INTERVAL: Time = 1_000_000_000;
 
 impl<A: Application> Execution<A> {
     /// Returns when something is next due here; `epoch` is the newest epoch known.
-    pub fn next_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
+    pub(crate) fn next_deadline(&self, epoch: Option<Epoch>) -> Option<Time> {
         let deadlines = [
             self.commit_deadline(),
             self.read_deadline(),
@@ -27,7 +27,7 @@ impl<A: Application> Execution<A> {
 
     /// Shifts this replica's expiry and checkpoints in time, so that not all replicas do them, and
     /// pause for them, at once.
-    pub fn take_turn(&mut self, turn: Turn) {
+    pub(crate) fn take_turn(&mut self, turn: Turn) {
         let timeout = self.settings.session_timeout / 4 * (4 + turn.index as u64);
         self.sessions.expire_after(timeout);
         self.commits.take_turn(turn);
@@ -35,7 +35,7 @@ impl<A: Application> Execution<A> {
 
     /// Proposes the expiry of idle sessions. An expiry takes effect at its place in the log, and
     /// only if the session did nothing before that place. [S-EXPIRE]
-    pub fn propose_expiry(&mut self, now: Time, out: &mut impl Outbox) {
+    pub(crate) fn propose_expiry(&mut self, now: Time, out: &mut impl Outbox) {
         let again = now.saturating_add(EXPIRE_INTERVAL.min(self.settings.session_timeout));
         if !self.sessions.looks_for_idle(now, again) {
             return;
@@ -62,7 +62,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Sends TRIM, when it is due, with the position of the last durable checkpoint. [T-CHECKPOINT]
-    pub fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, out: &mut impl Outbox) {
+    pub(crate) fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, out: &mut impl Outbox) {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;
         };

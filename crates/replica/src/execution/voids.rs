@@ -192,9 +192,9 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns the command on which the program has died, after which nothing goes on here. The
-    /// node writes it to disk and [promises](Execution::promise) at its next start never to execute
-    /// it.
+    /// Returns the command on which the program died, after an error. The node writes it to disk
+    /// before it ends, and [promises](crate::Worker::promise) at its next start never to execute
+    /// it. [X-DIED]
     pub fn died(&self) -> Option<CommandPlace> {
         self.voids.died
     }
@@ -202,7 +202,7 @@ impl<A: Application> Execution<A> {
     /// Promises that this replica never executes the command; the node has written that to disk, as
     /// well as whether an operator has ordered that it takes no effect. If the command was passed
     /// before, an order still has to get into the log. [X-DIED]
-    pub fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
+    pub(crate) fn promise(&mut self, place: CommandPlace, is_ordered: bool) {
         if place.inst < self.progress.next() {
             let said = is_ordered.then_some(place);
             self.voids.ordered.extend(said);
@@ -223,13 +223,13 @@ impl<A: Application> Execution<A> {
     /// Returns whether execution waits before a command that it has promised not to execute.
     /// [X-DIED]
     #[inline]
-    pub fn waits_for_void(&self) -> bool {
+    pub(crate) fn waits_for_void(&self) -> bool {
         !self.voids.promises.is_empty() && self.voids.waits_at(self.progress.next()).is_some()
     }
 
     /// Reads the stable part of the log ahead, and declares a command void once all of `replicas`
     /// have promised. [X-VOID]
-    pub fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
+    pub(crate) fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
         let from = self.voids.looked.max(self.progress.next() + 1);
         for inst in from..log.stable() {
             let Some(value) = log.entry(inst) else {
@@ -258,16 +258,15 @@ impl<A: Application> Execution<A> {
         }
     }
 
-    /// Returns another command in the instance before which this replica waits, if others have died
-    /// on it. Nobody may pass the instance by executing one of them, so each replica promises all;
-    /// the node writes the promise to disk and calls [`Execution::promise`]. [X-DIED]
+    /// Returns another command that this replica should promise never to execute, because other
+    /// replicas died on it in the instance before which this replica waits. [X-DIED]
     pub fn asked_promise(&self) -> Option<CommandPlace> {
         let asked = self.voids.asked.first().copied();
         asked.filter(|place| place.inst == self.progress.next() && self.waits_for_void())
     }
 
     /// Returns the position from which on another replica's state gets this one past the command.
-    pub fn needs_state_behind(&self) -> Option<Instance> {
+    pub(crate) fn needs_state_behind(&self) -> Option<Instance> {
         let place = self.waits_at()?;
         (!self.copies.are_installing()).then_some(place.inst + 1)
     }
@@ -281,7 +280,7 @@ impl<A: Application> Execution<A> {
     /// Proposes DIED for the commands before which this replica waits, until it finds its own in
     /// the log, and VOID for commands that an operator has ordered to take no effect. [X-DIED]
     /// [X-VOID]
-    pub fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
+    pub(crate) fn propose_void(&mut self, now: Time, out: &mut impl Outbox) {
         let is_due = self.void_deadline().is_some_and(|due| due <= now);
         if !is_due || self.copies.are_installing() || self.is_stopped() {
             return;
@@ -351,7 +350,7 @@ impl<A: Application> Execution<A> {
     }
 
     /// Returns the command before which this replica waits, with what is known of it.
-    pub fn deadly(&self, log: &impl Log) -> Option<Deadly> {
+    pub(crate) fn deadly(&self, log: &impl Log) -> Option<Deadly> {
         let (place, promise) = self.voids.waits_at(self.progress.next())?;
         let command = log.entry(place.inst).map(|value| {
             let packed = value.flags.has(Flags::PACKED);
@@ -378,7 +377,8 @@ impl<A: Application> Execution<A> {
         self.voids.passed.iter().copied()
     }
 
-    /// Returns a command that was executed here but takes no effect on other replicas.
+    /// Returns a command that was executed here but takes no effect on other replicas, so that this
+    /// replica's state differs from theirs.
     pub fn contradicted(&self) -> Option<CommandPlace> {
         self.voids.contradicted
     }

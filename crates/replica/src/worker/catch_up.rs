@@ -8,30 +8,13 @@
 
 use super::Worker;
 use crate::agreement::{Agreement, Event};
-use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
+use crate::application::{Application, Error, Link, Reader, Snapshot};
 use crate::execution::Restored;
 use paxos::{Instance, Time};
 use std::io;
 
 impl<A: Application, G: Agreement> Worker<A, G> {
     // ---- Handing a state out
-
-    /// Makes this partition keep everything that copies of other partitions may need, which may
-    /// have been opened before this one's. The hold ends when it was released as often as it was
-    /// taken. [X-HOLD]
-    pub fn hold(&mut self) {
-        self.execution.hold();
-    }
-
-    /// Ends one hold, after the copies of all partitions have been opened or given up.
-    pub fn release(&mut self) {
-        self.execution.release();
-    }
-
-    /// Returns whether the partition is held.
-    pub fn is_held(&self) -> bool {
-        self.execution.is_held()
-    }
 
     /// Returns a consistent copy of the committed state, and the next instance after it, for a
     /// replica that fell behind.
@@ -57,17 +40,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         link
     }
 
-    /// Turns on or off that each executed value is kept for [`Worker::take_log`]. [X-LOG]
-    pub fn keep_log(&mut self, keep: bool) {
-        self.execution.keep_log(keep);
-    }
-
-    /// Returns the values that were kept since the last call, in the form that [`Worker::replay`]
-    /// takes.
-    pub fn take_log(&mut self) -> Option<Vec<u8>> {
-        self.execution.take_log()
-    }
-
     /// Returns the next instance, and the digest of the application's contents there.
     pub fn digest(&mut self) -> Result<(Instance, [u8; 32]), Error> {
         let digest = self.execution.digest();
@@ -85,39 +57,19 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         begun
     }
 
-    /// Discards what siblings have told this worker, since some of them have taken over another
-    /// state; all copies are met anew. Call it when all workers of this replica stand still in an
-    /// install and have received one another's earlier messages. [X-INSTALL]
-    pub fn meet_anew(&mut self) {
-        self.execution.meet_anew();
-    }
-
     /// Ends the install, after all partitions have reached the installed position durably.
     pub fn end_install(&mut self, now: Time) {
         self.execution.end_install();
         self.run(now);
     }
 
-    /// Returns whether an install is under way.
-    pub fn is_installing(&self) -> bool {
-        self.execution.is_installing()
-    }
-
     /// Begins a checkpoint of what is committed, though none is due, as a part of an install. No
     /// other checkpoint may be under way.
     pub fn checkpoint_now(&mut self) -> Result<(), Error> {
-        debug_assert!(!self.is_checkpointing());
+        debug_assert!(!self.execution.is_checkpointing());
         let begun = self.execution.checkpoint_now();
         self.tell_position();
         begun
-    }
-
-    /// Begins to take over a snapshot of another replica whose next instance was announced as
-    /// `position`. The returned function reads the snapshot in another thread and refuses one of
-    /// another partition or of another position; nothing changes before [`Worker::end_restore`].
-    /// [X-NAME]
-    pub fn begin_restore(&mut self, position: Instance) -> Result<Restore, Error> {
-        self.execution.begin_restore(position)
     }
 
     /// Replaces the whole state by the snapshot that was read. It never goes backwards, since

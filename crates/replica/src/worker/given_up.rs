@@ -18,18 +18,6 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         stopped
     }
 
-    /// Returns the epoch until which execution is stopped, and the next instance, once everything
-    /// below that instance is durable.
-    pub fn stopped(&self) -> Option<(Epoch, Instance)> {
-        self.execution.stopped()
-    }
-
-    /// Returns whether execution is stopped, even before everything is durable. While it is, no
-    /// other replica's state is taken over.
-    pub fn is_stopped(&self) -> bool {
-        self.execution.is_stopped()
-    }
-
     /// Takes the instances of each partition that were given up, in an epoch that has been active
     /// since, or a session that is *writing*. Call it before telling the epochs that go on behind
     /// these instances; repeated calls and older ranges are ignored.

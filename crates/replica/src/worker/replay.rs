@@ -31,11 +31,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         let mut values = Values::new(log);
         loop {
             let taken = log.len() - values.left();
-            if self.waits_for_siblings() {
+            if self.execution.waits_for_siblings() {
                 // Sending the mail lets the siblings answer; replay goes on when they have come as
                 // far.
                 self.flush(now, out)?;
-                if self.waits_for_siblings() {
+                if self.execution.waits_for_siblings() {
                     return self.replayed(now, out, Replayed::Taken(taken));
                 }
             }
@@ -44,7 +44,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
                 Ok(None) => return self.replayed(now, out, Replayed::Taken(taken)),
                 Err(error) => return self.replayed(now, out, Replayed::Broken(error)),
             };
-            if self.is_installing() || value.inst > self.next() {
+            if self.execution.is_installing() || value.inst > self.next() {
                 let error = Error(format!(
                     "instance {} comes before its turn, which is that of {}",
                     value.inst,

@@ -115,7 +115,10 @@ impl Replica {
     }
 
     pub fn kept(&self) -> Vec<usize> {
-        let kept = self.partitions.iter().map(|p| p.worker.kept_outcomes());
+        let kept = self
+            .partitions
+            .iter()
+            .map(|p| p.worker.execution().kept_outcomes());
         kept.collect()
     }
 }

@@ -456,7 +456,7 @@ impl<G: Protocol> ReplicaHost<G> {
         let Some(worker) = &mut shard.worker else {
             return;
         };
-        if let Some(place) = worker.asked_promise() {
+        if let Some(place) = worker.execution().asked_promise() {
             shard.promises.push(place);
             worker.promise(now, place, false);
         }

@@ -65,7 +65,7 @@ impl<G: Followed> WorkerThread<G> {
         match order {
             Order::Read(answer) => self.waiting.readers.push(answer),
             Order::Hold(answer) => {
-                self.worker.hold();
+                self.worker.execution_mut().hold();
                 let _ = answer.send(());
             }
             Order::Open(keeper, answer) => {
@@ -74,9 +74,9 @@ impl<G: Followed> WorkerThread<G> {
             Order::Link(answer) => {
                 let _ = answer.send(self.worker.link().map_err(|e| e.to_string()));
             }
-            Order::Release => self.worker.release(),
+            Order::Release => self.worker.execution_mut().release(),
             Order::BeginRestore(position, answer) => {
-                let begun = self.worker.begin_restore(position);
+                let begun = self.worker.execution_mut().begin_restore(position);
                 let _ = answer.send(begun.map_err(|e| e.to_string()));
             }
             Order::BeginInstall(answer) => {
@@ -99,7 +99,7 @@ impl<G: Followed> WorkerThread<G> {
                 });
             }
             Order::MeetAnew(answer) => {
-                self.worker.meet_anew();
+                self.worker.execution_mut().meet_anew();
                 let _ = answer.send(());
             }
             Order::EndInstall => {
@@ -123,19 +123,19 @@ impl<G: Followed> WorkerThread<G> {
         let copy = self.worker.snapshot().map_err(|e| e.to_string())?;
         // Earlier values belong to the copies of other askers.
         self.keep_log();
-        self.worker.keep_log(true);
+        self.worker.execution_mut().keep_log(true);
         self.keepers.push(keeper);
         Ok(copy)
     }
 
     /// Passes the values that were executed since the last call to the keepers.
     pub(super) fn keep_log(&mut self) {
-        let Some(log) = self.worker.take_log() else {
+        let Some(log) = self.worker.execution_mut().take_log() else {
             return;
         };
         self.keepers.retain(|keeper| keeper.keep(&log));
         if self.keepers.is_empty() {
-            self.worker.keep_log(false);
+            self.worker.execution_mut().keep_log(false);
         }
     }
 

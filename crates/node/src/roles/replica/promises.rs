@@ -119,7 +119,7 @@ pub struct Noticed {
 impl Noticed {
     /// Logs the changes.
     pub fn tell<A: Application, G: Agreement>(&mut self, worker: &Worker<A, G>) {
-        let waits_at = worker.waits_at();
+        let waits_at = worker.execution().waits_at();
         if waits_at != self.waits_at {
             if let Some(deadly) = worker.deadly().filter(|_| waits_at.is_some()) {
                 let CommandPlace { inst, index } = deadly.place;
@@ -133,7 +133,7 @@ impl Noticed {
             }
             self.waits_at = waits_at;
         }
-        let voided = worker.voided().last();
+        let voided = worker.execution().voided().last();
         if voided != self.voided {
             if let Some(CommandPlace { inst, index }) = voided {
                 warn!(
@@ -143,7 +143,7 @@ impl Noticed {
             }
             self.voided = voided;
         }
-        let contradicted = worker.contradicted();
+        let contradicted = worker.execution().contradicted();
         if let Some(place) = contradicted.filter(|_| contradicted != self.contradicted) {
             error!("{}", contradiction(place));
         }
@@ -156,7 +156,7 @@ pub fn ordered<A: Application, G: Agreement>(
     worker: &Worker<A, G>,
     inst: Instance,
 ) -> Result<CommandPlace, String> {
-    match worker.waits_at() {
+    match worker.execution().waits_at() {
         Some(place) if place.inst == inst => Ok(place),
         Some(place) => Err(format!("this replica waits in front of {}", place.inst)),
         None => Err("this replica waits in front of no command".into()),
@@ -173,7 +173,7 @@ fn contradiction(place: CommandPlace) -> String {
 
 /// Returns the warning for `status` that an operator should see first.
 pub fn warning<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Option<String> {
-    if let Some(place) = worker.contradicted() {
+    if let Some(place) = worker.execution().contradicted() {
         return Some(contradiction(place));
     }
     let deadly = worker.deadly()?;
@@ -201,7 +201,7 @@ pub fn deadly_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Va
 /// Returns the last commands that took no effect, for `status`.
 pub fn voided_to_json<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Value {
     let place = |at: CommandPlace| json!({ "instance": at.inst, "index": at.index });
-    worker.voided().map(place).collect()
+    worker.execution().voided().map(place).collect()
 }
 
 #[cfg(test)]

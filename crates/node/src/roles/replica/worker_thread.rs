@@ -2,6 +2,8 @@
 //! The work of a thread for one partition: packets in, execution, replies out. `crew.rs` says which thread serves which
 //! partitions.
 
+mod status;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -13,7 +15,7 @@ use paxos::acceptor::Start;
 use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
 use replica::protocol::CommandPlace;
 use replica::{Application, AskedReads, SiblingMessage, Worker};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::{Span, error_span, warn};
 
 use super::Services;
@@ -289,7 +291,7 @@ impl<G: Followed> WorkerThread<G> {
     /// Tells the control thread that the worker has failed. If a command has made the program crash, that is noted
     /// first. [X-DIED]
     pub fn tell_failure(&self) {
-        if let Some(place) = self.worker.died() {
+        if let Some(place) = self.worker.execution().died() {
             self.promises.note_death(place);
         }
         self.link.ask(Ask::Failed);
@@ -360,7 +362,7 @@ impl<G: Followed> WorkerThread<G> {
         self.take_jobs()?;
         self.follow_checkpoint(now)?;
         self.answer_waiting();
-        if let Some(place) = self.worker.asked_promise() {
+        if let Some(place) = self.worker.execution().asked_promise() {
             self.promise(place, false)?;
         }
         self.noticed.tell(&self.worker);
@@ -368,7 +370,8 @@ impl<G: Followed> WorkerThread<G> {
         self.store()?;
         // Votes must come to the socket before the answers to the next questions of a repair do.
         if let Some(decisions) = &mut self.decisions {
-            decisions.follow(self.worker.next(), self.worker.wants_votes());
+            let wants_votes = self.worker.agreement_status().wants_votes;
+            decisions.follow(self.worker.next(), wants_votes);
         }
         self.grant_wishes();
         Ok(())
@@ -433,7 +436,7 @@ impl<G: Followed> WorkerThread<G> {
     /// Passes a checkpoint that has begun to its thread, and takes back one that has ended.
     pub(super) fn follow_checkpoint(&mut self, now: Time) -> Result<(), Error> {
         if let Some(checkpoint) = self.worker.take_checkpoint() {
-            let upto = self.worker.checkpointing();
+            let upto = self.worker.execution().checkpointing();
             self.writer.write(checkpoint, upto);
         }
         if self.worker.is_checkpointing() {
@@ -597,7 +600,7 @@ impl<G: Followed> WorkerThread<G> {
                         self.worker.begins(epoch, at);
                     }
                     self.worker.configure(now, &G::epochs(&view, self.pid));
-                    if let Some(epoch) = self.worker.contradiction() {
+                    if let Some(epoch) = self.worker.agreement_status().contradiction {
                         self.link.ask(Ask::Contradiction(epoch));
                     }
                     // If the epoch begins below what was executed, the worker stops here.
@@ -692,57 +695,9 @@ impl<G: Followed> WorkerThread<G> {
     }
 
     pub fn tell_local_sessions(&self) {
-        (self.services.on_local_sessions)(self.pid, self.worker.local_sessions().collect());
+        let sessions = self.worker.execution().local_sessions().collect();
+        (self.services.on_local_sessions)(self.pid, sessions);
     }
-
-    fn status(&mut self) -> Value {
-        let statistics = self.worker.statistics();
-        let (next, checkpointed) = (self.worker.next(), self.worker.checkpointed());
-        let sends = self.plane.counters();
-        let untrimmed = next.saturating_sub(checkpointed);
-        let warning = (untrimmed * 10 >= self.window * 9)
-            .then(|| format!("{untrimmed} instances since the last checkpoint fill the window"));
-        let refused = self.outbox.links.warnings().into_iter().next();
-        let warning = promises::warning(&self.worker).or(warning).or(refused);
-        let counters = &self.outbox.links.counters;
-        let counters = counters.with_dropped(&self.plane.dropped());
-        let mut document = json!({
-            "pid": self.pid,
-            "next": next,
-            "checkpoint": checkpointed,
-            "incarnation": self.worker.incarnation(),
-            "waiting": self.worker.waiting(),
-            "waits_for_siblings": self.worker.waits_for_siblings(),
-            "stopped": self.worker.is_stopped(),
-            "kept_outcomes": self.worker.kept_outcomes(),
-            "sessions": self.worker.sessions(),
-            "commands": statistics.commands,
-            "noops": statistics.noops,
-            "repaired": statistics.repaired,
-            "malformed": statistics.malformed,
-            "checkpoints": statistics.checkpoints,
-            "commits": statistics.commits,
-            "rollbacks": statistics.rollbacks,
-            "commit_holds": statistics.commit_holds,
-            "store_cpu_s": self.worker.application().library_cpu().as_secs_f64(),
-            "catching_up": self.worker.wanted().checkpoint_at_least,
-            "packets_sent": sends.sent,
-            "auth": self.keys.shown(),
-            "sends_dropped": sends.dropped,
-            "dropped": counters.dropped_to_json(),
-            "warning": warning,
-            "deadly": promises::deadly_to_json(&self.worker),
-            "voided": promises::voided_to_json(&self.worker),
-        });
-        if let Some((protocol, shown)) = self.worker.agreement().shown_alone() {
-            document[protocol] = shown;
-        }
-        if let Some(log) = &self.log {
-            document["log"] = log.shown().to_json();
-        }
-        document
-    }
-
     pub(super) fn now(&self) -> Time {
         self.start.elapsed().as_nanos() as Time
     }
@@ -803,8 +758,8 @@ fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
         committed: worker.committed(),
         needs: worker.wanted().checkpoint_at_least,
         is_behind: worker.is_behind(),
-        is_installing: worker.is_installing(),
-        stopped: worker.stopped().map(|(until, _)| until),
+        is_installing: worker.execution().is_installing(),
+        stopped: worker.execution().stopped().map(|(until, _)| until),
     }
 }
 

@@ -139,7 +139,9 @@ impl<G: Protocol> ReplicaHost<G> {
     /// Ends the process if it has another configuration of an epoch on its disk, and returns whether that is so. The
     /// process is started again, and goes on in a later epoch, for which it asks. [E-ONE]
     fn contradicts(&mut self, world: &mut World) -> bool {
-        let epoch = self.workers().find_map(|worker| worker.contradiction());
+        let epoch = self
+            .workers()
+            .find_map(|worker| worker.agreement_status().contradiction);
         let Some(epoch) = epoch else {
             return false;
         };
@@ -159,7 +161,7 @@ impl<G: Protocol> ReplicaHost<G> {
                 continue;
             };
             let next = worker.next();
-            if worker.is_alarmed() {
+            if worker.execution().is_alarmed() {
                 self.finish_batch(world, pid);
             }
             let of = (node_id(self.host.name), pid as u16);
@@ -187,7 +189,10 @@ impl<G: Protocol> ReplicaHost<G> {
             }
             self.finish_batch(world, pid);
         }
-        let workers = self.shards.iter().map(|s| s.worker.as_ref()?.stopped());
+        let workers = self
+            .shards
+            .iter()
+            .map(|s| s.worker.as_ref()?.execution().stopped());
         let stopped: Option<Vec<(Epoch, Instance)>> = workers.collect();
         let stopped = stopped.filter(|all| all.iter().all(|(until, _)| *until >= epoch));
         if let Some(stopped) = stopped {
@@ -206,7 +211,7 @@ impl<G: Protocol> ReplicaHost<G> {
     /// Returns the number of the memory's start, or 0 if the memory isn't stored.
     fn shown_start(&self) -> u64 {
         let worker = self.shards[0].worker.as_ref();
-        let memory = worker.and_then(|worker| worker.agreement().status().memory);
+        let memory = worker.and_then(|worker| worker.agreement_status().memory);
         let start = memory.and_then(|memory| Start::from_shown(memory.start));
         start.map_or(0, |(start, _)| start.number())
     }

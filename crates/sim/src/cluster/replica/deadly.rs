@@ -12,7 +12,11 @@ impl<G: Protocol> ReplicaHost<G> {
     /// again a moment later.
     pub(super) fn note_death(&mut self, world: &mut World, pid: usize) {
         let shard = &mut self.shards[pid];
-        let Some(place) = shard.worker.as_ref().and_then(|worker| worker.died()) else {
+        let Some(place) = shard
+            .worker
+            .as_ref()
+            .and_then(|worker| worker.execution().died())
+        else {
             return;
         };
         shard.promises.push(place);

@@ -4,7 +4,6 @@
 use ::control::Views;
 use paxos::acceptor::ToldStarts;
 use paxos::{Instance, NodeId};
-use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::node_id;
@@ -54,7 +53,10 @@ impl<G: Protocol> ReplicaHost<G> {
         let node = node_id(self.host.name);
         for (pid, shard) in self.shards.iter_mut().enumerate() {
             let holds = shard.store.durable_instance();
-            let number = shard.worker.as_ref().and_then(Worker::incarnation);
+            let number = shard
+                .worker
+                .as_ref()
+                .and_then(|worker| worker.execution().incarnation());
             let told = holds >= shard.reported || number.is_some_and(|n| known(node, pid, n));
             shard.lost &= !(holds >= world.trimmed[pid] && told);
         }

@@ -2,7 +2,6 @@
 //! Hands out a replica's state, and what it executes after that.
 
 use paxos::Instance;
-use replica::Worker;
 
 use super::ReplicaHost;
 use crate::cluster::layout::NodeIndex;
@@ -12,13 +11,15 @@ use crate::cluster::world::World;
 impl<G: Protocol> ReplicaHost<G> {
     /// Begins to hand out the state: everything that a copy needs is kept until all copies are open.
     pub fn hold(&mut self, receiver: NodeIndex) {
-        self.workers().for_each(Worker::hold);
+        self.workers()
+            .for_each(|worker| worker.execution_mut().hold());
         self.kept.insert(receiver, vec![None; self.shards.len()]);
     }
 
     /// Ends the hold, since all copies are open.
     pub fn release(&mut self) {
-        self.workers().for_each(Worker::release);
+        self.workers()
+            .for_each(|worker| worker.execution_mut().release());
     }
 
     /// Returns a copy of a partition's state, with its position, or `None` if the process can't give one.
@@ -41,7 +42,7 @@ impl<G: Protocol> ReplicaHost<G> {
         match written {
             Ok(copy) => {
                 if let Some(worker) = &mut self.shards[pid].worker {
-                    worker.keep_log(true);
+                    worker.execution_mut().keep_log(true);
                 }
                 let logs = self.kept.get_mut(&receiver)?;
                 logs[pid] = Some(Vec::new());
@@ -57,7 +58,10 @@ impl<G: Protocol> ReplicaHost<G> {
 
     /// Keeps the values that a partition has executed, for the receivers whose copies are open.
     pub(super) fn keep_log(&mut self, pid: usize) {
-        let log = self.shards[pid].worker.as_mut().and_then(Worker::take_log);
+        let log = self.shards[pid]
+            .worker
+            .as_mut()
+            .and_then(|worker| worker.execution_mut().take_log());
         for logs in self.kept.values_mut() {
             if let (Some(kept), Some(log)) = (&mut logs[pid], &log) {
                 kept.extend_from_slice(log);
@@ -70,7 +74,8 @@ impl<G: Protocol> ReplicaHost<G> {
         (0..self.shards.len()).for_each(|pid| self.keep_log(pid));
         let logs = self.kept.remove(&receiver).unwrap_or_default();
         if self.kept.is_empty() {
-            self.workers().for_each(|worker| worker.keep_log(false));
+            self.workers()
+                .for_each(|worker| worker.execution_mut().keep_log(false));
         }
         logs.into_iter().map(Option::unwrap_or_default).collect()
     }

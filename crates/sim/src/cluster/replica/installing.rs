@@ -45,7 +45,7 @@ impl<G: Protocol> ReplicaHost<G> {
     /// execution stops until all of it is in place.
     pub fn take(&mut self, world: &mut World, transfer: Transfer, whole: bool) {
         self.fetching = false;
-        let stopped = self.workers().any(|worker| worker.is_stopped());
+        let stopped = self.workers().any(|worker| worker.execution().is_stopped());
         if !self.is_up() || self.installing.is_some() || stopped {
             return;
         }
@@ -76,7 +76,7 @@ impl<G: Protocol> ReplicaHost<G> {
                 continue;
             };
             if installing.install.puts(pid as u16, worker.committed()) {
-                let read = worker.begin_restore(*position)?;
+                let read = worker.execution_mut().begin_restore(*position)?;
                 read(&mut Connection { bytes, whole })?;
             }
         }
@@ -184,7 +184,7 @@ impl<G: Protocol> ReplicaHost<G> {
         for shard in &mut self.shards {
             shard.inbox.clear();
             if let Some(worker) = &mut shard.worker {
-                worker.meet_anew();
+                worker.execution_mut().meet_anew();
             }
         }
         for pid in 0..self.shards.len() {
