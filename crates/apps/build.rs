@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links the system's RocksDB and LevelDB, and says what to do where they are missing; the bindings are a few
-//! hand-written declarations over the C headers. Also compiles the library that is preloaded into Redis servers.
+//! Links the system's RocksDB and LevelDB, and says what to do where they are missing; the bindings
+//! are a few hand-written declarations over the C headers. Also compiles the library that is
+//! preloaded into Redis servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,8 +37,8 @@ fn main() {
     }
 }
 
-/// Returns whether the C compiler that will link finds the library: it prints a path if so, and the bare name
-/// otherwise. Without a compiler linking fails anyway, with a message of its own.
+/// Returns whether the C compiler that will link finds the library: it prints a path if so, and the
+/// bare name otherwise. Without a compiler linking fails anyway, with a message of its own.
 fn is_installed(library: &str) -> bool {
     let file = format!("lib{library}.so");
     let found = Command::new("cc")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fuzzes what a replica fetches from another one: any bytes as a stream, and a true stream that was damaged. The
-//! replica takes all of it or changes nothing.
+//! Fuzzes what a replica fetches from another one: any bytes as a stream, and a true stream that
+//! was damaged. The replica takes all of it or changes nothing.
 
 use std::io::{self, Read, Write};
 
@@ -37,7 +37,8 @@ pub fn run(data: &[u8]) {
     assert!(receiver.ended || receiver.worker.next() >= before.max(ahead));
 }
 
-/// Returns a replica that executed something, and its checkpoint as it lies at the one that fetches it.
+/// Returns a replica that executed something, and its checkpoint as it lies at the one that fetches
+/// it.
 fn sender(input: &mut Input<'_>) -> (u64, Vec<u8>) {
     let mut replica = Replica::new();
     for _ in 0..3 + input.small() % 16 {

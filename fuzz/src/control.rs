@@ -53,8 +53,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Checks that a message that was read is what would be written, and that only its own node takes it, from its own
-/// cluster.
+/// Checks that a message that was read is what would be written, and that only its own node takes
+/// it, from its own cluster.
 fn bytes(data: &[u8]) {
     let Ok(envelope) = serde_json::from_slice::<Envelope>(data) else {
         return;
@@ -80,8 +80,8 @@ fn bytes(data: &[u8]) {
     );
 }
 
-/// A message reaches its node as it was, from the controller, unless it is no sound view; orders reach
-/// nobody from outside.
+/// A message reaches its node as it was, from the controller, unless it is no sound view; orders
+/// reach nobody from outside.
 fn travels(message: &Message) {
     thread_local! {
         static CLUSTER: ClusterFile = node::cluster_file::parse(

@@ -84,8 +84,8 @@ fn vector(value: &[u8]) {
     assert!(again.iter().map(|(pid, _)| pid).eq(pids));
 }
 
-/// Checks that everything in a list lies between its `stable` and `end`, once, and that the list is written again as it
-/// was.
+/// Checks that everything in a list lies between its `stable` and `end`, once, and that the list is
+/// written again as it was.
 fn noops(value: &[u8], end: u64) {
     for max_value in [0, 40, 64, 1024] {
         if let Ok(noops) = Noops::parse(value, end, max_value) {

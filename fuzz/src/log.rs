@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An acceptor's files after something has happened to them: the log of a durable one, and what a
-//! volatile one leaves when it stops. It refuses to start and names the file, or comes back with all
-//! that it knew, since all of it was synced. Only without any file it is a stranger. What it then stores
-//! is there again.
+//! volatile one leaves when it stops. It refuses to start and names the file, or comes back with
+//! all that it knew, since all of it was synced. Only without any file it is a stranger. What it
+//! then stores is there again.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The members of the cluster that packets are made for: acceptors 1 to 3, leader 4, replicas 5 to 7.
+//! The members of the cluster that packets are made for: acceptors 1 to 3, leader 4, replicas 5 to
+//! 7.
 
 use super::input::NONCE;
 use paxos::{Configuration, Deployment, Epoch, Member, NodeId, PartitionId};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets into what NOPaxos consists of: three replicas, their sequencer, a receiver, and a client's quorum. They are
-//! made up, or what the roles themselves sent before: damaged, late, twice, or as if another member had sent them. Members
-//! that lie may break agreement, so what must hold is what each role promises by itself.
+//! Packets into what NOPaxos consists of: three replicas, their sequencer, a receiver, and a
+//! client's quorum. They are made up, or what the roles themselves sent before: damaged, late,
+//! twice, or as if another member had sent them. Members that lie may break agreement, so what must
+//! hold is what each role promises by itself.
 
 use std::collections::BTreeMap;
 

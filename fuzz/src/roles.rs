@@ -138,7 +138,8 @@ impl World {
         });
     }
 
-    /// Returns the next datagram: raw, kept (perhaps damaged), or made of small fields that pass the first checks.
+    /// Returns the next datagram: raw, kept (perhaps damaged), or made of small fields that pass
+    /// the first checks.
     fn datagram(&mut self, input: &mut Input<'_>) -> Vec<u8> {
         match input.small() {
             0..16 => input.bytes(255).to_vec(),

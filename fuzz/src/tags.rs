@@ -11,8 +11,9 @@ use crate::input::Input;
 
 const CLIENT: u8 = 3;
 
-/// Checks that nothing panics. A packet counts only if a holder of the key that it names sent it so, byte by byte; a
-/// node takes only client messages from a client, and no request of a client twice.
+/// Checks that nothing panics. A packet counts only if a holder of the key that it names sent it
+/// so, byte by byte; a node takes only client messages from a client, and no request of a client
+/// twice.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let algorithm = match input.small() % 2 {

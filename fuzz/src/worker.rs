@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A sequence of packets and events into a replica's worker, with kills and checkpoints of others.
-//! It never panics, executes every instance once and in order, answers only what is committed, and a
-//! dropped packet changes nothing.
+//! It never panics, executes every instance once and in order, answers only what is committed, and
+//! a dropped packet changes nothing.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};

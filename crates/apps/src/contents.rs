@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The contents of a store: user keys, the replica's records and the number of keys, in one keyspace under different
-//! prefixes, and the writes that aren't committed yet.
+//! The contents of a store: user keys, the replica's records and the number of keys, in one
+//! keyspace under different prefixes, and the writes that aren't committed yet.
 //!
 //! | key | value (big-endian) |
 //! |---|---|
@@ -11,12 +11,13 @@
 //! | `w`, user key | the version of a key that is watched u64 |
 //! | `version` | the last version that was given u64 |
 //!
-//! User keys are in the order of their places, for SCAN. APPEND to a long value writes the appended bytes, and the last
-//! piece again. Only APPEND makes long values: all other values arrive in one datagram.
+//! User keys are in the order of their places, for SCAN. APPEND to a long value writes the appended
+//! bytes, and the last piece again. Only APPEND makes long values: all other values arrive in one
+//! datagram.
 //!
-//! A short value is put into the store's batch at once, and into an index beside it, where the commands before the
-//! commit find it. Values that APPEND makes, and those that replace a long value, wait for the commit: the batch gets
-//! only the result.
+//! A short value is put into the store's batch at once, and into an index beside it, where the
+//! commands before the commit find it. Values that APPEND makes, and those that replace a long
+//! value, wait for the commit: the batch gets only the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -157,7 +158,8 @@ pub(crate) struct Contents {
     watches: Watches,
     /// Committed keys of short values, which needn't be looked up in the store.
     known: KnownKeys,
-    /// Committed short values, which needn't be looked up either; the batch's value of a key comes first.
+    /// Committed short values, which needn't be looked up either; the batch's value of a key comes
+    /// first.
     recent: RecentValues,
     /// A key with its prefix, kept so that its memory is reused.
     prefixed: Vec<u8>,
@@ -255,7 +257,8 @@ impl Contents {
         self.store.get(&self.prefixed)
     }
 
-    /// Returns the value that the next commit leaves of a key, or `None` if it doesn't touch the key.
+    /// Returns the value that the next commit leaves of a key, or `None` if it doesn't touch the
+    /// key.
     fn uncommitted(&self, key: &[u8]) -> Option<Option<Held<'_>>> {
         if let Some(change) = self.late.get(key) {
             return Some(change.held());
@@ -429,8 +432,8 @@ impl Contents {
         self.recent.remove(key);
     }
 
-    /// Appends `tail` to the value of a user key, or makes it the value. Returns the new length; or `None`, with
-    /// nothing changed, if that would be more than [`MAX_STRING_LEN`].
+    /// Appends `tail` to the value of a user key, or makes it the value. Returns the new length; or
+    /// `None`, with nothing changed, if that would be more than [`MAX_STRING_LEN`].
     pub fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error> {
         let len = self.look(key, |held| held.map(|held| held.len()))?;
         let new = len.unwrap_or(0) + tail.len();
@@ -459,8 +462,8 @@ impl Contents {
         self.late.insert(key.to_vec(), Change { stored, now });
     }
 
-    /// Visits user keys, each with its place, in the order of places and from one of them on, while `visit` returns
-    /// true.
+    /// Visits user keys, each with its place, in the order of places and from one of them on, while
+    /// `visit` returns true.
     pub fn walk(
         &self,
         from: u64,
@@ -569,7 +572,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of others.
+    /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of
+    /// others.
     fn write_change(&mut self, key: &[u8], change: Change) -> Result<(), Error> {
         let had = change.stored.long();
         let has = match &change.now {
@@ -600,7 +604,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Returns the last piece of a long value of `len` bytes if there is room in it, otherwise nothing.
+    /// Returns the last piece of a long value of `len` bytes if there is room in it, otherwise
+    /// nothing.
     fn piece_begun(&self, key: &[u8], len: usize) -> Result<Vec<u8>, Error> {
         if len % PIECE == 0 {
             return Ok(Vec::new());
@@ -611,7 +616,8 @@ impl Contents {
         Ok(piece.ok_or_else(|| self.damaged(key))?.to_vec())
     }
 
-    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's length.
+    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's
+    /// length.
     fn write_pieces(&mut self, key: &[u8], from: usize, end: &[u8]) -> usize {
         for (piece, number) in end.chunks(PIECE).zip((from / PIECE) as u32..) {
             self.store.put(&piece_key(key, number), piece);
@@ -656,8 +662,9 @@ impl Contents {
         cursor
     }
 
-    /// Adds a pair of another store to an empty one, in any order. The pair is written with the next
-    /// [`finish_load`](Self::finish_load) at the latest. Returns false if there can't be such a key.
+    /// Adds a pair of another store to an empty one, in any order. The pair is written with the
+    /// next [`finish_load`](Self::finish_load) at the latest. Returns false if there can't be such
+    /// a key.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         match key {
             [USER, ..] if is_user_key(key) && parse_value(value).is_some() => self.count += 1,
@@ -781,8 +788,8 @@ fn is_piece_key(key: &[u8]) -> bool {
 /// A user key with its place.
 type Placed<'a> = (u64, &'a [u8]);
 
-/// Makes `into` the stored form of a user key. Most keys are looked up and then written, so the place, which is a hash,
-/// is kept from the first time.
+/// Makes `into` the stored form of a user key. Most keys are looked up and then written, so the
+/// place, which is a hash, is kept from the first time.
 fn set_user_key(into: &mut Vec<u8>, key: &[u8]) {
     if split_user_key(into).is_some_and(|(_, known)| known == key) {
         return;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A bounded cache by keys: used entries stay and others are dropped, without a list of when each was used.
+//! A bounded cache by keys: used entries stay and others are dropped, without a list of when each
+//! was used.
 //!
-//! There are two generations. A used entry is put into the young one; when that is full, the old one is dropped as a
-//! whole, and the young one takes its place.
+//! There are two generations. A used entry is put into the young one; when that is full, the old
+//! one is dropped as a whole, and the young one takes its place.
 
 /// The rough memory of both generations together.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
@@ -21,7 +22,8 @@ pub(crate) trait Generation: Default {
     fn remove(&mut self, key: &[u8]);
     /// Returns the memory in use, roughly.
     fn size(&self) -> usize;
-    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep` bytes.
+    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep`
+    /// bytes.
     fn clear(&mut self, keep: usize);
 }
 

@@ -4,8 +4,8 @@
 /// The most bytes of a pattern with which keys are compared.
 pub const MAX_PATTERN: usize = 1_024;
 
-/// Returns the error for a pattern that is too long: a comparison with a key may take a step for each of its bytes and
-/// each byte of the key.
+/// Returns the error for a pattern that is too long: a comparison with a key may take a step for
+/// each of its bytes and each byte of the key.
 pub fn long_pattern(pattern: &[u8]) -> Option<String> {
     (pattern.len() > MAX_PATTERN).then(|| {
         format!(
@@ -15,15 +15,16 @@ pub fn long_pattern(pattern: &[u8]) -> Option<String> {
     })
 }
 
-/// Returns whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them. This takes at most
-/// pattern times text steps, since only the last `*` is ever tried again.
+/// Returns whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^a]` and `\` as Redis reads them.
+/// This takes at most pattern times text steps, since only the last `*` is ever tried again.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut steps = usize::MAX;
     let found = Search::default().go_on(pattern, text, &mut steps);
     found == Some(true)
 }
 
-/// A comparison that can be interrupted, since patterns and texts of a megabyte each take longer than others can wait.
+/// A comparison that can be interrupted, since patterns and texts of a megabyte each take longer
+/// than others can wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Search {
     /// The positions in the pattern and in the text.
@@ -33,8 +34,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Continues with the same pattern and text. Returns whether they match, or `None` if the `steps`, of a byte each,
-    /// are used up before.
+    /// Continues with the same pattern and text. Returns whether they match, or `None` if the
+    /// `steps`, of a byte each, are used up before.
     pub fn go_on(&mut self, pattern: &[u8], text: &[u8], steps: &mut usize) -> Option<bool> {
         let (mut p, mut t) = self.at;
         let found = loop {
@@ -69,8 +70,8 @@ impl Search {
     }
 }
 
-/// Matches the first element of `pattern`, which isn't `*`, against one byte. Returns how long the element is, and
-/// whether it matches.
+/// Matches the first element of `pattern`, which isn't `*`, against one byte. Returns how long the
+/// element is, and whether it matches.
 fn match_one(pattern: &[u8], byte: u8) -> (usize, bool) {
     match pattern {
         [] => (0, false),
@@ -84,8 +85,8 @@ fn match_one(pattern: &[u8], byte: u8) -> (usize, bool) {
     }
 }
 
-/// Matches the inside of a bracket, up to and including `]`. A bracket that isn't closed ends with the pattern, as in
-/// Redis.
+/// Matches the inside of a bracket, up to and including `]`. A bracket that isn't closed ends with
+/// the pattern, as in Redis.
 fn match_class(class: &[u8], byte: u8) -> (usize, bool) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hash table of keys whose bytes are stored one after the other in one buffer. A key needs no allocation, and all of
-//! them are dropped at once.
+//! A hash table of keys whose bytes are stored one after the other in one buffer. A key needs no
+//! allocation, and all of them are dropped at once.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -89,7 +89,8 @@ impl<T: Copy + Default> Keys<T> {
         self.used == 0
     }
 
-    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep` bytes.
+    /// Removes all keys, and keeps the memory for the next ones unless it is more than `keep`
+    /// bytes.
     pub fn clear(&mut self, keep: usize) {
         if self.size() > keep {
             *self = Keys::default();

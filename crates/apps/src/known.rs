@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys that are known to exist.
 //!
-//! To count keys, a store must know for each SET whether its key is new. Reading the store for that would cost several
-//! times the write, but most writes go to keys that were written or read lately.
+//! To count keys, a store must know for each SET whether its key is new. Reading the store for that
+//! would cost several times the write, but most writes go to keys that were written or read lately.
 
 use crate::generations::{Generation, Generations};
 use crate::keys::Keys;

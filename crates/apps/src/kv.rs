@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The key-value command language: the commands that a replicated store executes, and their answers.
+//! The key-value command language: the commands that a replicated store executes, and their
+//! answers.
 //!
-//! Commands in the log are untrusted bytes: [`Command::parse`] is strict, accepts one encoding per command and never
-//! panics. The language knows nothing of RESP, from which the Redis front end translates.
+//! Commands in the log are untrusted bytes: [`Command::parse`] is strict, accepts one encoding per
+//! command and never panics. The language knows nothing of RESP, from which the Redis front end
+//! translates.
 //!
 //! | op | fields | answer |
 //! |---|---|---|
@@ -21,8 +23,8 @@
 //! | 14 WATCH | keys | array of numbers: the version of each |
 //! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil if a key has another version; otherwise array of the commands' answers |
 //!
-//! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}. Lists extend to the end
-//! of the command. All numbers are big-endian. Op 10 was an earlier SCAN.
+//! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}.
+//! Lists extend to the end of the command. All numbers are big-endian. Op 10 was an earlier SCAN.
 
 use std::fmt;
 
@@ -30,7 +32,8 @@ use crate::place;
 
 /// The longest value that APPEND may build, in bytes, so that an answer can hold a whole value.
 pub const MAX_STRING_LEN: usize = 16 << 20;
-/// The longest answer, in bytes, unless another limit is set: a single command can name hundreds of the longest values.
+/// The longest answer, in bytes, unless another limit is set: a single command can name hundreds of
+/// the longest values.
 pub const MAX_REPLY_LEN: usize = 64 << 20;
 
 /// The longest value, in bytes, that a transaction over several partitions may read or write.
@@ -123,8 +126,8 @@ pub enum Command<'a> {
         key: &'a [u8],
     },
     Scan {
-        /// The number of keys to look at, which isn't the number of keys to return. SCAN looks at a few more if they
-        /// share a place.
+        /// The number of keys to look at, which isn't the number of keys to return. SCAN looks at a
+        /// few more if they share a place.
         count: u32,
         /// The [place](mod@crate::place) at which to begin.
         from: u64,
@@ -141,13 +144,14 @@ pub enum Command<'a> {
     Exec {
         /// The watched keys with the versions that they must have.
         watched: Vec<(&'a [u8], u64)>,
-        /// The commands, which are executed at one moment if the versions match. None of them is a SCAN, DBSIZE, WATCH
-        /// or EXEC.
+        /// The commands, which are executed at one moment if the versions match. None of them is a
+        /// SCAN, DBSIZE, WATCH or EXEC.
         commands: Vec<Command<'a>>,
     },
 }
 
-/// An error: a command can't be encoded, since a key or value is longer than a length field can say.
+/// An error: a command can't be encoded, since a key or value is longer than a length field can
+/// say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooLong;
 
@@ -333,8 +337,8 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The reason why a command was refused; nothing changed then. Answers contain the numbers, so new ones are appended
-/// and none is ever changed.
+/// The reason why a command was refused; nothing changed then. Answers contain the numbers, so new
+/// ones are appended and none is ever changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
@@ -403,7 +407,8 @@ const TAG_INT: u8 = 2;
 const TAG_BULK: u8 = 3;
 const TAG_ARRAY: u8 = 4;
 const TAG_ERROR: u8 = 5;
-/// Arrays nest twice: the answer to SCAN holds the array of keys, and the answer to EXEC holds those of MGETs.
+/// Arrays nest twice: the answer to SCAN holds the array of keys, and the answer to EXEC holds
+/// those of MGETs.
 const MAX_DEPTH: usize = 2;
 
 impl<'a> Reply<'a> {
@@ -440,7 +445,8 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Writes the length of a string whose head was written with length 0 and whose bytes were appended since.
+/// Writes the length of a string whose head was written with length 0 and whose bytes were appended
+/// since.
 pub(crate) fn end_bulk(bulk: &mut [u8]) {
     let len = bulk.len() - 5;
     bulk[1..5].copy_from_slice(&(len as u32).to_be_bytes());
@@ -645,8 +651,8 @@ pub fn put_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Returns the number that a stored string shows, by Redis's rules: decimal, no leading zero, no plus sign, no space,
-/// within 64 bits.
+/// Returns the number that a stored string shows, by Redis's rules: decimal, no leading zero, no
+/// plus sign, no space, within 64 bits.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let canonical = match digits {

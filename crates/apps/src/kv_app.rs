@@ -58,14 +58,14 @@ impl KvApplication {
         Self::open(&leveldb::ENGINE, dir)
     }
 
-    /// Returns the application as one of several partitions: it has the keys of `share`, and takes part in commands
-    /// over several partitions.
+    /// Returns the application as one of several partitions: it has the keys of `share`, and takes
+    /// part in commands over several partitions.
     pub fn with(self, share: Share) -> KvApplication {
         KvApplication { share, ..self }
     }
 
-    /// Returns the application with another limit of an answer's bytes. No effect of a command depends on it, except that a
-    /// read isn't executed whose answer is too long.
+    /// Returns the application with another limit of an answer's bytes. No effect of a command
+    /// depends on it, except that a read isn't executed whose answer is too long.
     pub fn with_max_answer(self, max_answer: usize) -> KvApplication {
         KvApplication { max_answer, ..self }
     }
@@ -75,7 +75,8 @@ impl KvApplication {
         refuse_redis(dir)?;
         let named = read_current(engine, dir)?;
         let generation = named.unwrap_or(FIRST);
-        // The store's lock is taken before the cleaning, since another process may be using the directory.
+        // The store's lock is taken before the cleaning, since another process may be using the
+        // directory.
         let store = store_dir(dir, generation);
         let contents = match named {
             Some(_) => Contents::open(engine, &store)?,
@@ -302,8 +303,8 @@ fn parse_generation(name: &str) -> Option<u64> {
     (name == format!("db-{generation}")).then_some(generation)
 }
 
-/// Refuses a directory that a Redis server has used: if a store were begun there, nobody would notice that all data is
-/// missing.
+/// Refuses a directory that a Redis server has used: if a store were begun there, nobody would
+/// notice that all data is missing.
 fn refuse_redis(dir: &Path) -> Result<(), Error> {
     match dir.join(redis::STATE).exists() {
         false => Ok(()),
@@ -343,8 +344,8 @@ fn read_current(engine: &Engine, dir: &Path) -> Result<Option<u64>, Error> {
     }
 }
 
-/// Returns `None` if only the first store, or none, exists. If there are others, nobody knows which of them was whole,
-/// so this refuses.
+/// Returns `None` if only the first store, or none, exists. If there are others, nobody knows which
+/// of them was whole, so this refuses.
 fn none_named(dir: &Path) -> Result<Option<u64>, Error> {
     match generations(dir)?.into_iter().find(|g| *g != FIRST) {
         None => Ok(None),

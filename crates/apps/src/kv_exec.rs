@@ -8,8 +8,9 @@ use crate::glob;
 use crate::kv::{self, Command, MAX_REPLY_LEN, Refusal, Reply, SetFlags};
 use crate::strings::Strings;
 
-/// Executes one command and appends the answer, of at most `most` bytes. The effect depends on the command and the contents
-/// alone, whether or not these are committed yet; a refused command changes nothing.
+/// Executes one command and appends the answer, of at most `most` bytes. The effect depends on the
+/// command and the contents alone, whether or not these are committed yet; a refused command
+/// changes nothing.
 pub(crate) fn execute(
     contents: &mut Contents,
     command: &[u8],
@@ -47,8 +48,8 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// Executes the commands of a transaction, and appends the array of their answers. A refused command changes nothing;
-/// the others take effect.
+/// Executes the commands of a transaction, and appends the array of their answers. A refused
+/// command changes nothing; the others take effect.
 pub(crate) fn execute_all(
     strings: &mut impl Strings,
     commands: &[Command<'_>],
@@ -74,8 +75,8 @@ pub(crate) fn execute_all(
     Ok(())
 }
 
-/// Returns whether a read's answer would exceed the limit for all answers together, of which `used` bytes are taken.
-/// Only lengths are looked at.
+/// Returns whether a read's answer would exceed the limit for all answers together, of which `used`
+/// bytes are taken. Only lengths are looked at.
 fn is_beyond(
     strings: &mut impl Strings,
     command: &Command<'_>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the language over several partitions: MGET, EXISTS, DEL, MSET and WATCH of keys in several partitions,
-//! EXEC of commands on such keys, and DBSIZE.
+//! Commands of the language over several partitions: MGET, EXISTS, DEL, MSET and WATCH of keys in
+//! several partitions, EXEC of commands on such keys, and DBSIZE.
 //!
-//! Each partition prepares the answer for its own keys, and the lowest partition combines the answers. The change in
-//! each partition is again a command of the language.
+//! Each partition prepares the answer for its own keys, and the lowest partition combines the
+//! answers. The change in each partition is again a command of the language.
 
 use paxos::PartitionId;
 use replica::{Error, Part, slot};
@@ -51,7 +51,8 @@ pub(crate) fn prepare(
             keys.dedup();
             Command::Exists { keys }
         }
-        // These are the versions that the keys get when this is applied, since nothing comes in between.
+        // These are the versions that the keys get when this is applied, since nothing comes in
+        // between.
         Some(Command::Watch { keys }) => {
             let versions = contents.versions(&keys).into_iter();
             let versions = versions.map(|version| Reply::Int(version as i64));
@@ -61,7 +62,8 @@ pub(crate) fn prepare(
         Some(Command::Exec { watched, commands }) => {
             return prepare_exec(contents, &watched, &own_keys(&commands, share), prepared);
         }
-        // MSET asks nothing before it sets, and an invalid command is refused when the answers are combined.
+        // MSET asks nothing before it sets, and an invalid command is refused when the answers are
+        // combined.
         Some(Command::Mset { .. }) | None => return Ok(()),
         Some(reads) => reads,
     };
@@ -102,8 +104,8 @@ pub(crate) fn combine(share: Share, command: &[u8], parts: &mut [Part], out: &mu
     }
 }
 
-/// Returns one partition's part of a command over several partitions. `None` if the partition has no part, or if it
-/// isn't such a command.
+/// Returns one partition's part of a command over several partitions. `None` if the partition has
+/// no part, or if it isn't such a command.
 fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Command<'a>> {
     let is_own = |key: &[u8]| share.partition_of(key) == pid;
     let own_keys = |keys: &[&'a [u8]]| -> Option<Vec<&'a [u8]>> {
@@ -147,7 +149,8 @@ fn part<'a>(command: &Command<'a>, share: Share, pid: PartitionId) -> Option<Com
     })
 }
 
-/// Returns whether a command may be over several partitions, and each of its keys is in one of these.
+/// Returns whether a command may be over several partitions, and each of its keys is in one of
+/// these.
 fn fits(command: &Command<'_>, share: Share, parts: &[Part]) -> bool {
     let here = |key: &[u8]| {
         let pid = share.partition_of(key);
@@ -201,8 +204,8 @@ fn prepare_exec(
     kv_exec::execute_all(contents, &[mget], MAX_REPLY_LEN, prepared)
 }
 
-/// Executes a transaction on the values that the partitions have prepared. The changed values become each partition's
-/// effect.
+/// Executes a transaction on the values that the partitions have prepared. The changed values
+/// become each partition's effect.
 fn combine_exec(share: Share, commands: &[Command<'_>], parts: &mut [Part], out: &mut Vec<u8>) {
     let mut in_hand = InHand::default();
     for part in parts.iter() {
@@ -307,7 +310,8 @@ mod tests {
         partitions: 4,
     };
 
-    /// Combines the partitions' parts of a command; `foo` is in partition 2, `bar` in 1, `hello` in 0.
+    /// Combines the partitions' parts of a command; `foo` is in partition 2, `bar` in 1, `hello` in
+    /// 0.
     fn combined(command: &Command<'_>, pids: &[PartitionId]) -> (Vec<Part>, Vec<u8>) {
         let mut bytes = Vec::new();
         command.encode(&mut bytes).unwrap();

@@ -22,7 +22,8 @@ const MAX_OPEN_FILES: i32 = 512;
 /// A blind SET must know whether the key exists; the filter answers for most keys that don't.
 const BLOOM_BITS_PER_KEY: i32 = 10;
 
-/// The cache and the filter, which must outlive the database, since LevelDB's options only point to them.
+/// The cache and the filter, which must outlive the database, since LevelDB's options only point to
+/// them.
 struct CacheAndFilter {
     cache: Raw,
     filter: Raw,
@@ -45,7 +46,8 @@ impl Drop for CacheAndFilter {
 
 fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     // SAFETY: the options are alive until the database has copied them; cache and filter live in
-    // `CacheAndFilter`, beyond the database. `dir` is a terminated string, `error` points to a null.
+    // `CacheAndFilter`, beyond the database. `dir` is a terminated string, `error` points to a
+    // null.
     unsafe {
         let kept = CacheAndFilter {
             cache: leveldb_cache_create_lru(BLOCK_CACHE_BYTES),
@@ -57,8 +59,8 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
         leveldb_options_set_filter_policy(options, kept.filter);
         leveldb_options_set_write_buffer_size(options, WRITE_BUFFER_BYTES);
         leveldb_options_set_max_open_files(options, MAX_OPEN_FILES);
-        // Without this LevelDB skips damaged records of its log and keeps later ones, which would be a state that no
-        // replica ever had.
+        // Without this LevelDB skips damaged records of its log and keeps later ones, which would
+        // be a state that no replica ever had.
         leveldb_options_set_paranoid_checks(options, 1);
         let db = leveldb_open(options, dir.as_ptr(), error);
         leveldb_options_destroy(options);

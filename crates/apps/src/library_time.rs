@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures how much CPU time a thread spends in a store's library. Reading the thread's clock costs a tenth of a
-//! write, so only some calls are timed, and stand for the others.
+//! Measures how much CPU time a thread spends in a store's library. Reading the thread's clock
+//! costs a tenth of a write, so only some calls are timed, and stand for the others.
 
 #![allow(unsafe_code)]
 

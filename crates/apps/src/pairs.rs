@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The format of snapshots: a magic number, pairs of {key length u32, value length u32, key, value}, an end mark, and
-//! the number of pairs u64. Keys ascend, numbers are big-endian, and all stores share the format.
+//! The format of snapshots: a magic number, pairs of {key length u32, value length u32, key,
+//! value}, an end mark, and the number of pairs u64. Keys ascend, numbers are big-endian, and all
+//! stores share the format.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -40,7 +41,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads all pairs up to the very end of `from`, since the caller may check the stream as a whole there.
+/// Reads all pairs up to the very end of `from`, since the caller may check the stream as a whole
+/// there.
 pub(crate) fn read(
     from: &mut dyn Read,
     mut visit: impl FnMut(&[u8], &[u8]) -> io::Result<()>,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The place of a key: its position among the keys of its partition.
 //!
-//! A store holds its keys in the order of their places, so a place says how far a walk has come, whatever is inserted
-//! or removed meanwhile. A place is a number that depends on the key alone and is the same at every replica, which is
-//! all that a cursor of SCAN needs.
+//! A store holds its keys in the order of their places, so a place says how far a walk has come,
+//! whatever is inserted or removed meanwhile. A place is a number that depends on the key alone and
+//! is the same at every replica, which is all that a cursor of SCAN needs.
 //!
-//! The place is a hash with a public key, since all replicas must agree on it. Nobody gains by that: keys that share a
-//! place are returned together, and each key that is to join a given place takes 2^47 tries.
+//! The place is a hash with a public key, since all replicas must agree on it. Nobody gains by
+//! that: keys that share a place are returned together, and each key that is to join a given place
+//! takes 2^47 tries.
 
-/// The bits of a place. A cursor of SCAN has 6 more, for the partition, since all languages that clients are written in
-/// have numbers of 53 bits.
+/// The bits of a place. A cursor of SCAN has 6 more, for the partition, since all languages that
+/// clients are written in have numbers of 53 bits.
 pub const BITS: u32 = 47;
 
 /// The bytes of a stored place.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Values that were read lately.
 //!
-//! Most reads are of keys that were read before. A store would search its sorted list of the latest writes for each of
-//! them, which takes longer than everything else that a GET costs.
+//! Most reads are of keys that were read before. A store would search its sorted list of the latest
+//! writes for each of them, which takes longer than everything else that a GET costs.
 
 use crate::generations::{Generation, Generations};
 use crate::keys::Keys;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Redis itself, unmodified: each partition has a server of its own, as a child of this process. It executes decided
-//! commands in the order of the log, and nothing else.
+//! Redis itself, unmodified: each partition has a server of its own, as a child of this process. It
+//! executes decided commands in the order of the log, and nothing else.
 //!
 //! ```text
 //!  log ──> execute ──requests──> redis-server  database 0: what clients see
@@ -9,9 +9,9 @@
 //!  checkpoint: records into database 1, BGSAVE, sync, rename to `state.rdb`
 //! ```
 //!
-//! Between checkpoints nothing is durable but the log. One snapshot of the server holds both databases, so it is
-//! consistent. A server that dies is started anew from `state.rdb`, and is given everything again that it was given
-//! since.
+//! Between checkpoints nothing is durable but the log. One snapshot of the server holds both
+//! databases, so it is consistent. A server that dies is started anew from `state.rdb`, and is
+//! given everything again that it was given since.
 //!
 //! `docs/redis.md` says what makes replicas agree, and what is refused for that reason.
 
@@ -116,7 +116,8 @@ impl Seen {
         self.servers.len() as u16
     }
 
-    /// Returns for how many milliseconds the partition's time has stood still, by this process's own clock.
+    /// Returns for how many milliseconds the partition's time has stood still, by this process's
+    /// own clock.
     pub fn age_ms(&self, pid: u16) -> u64 {
         let moved = self.servers[usize::from(pid)].moved.load(Ordering::Relaxed);
         self.now_ms().saturating_sub(moved)
@@ -127,8 +128,8 @@ impl Seen {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Returns the partition's time in milliseconds since 1970: the time of the last executed command, or 0 if there is
-    /// none yet.
+    /// Returns the partition's time in milliseconds since 1970: the time of the last executed
+    /// command, or 0 if there is none yet.
     pub fn ms(&self, pid: u16) -> u64 {
         self.servers[usize::from(pid)].ms.load(Ordering::Relaxed)
     }
@@ -140,15 +141,16 @@ impl Seen {
         all.filter(|number| *number > 0)
     }
 
-    /// Returns how many bytes of memory the servers had when they were asked last, which is less than a second ago while
-    /// commands come.
+    /// Returns how many bytes of memory the servers had when they were asked last, which is less
+    /// than a second ago while commands come.
     pub fn memory(&self) -> u64 {
         let all = self.servers.iter();
         all.map(|server| server.memory.load(Ordering::Relaxed))
             .sum()
     }
 
-    /// Returns whether the group has agreed on a server in all partitions, as far as this replica has executed the log.
+    /// Returns whether the group has agreed on a server in all partitions, as far as this replica
+    /// has executed the log.
     pub fn has_agreed(&self) -> bool {
         let mut servers = self.servers.iter();
         servers.all(|server| server.has_agreed.load(Ordering::Relaxed))
@@ -212,8 +214,8 @@ impl Redis {
         Self::open_with(dir, 0, Seen::new(1), News::default(), MAX_REPLY_LEN)
     }
 
-    /// Opens one partition as [`open`](Self::open) does. `seen` shows its state to the front end, and `news` tells its
-    /// events. An answer has at most `most_answer` bytes.
+    /// Opens one partition as [`open`](Self::open) does. `seen` shows its state to the front end,
+    /// and `news` tells its events. An answer has at most `most_answer` bytes.
     pub fn open_with(
         dir: &Path,
         pid: u16,
@@ -413,7 +415,8 @@ fn about_command(command: &[u8]) -> String {
     }
 }
 
-/// Waits until a snapshot is written that has everything of the checkpoint with this number, and puts it in place.
+/// Waits until a snapshot is written that has everything of the checkpoint with this number, and
+/// puts it in place.
 fn finish_checkpoint(dir: &Path, state: &Mutex<Replicated>, number: u64) -> Result<(), Error> {
     loop {
         let written = {
@@ -497,8 +500,8 @@ const LEFT: [&str; 9] = [
 /// Files that other applications keep in a partition's directory.
 const OF_OTHERS: [&str; 2] = [kv_app::CURRENT, echo::FILE];
 
-/// Removes what earlier processes have left: sockets, clocks, and snapshots that were never used; the node's own files
-/// stay. Refuses a directory with another application's files.
+/// Removes what earlier processes have left: sockets, clocks, and snapshots that were never used;
+/// the node's own files stay. Refuses a directory with another application's files.
 fn remove_others(dir: &Path) -> Result<(), Error> {
     let names = fs::read_dir(dir).and_then(|entries| {
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));

@@ -17,9 +17,9 @@ pub(crate) static ENGINE: Engine = Engine {
 
 /// The size of a memory table, of which two may be in memory at a time.
 const WRITE_BUFFER_BYTES: usize = 64 << 20;
-/// The cache is for data alone; index and filter of a file stay in memory as long as it is open. In the cache, which
-/// has 64 parts, a filter of more than about 840,000 keys fits into no part: each look-up would read it again, 1 MiB at
-/// a time.
+/// The cache is for data alone; index and filter of a file stay in memory as long as it is open. In
+/// the cache, which has 64 parts, a filter of more than about 840,000 keys fits into no part: each
+/// look-up would read it again, 1 MiB at a time.
 const BLOCK_CACHE_BYTES: usize = 64 << 20;
 /// This bounds indexes and filters, too: 1.25 bytes a key, some 2 MiB for each file at most.
 const MAX_OPEN_FILES: i32 = 512;
@@ -27,14 +27,15 @@ const MAX_OPEN_FILES: i32 = 512;
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
 /// The filter's share of the write buffer, for keys that are still in memory.
 const MEMTABLE_BLOOM_RATIO: f64 = 0.02;
-/// A level above all others, so RocksDB writes nothing to its own log `LOG`. On a full disk that would be the first
-/// write to fail, and Debian's RocksDB, which is built with assertions, aborts the process when it goes on with a file
-/// that it couldn't write. The texts of errors say what we need to know.
+/// A level above all others, so RocksDB writes nothing to its own log `LOG`. On a full disk that
+/// would be the first write to fail, and Debian's RocksDB, which is built with assertions, aborts
+/// the process when it goes on with a file that it couldn't write. The texts of errors say what we
+/// need to know.
 const NO_INFO_LOG: i32 = 6;
 /// The number of own logs that are kept: each start makes an empty one.
 const INFO_LOGS: usize = 1;
-/// `kPointInTimeRecovery`: after a power failure the log is replayed up to the first gap, also across files, so the
-/// result is always a state that once existed.
+/// `kPointInTimeRecovery`: after a power failure the log is replayed up to the first gap, also
+/// across files, so the result is always a state that once existed.
 const RECOVER_POINT_IN_TIME: i32 = 2;
 
 fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
@@ -68,13 +69,14 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     }
 }
 
-/// The length from which a log would be written into a table for a copy. It is never reached, since that would stop
-/// writers; the log is copied instead.
+/// The length from which a log would be written into a table for a copy. It is never reached, since
+/// that would stop writers; the log is copied instead.
 const NEVER_FLUSH: u64 = u64::MAX;
 
 fn link(db: Raw, to: &CStr, error: ErrorText) {
-    // SAFETY: the caller keeps the database open, which several threads may use. The object is destroyed once, and
-    // isn't null if there was no error. `to` is a terminated string, `error` points to a null.
+    // SAFETY: the caller keeps the database open, which several threads may use. The object is
+    // destroyed once, and isn't null if there was no error. `to` is a terminated string, `error`
+    // points to a null.
     unsafe {
         let checkpoint = rocksdb_checkpoint_object_create(db, error);
         if !checkpoint.is_null() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One safe wrapper for both libraries. Their C interfaces differ only in names, so each library fills a table of
-//! functions ([`Api`]) and says how it opens a database ([`Engine`]).
+//! One safe wrapper for both libraries. Their C interfaces differ only in names, so each library
+//! fills a table of functions ([`Api`]) and says how it opens a database ([`Engine`]).
 
 #![allow(unsafe_code)]
 
@@ -75,8 +75,8 @@ pub(crate) struct Engine {
     pub api: &'static Api,
     /// Opens the database in a directory. The second result is dropped after closing.
     pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept),
-    /// Copies an open database into a new directory, from any thread, with hard links to files that don't change any
-    /// more. None if the library can't.
+    /// Copies an open database into a new directory, from any thread, with hard links to files that
+    /// don't change any more. None if the library can't.
     pub link: Option<fn(db: Raw, to: &CStr, error: ErrorText)>,
 }
 
@@ -93,14 +93,16 @@ pub(crate) enum Missing {
 pub(crate) struct Store {
     shared: Arc<Shared>,
     batch: Raw,
-    /// The CPU time of three kinds of calls: looking a key up, adding to the batch, and writing the batch.
+    /// The CPU time of three kinds of calls: looking a key up, adding to the batch, and writing the
+    /// batch.
     time: [LibraryTime; 3],
 }
 
 // SAFETY: the batch belongs to this value alone and neither library ties it to a thread.
 unsafe impl Send for Store {}
 
-/// The part of a store that its cursors and [`Written`] share: the database closes when the last of them is gone.
+/// The part of a store that its cursors and [`Written`] share: the database closes when the last of
+/// them is gone.
 pub(crate) struct Shared {
     engine: &'static Engine,
     db: Raw,
@@ -162,8 +164,8 @@ impl Store {
         })
     }
 
-    /// Gives up a store that another one has replaced. Its readers can go on: the libraries open files while they read,
-    /// so the files are removed only when the last reader is gone.
+    /// Gives up a store that another one has replaced. Its readers can go on: the libraries open
+    /// files while they read, so the files are removed only when the last reader is gone.
     pub fn replaced(self) {
         self.shared.is_replaced.store(true, Ordering::Relaxed);
     }
@@ -219,8 +221,8 @@ impl Store {
         }
     }
 
-    /// Writes the current batch atomically and begins a new one. The batch survives a kill of the process from here on,
-    /// and a power failure from the next [`Written::sync`] on.
+    /// Writes the current batch atomically and begins a new one. The batch survives a kill of the
+    /// process from here on, and a power failure from the next [`Written::sync`] on.
     pub fn write(&mut self) -> Result<(), Error> {
         let shared = &*self.shared;
         let mut error = ptr::null_mut();
@@ -248,7 +250,8 @@ impl Store {
         Written(self.shared.clone())
     }
 
-    /// Returns a cursor over the present contents, before the first key. It may be moved to another thread.
+    /// Returns a cursor over the present contents, before the first key. It may be moved to another
+    /// thread.
     pub fn cursor(&self) -> Cursor {
         let shared = self.shared.clone();
         // SAFETY: database and options outlive the iterator because the cursor holds `shared`.
@@ -265,10 +268,11 @@ impl Store {
 pub(crate) struct Written(Arc<Shared>);
 
 impl Written {
-    /// Makes everything written survive a power failure. This syncs the files itself: a synced write of LevelDB syncs
-    /// only the present log file, while the one before it, unsynced, may still be the only copy of the memory table
-    /// that is being written out; and Debian's RocksDB, built with assertions, aborts when it must sync a log file to
-    /// which a write has failed in another thread.
+    /// Makes everything written survive a power failure. This syncs the files itself: a synced
+    /// write of LevelDB syncs only the present log file, while the one before it, unsynced, may
+    /// still be the only copy of the memory table that is being written out; and Debian's RocksDB,
+    /// built with assertions, aborts when it must sync a log file to which a write has failed in
+    /// another thread.
     pub fn sync(&self) -> Result<(), Error> {
         let Shared { engine, dir, .. } = &*self.0;
         sync_logs(dir).map_err(|e| failed(engine, "sync", dir, &e.to_string()))
@@ -276,8 +280,8 @@ impl Written {
 }
 
 impl Written {
-    /// Returns a function that copies the store into a new directory, with at least everything written, but not synced.
-    /// `None` if the library can't copy by links.
+    /// Returns a function that copies the store into a new directory, with at least everything
+    /// written, but not synced. `None` if the library can't copy by links.
     pub fn link(self) -> Option<impl FnOnce(&Path) -> Result<(), Error> + Send> {
         let link = self.0.engine.link?;
         Some(move |to: &Path| {
@@ -294,7 +298,8 @@ fn terminated(path: &Path) -> Result<CString, String> {
     CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())
 }
 
-/// Syncs the log files and the directory. That is enough, since each write is handed to the kernel before it returns.
+/// Syncs the log files and the directory. That is enough, since each write is handed to the kernel
+/// before it returns.
 fn sync_logs(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -312,7 +317,8 @@ fn sync_logs(dir: &Path) -> io::Result<()> {
 }
 
 impl Shared {
-    /// Turns the library's error, if there is one, into an error that names the action and the directory.
+    /// Turns the library's error, if there is one, into an error that names the action and the
+    /// directory.
     pub fn check(&self, error: *mut c_char, doing: &str) -> Result<(), Error> {
         take_error(self.engine.api, error).map_err(|e| failed(self.engine, doing, &self.dir, &e))
     }
@@ -391,8 +397,8 @@ impl Cursor {
         unsafe { (self.shared.engine.api.iter_next)(self.iter) }
     }
 
-    /// Returns the present key and value, or `None` at the end. LevelDB skips records that it can't read, so a caller
-    /// that stops before the end must also check for an error.
+    /// Returns the present key and value, or `None` at the end. LevelDB skips records that it can't
+    /// read, so a caller that stops before the end must also check for an error.
     pub fn entry(&self) -> Result<Option<Pair<'_>>, Error> {
         let api = self.shared.engine.api;
         let mut error = ptr::null_mut();
@@ -422,12 +428,14 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        // SAFETY: the iterator was created in `Store::cursor`, and is destroyed here only, before `shared` is released.
+        // SAFETY: the iterator was created in `Store::cursor`, and is destroyed here only, before
+        // `shared` is released.
         unsafe { (self.shared.engine.api.iter_destroy)(self.iter) }
     }
 }
 
-/// Returns an error that names the action and the directory, with a remedy if the library found damage.
+/// Returns an error that names the action and the directory, with a remedy if the library found
+/// damage.
 fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     let name = engine.name;
     let dir = dir.display();
@@ -441,8 +449,9 @@ fn failed(engine: &Engine, doing: &str, dir: &Path, e: &str) -> Error {
     ))
 }
 
-/// Returns whether an error means damage, by how the texts of both libraries begin, or by a missing or empty file
-/// (LevelDB can't map an empty one). Locks, full disks and the like are reported as they are.
+/// Returns whether an error means damage, by how the texts of both libraries begin, or by a missing
+/// or empty file (LevelDB can't map an empty one). Locks, full disks and the like are reported as
+/// they are.
 fn is_damage(e: &str) -> bool {
     let kinds = [
         "Corruption",
@@ -460,7 +469,8 @@ fn take_error(api: &Api, error: *mut c_char) -> Result<(), String> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the pointer is not null, so it leads to a terminated string that the library allocated for us.
+    // SAFETY: the pointer is not null, so it leads to a terminated string that the library
+    // allocated for us.
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         (api.free)(error.cast());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Strings by key, as commands see them: those of a store, and those that a transaction over several partitions has
-//! collected.
+//! Strings by key, as commands see them: those of a store, and those that a transaction over
+//! several partitions has collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ pub(crate) trait Strings {
 
     fn exists(&mut self, key: &[u8]) -> Result<bool, Error>;
 
-    /// Returns the number that the value shows; 0 if there is no value, `None` if it isn't a number.
+    /// Returns the number that the value shows; 0 if there is no value, `None` if it isn't a
+    /// number.
     fn number(&mut self, key: &[u8]) -> Result<Option<i64>, Error>;
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error>;
@@ -27,7 +28,8 @@ pub(crate) trait Strings {
     /// Removes a value, and returns false if there is none.
     fn remove(&mut self, key: &[u8]) -> Result<bool, Error>;
 
-    /// Appends to a value and returns the new length; or `None`, with nothing changed, if that would be too long.
+    /// Appends to a value and returns the new length; or `None`, with nothing changed, if that
+    /// would be too long.
     fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error>;
 }
 
@@ -65,8 +67,8 @@ impl Strings for Contents {
     }
 }
 
-/// The keys of a transaction with their values, and its changes of them. Commands that name only these keys find
-/// everything that they need.
+/// The keys of a transaction with their values, and its changes of them. Commands that name only
+/// these keys find everything that they need.
 #[derive(Default)]
 pub(crate) struct InHand<'a> {
     values: BTreeMap<&'a [u8], Vec<u8>>,

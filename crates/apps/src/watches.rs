@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys that clients watch and their versions, which EXEC compares. This is part of the replicated state, so that a
-//! replica that was started anew, or has another one's state, decides as all others do.
+//! The keys that clients watch and their versions, which EXEC compares. This is part of the
+//! replicated state, so that a replica that was started anew, or has another one's state, decides
+//! as all others do.
 //!
-//! Each key that begins to be watched gets a new number, its version, which all clients share who watch it. The first
-//! change of the key removes the version; a client who watches the key later gets a new one. So a key that isn't
-//! watched costs nothing, and a version that is still there means that the key hasn't changed since.
+//! Each key that begins to be watched gets a new number, its version, which all clients share who
+//! watch it. The first change of the key removes the version; a client who watches the key later
+//! gets a new one. So a key that isn't watched costs nothing, and a version that is still there
+//! means that the key hasn't changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most keys of a partition that are watched at a time. One more displaces the oldest, whose EXEC then does
-/// nothing.
+/// The most keys of a partition that are watched at a time. One more displaces the oldest, whose
+/// EXEC then does nothing.
 pub(crate) const MAX_WATCHED: usize = 16_384;
 
 /// The watched keys of one partition.

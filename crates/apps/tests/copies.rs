@@ -41,8 +41,8 @@ fn go_on(app: &mut App, to: i64, value: &[u8]) -> Result<(), replica::Error> {
     }])
 }
 
-/// Returns the position of a store, and checks that it is a whole commit's: everything that each commit changes
-/// together belongs to the same one.
+/// Returns the position of a store, and checks that it is a whole commit's: everything that each
+/// commit changes together belongs to the same one.
 #[track_caller]
 fn position(app: &mut App) -> i64 {
     let mut position = 0;
@@ -136,8 +136,8 @@ fn who_has_no_links_says_so_and_a_copy_that_is_there_stays() {
     assert_eq!(position(&mut app), 1);
 }
 
-/// Each copy is a commit that happened, and none is older than the moment at which it was asked for. However much of
-/// the end of its log is cut off, it is an earlier commit, whole.
+/// Each copy is a commit that happened, and none is older than the moment at which it was asked
+/// for. However much of the end of its log is cut off, it is an earlier commit, whole.
 #[test]
 fn copies_made_while_there_are_writes_are_commits_that_were() {
     let dir = TempDir::new("busy");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of Redis servers as replicas: neither a server's past nor what it was told before may make a difference.
+//! Tests of Redis servers as replicas: neither a server's past nor what it was told before may make
+//! a difference.
 
 mod common;
 
@@ -163,7 +164,8 @@ fn a_checkpoint_holds_no_more_than_what_is_committed() {
     let mut app = Redis::open(&dir.0).unwrap();
     expect(&mut app, "INCR n", ":1\r\n");
     commit(&mut app, 1);
-    // The first snapshot is still being written when the next one is asked for, and more is executed.
+    // The first snapshot is still being written when the next one is asked for, and more is
+    // executed.
     let first = app.snapshot().unwrap();
     let write = app.checkpoint().unwrap();
     expect(&mut app, "INCR n", ":2\r\n");
@@ -193,7 +195,8 @@ fn the_clock_is_that_of_the_commands() {
     assert_eq!(at(NOON + 1_001, &[b"GET", b"k"]), "$-1\r\n");
     // The time doesn't go back.
     assert_eq!(at(NOON, &[b"PTTL", b"k"]), ":-2\r\n");
-    // Two others report the same time. One that is ahead of them isn't believed, but its commands are executed.
+    // Two others report the same time. One that is ahead of them isn't believed, but its commands
+    // are executed.
     for node in [1, 2, 3] {
         let stamp = Stamp {
             node,
@@ -392,8 +395,8 @@ fn spop_takes_the_same_members_whatever_a_set_has_lived_through() {
     assert_eq!(app.digest().unwrap(), copy.digest().unwrap());
 }
 
-/// One replica gets its commands in batches and is killed on the way; the other one forgets all known sets again and
-/// again.
+/// One replica gets its commands in batches and is killed on the way; the other one forgets all
+/// known sets again and again.
 #[test]
 fn spop_takes_the_same_members_whatever_is_known_of_their_set() {
     if !is_installed() {
@@ -543,8 +546,8 @@ fn only_what_reads_needs_no_place_in_the_log() {
         assert!(app.is_read(&query(words)), "{words}");
         assert!(!app.is_read(&call(words)), "it may move the clock");
     }
-    // A QUERY of a command that doesn't only read is refused, so that it changes nothing. PFCOUNT stores what it has
-    // counted.
+    // A QUERY of a command that doesn't only read is refused, so that it changes nothing. PFCOUNT
+    // stores what it has counted.
     for words in [
         "SET k v",
         "GETEX k",
@@ -762,8 +765,8 @@ fn a_copy_that_is_damaged_changes_nothing() {
 
 // ---- The judge
 
-/// Patterns of random commands. `{k}` is a key, `{l}` a key of a list, and so on; `{n}` is a number, `{ms}` a time to
-/// live.
+/// Patterns of random commands. `{k}` is a key, `{l}` a key of a list, and so on; `{n}` is a
+/// number, `{ms}` a time to live.
 const TEMPLATES: &[&str] = &[
     "SET {k} {v}",
     "SET {k} {v} PX {ms}",
@@ -948,8 +951,8 @@ fn fill(rng: &mut Rng, word: &str) -> String {
     }
 }
 
-/// Returns whether a command's answers are equal on all replicas. Others depend on the layout of tables, or on expired
-/// keys that are still there.
+/// Returns whether a command's answers are equal on all replicas. Others depend on the layout of
+/// tables, or on expired keys that are still there.
 fn is_comparable(name: &[u8]) -> bool {
     let differing: [&[u8]; 9] = [
         b"SRANDMEMBER",
@@ -1056,8 +1059,8 @@ impl Judge {
         (command, words)
     }
 
-    /// Returns a transaction with scripts one of which never ends, or nearly so. The scripts share their limit, which
-    /// makes that short.
+    /// Returns a transaction with scripts one of which never ends, or nearly so. The scripts share
+    /// their limit, which makes that short.
     fn endless(&mut self, stamp: Stamp) -> Vec<u8> {
         let rounds = (self.rng.below(4) * 2_000_000).to_string();
         let script = b"redis.call('INCR', KEYS[1]) for i = 1, ARGV[1] do end return redis.call('SADD', KEYS[2], ARGV[1])";
@@ -1135,7 +1138,8 @@ impl Judge {
                 snapshot.unwrap().write_to(&mut bytes).unwrap();
                 self.nodes[one].app().restore(&mut &bytes[..]).unwrap();
             }
-            // A client reads something there: that removes keys that have expired, and looks at tables.
+            // A client reads something there: that removes keys that have expired, and looks at
+            // tables.
             6..200 => {
                 let key = fill(&mut self.rng, "{a}");
                 let args = vec![&b"TYPE"[..], key.as_bytes()];

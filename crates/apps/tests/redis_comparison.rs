@@ -151,7 +151,8 @@ fn a_replica_that_differs_is_found_until_it_begins_again() {
     for (spoils, heals, key) in differences {
         execute(&mut group.replicas[1].0, &call(spoils));
         group.assert_found(key);
-        // A difference that was found is remembered until an operator has let a replica begin again.
+        // A difference that was found is remembered until an operator has let a replica begin
+        // again.
         execute(&mut group.replicas[1].0, &call(heals));
         group.assert_found(key);
         group.execute(&begins(2));
@@ -161,7 +162,8 @@ fn a_replica_that_differs_is_found_until_it_begins_again() {
             execute(app, &begins(3));
             assert_eq!(seen.alarms(), [], "{key}");
         });
-        // The last digests that were shown are from when the replica differed, so the comparison is repeated.
+        // The last digests that were shown are from when the replica differed, so the comparison is
+        // repeated.
         group.compare();
         (1..=3).for_each(|node| group.execute(&begins(node)));
         group.compare();

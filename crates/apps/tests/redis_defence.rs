@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of commands that would end or stall each Redis server that executes them: each such command fails alone.
+//! Tests of commands that would end or stall each Redis server that executes them: each such
+//! command fails alone.
 
 mod common;
 

@@ -53,7 +53,8 @@ fn events_are_told_once_while_somebody_listens() {
     expect(&mut app, "SET k v", "+OK\r\n");
     expect(&mut app, "GET k", "$1\r\nv\r\n");
     assert_eq!(take(&told), ["__keyevent@0__:set k"]);
-    // A server that takes the place of another one is given the old commands again, and tells only of the new one.
+    // A server that takes the place of another one is given the old commands again, and tells only
+    // of the new one.
     kill_server(&app);
     expect(&mut app, "RPUSH list a b", ":2\r\n");
     assert_eq!(take(&told), ["__keyevent@0__:rpush list"]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of replicas whose Redis server isn't the one on which the group has agreed. The agreed ones are made from this
-//! machine's.
+//! Tests of replicas whose Redis server isn't the one on which the group has agreed. The agreed
+//! ones are made from this machine's.
 
 mod common;
 

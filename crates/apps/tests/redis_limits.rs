@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of how much a command may use of a Redis server that is a replica. Every server refuses the same commands,
-//! whatever its past.
+//! Tests of how much a command may use of a Redis server that is a replica. Every server refuses
+//! the same commands, whatever its past.
 
 mod common;
 
@@ -10,7 +10,8 @@ use common::TempDir;
 use common::redis::*;
 use test_world::Rng;
 
-/// The number of scripts that do nothing. Scripts share the limit of one, so these leave little for the others.
+/// The number of scripts that do nothing. Scripts share the limit of one, so these leave little for
+/// the others.
 const IDLE: usize = 99;
 
 fn eval<'a>(script: &'a str, keys_and_args: &[&'a str]) -> Vec<&'a [u8]> {
@@ -80,7 +81,8 @@ fn scripts_that_never_end_are_undone_everywhere() {
         expect(app, "INCR other", ":2\r\n");
         expect(app, "DECR other", ":1\r\n");
         assert_eq!(app.digest().unwrap(), before);
-        // The script is known as if it had ended, so naming it by its digest gives the same answer everywhere.
+        // The script is known as if it had ended, so naming it by its digest gives the same answer
+        // everywhere.
         let again: Vec<&[u8]> = vec![
             b"EVALSHA",
             b"694a5fe1ddb97a4c6a1bf299d9537c7d3d0f84e7",
@@ -113,7 +115,8 @@ fn functions_that_never_end_are_undone_and_so_is_their_library() {
     let called = answer(&mut app, &transaction(&[fcall]));
     assert!(called.starts_with("-LIMIT not executed: "), "{called}");
     expect(&mut app, "EXISTS n", ":0\r\n");
-    // This is Redis's own limit for the code of a library outside of its functions, measured by the same steps.
+    // This is Redis's own limit for the code of a library outside of its functions, measured by the
+    // same steps.
     let refused = answer(&mut app, &load("while true do end"));
     assert!(refused.contains("FUNCTION LOAD timeout"), "{refused}");
     assert!(answer(&mut app, &call("FUNCTION LIST")).contains("mine"));
@@ -156,7 +159,8 @@ fn scripts_end_at_the_same_step_whatever_a_server_has_lived_through() {
     expect(&mut app, "SET gone v PX 1", "+OK\r\n");
     answer(&mut app, &call_at(NOON + 5, &[b"PING"]));
     let (_dir, mut copy) = copy_of(&mut app, "redis-steps-2");
-    // In this copy the expired key is removed before the scripts see it, and in the others by one of them.
+    // In this copy the expired key is removed before the scripts see it, and in the others by one
+    // of them.
     let (_dir, mut touched) = copy_of(&mut app, "redis-steps-3");
     expect(&mut touched, "EXISTS gone", ":0\r\n");
     for (script, least, most) in [(spins, 100_000, 10_000_000), (calls, 100, 10_000)] {
@@ -277,7 +281,8 @@ fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     }
 }
 
-/// Returns a script that has some hundreds of MiB in the end, of several kinds, and leaves garbage on the way.
+/// Returns a script that has some hundreds of MiB in the end, of several kinds, and leaves garbage
+/// on the way.
 fn random_script(rng: &mut Rng) -> String {
     let mut script = "redis.call('INCR', KEYS[1]) local all = {} ".to_owned();
     let pieces = 3 + rng.below(6);
@@ -310,8 +315,9 @@ fn random_script(rng: &mut Rng) -> String {
     script + "return #all"
 }
 
-/// One server executes all of the scripts, one begins each time with the first one's snapshot, and one dies on the way.
-/// `REDIS_SCRIPTS` says how many scripts there are, and `REDIS_SEED` which ones.
+/// One server executes all of the scripts, one begins each time with the first one's snapshot, and
+/// one dies on the way. `REDIS_SCRIPTS` says how many scripts there are, and `REDIS_SEED` which
+/// ones.
 #[test]
 fn random_scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
     if !is_installed() {

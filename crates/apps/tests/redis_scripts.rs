@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the commands that scripts may call on replicas' Redis servers, and of their answers: they are equal on all
-//! servers, whatever their past.
+//! Tests of the commands that scripts may call on replicas' Redis servers, and of their answers:
+//! they are equal on all servers, whatever their past.
 
 mod common;
 

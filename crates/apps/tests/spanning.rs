@@ -160,7 +160,8 @@ fn a_spread_store_answers_as_one_does() {
     assert!(spanning > 1_000, "{spanning}");
 }
 
-/// The watched keys belong to two partitions; `execute` compares the spread store with one that has all keys.
+/// The watched keys belong to two partitions; `execute` compares the spread store with one that has
+/// all keys.
 #[test]
 fn a_transaction_does_nothing_where_a_watched_key_was_changed() {
     let mut spread = Spread::open_in("watched");

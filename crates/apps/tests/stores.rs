@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the key-value application on the installed RocksDB and LevelDB: contents, snapshots, and kills.
+//! Tests of the key-value application on the installed RocksDB and LevelDB: contents, snapshots,
+//! and kills.
 
 mod common;
 
@@ -268,8 +269,8 @@ fn a_scan_sees_committed_and_waiting_keys_in_order() {
     }
 }
 
-/// Both stores execute the same log. A scan that began in one of them continues in the other one, even after that was
-/// reopened; a key that exists all the time is found once.
+/// Both stores execute the same log. A scan that began in one of them continues in the other one,
+/// even after that was reopened; a key that exists all the time is found once.
 #[test]
 fn a_scan_goes_on_in_another_store_whatever_is_set_and_removed_meanwhile() {
     let dirs = STORES.map(|name| TempDir::new(&format!("scan-on-{name}")));
@@ -369,14 +370,15 @@ fn a_reader_sees_the_keys_of_one_moment_from_another_thread() {
     }
 }
 
-/// The files of a replaced store stay until nobody reads them: files that weren't opened yet would be missing, which
-/// looks like damage.
+/// The files of a replaced store stay until nobody reads them: files that weren't opened yet would
+/// be missing, which looks like damage.
 #[test]
 fn a_store_that_is_replaced_while_it_is_read_can_be_read_to_its_end() {
     for name in ["leveldb", "rocksdb"] {
         let dir = TempDir::new(&format!("replaced-{name}"));
         let mut app = open(name, &dir.0);
-        // This is more than waits in memory, so there is a table that opening a store or a reader doesn't look at.
+        // This is more than waits in memory, so there is a table that opening a store or a reader
+        // doesn't look at.
         for n in 0..800 {
             run(
                 &mut app,
@@ -640,8 +642,8 @@ fn what_was_read_before_is_read_as_it_is_since() {
     }
 }
 
-/// In every application, commands that the next commit would have made permanent are gone, and the records and the
-/// contents are those of the same commit.
+/// In every application, commands that the next commit would have made permanent are gone, and the
+/// records and the contents are those of the same commit.
 #[test]
 fn what_is_discarded_never_was() {
     for name in ["echo", "rocksdb", "leveldb"] {
@@ -760,8 +762,8 @@ fn an_answer_is_as_long_as_the_setting_says_and_what_writes_is_executed() {
     }
 }
 
-/// Returns how many bytes this thread has given the kernel to write, which is the size of a store's log. The process's
-/// count would include other tests' writes.
+/// Returns how many bytes this thread has given the kernel to write, which is the size of a store's
+/// log. The process's count would include other tests' writes.
 fn bytes_written() -> u64 {
     count_of_io("/proc/thread-self/io", "wchar: ")
 }
@@ -772,7 +774,8 @@ fn count_of_io(of: &str, what: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// A filter of so many keys fits into no part of the block cache, and would be read again for each look-up.
+/// A filter of so many keys fits into no part of the block cache, and would be read again for each
+/// look-up.
 #[test]
 fn a_look_up_in_a_file_of_a_million_keys_reads_no_filter() {
     const KEYS: u32 = 1_300_000;
@@ -868,7 +871,8 @@ fn a_snapshot_restores_into_either_store_and_survives_a_reopen() {
         fill(source, 2000);
         let digest = source.digest().unwrap();
         let mut taken = source.snapshot().unwrap();
-        // The snapshot has the contents of this moment, although it is written later and by another thread.
+        // The snapshot has the contents of this moment, although it is written later and by another
+        // thread.
         run(source, &set(b"later", b"1"));
         source.commit(&[]).unwrap();
         let bytes = std::thread::spawn(move || {
@@ -1090,8 +1094,8 @@ fn a_damaged_store_is_refused_with_what_to_do() {
     }
 }
 
-/// After a flipped bit in its log a store may lose its last writes, but never one from between others: that would be a
-/// state that no replica ever had.
+/// After a flipped bit in its log a store may lose its last writes, but never one from between
+/// others: that would be a state that no replica ever had.
 #[test]
 fn a_flipped_bit_in_a_log_takes_no_write_from_between_others() {
     const COMMITS: u8 = 40;
@@ -1395,7 +1399,8 @@ fn child(role: &str, store: &str, dir: &Path) -> Process {
     process
 }
 
-/// This isn't a test of its own: it is the child process of tests that kill a process or leave it without room.
+/// This isn't a test of its own: it is the child process of tests that kill a process or leave it
+/// without room.
 #[test]
 fn child_process() {
     let Ok(task) = std::env::var(CHILD) else {
@@ -1513,7 +1518,8 @@ fn a_kill_while_a_long_value_grows_or_goes_leaves_all_of_a_change_or_nothing() {
     }
 }
 
-/// Waits for the first number, then for `delay`, kills the process, and returns the last number that it printed.
+/// Waits for the first number, then for `delay`, kills the process, and returns the last number
+/// that it printed.
 fn kill_after(process: &mut Child, delay: Duration) -> i64 {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut last = 0;
@@ -1578,8 +1584,8 @@ fn fill_until_it_fails(store: &str, dir: &Path) {
             Err(e) => {
                 println!("failed: {e}");
                 io::stdout().flush().unwrap();
-                // A node ends in this way: a checkpoint may just have begun in another thread, and its result doesn't
-                // count any more. Then the store is closed.
+                // A node ends in this way: a checkpoint may just have begun in another thread, and
+                // its result doesn't count any more. Then the store is closed.
                 let _ = app.checkpoint().unwrap()();
                 drop(app);
                 std::process::exit(1);
@@ -1647,7 +1653,8 @@ fn a_full_disk_is_an_error_that_names_the_store_and_nothing_acknowledged_is_lost
     }
 }
 
-/// A limit on the size of files doesn't affect small ones. On a full disk RocksDB's own log can't be written either.
+/// A limit on the size of files doesn't affect small ones. On a full disk RocksDB's own log can't
+/// be written either.
 #[test]
 fn a_disk_without_any_room_is_an_error_and_not_an_abort() {
     const SCRIPT: &str = r#"

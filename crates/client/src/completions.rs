@@ -33,8 +33,8 @@ impl<'a> Completion<'a> {
 /// At least this many bytes of taken answers are left in place before the others are moved.
 const COMPACT_FROM: usize = 64 << 10;
 
-/// The queue of answers. The bytes of all answers are stored back to back, since an allocation for each would cost more
-/// than everything else that is done for it.
+/// The queue of answers. The bytes of all answers are stored back to back, since an allocation for
+/// each would cost more than everything else that is done for it.
 #[derive(Default)]
 pub(crate) struct Completions {
     queue: VecDeque<Entry>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which answers are final. With Paxos all answers are. With NOPaxos the leader of a view answers before its
-//! followers have shown that they have the command, and the client counts them. [K-QUORUM]
+//! Decides which answers are final. With Paxos all answers are. With NOPaxos the leader of a view
+//! answers before its followers have shown that they have the command, and the client counts them.
+//! [K-QUORUM]
 
 use control::{Protocol, View};
 use paxos::nopaxos::Quorum;
@@ -55,7 +56,8 @@ impl Counted {
         self.mentioned > newest
     }
 
-    /// Returns an error if a session has two lists of members, since then answers can't be counted. [E-ONE]
+    /// Returns an error if a session has two lists of members, since then answers can't be counted.
+    /// [E-ONE]
     pub fn check(&self) -> Result<(), Error> {
         let Some(session) = self.contradiction else {
             return Ok(());
@@ -67,7 +69,8 @@ impl Counted {
         )))
     }
 
-    /// Takes a packet, and hands on those that are final now: the packet itself, or answers that have waited.
+    /// Takes a packet, and hands on those that are final now: the packet itself, or answers that
+    /// have waited.
     pub fn take(&mut self, packet: &Packet<'_>, mut hand_on: impl FnMut(&Packet<'_>)) {
         let h = &packet.header;
         let is_counted = matches!(h.msgtype, MsgType::Reply | MsgType::Ack) && !h.rnd.is_none();
@@ -187,7 +190,8 @@ mod tests {
         assert_eq!(takes(&mut counted, &ack(1)), [1]);
         assert!(takes(&mut counted, &answers(2, 3)).is_empty());
         assert_eq!(takes(&mut counted, &ack(3)), [2, 3]);
-        // An answer that was acknowledged before it came needn't wait, unless another replica gives it.
+        // An answer that was acknowledged before it came needn't wait, unless another replica gives
+        // it.
         assert!(takes(&mut counted, &ack(5)).is_empty());
         assert!(takes(&mut counted, &answer(view, 33, 4, 6)).is_empty());
         assert_eq!(takes(&mut counted, &answers(4, 7)), [7]);

@@ -10,26 +10,30 @@ use crate::outcome::{Doubt, Refusal};
 
 /// An error. Its text says the remedy if there is one.
 ///
-/// More kinds may come, so a `match` needs a `_`. The `{:?}` of an error is its text, too, so that a `main` that returns
-/// it prints that.
+/// More kinds may come, so a `match` needs a `_`. The `{:?}` of an error is its text, too, so that
+/// a `main` that returns it prints that.
 #[non_exhaustive]
 pub enum Error {
-    /// No answer came in time. This says nothing about the outcome of a command; [`Unknown`](Error::Unknown) does.
+    /// No answer came in time. This says nothing about the outcome of a command;
+    /// [`Unknown`](Error::Unknown) does.
     TimedOut(String),
     /// A command takes no effect, now or later, so it may be tried again.
     Refused(Refusal),
-    /// A command may have taken effect, or may yet do so, but at most once. Check before trying again.
+    /// A command may have taken effect, or may yet do so, but at most once. Check before trying
+    /// again.
     Unknown(Doubt),
     /// A command took effect, but its answer is too large to be sent or remembered.
     AnswerLost,
-    /// The node that was asked refuses, with the reason: for example the controller refuses to change the leader.
+    /// The node that was asked refuses, with the reason: for example the controller refuses to
+    /// change the leader.
     Denied(String),
     /// No majority of the acceptors answers.
     NoQuorum(String),
-    /// The cluster file is wrong, or doesn't fit the request. Each problem has its line, if it has one, and its remedy.
+    /// The cluster file is wrong, or doesn't fit the request. Each problem has its line, if it has
+    /// one, and its remedy.
     Configuration(cluster_file::Errors),
-    /// Stored data can't be read, written or relied on. Acknowledged commands are stored elsewhere, or are in the
-    /// acceptors' log.
+    /// Stored data can't be read, written or relied on. Acknowledged commands are stored elsewhere,
+    /// or are in the acceptors' log.
     Store(String),
     /// The host has failed: sockets, interfaces, memory or threads.
     System(String),

@@ -6,14 +6,14 @@ use paxos::{NodeId, PartitionId, Time};
 /// The replicas that answer a request when it is first executed. All of them answer a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// One replica, drawn at random, answers. If it stays silent while another one answers retries, the client switches
-    /// to that one.
+    /// One replica, drawn at random, answers. If it stays silent while another one answers retries,
+    /// the client switches to that one.
     #[default]
     One,
     /// This replica, whatever happens to it.
     Of(NodeId),
-    /// All replicas answer, and the first answer counts. No retry is needed if one of them dies or is slow, but each
-    /// command costs an answer of each.
+    /// All replicas answer, and the first answer counts. No retry is needed if one of them dies or
+    /// is slow, but each command costs an answer of each.
     All,
 }
 
@@ -22,14 +22,16 @@ pub(crate) struct HomeOfSessions {
     id: NodeId,
     /// The replicas to which the home may change.
     candidates: Vec<NodeId>,
-    /// For each partition the time since when other replicas have given the first answers, and the home none.
+    /// For each partition the time since when other replicas have given the first answers, and the
+    /// home none.
     silent_since: Vec<Option<Time>>,
     /// How long the home may be silent.
     patience: Time,
 }
 
 impl HomeOfSessions {
-    /// Returns the home that `home` asks for; `random` chooses one of `replicas` if it must be drawn.
+    /// Returns the home that `home` asks for; `random` chooses one of `replicas` if it must be
+    /// drawn.
     pub fn new(
         home: Home,
         replicas: Vec<NodeId>,
@@ -58,9 +60,9 @@ impl HomeOfSessions {
         self.id
     }
 
-    /// Notes that a replica was the first to answer a request to a partition, and returns whether it has become the
-    /// home. One retry that another replica answers first says little, since all answer it; a home that catches up in
-    /// one partition may well answer in the others.
+    /// Notes that a replica was the first to answer a request to a partition, and returns whether
+    /// it has become the home. One retry that another replica answers first says little, since all
+    /// answer it; a home that catches up in one partition may well answer in the others.
     pub fn answered(&mut self, now: Time, pid: PartitionId, by: NodeId) -> bool {
         let Some(silent_since) = self.silent_since.get_mut(usize::from(pid)) else {
             return false;

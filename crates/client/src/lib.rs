@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The client API of crate `wirepaxos`. [`Client`] submits commands and collects their answers, and
-//! [`recover`](Recovery) finds out what an instance decided; [`replica::Application`] is the replica's side, where
-//! commands are delivered.
+//! [`recover`](Recovery) finds out what an instance decided; [`replica::Application`] is the
+//! replica's side, where commands are delivered.
 
 mod completions;
 mod control;

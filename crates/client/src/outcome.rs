@@ -27,7 +27,8 @@ use crate::error::Error;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "a command may have been refused, or its outcome may be unknown"]
 pub enum Outcome<A = Vec<u8>> {
-    /// The command took effect. The application's answer is missing if it is too large to be sent or remembered.
+    /// The command took effect. The application's answer is missing if it is too large to be sent
+    /// or remembered.
     Executed(Option<A>),
     /// The command took no effect, and never will.
     Refused(Refusal),
@@ -45,7 +46,8 @@ pub enum Refusal {
         /// The largest length in bytes.
         max: usize,
     },
-    /// Too many commands are outstanding, or another long one is being sent. Poll for completions first.
+    /// Too many commands are outstanding, or another long one is being sent. Poll for completions
+    /// first.
     WindowFull,
     /// The group has no such partition.
     NoPartition(PartitionId),
@@ -60,8 +62,8 @@ pub enum Refusal {
 /// The reason why it is unknown whether a command took effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Doubt {
-    /// No answer came in time. The client keeps trying, so the command may yet take effect, and is then
-    /// [polled](crate::Client::poll) like any other.
+    /// No answer came in time. The client keeps trying, so the command may yet take effect, and is
+    /// then [polled](crate::Client::poll) like any other.
     NoAnswer,
     /// The replicas no longer know the session because it expired. Open another client.
     SessionLost,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads without the log: keeps those that are in progress, and chooses the replica to ask. [B-CLIENT]
+//! Reads without the log: keeps those that are in progress, and chooses the replica to ask.
+//! [B-CLIENT]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,7 +29,8 @@ pub(crate) struct Reads {
     /// The index of the replica that is asked first.
     first: usize,
     patience: Time,
-    /// How often sessions are named in the log while their client only reads, so that they don't expire.
+    /// How often sessions are named in the log while their client only reads, so that they don't
+    /// expire.
     keep_alive: Time,
     last: u64,
     open: HashMap<(PartitionId, u64), Read>,
@@ -107,7 +109,8 @@ impl Reads {
             else {
                 continue;
             };
-            // Every replica gets the same time to answer, and overloaded ones are asked less and less often.
+            // Every replica gets the same time to answer, and overloaded ones are asked less and
+            // less often.
             let rounds = read.tries / replicas.len().max(1);
             let patience = self.patience.saturating_mul(1 << rounds.min(MAX_DOUBLINGS));
             read.again_at = now.saturating_add(patience);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
-//! replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that leads, and one that follows.
+//! replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that leads,
+//! and one that follows.
 
 mod dataset;
 mod load;
@@ -41,14 +42,15 @@ pub struct Settings {
     pub protocol: Protocol,
     /// The replicated application: `rocksdb` or `leveldb`.
     pub app: String,
-    /// The plane on which the nodes handle their packets. The kernel needs a network of namespaces and so root; `Auto`
-    /// uses it if that is possible.
+    /// The plane on which the nodes handle their packets. The kernel needs a network of namespaces
+    /// and so root; `Auto` uses it if that is possible.
     pub plane: Plane,
     /// Learners that tell replicas what is decided; without any, replicas get the votes.
     pub learners: usize,
     /// True if leaders, acceptors and learners are in a switch.
     pub in_switch: bool,
-    /// The share of packets that is lost, duplicated and reordered on every link, 0 to 1; wants root.
+    /// The share of packets that is lost, duplicated and reordered on every link, 0 to 1; wants
+    /// root.
     pub faults: Option<f64>,
     /// True if all roles are in this one process; then only the leader is changed, by hand-over.
     pub embedded: bool,
@@ -340,8 +342,8 @@ impl<'a> Demo<'a> {
         Err(Error::new("the controller doesn't say which replica leads"))
     }
 
-    /// Returns who puts commands in order: the first leader or sequencer in the file, unless another one was ready
-    /// sooner.
+    /// Returns who puts commands in order: the first leader or sequencer in the file, unless
+    /// another one was ready sooner.
     fn leader(&self) -> Result<String, Error> {
         let deadline = Instant::now() + REPLY_TIMEOUT;
         let group = self.cluster.groups[0].id;

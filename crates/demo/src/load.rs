@@ -66,7 +66,8 @@ pub struct Resolved {
     pub lost: u64,
     /// Writes that were uncertain when their connection broke.
     pub uncertain: u64,
-    /// The number of these writes that were seen to have taken effect; the others didn't, or were overwritten.
+    /// The number of these writes that were seen to have taken effect; the others didn't, or were
+    /// overwritten.
     pub took_effect: u64,
 }
 

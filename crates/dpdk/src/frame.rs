@@ -73,7 +73,8 @@ pub struct Datagram<'a> {
 pub enum Content<'a> {
     /// A whole datagram.
     Datagram(Datagram<'a>),
-    /// A question or an answer about who has an address, for [`Neighbours`](crate::neighbours::Neighbours).
+    /// A question or an answer about who has an address, for
+    /// [`Neighbours`](crate::neighbours::Neighbours).
     Neighbour,
     /// Something else: another protocol, a fragment, a header with options.
     Other,
@@ -226,8 +227,8 @@ impl Head {
         self.len - ETHERNET + payload
     }
 
-    /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says. `sum` is the
-    /// [`payload_sum`] of the payload.
+    /// Writes the frame of a datagram, which is as long as [`frame_len`](Self::frame_len) says.
+    /// `sum` is the [`payload_sum`] of the payload.
     #[inline]
     pub fn write(&mut self, payload: &[u8], sum: u64, frame: &mut [u8]) {
         if payload.len() != self.payload {
@@ -288,13 +289,14 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Returns the sum of protocol and length, which the checksums of UDP and ICMPv6 cover beside the addresses.
+/// Returns the sum of protocol and length, which the checksums of UDP and ICMPv6 cover beside the
+/// addresses.
 pub(crate) fn of_pseudo(protocol: u8, len: usize) -> u64 {
     u64::from(u16::from(protocol).to_be()) + u64::from((len as u16).to_be())
 }
 
-/// Returns the Internet checksum's sum, of words as they lie in memory; it has no more than 34 bits. What lies before
-/// `bytes` in a packet is of an even number.
+/// Returns the Internet checksum's sum, of words as they lie in memory; it has no more than 34
+/// bits. What lies before `bytes` in a packet is of an even number.
 #[inline]
 pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
     // Each lane has its own carry, so that the processor can add them in parallel.
@@ -311,8 +313,8 @@ pub(crate) fn sum(bytes: &[u8], start: u64) -> u64 {
     halves(sum) + sum_of_few(words.remainder())
 }
 
-/// Sums fewer than eight bytes. Putting them together in memory and loading them as one word would make the processor
-/// wait.
+/// Sums fewer than eight bytes. Putting them together in memory and loading them as one word would
+/// make the processor wait.
 #[inline]
 fn sum_of_few(bytes: &[u8]) -> u64 {
     let (fours, rest) = bytes.split_at(bytes.len() & 4);

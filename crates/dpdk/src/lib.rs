@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DPDK plane's edge: datagrams in and out by a port that DPDK drives, without the kernel.
 //!
-//! DPDK itself is reached through a small library of our own (`programs/dpdk`), which is built where DPDK is
-//! installed and opened when a node wants it ([`Eal::start`]). So no build needs DPDK, and a program runs where there is
-//! none.
+//! DPDK itself is reached through a small library of our own (`programs/dpdk`), which is built
+//! where DPDK is installed and opened when a node wants it ([`Eal::start`]). So no build needs
+//! DPDK, and a program runs where there is none.
 //!
-//! A [`Port`] takes and sends frames in bursts. A [`Station`] makes datagrams of them: it has an address there, says so
-//! to who asks for it, and knows whom it can reach. Several of one thread share a port by a [`Link`].
+//! A [`Port`] takes and sends frames in bursts. A [`Station`] makes datagrams of them: it has an
+//! address there, says so to who asks for it, and knows whom it can reach. Several of one thread
+//! share a port by a [`Link`].
 
 pub mod frame;
 mod library;

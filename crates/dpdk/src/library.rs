@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DPDK, as far as nodes need it: the functions of `programs/dpdk/port.c`, and the one start that a process has.
+//! DPDK, as far as nodes need it: the functions of `programs/dpdk/port.c`, and the one start that a
+//! process has.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -31,8 +32,8 @@ macro_rules! functions {
                 Ok(Functions {
                     $($field: {
                         let symbol = symbol(library, $name)?;
-                        // SAFETY: a function of this name has this type in the C file, and `interface` says whether
-                        // the library is that file's.
+                        // SAFETY: a function of this name has this type in the C file, and
+                        // `interface` says whether the library is that file's.
                         unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
                     },)*
                 })
@@ -68,8 +69,8 @@ pub struct Eal {
 static STARTED: Mutex<Option<(PathBuf, Vec<String>, Eal)>> = Mutex::new(None);
 
 impl Eal {
-    /// Starts DPDK by the library at `path`, with arguments for its environment (EAL). A process can start it only
-    /// once; a second start with the same arguments returns the first one.
+    /// Starts DPDK by the library at `path`, with arguments for its environment (EAL). A process
+    /// can start it only once; a second start with the same arguments returns the first one.
     pub fn start(path: &Path, arguments: &[String]) -> Result<Eal> {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((by, with, eal)) = &*started {
@@ -104,7 +105,8 @@ impl Eal {
         let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
         pointers.push(std::ptr::null_mut());
         let pointers = Box::leak(pointers.into_boxed_slice());
-        // SAFETY: `count` strings that live for ever, and a null behind them; DPDK may put them in another order.
+        // SAFETY: `count` strings that live for ever, and a null behind them; DPDK may put them in
+        // another order.
         Ok(unsafe { (self.functions.start)(count, pointers.as_mut_ptr()) })
     }
 
@@ -115,7 +117,8 @@ impl Eal {
         text.to_string_lossy().into_owned()
     }
 
-    /// Opens the port of this name, whose buffers have `room` for a frame each. It is this thread's from now on.
+    /// Opens the port of this name, whose buffers have `room` for a frame each. It is this thread's
+    /// from now on.
     pub fn open(self, name: &str, room: u16) -> Result<Port> {
         let number = self.find(name).ok_or_else(|| self.no_port(name))?;
         Port::open(self, number, room).map_err(|(error, why)| match -error {
@@ -229,7 +232,8 @@ impl Functions {
     fn load(path: &Path) -> Result<&'static Functions> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| format!("{}: it has a zero byte in it", path.display()))?;
-        // SAFETY: a string. What runs when the library is loaded is DPDK's own registration of drivers.
+        // SAFETY: a string. What runs when the library is loaded is DPDK's own registration of
+        // drivers.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         let handle = NonNull::new(handle).ok_or_else(|| {
             format!(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the stations of one port share: the port, and who else is at its link.
 //!
-//! Frames that come are sorted by station, each of which takes its own in its turn. What one of them sends to another one
-//! doesn't leave: it goes straight there, in a buffer of the port.
+//! Frames that come are sorted by station, each of which takes its own in its turn. What one of
+//! them sends to another one doesn't leave: it goes straight there, in a buffer of the port.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,8 @@ const BURSTS_OF_A_LOOK: u32 = 1_024;
 const FLOWS: usize = 16;
 /// Time between two looks at neighbours and at the link.
 const TEND_INTERVAL: Duration = Duration::from_millis(500);
-/// Frames that wait for a station at most. A port has 4,095 buffers, which have to be enough for what waits at the card, too.
+/// Frames that wait for a station at most. A port has 4,095 buffers, which have to be enough for
+/// what waits at the card, too.
 const MAX_WAITING: usize = 512;
 
 /// A link, as its stations have it. It is for one thread at a time.
@@ -160,7 +161,8 @@ impl Link {
         (self.members.len() - 1, received)
     }
 
-    /// Removes the station at this place. If it was the last one with its IP address, the address is removed, too.
+    /// Removes the station at this place. If it was the last one with its IP address, the address
+    /// is removed, too.
     pub(crate) fn leave(&mut self, place: usize) {
         self.members[place] = None;
         self.forget_flows();
@@ -188,8 +190,8 @@ impl Link {
         self.hosts.iter().any(|host| host.own() == ip)
     }
 
-    /// Takes what is there for all of them, at most a burst, and gives the one at `place` what has come for it, in the
-    /// place of what it had.
+    /// Takes what is there for all of them, at most a burst, and gives the one at `place` what has
+    /// come for it, in the place of what it had.
     #[inline]
     pub(crate) fn receive(&mut self, place: usize, received: &mut Inbox) {
         if received.len() > 0 {
@@ -214,7 +216,8 @@ impl Link {
         self.changes
     }
 
-    /// Returns the way from an address here to another one, if it is known. If it isn't, asks for it.
+    /// Returns the way from an address here to another one, if it is known. If it isn't, asks for
+    /// it.
     pub(crate) fn find(&mut self, own: SocketAddr, to: SocketAddr) -> Option<Way> {
         let way = self.way(own, to);
         if way.is_none() {
@@ -239,8 +242,8 @@ impl Link {
         })
     }
 
-    /// Asks for the hardware address of `to`, because the station at `own` has something to send there and knows no
-    /// way.
+    /// Asks for the hardware address of `to`, because the station at `own` has something to send
+    /// there and knows no way.
     fn seek(&mut self, own: SocketAddr, to: SocketAddr) {
         let mut hosts = self.hosts.iter_mut();
         let host = hosts.find(|host| host.own() == own.ip());
@@ -376,7 +379,8 @@ impl Link {
         if since.is_some_and(|since| since < TEND_INTERVAL) {
             return;
         }
-        // Whose flow is known is not noted again, and notes of others are dropped where there are too many.
+        // Whose flow is known is not noted again, and notes of others are dropped where there are
+        // too many.
         self.forget_flows();
         let was_up = self.is_up;
         self.is_up = self.port.is_up();
@@ -405,7 +409,8 @@ impl Link {
     }
 }
 
-/// Gives a frame to a station, or back to DPDK if too many wait there. Returns true if the station got it.
+/// Gives a frame to a station, or back to DPDK if too many wait there. Returns true if the station
+/// got it.
 #[inline]
 fn give(member: Option<&mut Option<Member>>, frame: Frame, from: &SocketAddr, port: &Port) -> bool {
     match member.and_then(Option::as_mut) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is at this link: hardware addresses of others, and answers to those who ask for the own one. ARP for IPv4, and
-//! neighbour discovery for IPv6.
+//! Who is at this link: hardware addresses of others, and answers to those who ask for the own one.
+//! ARP for IPv4, and neighbour discovery for IPv6.
 //!
-//! Of the cluster's nodes only what they say about themselves counts. Others, who send from anywhere, are answered
-//! where their last datagram came from: from themselves, or from a router. One that was never heard, as a replica doesn't
-//! hear the clients that it answers, is asked for when there is something to send.
+//! Of the cluster's nodes only what they say about themselves counts. Others, who send from
+//! anywhere, are answered where their last datagram came from: from themselves, or from a router.
+//! One that was never heard, as a replica doesn't hear the clients that it answers, is asked for
+//! when there is something to send.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,9 +17,11 @@ use crate::frame::{
 
 /// A node that hasn't said where it is is asked this often.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// A neighbour is asked for its hardware address again after this time, because it may have got another card.
+/// A neighbour is asked for its hardware address again after this time, because it may have got
+/// another card.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
-/// At most this many others are known at once. If there are more, all are forgotten and learnt again.
+/// At most this many others are known at once. If there are more, all are forgotten and learnt
+/// again.
 const MAX_OTHERS: usize = 4_096;
 
 const ARP: usize = 28;
@@ -54,8 +57,8 @@ struct Node {
 }
 
 impl Neighbours {
-    /// Creates the neighbours of the host with the address `own`, whose card has `mac`. The cluster's other nodes have
-    /// the addresses `nodes`.
+    /// Creates the neighbours of the host with the address `own`, whose card has `mac`. The
+    /// cluster's other nodes have the addresses `nodes`.
     pub fn new(own: IpAddr, mac: Mac, nodes: impl IntoIterator<Item = IpAddr>) -> Neighbours {
         let others = nodes.into_iter().filter(|address| *address != own);
         let mut addresses: Vec<_> = others.collect();
@@ -110,8 +113,9 @@ impl Neighbours {
         self.others.insert(other, mac);
     }
 
-    /// Returns the question for the hardware address of `other`, to which something is to be sent. Returns nothing if
-    /// the question was asked just now, or if `other` is a node, which is asked for anyway.
+    /// Returns the question for the hardware address of `other`, to which something is to be sent.
+    /// Returns nothing if the question was asked just now, or if `other` is a node, which is asked
+    /// for anyway.
     pub fn seek(&mut self, other: IpAddr, now: Instant) -> Option<Vec<u8>> {
         let is_due = |asked: &Instant| now.saturating_duration_since(*asked) >= ASK_INTERVAL;
         let is_of_family = other.is_ipv4() == self.own.is_ipv4();
@@ -225,7 +229,8 @@ impl Neighbours {
         }
     }
 
-    /// Returns the answer to a question; an asker that has no address yet is answered by a message to all.
+    /// Returns the answer to a question; an asker that has no address yet is answered by a message
+    /// to all.
     fn advertise(&self, own: Ipv6Addr, asker: Ipv6Addr, by: Mac) -> Vec<u8> {
         match asker.is_unspecified() {
             true => advertisement(self.mac, own, all_nodes(), OVERRIDES),

@@ -12,7 +12,8 @@ use crate::library::{Eal, Functions, RawPort};
 /// The most frames of one burst.
 pub const BURST: usize = 32;
 
-/// Bytes of a frame for which a buffer has room by default: one of Ethernet, with an MTU of 1,500, and more.
+/// Bytes of a frame for which a buffer has room by default: one of Ethernet, with an MTU of 1,500,
+/// and more.
 pub const ROOM: u16 = 2048;
 
 /// The facts about a port when it is opened.
@@ -95,7 +96,8 @@ impl Frames {
     }
 
     fn release(&mut self, functions: &Functions) {
-        // SAFETY: the first `len` frames have buffers that nobody else holds, and they aren't used after this.
+        // SAFETY: the first `len` frames have buffers that nobody else holds, and they aren't used
+        // after this.
         unsafe { (functions.release)(self.all.as_mut_ptr(), self.len as u32) };
         self.len = 0;
     }
@@ -190,7 +192,8 @@ impl Port {
         &self.driver
     }
 
-    /// Takes what is there, at most a burst, in the place of what it took before. How many frames that are.
+    /// Takes what is there, at most a burst, in the place of what it took before. How many frames
+    /// that are.
     #[inline]
     pub fn receive(&mut self) -> usize {
         if self.received.len > 0 {
@@ -218,12 +221,14 @@ impl Port {
     /// Gives back what was taken out.
     pub(crate) fn release(functions: &Functions, frames: &mut [Frame]) {
         for burst in frames.chunks_mut(BURST) {
-            // SAFETY: all of them have a buffer that nobody else holds, and the caller doesn't use them afterwards.
+            // SAFETY: all of them have a buffer that nobody else holds, and the caller doesn't use
+            // them afterwards.
             unsafe { (functions.release)(burst.as_mut_ptr(), burst.len() as u32) };
         }
     }
 
-    /// Uses these frames for the next packets that are sent: their memory is in the cache, and the pool has less work.
+    /// Uses these frames for the next packets that are sent: their memory is in the cache, and the
+    /// pool has less work.
     #[inline]
     pub(crate) fn reuse(&mut self, frames: &mut Vec<Frame>) {
         let leaving = &mut self.leaving;
@@ -245,8 +250,8 @@ impl Port {
         self.functions
     }
 
-    /// Sends a frame of `len` bytes, which `write` writes, with the next [`flush`](Self::flush) at the latest. False if
-    /// it is lost: it is longer than a buffer, or there is none.
+    /// Sends a frame of `len` bytes, which `write` writes, with the next [`flush`](Self::flush) at
+    /// the latest. False if it is lost: it is longer than a buffer, or there is none.
     #[inline]
     pub fn push(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         let is_filled = self.fill(len, write);
@@ -275,8 +280,8 @@ impl Port {
         Some(frame)
     }
 
-    /// Fills the first empty buffer, where it stays: a frame that was written just now is better not copied, as a
-    /// processor waits with one load of what was stored in parts.
+    /// Fills the first empty buffer, where it stays: a frame that was written just now is better
+    /// not copied, as a processor waits with one load of what was stored in parts.
     #[inline]
     fn fill(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if self.leaving.filled == self.leaving.len {
@@ -289,14 +294,14 @@ impl Port {
             return false;
         };
         frame.len = len as u32;
-        // SAFETY: the buffer has room for this many bytes, and belongs to this frame alone. The bytes that an earlier
-        // frame has left are initialized.
+        // SAFETY: the buffer has room for this many bytes, and belongs to this frame alone. The
+        // bytes that an earlier frame has left are initialized.
         write(unsafe { std::slice::from_raw_parts_mut(frame.data, len) });
         true
     }
 
-    /// Sends each received frame unchanged, as often as `copies` says, and uses its own buffer for the last copy. The
-    /// frames leave with the next [`flush`](Self::flush) at the latest.
+    /// Sends each received frame unchanged, as often as `copies` says, and uses its own buffer for
+    /// the last copy. The frames leave with the next [`flush`](Self::flush) at the latest.
     pub fn send_on(&mut self, mut copies: impl FnMut() -> usize) {
         for at in 0..self.received.len {
             let Some(further) = copies().checked_sub(1) else {

@@ -10,8 +10,8 @@ use crate::port::{BURST, Port};
 /// Counters of frames at a port that brought no datagram to a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames of another protocol, another port or another address, for which a host with sockets would have its own
-    /// use.
+    /// Frames of another protocol, another port or another address, for which a host with sockets
+    /// would have its own use.
     pub others: u64,
     /// Frames longer than a buffer.
     pub too_long: u64,
@@ -78,8 +78,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// Opens the only station of a port, with the address `address`, which nobody else at the link has. The cluster's
-    /// nodes have the addresses `nodes`.
+    /// Opens the only station of a port, with the address `address`, which nobody else at the link
+    /// has. The cluster's nodes have the addresses `nodes`.
     pub fn new(
         port: Port,
         address: SocketAddr,
@@ -126,8 +126,8 @@ impl Station {
         self.dropped
     }
 
-    /// Takes what is there, at most a burst and what had come for it before, in the place of what it took before. Whether
-    /// there was anything.
+    /// Takes what is there, at most a burst and what had come for it before, in the place of what
+    /// it took before. Whether there was anything.
     #[inline]
     pub fn receive(&mut self) -> bool {
         take(&self.link).receive(self.place, &mut self.received);
@@ -211,15 +211,16 @@ pub struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
-    /// Sends datagrams, each to some addresses, in order. How many copies weren't sent: it isn't known where their address
-    /// is, or they are longer than a packet may be.
+    /// Sends datagrams, each to some addresses, in order. How many copies weren't sent: it isn't
+    /// known where their address is, or they are longer than a packet may be.
     #[inline]
     pub fn send<'d>(&mut self, all: impl Iterator<Item = (&'d [SocketAddr], &'d [u8])>) -> u64 {
         let mut link = take(self.link);
         let before = (link.port().sent(), link.port().dropped());
         let mut refused = 0;
         let mut latest: &[SocketAddr] = &[];
-        // This isn't a plain loop, because the chained iterator would check its state again for each datagram.
+        // This isn't a plain loop, because the chained iterator would check its state again for
+        // each datagram.
         all.for_each(|(to, datagram)| {
             // Datagrams to the same addresses come one after the other.
             if !std::ptr::eq(latest, to) {

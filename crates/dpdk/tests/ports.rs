@@ -203,7 +203,8 @@ fn several_stations_share_a_port_and_reach_one_another() {
     far.flush();
     assert_eq!(taken(&mut first).len(), 1);
     assert_eq!(taken(&mut second).len(), 2);
-    // A station that doesn't look for long loses what exceeds its room, and the others lose nothing.
+    // A station that doesn't look for long loses what exceeds its room, and the others lose
+    // nothing.
     let many = [(b, &[7][..]); 600];
     assert_eq!(send(&mut first, &many), 0);
     assert_eq!(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs every script of `testdata/roles/` on roles that get and send their packets by ports of DPDK, in IPv4 and in
-//! IPv6 frames. The roles are those of `sim`'s own run; what is held to the scripts here is their way in and out.
+//! Runs every script of `testdata/roles/` on roles that get and send their packets by ports of
+//! DPDK, in IPv4 and in IPv6 frames. The roles are those of `sim`'s own run; what is held to the
+//! scripts here is their way in and out.
 
 mod common;
 

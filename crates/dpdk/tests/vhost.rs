@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations at both ends of vhost-user, the link of virtual machines and of switches in software: one as the switch, one, in a process
-//! of its own, as the machine.
+//! Stations at both ends of vhost-user, the link of virtual machines and of switches in software:
+//! one as the switch, one, in a process of its own, as the machine.
 
 mod common;
 

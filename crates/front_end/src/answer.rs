@@ -18,10 +18,11 @@ pub(crate) enum Shape {
     Plain,
     /// The answer to SCAN, in which the place to continue becomes the next cursor.
     Scan,
-    /// The answer to KEYS with this pattern. The partitions' answers, one after the other, only show that the replica has
-    /// executed everything before; then a walk collects the keys.
+    /// The answer to KEYS with this pattern. The partitions' answers, one after the other, only
+    /// show that the replica has executed everything before; then a walk collects the keys.
     Keys(Option<Vec<u8>>),
-    /// The answer is the sum of the partitions' answers, which are asked for one after the other. Holds the sum so far.
+    /// The answer is the sum of the partitions' answers, which are asked for one after the other.
+    /// Holds the sum so far.
     Sum(i64),
     /// The answer to TYPE, made from a number that tells whether the key exists.
     Type,
@@ -43,7 +44,8 @@ pub(crate) enum Item {
 }
 
 impl Shape {
-    /// Returns true if the answer is put together from the answers of all partitions, asked one after the other.
+    /// Returns true if the answer is put together from the answers of all partitions, asked one
+    /// after the other.
     pub fn is_of_all(&self) -> bool {
         matches!(
             self,
@@ -51,8 +53,8 @@ impl Shape {
         )
     }
 
-    /// Takes one partition's part of an answer that is put together from all partitions. Returns false for any other answer,
-    /// which is complete as it is.
+    /// Takes one partition's part of an answer that is put together from all partitions. Returns
+    /// false for any other answer, which is complete as it is.
     pub fn gather(&mut self, reply: &Reply<'_>) -> bool {
         match (self, reply) {
             (Shape::Sum(sum), Reply::Int(n)) => *sum += n,

@@ -15,7 +15,8 @@ use crate::state::client::Client;
 use crate::state::transaction::Transaction;
 use crate::waits::waiting::Waiting;
 
-/// A command of the connection may have this many arguments, because the front end goes through them while others wait.
+/// A command of the connection may have this many arguments, because the front end goes through
+/// them while others wait.
 const MAX_OWN_ARGUMENTS: usize = 1_024;
 
 pub(crate) const OK: &str = "OK";
@@ -66,7 +67,8 @@ pub(crate) enum Outcome {
     },
     /// The command waits for something to appear.
     Waits(Box<Waiting>),
-    /// The question is counted at all front ends, once these bytes are in the log of the first partition.
+    /// The question is counted at all front ends, once these bytes are in the log of the first
+    /// partition.
     Surveys(Question, Vec<u8>),
     /// The command is executed in turns.
     Begun(Task),
@@ -105,8 +107,8 @@ impl Spec {
         self.flags.contains(&"write")
     }
 
-    /// Returns true if the command has more arguments than a command of the connection may have. Commands that name keys may
-    /// have as many as fit a request.
+    /// Returns true if the command has more arguments than a command of the connection may have.
+    /// Commands that name keys may have as many as fit a request.
     pub fn has_too_many(&self, args: usize) -> bool {
         are_too_many(args) && self.is_of_the_connection() && self.name != "watch"
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client's connection, without its socket. It has an ordered session in the log of each partition that it uses.
+//! One client's connection, without its socket. It has an ordered session in the log of each
+//! partition that it uses.
 //!
 //! ```text
 //! input ─parse─> command ─┬─ answered here ──────────────────────────────────────────┐
 //!                         └─ logged: waits ─> in flight in a lane ─> answered ───────┴─> slots ─> output
 //! ```
 //!
-//! Answers leave in the order of the commands; a slot keeps the place of each answer that is still to come. The
-//! [`Order`](crate::settings::Order) tells which commands may be in flight at once.
+//! Answers leave in the order of the commands; a slot keeps the place of each answer that is still
+//! to come. The [`Order`](crate::settings::Order) tells which commands may be in flight at once.
 
 mod answers;
 mod blocked;
@@ -135,14 +136,15 @@ impl Connection {
 
     // ---- The log
 
-    /// Sends the commands that may be sent now, and asks for the sessions that they need. Each lane may have `values`
-    /// values in flight.
+    /// Sends the commands that may be sent now, and asks for the sessions that they need. Each lane
+    /// may have `values` values in flight.
     pub fn propose(&mut self, shared: &Shared, values: usize, sink: &mut impl Sink) {
         let stale = self.client.reads_stale;
         self.orders.propose(shared, values, stale, sink);
     }
 
-    /// Returns the partition and number of this connection's command in a name's session, if there is one.
+    /// Returns the partition and number of this connection's command in a name's session, if there
+    /// is one.
     pub fn named(&self) -> Option<(PartitionId, Once)> {
         self.orders.named()
     }
@@ -152,8 +154,8 @@ impl Connection {
         self.orders.is_under_way()
     }
 
-    /// Returns true if the next command that waits arrived together with the one before it, whose answer can then wait for its
-    /// own.
+    /// Returns true if the next command that waits arrived together with the one before it, whose
+    /// answer can then wait for its own.
     pub fn has_followers(&self) -> bool {
         self.orders.has_followers()
     }
@@ -168,21 +170,22 @@ impl Connection {
         self.orders.lanes()
     }
 
-    /// Removes the lanes that have nothing to do and weren't used within the time `idle`; returns their sessions.
+    /// Removes the lanes that have nothing to do and weren't used within the time `idle`; returns
+    /// their sessions.
     pub fn take_unused(&mut self, idle: Duration) -> Vec<(PartitionId, u64)> {
         self.orders.take_unused(idle)
     }
 
-    /// Forgets the session of a partition. None of the commands in flight in it took effect, so they all wait for another
-    /// session.
+    /// Forgets the session of a partition. None of the commands in flight in it took effect, so
+    /// they all wait for another session.
     pub fn lose_session(&mut self, pid: PartitionId) {
         self.orders.lose_session(pid);
     }
 
     // ---- Output
 
-    /// Puts a message in its place among the answers. It need not wait behind a single command that waits for something to
-    /// appear, if the client speaks RESP3.
+    /// Puts a message in its place among the answers. It need not wait behind a single command that
+    /// waits for something to appear, if the client speaks RESP3.
     pub fn push_message(&mut self, frame: Vec<u8>) {
         if self.ended {
             return;
@@ -232,8 +235,9 @@ impl Connection {
         self.ended && is_answered && self.pending_output().is_empty()
     }
 
-    /// Fails all commands, because a session is lost or couldn't be opened, and forgets all sessions. Commands in flight may
-    /// have taken effect and get the answer UNKNOWN, the others this error.
+    /// Fails all commands, because a session is lost or couldn't be opened, and forgets all
+    /// sessions. Commands in flight may have taken effect and get the answer UNKNOWN, the others
+    /// this error.
     pub fn fail_all(&mut self, error: &str, shared: &Shared) {
         let in_flight = self.orders.in_flight();
         let error_of = |number| match in_flight.contains(&number) {

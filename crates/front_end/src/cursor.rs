@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cursors of SCAN. Each is a number with all that a scan needs to continue, at any replica and at any time.
+//! The cursors of SCAN. Each is a number with all that a scan needs to continue, at any replica and
+//! at any time.
 
 use apps::place;
 use paxos::PartitionId;
 
 use crate::partitions::MAX_PARTITIONS;
 
-/// A cursor stays below 2^53, so that clients in every programming language can represent it exactly.
+/// A cursor stays below 2^53, so that clients in every programming language can represent it
+/// exactly.
 const _: () = assert!(((MAX_PARTITIONS as u64 - 1) << place::BITS) >> 53 == 0);
 
-/// The position of a scan. A scan visits one partition after the other, and in each of them the keys in the order of
-/// their places.
+/// The position of a scan. A scan visits one partition after the other, and in each of them the
+/// keys in the order of their places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cursor {
     pub pid: PartitionId,
@@ -19,8 +21,8 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the cursor with this number in decimal digits, or `None` if no scan over so many partitions has such a
-    /// cursor.
+    /// Returns the cursor with this number in decimal digits, or `None` if no scan over so many
+    /// partitions has such a cursor.
     pub fn parse(text: &[u8], partitions: u16) -> Option<Cursor> {
         if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
             return None;
@@ -33,8 +35,9 @@ impl Cursor {
         })
     }
 
-    /// Returns the cursor's number for a client after a call in a partition, where `more_from` is the place of the next key, if
-    /// there is one. It is 0 at the end of the last partition, as at the beginning of a scan.
+    /// Returns the cursor's number for a client after a call in a partition, where `more_from` is
+    /// the place of the next key, if there is one. It is 0 at the end of the last partition, as at
+    /// the beginning of a scan.
     pub fn next_number(pid: PartitionId, more_from: Option<u64>, partitions: u16) -> u64 {
         match more_from {
             Some(place) => u64::from(pid) << place::BITS | place,

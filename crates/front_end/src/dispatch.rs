@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks each command and hands it to the function that executes it, for both kinds of application: a store, whose commands
-//! are all in the [table], and Redis itself, whose servers describe theirs.
+//! Checks each command and hands it to the function that executes it, for both kinds of
+//! application: a store, whose commands are all in the [table], and Redis itself, whose servers
+//! describe theirs.
 
 use apps::redis::is_config_set;
 
@@ -78,7 +79,8 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     let native = shared.native.as_ref();
     let shown = named.own.map_or("NULL", |spec| spec.name);
     call.client.last_command.be(shown, call.args);
-    // The table has all commands of a store, so a wrong one is refused even if the client hasn't authenticated, as by Redis.
+    // The table has all commands of a store, so a wrong one is refused even if the client hasn't
+    // authenticated, as by Redis.
     if native.is_none() && !is_right(call, named.own) {
         return Outcome::Answered;
     }
@@ -93,8 +95,8 @@ pub(crate) fn run(call: &mut Call<'_>) -> Outcome {
     }
 }
 
-/// Returns true if there is such a command with so many arguments. Otherwise answers with an error; queued commands won't be
-/// executed then.
+/// Returns true if there is such a command with so many arguments. Otherwise answers with an error;
+/// queued commands won't be executed then.
 fn is_right(call: &mut Call<'_>, spec: Option<&Spec>) -> bool {
     let Some(spec) = spec else {
         refuse_transaction(call);
@@ -150,12 +152,13 @@ fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
     text
 }
 
-/// Returns true if the client has authenticated or needn't have for this command. Otherwise answers with an error.
+/// Returns true if the client has authenticated or needn't have for this command. Otherwise answers
+/// with an error.
 fn may_send(call: &mut Call<'_>, named: &Named<'_>) -> bool {
     let may_send = call.client.authenticated || named.is_open();
     if !may_send {
-        // The commands that follow may come with a password, but a store's client still means them as part of this
-        // transaction. Redis would execute them.
+        // The commands that follow may come with a password, but a store's client still means them
+        // as part of this transaction. Redis would execute them.
         let is_multi = named.own.is_some_and(|spec| spec.name == "multi");
         if is_multi && call.shared.native.is_none() {
             call.client.transaction = Some(Transaction::broken());
@@ -165,8 +168,8 @@ fn may_send(call: &mut Call<'_>, named: &Named<'_>) -> bool {
     may_send
 }
 
-/// Queues a command of an open transaction, or refuses it there. Returns false if there is none, or if the command must be
-/// executed at once.
+/// Queues a command of an open transaction, or refuses it there. Returns false if there is none, or
+/// if the command must be executed at once.
 fn queues(call: &mut Call<'_>, named: &Named<'_>) -> bool {
     let is_open = call.client.authenticated && call.client.transaction.is_some();
     if !is_open || named.is_at_once() {
@@ -181,7 +184,8 @@ fn queues(call: &mut Call<'_>, named: &Named<'_>) -> bool {
     true
 }
 
-/// Refuses most commands of a client that has subscribed and speaks RESP2; returns true if this one is refused.
+/// Refuses most commands of a client that has subscribed and speaks RESP2; returns true if this one
+/// is refused.
 fn is_refused_while_listening(call: &mut Call<'_>) -> bool {
     let is_refused = call.client.is_only_listening() && !channels::is_for_subscribers(call.args[0]);
     if is_refused {
@@ -193,8 +197,8 @@ fn is_refused_while_listening(call: &mut Call<'_>) -> bool {
     is_refused
 }
 
-/// Returns true if the pause postpones this command. Unknown commands, and commands with too few arguments, are answered at
-/// once.
+/// Returns true if the pause postpones this command. Unknown commands, and commands with too few
+/// arguments, are answered at once.
 pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
     let pause = call.shared.pause.borrow();
     if !pause.is_on() || !call.client.authenticated {

@@ -56,5 +56,6 @@ impl Awaited {
     }
 }
 
-/// A KEYS whose keys are to be collected: the command's number, its pattern, and a token that dies once nobody waits any more.
+/// A KEYS whose keys are to be collected: the command's number, its pattern, and a token that dies
+/// once nobody waits any more.
 pub(crate) type Wanted = (u64, Option<Vec<u8>>, Weak<()>);

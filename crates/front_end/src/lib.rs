@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Redis-protocol front end: clients' connections become ordered sessions of the partitions' logs.
+//! The Redis-protocol front end: clients' connections become ordered sessions of the partitions'
+//! logs.
 //!
-//! The front end runs beside a replica, in its own thread ([`start`]). Two things connect it to the node: a [`Plane`], over
-//! which its proposals reach the leader, and the [`Mailbox`], into which the replica's workers put the answers to its sessions.
-//! So answers can have any size, and a client sees its own writes wherever the leader is. The node reads the front end's
-//! [`Metrics`].
+//! The front end runs beside a replica, in its own thread ([`start`]). Two things connect it to the
+//! node: a [`Plane`], over which its proposals reach the leader, and the [`Mailbox`], into which
+//! the replica's workers put the answers to its sessions. So answers can have any size, and a
+//! client sees its own writes wherever the leader is. The node reads the front end's [`Metrics`].
 //!
 //! Each row uses the rows below it only:
 //!

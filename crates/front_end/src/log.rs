@@ -18,21 +18,23 @@ use crate::mailbox::Answer;
 
 /// The data plane as the front end uses it; all calls come from the front end's thread.
 pub trait Plane: Send + 'static {
-    /// Sends a datagram to the current leader, at the latest at the next [`flush`](Self::flush). Datagrams that can't be sent
-    /// are lost, as on any network.
+    /// Sends a datagram to the current leader, at the latest at the next [`flush`](Self::flush).
+    /// Datagrams that can't be sent are lost, as on any network.
     fn send(&mut self, datagram: &[u8]);
 
     /// Sends the datagrams that wait.
     fn flush(&mut self);
 
-    /// Copies the next datagram that has arrived, a REJECT of the leader, into `buffer` and returns its length. Never waits.
+    /// Copies the next datagram that has arrived, a REJECT of the leader, into `buffer` and returns
+    /// its length. Never waits.
     fn receive(&mut self, buffer: &mut [u8]) -> Option<usize>;
 
     /// Returns a descriptor that becomes readable when a datagram arrives.
     fn fd(&self) -> RawFd;
 
-    /// Finds out who leads, because retries had no success; then [`Mailbox::leader_changed`](crate::Mailbox::leader_changed) is
-    /// to be called. The front end asks at every retry until then.
+    /// Finds out who leads, because retries had no success; then
+    /// [`Mailbox::leader_changed`](crate::Mailbox::leader_changed) is to be called. The front end
+    /// asks at every retry until then.
     fn ask_for_leader(&mut self);
 }
 
@@ -80,8 +82,8 @@ impl<P: Plane> Log<P> {
         self.started.elapsed().as_nanos() as Time
     }
 
-    /// Queues a command of a session in the lowest of its partitions; it is sent, and sent again, until it is answered. The
-    /// caller submits each command once and checks its size.
+    /// Queues a command of a session in the lowest of its partitions; it is sent, and sent again,
+    /// until it is answered. The caller submits each command once and checks its size.
     pub fn submit(&mut self, session: u64, request: u64, logged: &Logged) {
         let bytes = &logged.bytes;
         let submitted = if logged.partitions.len() == 1 {
@@ -110,8 +112,8 @@ impl<P: Plane> Log<P> {
         self.submit_operation(pid, nonce, &open);
     }
 
-    /// Asks for a name's session. Every front end that asks with this nonce gets the same session, and every replica answers
-    /// there. [S-NAMED]
+    /// Asks for a name's session. Every front end that asks with this nonce gets the same session,
+    /// and every replica answers there. [S-NAMED]
     pub fn open_named(&mut self, pid: PartitionId, nonce: u64, window: u16) {
         let open = SessionOp::Open {
             ordered: false,
@@ -126,7 +128,8 @@ impl<P: Plane> Log<P> {
         self.submit_operation(pid, session, &SessionOp::Close);
     }
 
-    /// Submits an operation on a session, unless the same session has one in flight, which is enough.
+    /// Submits an operation on a session, unless the same session has one in flight, which is
+    /// enough.
     fn submit_operation(&mut self, pid: PartitionId, client: u64, operation: &SessionOp) {
         self.command.clear();
         operation.emit(&mut self.command);
@@ -134,8 +137,9 @@ impl<P: Plane> Log<P> {
         debug_assert!(matches!(submitted, Ok(()) | Err(Refused::Outstanding)));
     }
 
-    /// Notes an answer; returns false if nobody waits for it. That may be a repeated answer, or one after which the
-    /// command is sent again: its copy came too early, or took no effect in all of its partitions.
+    /// Notes an answer; returns false if nobody waits for it. That may be a repeated answer, or one
+    /// after which the command is sent again: its copy came too early, or took no effect in all of
+    /// its partitions.
     pub fn answered(&mut self, now: Time, answer: &Answer<'_>) -> bool {
         let &Answer {
             pid,
@@ -173,7 +177,8 @@ impl<P: Plane> Log<P> {
         let now = self.now();
         let mut buffer = [0; 2048];
         while let Some(len) = self.outbox.plane.receive(&mut buffer) {
-            // Answers come by the mailbox only: a REPLY taken from here would end a command without its answer.
+            // Answers come by the mailbox only: a REPLY taken from here would end a command without
+            // its answer.
             let packet = Packet::parse(&buffer[..len.min(buffer.len())]).ok();
             let rejected = |packet: &Packet<'_>| packet.header.msgtype == MsgType::Reject;
             if let Some(packet) = packet.filter(rejected) {

@@ -84,8 +84,8 @@ impl Mail {
     }
 }
 
-/// Hands answers and news to the front end. It is cheap to clone, works from any thread and never blocks for long, because the
-/// front end only swaps the mail.
+/// Hands answers and news to the front end. It is cheap to clone, works from any thread and never
+/// blocks for long, because the front end only swaps the mail.
 #[derive(Clone)]
 pub struct Mailbox(Arc<Shared>);
 
@@ -109,9 +109,9 @@ impl Mailbox {
         })))
     }
 
-    /// Takes the replica's answer to a session that has no address. The front end gets it at the next
-    /// [`deliver`](Self::deliver). Pass all of [`replica::Output::reply`]'s answers with [`replica::ReplyTo::Local`];
-    /// the front end ignores answers to other front ends' sessions.
+    /// Takes the replica's answer to a session that has no address. The front end gets it at the
+    /// next [`deliver`](Self::deliver). Pass all of [`replica::Output::reply`]'s answers with
+    /// [`replica::ReplyTo::Local`]; the front end ignores answers to other front ends' sessions.
     pub fn reply(&self, pid: PartitionId, client: u64, request: u64, status: u8, bytes: &[u8]) {
         self.leave(|mail| {
             let start = mail.bytes.len();
@@ -126,15 +126,16 @@ impl Mailbox {
         });
     }
 
-    /// Takes the answers to reads that didn't go through the log; the front end gets them at the next
-    /// [`deliver`](Self::deliver). A read without an answer is sent through the log. A partition's answers come in the
-    /// order of the reads, except that reads without an answer may come out of order.
+    /// Takes the answers to reads that didn't go through the log; the front end gets them at the
+    /// next [`deliver`](Self::deliver). A read without an answer is sent through the log. A
+    /// partition's answers come in the order of the reads, except that reads without an answer may
+    /// come out of order.
     pub fn answered_reads(&self, answered: &AnsweredReads) {
         self.leave(|mail| mail.reads.append(answered));
     }
 
-    /// Sets the function that asks for reads without the log, once the replica's workers run. Until then all reads go through
-    /// the log.
+    /// Sets the function that asks for reads without the log, once the replica's workers run. Until
+    /// then all reads go through the log.
     pub fn reads(&self, ask: AskReads) {
         // A front end has only one replica beside it.
         let _ = self.0.ask_reads.set(ask);
@@ -144,8 +145,9 @@ impl Mailbox {
         self.0.ask_reads.get()
     }
 
-    /// Reports the sessions of a partition that answer to this front end, after the replica has opened its state or
-    /// taken another replica's. The front end closes the sessions that belong to no connection.
+    /// Reports the sessions of a partition that answer to this front end, after the replica has
+    /// opened its state or taken another replica's. The front end closes the sessions that belong
+    /// to no connection.
     pub fn local_sessions(&self, pid: PartitionId, sessions: Vec<LocalSession>) {
         self.post(|mail| mail.sessions.push((pid, sessions)));
     }
@@ -169,8 +171,8 @@ impl Mailbox {
         self.post(|mail| mail.news.push((pid, event)));
     }
 
-    /// Tells that [`Plane::send`](crate::Plane::send) reaches another leader from now on, or that the old one was confirmed.
-    /// Then all outstanding commands are sent again at once.
+    /// Tells that [`Plane::send`](crate::Plane::send) reaches another leader from now on, or that
+    /// the old one was confirmed. Then all outstanding commands are sent again at once.
     pub fn leader_changed(&self) {
         self.post(|mail| mail.leader_changed = true);
     }
@@ -179,11 +181,12 @@ impl Mailbox {
         self.post(|mail| mail.shut_down = true);
     }
 
-    /// Wakes the front end for the answers that were left here. Call it once for a whole batch, since each wake costs a system
-    /// call and would show the answers one by one.
+    /// Wakes the front end for the answers that were left here. Call it once for a whole batch,
+    /// since each wake costs a system call and would show the answers one by one.
     pub fn deliver(&self) {
         let mut mail = self.mail();
-        // Only the first one that leaves mail wakes the front end, which then finds the others' mail, too.
+        // Only the first one that leaves mail wakes the front end, which then finds the others'
+        // mail, too.
         let wakes = !mail.is_empty() && !std::mem::replace(&mut mail.was_woken, true);
         drop(mail);
         if wakes {

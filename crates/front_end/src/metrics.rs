@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
-/// Counters; all but `connected`, those of bytes, `commands_per_second`, `tls_trouble` and `replicas_that_differ` only grow.
+/// Counters; all but `connected`, those of bytes, `commands_per_second`, `tls_trouble` and
+/// `replicas_that_differ` only grow.
 #[derive(Default, Debug)]
 #[allow(missing_docs)] // the names say it
 pub struct Metrics {
@@ -29,7 +30,8 @@ pub struct Metrics {
     pub reads_given_up: AtomicU64,
     /// Commands that were refused because the Redis servers have too much memory.
     pub refused_for_memory: AtomicU64,
-    /// The bytes of memory that the Redis servers have, and those that they may have; 0 without a limit.
+    /// The bytes of memory that the Redis servers have, and those that they may have; 0 without a
+    /// limit.
     pub servers_bytes: AtomicU64,
     pub servers_max_bytes: AtomicU64,
     /// Answers that were errors.
@@ -47,10 +49,11 @@ pub struct Metrics {
     pub tls_missing: AtomicU64,
     /// 1 while the certificate's files can't be used any more.
     pub tls_trouble: AtomicU64,
-    /// If Redis itself is replicated, by how much the time that most nodes have is ahead of the group's time; 0 if they are
-    /// about equal.
+    /// If Redis itself is replicated, by how much the time that most nodes have is ahead of the
+    /// group's time; 0 if they are about equal.
     pub clock_off_ms: AtomicI64,
-    /// The number of replicas, in all partitions, whose Redis server has other contents than this one.
+    /// The number of replicas, in all partitions, whose Redis server has other contents than this
+    /// one.
     pub replicas_that_differ: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the front end knows of the Redis servers, where Redis itself is replicated: their commands are those that their own
-//! COMMAND describes, and their answers are passed on as they are.
+//! What the front end knows of the Redis servers, where Redis itself is replicated: their commands
+//! are those that their own COMMAND describes, and their answers are passed on as they are.
 //!
-//! Commands that concern the connection are answered here, as for every other store. All others go to the server of one
-//! partition.
+//! Commands that concern the connection are answered here, as for every other store. All others go
+//! to the server of one partition.
 
 use std::cell::Cell;
 
@@ -12,14 +12,16 @@ use paxos::{NodeId, PartitionId};
 
 use crate::partitions::MAX_PARTITIONS;
 
-/// A read without the log sees the time of the last executed command. If that time is older than this, the read goes through
-/// the log, which moves the clock.
+/// A read without the log sees the time of the last executed command. If that time is older than
+/// this, the read goes through the log, which moves the clock.
 const FRESH_MS: u64 = 100;
-/// Once the time is as old as this, a single read goes through the log and moves the clock for all others. If they all waited
-/// for the age above, they would all go through the log until the first of them is executed.
+/// Once the time is as old as this, a single read goes through the log and moves the clock for all
+/// others. If they all waited for the age above, they would all go through the log until the first
+/// of them is executed.
 const RENEW_MS: u64 = 50;
 
-/// Returns what time most nodes have, in milliseconds since 1970, or nothing while that isn't known yet.
+/// Returns what time most nodes have, in milliseconds since 1970, or nothing while that isn't known
+/// yet.
 pub type ClusterTime = dyn Fn() -> Option<u64> + Send;
 
 /// A replica of a group.
@@ -41,15 +43,16 @@ pub struct Native {
     news: News,
     member: Member,
     clock: Box<ClusterTime>,
-    /// The most bytes of memory that the servers may have together before commands that need more are refused.
+    /// The most bytes of memory that the servers may have together before commands that need more
+    /// are refused.
     max_memory: Option<u64>,
     /// The time that most nodes had when it was last looked at, once that is known.
     now_ms: Cell<Option<u64>>,
 }
 
 impl Native {
-    /// Creates the knowledge of servers that have these commands and are what the fingerprint says. `seen` and `news` are what the servers show, and `clock` tells
-    /// what time most nodes have.
+    /// Creates the knowledge of servers that have these commands and are what the fingerprint says.
+    /// `seen` and `news` are what the servers show, and `clock` tells what time most nodes have.
     pub fn new(
         (catalogue, fingerprint): (Catalogue, Fingerprint),
         seen: Seen,
@@ -131,7 +134,8 @@ impl Native {
         bytes
     }
 
-    /// Returns a report of the clock with at most `most` bytes, and with a check if other replicas can answer it.
+    /// Returns a report of the clock with at most `most` bytes, and with a check if other replicas
+    /// can answer it.
     pub(crate) fn clock_report(&self, pid: PartitionId, voices: u8, most: usize) -> Vec<u8> {
         let has_others = self.member.all.len() > 1;
         let clock = (self.stamp(), voices);
@@ -148,7 +152,8 @@ impl Native {
         &self.catalogue
     }
 
-    /// Returns true if a read may go without the log, judged by the age of the time that it would see.
+    /// Returns true if a read may go without the log, judged by the age of the time that it would
+    /// see.
     pub(crate) fn is_fresh(&self, pid: PartitionId) -> bool {
         let age = self.seen.age_ms(pid);
         age < RENEW_MS || age <= FRESH_MS && !self.renewals.take(pid, self.seen.now_ms())

@@ -16,7 +16,8 @@ impl Partitions {
         Partitions(1 << pid)
     }
 
-    /// Returns the set of the first `count` partitions; for a group's number of partitions these are all of them.
+    /// Returns the set of the first `count` partitions; for a group's number of partitions these
+    /// are all of them.
     pub fn first(count: u16) -> Partitions {
         Partitions(u64::MAX >> (MAX_PARTITIONS - count))
     }
@@ -37,7 +38,8 @@ impl Partitions {
         self.0.count_ones() as usize
     }
 
-    /// Returns the lowest partition, to whose session a command over this set belongs. The set must not be empty.
+    /// Returns the lowest partition, to whose session a command over this set belongs. The set must
+    /// not be empty.
     pub fn lowest(self) -> PartitionId {
         debug_assert!(self.0 != 0);
         self.0.trailing_zeros() as PartitionId

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers and the data plane.
+//! The front end's thread: one loop over the listener, the clients' sockets, the replica's answers
+//! and the data plane.
 
 mod accept;
 mod census;
@@ -68,8 +69,8 @@ const FIRST_CONNECTION: usize = 3;
 const READ_BYTES: usize = 64 << 10;
 /// The wait after an accept that failed for lack of descriptors or memory.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// The front end asks who leads once a command has waited for its answer this many times as long as until its first
-/// repetition.
+/// The front end asks who leads once a command has waited for its answer this many times as long as
+/// until its first repetition.
 const ASK_AFTER: Time = 8;
 
 const TOO_MANY_CLIENTS: &str = "ERR max number of clients reached";
@@ -147,7 +148,8 @@ struct Server<P> {
     clock_reports: Option<ClockReports>,
     /// The number of connections that have commands in flight.
     under_way: usize,
-    /// The number of values that these connections share. If there are more connections, each has one value.
+    /// The number of values that these connections share. If there are more connections, each has
+    /// one value.
     shared_values: usize,
     held: Held,
     mailbox: Mailbox,
@@ -358,7 +360,8 @@ impl<P: Plane> Server<P> {
         self.peers.len() - usize::from(self.herald.is_there())
     }
 
-    /// Reports to the group what time most nodes have. Clients wait while the group has no time yet.
+    /// Reports to the group what time most nodes have. Clients wait while the group has no time
+    /// yet.
     fn report_clock(&mut self) {
         let (Some(native), Some(reports)) = (&self.shared.native, &mut self.clock_reports) else {
             return;

@@ -13,20 +13,22 @@ use crate::native::Native;
 /// ` into INFO's section on replication.
 pub type Describe = Box<dyn Fn(&mut String) + Send>;
 
-/// The choice of which earlier commands of its connection a command may overtake. Answers always leave in the order of
-/// the commands.
+/// The choice of which earlier commands of its connection a command may overtake. Answers always
+/// leave in the order of the commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// A command overtakes none: all take effect in the order sent, as in Redis. A command for another partition waits until
-    /// all before it are answered.
+    /// A command overtakes none: all take effect in the order sent, as in Redis. A command for
+    /// another partition waits until all before it are answered.
     #[default]
     Connection,
-    /// A command may overtake those for other partitions: commands on the same keys take effect in the order sent, as for a
-    /// client of Redis Cluster. Each partition has its own commands in flight.
+    /// A command may overtake those for other partitions: commands on the same keys take effect in
+    /// the order sent, as for a client of Redis Cluster. Each partition has its own commands in
+    /// flight.
     Key,
 }
 
-/// The way in which reads of keys in one partition are answered, if the connection has nothing unanswered before them.
+/// The way in which reads of keys in one partition are answered, if the connection has nothing
+/// unanswered before them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
     /// Reads are answered without the log, from what a quorum of acceptors shows.
@@ -38,10 +40,11 @@ pub enum Reads {
 
 /// The settings with which the front end starts.
 pub struct Settings {
-    /// The socket to which clients connect; the node binds it, as it decides which addresses may be bound.
+    /// The socket to which clients connect; the node binds it, as it decides which addresses may be
+    /// bound.
     pub listener: TcpListener,
-    /// The group to which the front end proposes, with at most 64 partitions. `node` is the replica beside it, to which its
-    /// sessions answer.
+    /// The group to which the front end proposes, with at most 64 partitions. `node` is the replica
+    /// beside it, to which its sessions answer.
     pub deployment: Deployment,
     /// The commands of one connection that may overtake others.
     pub order: Order,
@@ -57,30 +60,33 @@ pub struct Settings {
     pub tls: Option<tls::Server>,
     /// The group's other front ends, for clients of Redis Cluster.
     pub others: Vec<Neighbour>,
-    /// At most this many clients may be in a TLS handshake; one more takes the place of the one that is longest in it.
+    /// At most this many clients may be in a TLS handshake; one more takes the place of the one
+    /// that is longest in it.
     pub max_handshakes: usize,
     /// The longest time that a handshake may take.
     pub handshake_timeout: Duration,
     /// The longest time that a client may take to show the password, if there is one.
     pub authentication_timeout: Duration,
-    /// At most this many connections are open. If there is a password, one more takes the place of the one that hasn't shown it
-    /// for longest.
+    /// At most this many connections are open. If there is a password, one more takes the place of
+    /// the one that hasn't shown it for longest.
     pub max_clients: usize,
-    /// A client that lets this many bytes of answers pile up is disconnected. Long before that, no more of its commands are
-    /// read.
+    /// A client that lets this many bytes of answers pile up is disconnected. Long before that, no
+    /// more of its commands are read.
     pub max_output_bytes: usize,
-    /// All connections together may keep this many bytes in memory. Beyond that those that keep most are disconnected, and
-    /// first of all those that haven't shown the password.
+    /// All connections together may keep this many bytes in memory. Beyond that those that keep
+    /// most are disconnected, and first of all those that haven't shown the password.
     pub max_memory_bytes: usize,
-    /// An answer that the front end puts together, such as that to KEYS, may have this many bytes, like those of the application.
+    /// An answer that the front end puts together, such as that to KEYS, may have this many bytes,
+    /// like those of the application.
     pub max_answer_bytes: usize,
-    /// The time that the front end waits for the replica's answer before it sends a command again, until it has seen
-    /// how long answers take.
+    /// The time that the front end waits for the replica's answer before it sends a command again,
+    /// until it has seen how long answers take.
     pub retry_after: Time,
     /// The number of values that all connections together may have in flight in a partition.
     pub max_open_values: usize,
-    /// A connection's session in a partition is closed if it is unused for this time, and the next command opens another one.
-    /// This must be well below the replicas' own timeout, which would make an outcome unknown.
+    /// A connection's session in a partition is closed if it is unused for this time, and the next
+    /// command opens another one. This must be well below the replicas' own timeout, which would
+    /// make an outcome unknown.
     pub session_idle: Duration,
     /// The longest time that a shutdown waits for commands in flight.
     pub shutdown_timeout: Duration,
@@ -129,7 +135,8 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Returns the node's name, which is the same in all answers of all front ends, and as long as Redis's.
+    /// Returns the node's name, which is the same in all answers of all front ends, and as long as
+    /// Redis's.
     pub(crate) fn name(&self) -> String {
         format!("{:040x}", self.node)
     }

@@ -40,7 +40,8 @@ pub(crate) struct Shared {
     pub others: Vec<Neighbour>,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,
-    /// The number of keys of each partition at this replica's last answer; `u64::MAX` before the first one.
+    /// The number of keys of each partition at this replica's last answer; `u64::MAX` before the
+    /// first one.
     pub keys: Vec<AtomicU64>,
     pub started: Instant,
     /// The clients that wait for keys to change.
@@ -54,7 +55,8 @@ pub(crate) struct Shared {
     pub pause: RefCell<Pause>,
 }
 
-/// Returns the bytes that a command of these partitions may have; over several partitions it must fit one value. [S-PARTS]
+/// Returns the bytes that a command of these partitions may have; over several partitions it must
+/// fit one value. [S-PARTS]
 pub(crate) fn max_len(partitions: Partitions, shared: &Shared) -> usize {
     match partitions.len() {
         0 | 1 => MAX_COMMAND_LEN,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the work that is done for one client before the next one's turn. A single thread serves all clients, so all
-//! others wait while it works for one.
+//! Limits the work that is done for one client before the next one's turn. A single thread serves
+//! all clients, so all others wait while it works for one.
 //!
 //! The code that does the work counts it in steps. A step takes roughly a tenth of a microsecond.
 

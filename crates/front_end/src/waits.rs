@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that wait for something to appear at a key, by BLPOP and its like, or XREAD with BLOCK. Nothing waits in the log: a
-//! waiting command is tried in a form that doesn't wait, and if there is nothing, it is tried again when one of its keys may
-//! have changed. The commands that this replica executes tell of such changes.
+//! Clients that wait for something to appear at a key, by BLPOP and its like, or XREAD with BLOCK.
+//! Nothing waits in the log: a waiting command is tried in a form that doesn't wait, and if there
+//! is nothing, it is tried again when one of its keys may have changed. The commands that this
+//! replica executes tell of such changes.
 //!
-//! Clients with the same question stand in a queue, and only the first of them tries. If it gets something, the next one tries,
-//! until there is nothing. Different questions that take from the same key are tried one after the other as well, in the order
-//! in which the clients began to wait. So the client that has waited longest here is served first, and a change costs as many
-//! tries as it serves clients, and one more for each question.
+//! Clients with the same question stand in a queue, and only the first of them tries. If it gets
+//! something, the next one tries, until there is nothing. Different questions that take from the
+//! same key are tried one after the other as well, in the order in which the clients began to wait.
+//! So the client that has waited longest here is served first, and a change costs as many tries as
+//! it serves clients, and one more for each question.
 
 pub(crate) mod lines;
 pub(crate) mod waiting;
@@ -25,9 +27,11 @@ use crate::waits::lines::Lines;
 /// The most keys for which all clients together may wait, and the most for which one command may.
 const MAX_KEYS: usize = 1 << 20;
 pub(crate) const MAX_KEYS_EACH: usize = 4_096;
-/// The least time between two tries of a command if it is only a guess that one of its keys has changed.
+/// The least time between two tries of a command if it is only a guess that one of its keys has
+/// changed.
 const BETWEEN_GUESSES: Duration = Duration::from_millis(20);
-/// This is added to that time for each question, because each guess is a command in the log, which all clients share.
+/// This is added to that time for each question, because each guess is a command in the log, which
+/// all clients share.
 const BETWEEN_GUESSES_EACH: Duration = Duration::from_micros(500);
 
 const TOO_MANY: &str = "LIMIT not executed: clients of this front end wait for 1,048,576 keys together at most, which no setting \
@@ -59,8 +63,8 @@ pub(crate) enum Act {
 struct Waiting {
     waiter: Waiter,
     deadline: Option<Instant>,
-    /// The answer that ends the wait, unless a try that runs now finds something. `Some(None)` ends it as if its time
-    /// were up.
+    /// The answer that ends the wait, unless a try that runs now finds something. `Some(None)` ends
+    /// it as if its time were up.
     ends: Option<Option<Vec<u8>>>,
 }
 
@@ -77,7 +81,8 @@ struct Asked {
     question: Question,
     /// The keys, each once.
     keys: Vec<Vec<u8>>,
-    /// The clients with this question, by their positions among all that ever began to wait; the first one tries.
+    /// The clients with this question, by their positions among all that ever began to wait; the
+    /// first one tries.
     waiting: BTreeMap<u64, Waiting>,
     /// The positions of the clients whose wait ends as soon as a try finds nothing.
     ended: BTreeSet<u64>,
@@ -116,8 +121,8 @@ impl Changed {
     }
 }
 
-/// A change of one or more keys, kept until it is noted at all questions about them. `after` is the last question at
-/// which it was noted.
+/// A change of one or more keys, kept until it is noted at all questions about them. `after` is the
+/// last question at which it was noted.
 struct Change {
     what: What,
     after: u64,
@@ -139,7 +144,8 @@ pub(crate) struct Waits {
     asked: BTreeMap<u64, Asked>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
-    /// The changes that aren't noted at all questions yet, and those of them for which that hasn't begun.
+    /// The changes that aren't noted at all questions yet, and those of them for which that hasn't
+    /// begun.
     changes: VecDeque<Change>,
     new_changes: HashSet<What>,
     lines: Lines,
@@ -153,7 +159,8 @@ pub(crate) struct Waits {
     /// The questions that are tried again later.
     later: BTreeSet<(Instant, u64)>,
     acts: VecDeque<(Waiter, Act)>,
-    /// Steps that other functions have used. They count for the next turn of [`go_on`](Self::go_on).
+    /// Steps that other functions have used. They count for the next turn of
+    /// [`go_on`](Self::go_on).
     steps: usize,
 }
 
@@ -171,7 +178,8 @@ impl Waits {
         self.in_vain
     }
 
-    /// Lets a client wait for one of these keys, for ever if there is no deadline; returns why if it can't.
+    /// Lets a client wait for one of these keys, for ever if there is no deadline; returns why if
+    /// it can't.
     pub fn begin(
         &mut self,
         waiter: Waiter,
@@ -263,8 +271,9 @@ impl Waits {
         }
     }
 
-    /// Notes that any key of this partition may have changed. If `is_certain`, changes were missed and all questions are tried
-    /// at once; otherwise they are tried after a while, as this is only a guess.
+    /// Notes that any key of this partition may have changed. If `is_certain`, changes were missed
+    /// and all questions are tried at once; otherwise they are tried after a while, as this is only
+    /// a guess.
     pub fn any_changed(&mut self, pid: PartitionId, is_certain: bool) {
         let again = match is_certain {
             true => Again::Now,
@@ -279,7 +288,8 @@ impl Waits {
         }
     }
 
-    /// Ends the waits whose time is up, and finds the questions that may succeed now. Stops when the turn is over.
+    /// Ends the waits whose time is up, and finds the questions that may succeed now. Stops when
+    /// the turn is over.
     pub fn go_on(&mut self, now: Instant, turn: &Turn) {
         self.spend(turn);
         while !turn.is_over() && self.end_late(now) {
@@ -301,7 +311,8 @@ impl Waits {
         turn.spend(std::mem::take(&mut self.steps) + in_lines);
     }
 
-    /// Notes a change at the questions about it. If the turn is over first, the rest is done in the next one.
+    /// Notes a change at the questions about it. If the turn is over first, the rest is done in the
+    /// next one.
     fn note(&mut self, mut change: Change, turn: &Turn) {
         self.new_changes.remove(&change.what);
         while let Some(id) = self.next_question(&change) {
@@ -323,7 +334,8 @@ impl Waits {
             }
             self.spend(turn);
         }
-        // The questions about a key are tried in their order, so none is tried before all are noted.
+        // The questions about a key are tried in their order, so none is tried before all are
+        // noted.
         self.try_ready();
         self.spend(turn);
     }
@@ -351,8 +363,8 @@ impl Waits {
         }
     }
 
-    /// Puts a question that is due into the lines of its keys. A question that takes nothing needs no line and is tried
-    /// at once.
+    /// Puts a question that is due into the lines of its keys. A question that takes nothing needs
+    /// no line and is tried at once.
     fn stand_in_line(&mut self, id: u64) {
         let asked = &self.asked[&id];
         let Some((position, _)) = asked.waiting.first_key_value() else {
@@ -413,12 +425,14 @@ impl Waits {
     /// Continues with a question after its try has ended.
     fn after_try(&mut self, id: u64, again: Again) {
         let Some(asked) = self.asked.get_mut(&id) else {
-            // The question has no client left and has left its lines, in which others may be first now.
+            // The question has no client left and has left its lines, in which others may be first
+            // now.
             return self.try_ready();
         };
         asked.tries = false;
         self.lines.leave(id, &asked.keys);
-        // A wait can only end with the answer that says that there is nothing, which is unknown before the first try.
+        // A wait can only end with the answer that says that there is nothing, which is unknown
+        // before the first try.
         if again < Again::Now && asked.nothing.is_some() {
             let ended = std::mem::take(&mut asked.ended);
             let ended = ended.iter().filter_map(|at| asked.waiting.get(at));
@@ -449,7 +463,8 @@ impl Waits {
         self.try_ready();
     }
 
-    /// Ends a client's wait, as if its time were up or with an error. Returns false if it doesn't wait.
+    /// Ends a client's wait, as if its time were up or with an error. Returns false if it doesn't
+    /// wait.
     pub fn unblock(&mut self, client: u64, with_error: bool) -> bool {
         let answer = with_error.then(|| UNBLOCKED.to_vec());
         self.let_go(client, answer)

@@ -4,7 +4,8 @@
 /// Who executes a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// The front end executes it, as it concerns the connection; this is its place in the [table](crate::table).
+    /// The front end executes it, as it concerns the connection; this is its place in the
+    /// [table](crate::table).
     Own(usize),
     /// The front end executes SUBSCRIBE and its like.
     Subscription,

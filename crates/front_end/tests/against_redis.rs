@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the front end's answers byte for byte with those of a real Redis server, if one is installed.
+//! Compares the front end's answers byte for byte with those of a real Redis server, if one is
+//! installed.
 
 mod harness;
 
@@ -14,8 +15,9 @@ use std::time::Duration;
 use front_end::Order;
 use harness::{Client, Cluster, Faults, eventually, request};
 
-/// The server as package redis-tools has it: one program that does what the name says under which it is called. Package
-/// redis-server would also start a service, on the very port that a front end likes to use.
+/// The server as package redis-tools has it: one program that does what the name says under which
+/// it is called. Package redis-server would also start a service, on the very port that a front end
+/// likes to use.
 const REDIS: &str = "/usr/bin/redis-check-rdb";
 
 /// A real server, which ends with the test.
@@ -30,8 +32,8 @@ impl Redis {
             println!("SKIPPED: {REDIS} is not installed (./dev setup installs it)");
             return None;
         }
-        // The server has its own address: a port that is free on 127.0.0.1 may be another test's by the time that the server
-        // binds it.
+        // The server has its own address: a port that is free on 127.0.0.1 may be another test's by
+        // the time that the server binds it.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [.., high, low] = std::process::id().to_be_bytes();
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +62,8 @@ impl Drop for Redis {
 const MARK: [&str; 2] = ["HELLO", "the-end-of-this-answer"];
 const MARK_ANSWER: &[u8] = b"-ERR Protocol version is not an integer or out of range\r\n";
 
-/// Returns everything that is answered before the mark's answer, or before the end of the connection.
+/// Returns everything that is answered before the mark's answer, or before the end of the
+/// connection.
 fn answer(client: &mut Client, bytes: &[u8]) -> String {
     client.send(bytes);
     client.send(&request(&MARK));
@@ -203,7 +206,8 @@ fn commands_and_their_errors() {
     script.push(words("QUIT"));
     let cluster = Cluster::start("compare", Faults::default());
     compare(cluster.address, redis.address, &script);
-    // A scan over several partitions takes several calls even if it finds nothing, so SCAN isn't compared there.
+    // A scan over several partitions takes several calls even if it finds nothing, so SCAN isn't
+    // compared there.
     script.retain(|bytes| !bytes.starts_with(b"*") || !bytes.windows(4).any(|w| w == b"SCAN"));
     let cluster = Cluster::start_over("compare-4", Faults::default(), 4, Order::Connection);
     Client::connect(redis.address).ask(&["FLUSHALL"], "+OK\r\n");
@@ -314,7 +318,8 @@ fn is_over(client: &mut Client) -> bool {
     matches!(client.0.read(&mut [0]), Ok(0) | Err(_))
 }
 
-/// Lists, kills and pauses clients; returns what was answered and seen, without the parts that differ in each run.
+/// Lists, kills and pauses clients; returns what was answered and seen, without the parts that
+/// differ in each run.
 fn deal_with_clients(address: SocketAddr) -> Vec<String> {
     let mut seen = Vec::new();
     let mut one = Client::connect(address);
@@ -407,7 +412,8 @@ fn deal_with_clients(address: SocketAddr) -> Vec<String> {
     );
     one.ask(&["CLIENT", "UNPAUSE"], "+OK\r\n");
     writer.expect("+OK\r\n$1\r\nw\r\n");
-    // A pause of all commands ends by itself, and the commands sent meanwhile are executed after it.
+    // A pause of all commands ends by itself, and the commands sent meanwhile are executed after
+    // it.
     one.ask(&["CLIENT", "PAUSE", "50"], "+OK\r\n");
     one.ask(&["PING"], "+PONG\r\n");
     one.ask(&["CLIENT", "PAUSE", "100000", "WRITE"], "+OK\r\n");

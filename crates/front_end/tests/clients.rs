@@ -29,7 +29,8 @@ fn is_installed(program: &str) -> bool {
     found
 }
 
-/// Runs a program with this input, for a bounded time; returns its output. Fails if the program fails.
+/// Runs a program with this input, for a bounded time; returns its output. Fails if the program
+/// fails.
 fn run(program: &str, args: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(args)
@@ -143,7 +144,8 @@ fn redis_benchmark_on(cluster: &Cluster) {
 
 #[test]
 fn redis_py() {
-    // The system's own Python is called, as another one in the PATH doesn't see the system's modules.
+    // The system's own Python is called, as another one in the PATH doesn't see the system's
+    // modules.
     let python = |code: &str| Command::new("/usr/bin/python3").args(["-c", code]).output();
     match python("import redis") {
         Ok(output) if output.status.success() => {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the fuzz target's code on a fixed stream of random input, so that the target stays usable and an ordinary test run
-//! finds what is easy to find. `fuzz/README.md` tells how to fuzz in earnest.
+//! Runs the fuzz target's code on a fixed stream of random input, so that the target stays usable
+//! and an ordinary test run finds what is easy to find. `fuzz/README.md` tells how to fuzz in
+//! earnest.
 
 #[path = "../../../fuzz/src/resp.rs"]
 mod requests;

@@ -36,7 +36,8 @@ fn a_command_that_is_sent_again_counts_once_on_any_connection() {
         let cluster = Cluster::start_over(&name, faults, partitions, order);
         for number in 1..=100 {
             let expected = format!(":{number}\r\n");
-            // In some rounds the first connection is gone before its answer, in some after it; in the others it stays meanwhile.
+            // In some rounds the first connection is gone before its answer, in some after it; in
+            // the others it stays meanwhile.
             let mut first = cluster.connect();
             first.send(&numbered(number, &["INCR", "n"]));
             if number % 3 == 0 {
@@ -69,7 +70,8 @@ fn two_connections_that_wait_for_one_command_both_get_its_answer() {
         // Later commands of the same connection wait for the numbered one.
         c.send(&request(&["GET", "n"]));
     }
-    // Another command of the same name doesn't wait for the first one, and is executed although its client is gone.
+    // Another command of the same name doesn't wait for the first one, and is executed although its
+    // client is gone.
     let mut third = cluster.connect();
     third.send(&numbered(3, &["APPEND", "m", "0"]));
     third.expect("+OK\r\n");

@@ -45,7 +45,8 @@ fn reads_take_no_place_in_the_log_and_need_no_session() {
     assert_eq!(cluster.sessions.load(Relaxed), sessions);
 }
 
-/// A write behind a read waits, because otherwise the read could show what its own client wrote later. [B-ALONE]
+/// A write behind a read waits, because otherwise the read could show what its own client wrote
+/// later. [B-ALONE]
 #[test]
 fn what_is_sent_behind_a_read_waits_for_its_answer() {
     for order in [Order::Connection, Order::Key] {
@@ -65,7 +66,8 @@ fn what_is_sent_behind_a_read_waits_for_its_answer() {
     }
 }
 
-/// A read shows every earlier write of its client, although only the writes go through the log. [B-ALONE]
+/// A read shows every earlier write of its client, although only the writes go through the log.
+/// [B-ALONE]
 #[test]
 fn a_read_shows_what_its_client_sent_before_it() {
     for order in [Order::Connection, Order::Key] {
@@ -113,7 +115,8 @@ fn a_read_of_which_nothing_comes_goes_through_the_log() {
     });
 }
 
-/// A read of several partitions goes through the log, as they would be read at different moments. [B-ONE]
+/// A read of several partitions goes through the log, as they would be read at different moments.
+/// [B-ONE]
 #[test]
 fn keys_of_several_partitions_are_read_through_the_log() {
     let cluster = start("several", 4, Order::Connection);

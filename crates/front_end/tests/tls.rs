@@ -343,7 +343,8 @@ fn random_bytes_hurt_nobody() {
         let mut stranger = TcpStream::connect(cluster.address).unwrap();
         // The front end may have closed the connection before all bytes are written.
         let _ = stranger.write_all(&bytes);
-        // Otherwise the front end would wait for the rest of a message, and strangers would push each other out.
+        // Otherwise the front end would wait for the rest of a message, and strangers would push
+        // each other out.
         let _ = stranger.shutdown(Shutdown::Write);
         let _ = stranger.read_to_end(&mut Vec::new());
         if n % 60 == 0 {

@@ -101,7 +101,8 @@ fn exec_does_nothing_if_a_watched_key_was_changed() {
             Faults::default(),
         );
         let (mut c, mut other) = (cluster.connect(), cluster.connect());
-        // The list has commands that change foo or bar, if only for a moment, and others that don't.
+        // The list has commands that change foo or bar, if only for a moment, and others that
+        // don't.
         for (changes, is_change) in [
             ("GET foo", false),
             ("SET other 1", false),
@@ -166,7 +167,8 @@ fn a_transaction_within_one_partition_costs_no_vector() {
     eventually("executed", || cluster.executed.load(Relaxed) == 4);
 }
 
-/// Each transaction moves an item from one key to another, mostly in another partition, and no item is lost.
+/// Each transaction moves an item from one key to another, mostly in another partition, and no item
+/// is lost.
 #[test]
 fn nothing_comes_between_what_was_watched_and_exec_on_a_bad_network() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {

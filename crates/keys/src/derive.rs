@@ -8,11 +8,11 @@ use crate::{KEY_LEN, mac};
 pub enum Purpose {
     /// The `mac` in the tag of a packet on the data plane.
     PacketMac,
-    /// The `digest` in that tag. It is sent in the clear, for values that others choose; with the same key a value
-    /// could be chosen so that its digest is the `mac` of another packet.
+    /// The `digest` in that tag. It is sent in the clear, for values that others choose; with the
+    /// same key a value could be chosen so that its digest is the `mac` of another packet.
     PacketDigest,
-    /// The `mac` of packets that are signed by HalfSipHash. That key is shorter, and finding it reveals no part of the
-    /// other keys.
+    /// The `mac` of packets that are signed by HalfSipHash. That key is shorter, and finding it
+    /// reveals no part of the other keys.
     HalfPacketMac,
     /// The `digest` of packets that are signed by HalfSipHash.
     HalfPacketDigest,
@@ -50,7 +50,8 @@ pub(crate) fn key(holder: &[u8; KEY_LEN], purpose: Purpose) -> [u8; KEY_LEN] {
 mod tests {
     use super::*;
 
-    /// Nodes of different versions must derive the same keys. These were computed with Python's `hmac`.
+    /// Nodes of different versions must derive the same keys. These were computed with Python's
+    /// `hmac`.
     #[test]
     fn keys_are_what_they_have_always_been() {
         let secret: [u8; KEY_LEN] = std::array::from_fn(|at| at as u8);

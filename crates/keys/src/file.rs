@@ -31,8 +31,8 @@ pub enum Holder {
     },
 }
 
-/// The result of a step of [rotation](KeyFile::rotate). There are three steps, and each may be taken once all holders
-/// have the file of the previous one.
+/// The result of a step of [rotation](KeyFile::rotate). There are three steps, and each may be
+/// taken once all holders have the file of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotation {
     /// A new secret is accepted besides the one that signs.
@@ -56,7 +56,8 @@ pub struct KeyFile {
     pub(crate) cluster: u32,
     pub(crate) holder: Holder,
     pub(crate) signs: u32,
-    /// The secrets, the older one first. A client's file has the client's secrets, not the cluster's.
+    /// The secrets, the older one first. A client's file has the client's secrets, not the
+    /// cluster's.
     pub(crate) secrets: Vec<Generation>,
     pub(crate) clients: Vec<(String, u8)>,
 }
@@ -90,7 +91,8 @@ impl KeyFile {
     /// Reads the file of a cluster's node or client.
     ///
     /// # Errors
-    /// If the file is missing, is of another cluster or malformed, or if others than its owner may read it.
+    /// If the file is missing, is of another cluster or malformed, or if others than its owner may
+    /// read it.
     pub fn load(path: &Path, cluster: u32) -> Result<KeyFile, Error> {
         let text = read_secret(path, &KEY_FILE)?;
         let file = text::parse(&text).map_err(|problem| {
@@ -145,8 +147,8 @@ impl KeyFile {
         self.secrets.iter().map(|s| s.number)
     }
 
-    /// Returns a holder's key of a generation, or `None` if it can't be derived from this file: a client's file gives
-    /// only that client's keys.
+    /// Returns a holder's key of a generation, or `None` if it can't be derived from this file: a
+    /// client's file gives only that client's keys.
     pub fn key(&self, number: u8, generation: u32, purpose: Purpose) -> Option<[u8; KEY_LEN]> {
         let secret = self.holder_secret(number, generation)?;
         Some(key(&secret, purpose))

@@ -6,13 +6,14 @@ use sha2::Sha256;
 
 use crate::KEY_LEN;
 
-/// Returns the MAC of several parts in a row. The caller must make sure that the parts can't be split at another
-/// boundary.
+/// Returns the MAC of several parts in a row. The caller must make sure that the parts can't be
+/// split at another boundary.
 pub fn mac(key: &[u8; KEY_LEN], parts: &[&[u8]]) -> [u8; KEY_LEN] {
     running(key, parts).finalize().into_bytes().into()
 }
 
-/// Returns whether this is the MAC of the parts. The comparison takes the same time wherever they differ.
+/// Returns whether this is the MAC of the parts. The comparison takes the same time wherever they
+/// differ.
 pub fn is_mac(key: &[u8; KEY_LEN], parts: &[&[u8]], mac: &[u8]) -> bool {
     running(key, parts).verify_slice(mac).is_ok()
 }

@@ -83,7 +83,8 @@ pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error>
     Ok(text)
 }
 
-/// Returns the error of a file that can't be read. A file of another user has another remedy than a missing one.
+/// Returns the error of a file that can't be read. A file of another user has another remedy than a
+/// missing one.
 pub(crate) fn cannot_read(path: &Path, kind: &Kind<'_>, e: &io::Error) -> Error {
     let remedy = match e.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user to whom it belongs, or with sudo",

@@ -18,8 +18,9 @@ impl Lab {
         namespace::ip(Some(&self.namespace(&link.far.host)), &[line])
     }
 
-    /// Sets whether packets from these hosts to those arrive. To cut them, the neighbour entry gets a hardware address
-    /// that nobody has; only hosts' stacks use it, since the forwarder's programs look at IP addresses.
+    /// Sets whether packets from these hosts to those arrive. To cut them, the neighbour entry gets
+    /// a hardware address that nobody has; only hosts' stacks use it, since the forwarder's
+    /// programs look at IP addresses.
     pub fn set_reachable(&self, from: &[String], to: &[String], reachable: bool) -> Result<()> {
         let hosts = self.state_when_up()?.shape.hosts();
         let find = |name: &String| -> Result<&Host> {

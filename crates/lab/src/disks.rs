@@ -23,7 +23,8 @@ impl Lab {
         run("mount", fixed.map(OsStr::new).as_slice(), &path)
     }
 
-    /// Changes the size of a disk. It can't become smaller than what is on it, since it is in memory.
+    /// Changes the size of a disk. It can't become smaller than what is on it, since it is in
+    /// memory.
     pub fn resize_disk(&self, node: &str, bytes: u64) -> Result<()> {
         let options = format!("remount,size={bytes}");
         let fixed = ["-o", &options].map(OsStr::new);

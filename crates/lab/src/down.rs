@@ -37,8 +37,8 @@ impl Lab {
         Ok(removed)
     }
 
-    /// Removes everything under the caller's lock. The state file goes last, so that `down` can find everything until
-    /// then.
+    /// Removes everything under the caller's lock. The state file goes last, so that `down` can
+    /// find everything until then.
     pub(crate) fn remove(&self) -> Result<Removed> {
         let processes = self.kill_all()?;
         let namespaces = self.delete_namespaces()?;
@@ -59,7 +59,8 @@ impl Lab {
         })
     }
 
-    /// Deletes the lab's namespaces. An `ip` that an interrupted `up` had started may still keep one busy.
+    /// Deletes the lab's namespaces. An `ip` that an interrupted `up` had started may still keep
+    /// one busy.
     fn delete_namespaces(&self) -> Result<usize> {
         let deadline = Instant::now() + BUSY_TIMEOUT;
         let mut deleted = BTreeSet::new();

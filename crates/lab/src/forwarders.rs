@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Switches that forward in XDP, for labs whose nodes run in the kernel, since only another program takes a frame at
-//! once that a program sends over a veth pair. Roles can be in these switches, too.
+//! Switches that forward in XDP, for labs whose nodes run in the kernel, since only another program
+//! takes a frame at once that a program sends over a veth pair. Roles can be in these switches,
+//! too.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,8 @@ use crate::topology::{Host, Role};
 use crate::{Error, Lab, Result, Shape, namespace};
 
 impl Lab {
-    /// Attaches the forwarder to every port of every switch. Frames without a route go to the bridge.
+    /// Attaches the forwarder to every port of every switch. Frames without a route go to the
+    /// bridge.
     pub(crate) fn attach_forwarders(&self, shape: &Shape) -> Result<()> {
         let hosts = shape.hosts();
         for host in hosts.iter().filter(|host| wants_program(host, shape)) {
@@ -59,9 +61,9 @@ impl Lab {
     }
 }
 
-/// Returns whether a host's end of its link needs a program that nobody else attaches. Roles of a switch answer by
-/// XDP_TX, after which the kernel wakes the other end of a veth pair only if there is a program (`veth_xdp_flush`);
-/// otherwise the answer would wait there for the next frame.
+/// Returns whether a host's end of its link needs a program that nobody else attaches. Roles of a
+/// switch answer by XDP_TX, after which the kernel wakes the other end of a veth pair only if there
+/// is a program (`veth_xdp_flush`); otherwise the answer would wait there for the next frame.
 fn wants_program(host: &Host, shape: &Shape) -> bool {
     let has_its_own = match host.role {
         Role::Client | Role::Controller => false,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Properties of an interface that `ip` doesn't show. All functions apply to the calling thread's namespace.
+//! Properties of an interface that `ip` doesn't show. All functions apply to the calling thread's
+//! namespace.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -20,11 +21,12 @@ pub(crate) fn index(name: &str) -> Result<u32> {
     }
 }
 
-/// Makes every CPU send through the queue of its number, on all interfaces of a namespace. Otherwise a flow's hash
-/// chooses the queue, two senders may share one, and a veth pair handles a whole queue on one CPU.
+/// Makes every CPU send through the queue of its number, on all interfaces of a namespace.
+/// Otherwise a flow's hash chooses the queue, two senders may share one, and a veth pair handles a
+/// whole queue on one CPU.
 pub(crate) fn send_by_cpu(namespace: &str) -> Result<()> {
-    // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words of 32 bits; a kernel
-    // without CONFIG_XPS has no such files, and is only slower.
+    // The files are in /sys of that namespace, which only `ip netns exec` shows. Masks have words
+    // of 32 bits; a kernel without CONFIG_XPS has no such files, and is only slower.
     const SCRIPT: &str = "for queue in /sys/class/net/*/queues/tx-*; do \
         n=${queue##*-}; rest=; while [ $n -ge 32 ]; do n=$((n-32)); rest=,00000000$rest; done; \
         [ ! -e $queue/xps_cpus ] || printf '%x%s' $((1<<n)) \"$rest\" > $queue/xps_cpus || :; \

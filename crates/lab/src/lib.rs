@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A lab is a cluster's whole network on one machine: a network namespace for each host and each switch and a pair of
-//! virtual interfaces for each link, with faults on any link.
+//! A lab is a cluster's whole network on one machine: a network namespace for each host and each
+//! switch and a pair of virtual interfaces for each link, with faults on any link.
 //!
-//! Everything in a lab can be found by its name alone: its namespaces are called `wirepaxos-LAB-HOST`, all of its
-//! interfaces are in them, and its files are in `/run/wirepaxos/LAB`. So [`Lab::down`] also removes what an interrupted
-//! [`Lab::up`] has left, and touches nothing else.
+//! Everything in a lab can be found by its name alone: its namespaces are called
+//! `wirepaxos-LAB-HOST`, all of its interfaces are in them, and its files are in
+//! `/run/wirepaxos/LAB`. So [`Lab::down`] also removes what an interrupted [`Lab::up`] has left,
+//! and touches nothing else.
 
 mod cuts;
 mod disks;
@@ -62,8 +63,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Returns the lab of this name: 1 to 16 lower-case letters and digits, so that no lab's names begin with
-    /// another's.
+    /// Returns the lab of this name: 1 to 16 lower-case letters and digits, so that no lab's names
+    /// begin with another's.
     pub fn named(name: &str) -> Result<Lab> {
         let good = (1..=16).contains(&name.len())
             && name
@@ -102,7 +103,8 @@ impl Lab {
         Path::new(RUN).join(format!("{}.lock", self.name))
     }
 
-    /// Returns the path of the lab's own bpffs; `ip netns exec` hides the one under /sys, but not this.
+    /// Returns the path of the lab's own bpffs; `ip netns exec` hides the one under /sys, but not
+    /// this.
     fn bpffs(&self) -> PathBuf {
         self.directory().join("bpf")
     }

@@ -44,8 +44,8 @@ pub(crate) fn identity(path: &Path) -> Option<Identity> {
     Some(Identity(metadata.dev(), metadata.ino()))
 }
 
-/// Moves the calling thread into a namespace. The file system stays as it is, unlike with `ip netns exec`, which hides
-/// the mounts under /sys.
+/// Moves the calling thread into a namespace. The file system stays as it is, unlike with `ip netns
+/// exec`, which hides the mounts under /sys.
 pub(crate) fn enter(name: &str) -> io::Result<()> {
     enter_file(&File::open(path(name))?)
 }
@@ -72,7 +72,8 @@ pub(crate) fn inside<T: Send>(name: &str, work: impl FnOnce() -> Result<T> + Sen
     })
 }
 
-/// Runs lines for `ip -batch`, in a namespace or in the caller's, and stops at the first that fails.
+/// Runs lines for `ip -batch`, in a namespace or in the caller's, and stops at the first that
+/// fails.
 pub(crate) fn ip(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     let options = namespace.map_or(vec![], |name| vec!["-n", name]);
     let output = loader::ip::run(&options, lines).map_err(|e| cannot_run("ip", &e))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hosts that are P4 switches: BMv2 runs between a host's link and its own machine, on which the node's process runs.
-//! Packets that aren't for the role pass through.
+//! Hosts that are P4 switches: BMv2 runs between a host's link and its own machine, on which the
+//! node's process runs. Packets that aren't for the role pass through.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,8 @@ use crate::process::Process;
 use crate::topology::{Host, P4_CPU_PORT, P4_PORT};
 use crate::{Error, Lab, Result, Shape, namespace};
 
-/// The port on its own machine where a switch accepts commands, which is the cluster file's default.
+/// The port on its own machine where a switch accepts commands, which is the cluster file's
+/// default.
 const CONTROL_PORT: u16 = 9090;
 /// The port to the network, which is also the cluster file's default.
 const NETWORK: u16 = 1;

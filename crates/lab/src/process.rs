@@ -76,7 +76,8 @@ impl Lab {
         found
     }
 
-    /// Sends SIGKILL to all processes in the lab's namespaces, including those that they start meanwhile.
+    /// Sends SIGKILL to all processes in the lab's namespaces, including those that they start
+    /// meanwhile.
     pub(crate) fn kill_all(&self) -> Result<usize> {
         self.kill_while_there(|_| true)
     }
@@ -139,8 +140,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts a program in a host's namespace so that it outlives this process. Its output goes to a log file in the
-    /// lab's directory.
+    /// Starts a program in a host's namespace so that it outlives this process. Its output goes to
+    /// a log file in the lab's directory.
     pub(crate) fn spawn(&self, host: &str, log: &str, mut command: Command) -> Result<u32> {
         let log = self.directory().join(format!("{log}.log"));
         let open = || -> io::Result<(File, File)> {
@@ -167,8 +168,8 @@ impl Lab {
         Ok(child.id())
     }
 
-    /// Starts these nodes, or all that don't run, and returns those that it started. P4 switches of these nodes that
-    /// don't run are started first.
+    /// Starts these nodes, or all that don't run, and returns those that it started. P4 switches of
+    /// these nodes that don't run are started first.
     pub fn start(&self, program: &Path, names: &[String]) -> Result<Vec<(String, u32)>> {
         let state = self.state_when_up()?;
         let hosts = state.shape.hosts();
@@ -210,8 +211,8 @@ impl Lab {
     }
 }
 
-/// Keeps the caller's descriptors from the program, except for standard input and output. Otherwise a lock, or a pipe
-/// that somebody reads to its end, would stay open as long as the program runs.
+/// Keeps the caller's descriptors from the program, except for standard input and output. Otherwise
+/// a lock, or a pipe that somebody reads to its end, would stay open as long as the program runs.
 pub fn keep_descriptors_back(command: &mut Command) {
     // SAFETY: the system call only takes numbers, and is async-signal-safe.
     unsafe {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The facts about a lab that don't follow from its name, in `/run/wirepaxos/LAB.json`. The file is written before
-//! anything else is made.
+//! The facts about a lab that don't follow from its name, in `/run/wirepaxos/LAB.json`. The file is
+//! written before anything else is made.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,8 @@ use crate::{Error, Lab, RUN, Result, Shape};
 pub(crate) struct State {
     /// The shape that was requested.
     pub shape: Shape,
-    /// The directory in which the nodes store their data. The lab makes it, and removes it at the end.
+    /// The directory in which the nodes store their data. The lab makes it, and removes it at the
+    /// end.
     pub data: PathBuf,
     /// `up` has finished.
     pub complete: bool,
@@ -75,7 +76,8 @@ impl Lab {
                 .map_err(Error::at(path.display()))?;
             crate::process::lock_exclusively(file.as_raw_fd())
                 .map_err(Error::at(path.display()))?;
-            // `down` removes the file while it holds the lock; then this lock is on a file without a name.
+            // `down` removes the file while it holds the lock; then this lock is on a file without
+            // a name.
             if is_still(&file, &path) {
                 return Ok(file);
             }

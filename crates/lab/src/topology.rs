@@ -19,14 +19,15 @@ pub const DATA_PORT: u16 = 7000;
 pub const CONTROL_PORT: u16 = 7100;
 /// The port of a replica's Redis front end.
 pub const REDIS_PORT: u16 = 6379;
-/// The password of Redis clients, which the front ends require since their addresses aren't loopback.
+/// The password of Redis clients, which the front ends require since their addresses aren't
+/// loopback.
 pub const REDIS_PASSWORD: &str = "lab";
 /// The first and last UDP port to which faults apply.
 pub const CLUSTER_PORTS: (u16, u16) = (DATA_PORT, CONTROL_PORT);
 /// The namespace of the wires, through which links with faults lead.
 pub const WIRES: &str = "wires";
-/// The port to the network of a host that is a P4 switch. The next constant is its port to its own machine, at the
-/// other end of `eth0`.
+/// The port to the network of a host that is a P4 switch. The next constant is its port to its own
+/// machine, at the other end of `eth0`.
 pub const P4_PORT: &str = "port1";
 pub(crate) const P4_CPU_PORT: &str = "cpu";
 /// The link between two switches.
@@ -47,8 +48,8 @@ const SWITCH_IDS: u8 = 100;
 pub enum Topology {
     /// All hosts are on one switch (P4xos, figure 5).
     OneSwitch,
-    /// The leader and an acceptor are on one switch, the other acceptors and the backup leader on another one, and
-    /// replicas and clients on both (P4xos, figure 6).
+    /// The leader and an acceptor are on one switch, the other acceptors and the backup leader on
+    /// another one, and replicas and clients on both (P4xos, figure 6).
     TwoSwitches,
 }
 
@@ -94,12 +95,14 @@ pub struct Shape {
     pub topology: Topology,
     /// The agreement protocol, as the cluster file names it.
     pub protocol: String,
-    /// The number of leaders, of which the first one leads and the others are its backups. With NOPaxos these are
-    /// sequencers.
+    /// The number of leaders, of which the first one leads and the others are its backups. With
+    /// NOPaxos these are sequencers.
     pub leaders: u8,
-    /// The number of acceptors, which is odd; with NOPaxos there are neither acceptors nor learners.
+    /// The number of acceptors, which is odd; with NOPaxos there are neither acceptors nor
+    /// learners.
     pub acceptors: u8,
-    /// The number of learners that send decisions to replicas. Without any, acceptors' votes go to the replicas.
+    /// The number of learners that send decisions to replicas. Without any, acceptors' votes go to
+    /// the replicas.
     pub learners: u8,
     /// The number of replicas, which is odd.
     pub replicas: u8,
@@ -121,19 +124,22 @@ pub struct Shape {
     pub slots: Option<usize>,
     /// Acceptors store their votes on disk.
     pub durable: bool,
-    /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not on separate hosts.
+    /// Leaders, acceptors, learners and sequencers are in the switches, as in the papers, and not
+    /// on separate hosts.
     pub in_switch: bool,
-    /// Switches forward in XDP even if no node is in the kernel, so that nodes behind sockets can be compared with
-    /// those in the kernel.
+    /// Switches forward in XDP even if no node is in the kernel, so that nodes behind sockets can
+    /// be compared with those in the kernel.
     pub forwards: bool,
     /// The CPU to which the nodes are pinned.
     pub cpu: Option<usize>,
-    /// The messages that are signed, as the cluster file names them; `None` means as many as the nodes can sign.
+    /// The messages that are signed, as the cluster file names them; `None` means as many as the
+    /// nodes can sign.
     pub auth: Option<String>,
 }
 
 impl Shape {
-    /// Returns a shape with two leaders, three acceptors, three replicas, and a client on each switch.
+    /// Returns a shape with two leaders, three acceptors, three replicas, and a client on each
+    /// switch.
     pub fn new(topology: Topology) -> Shape {
         Shape {
             topology,
@@ -163,14 +169,16 @@ impl Shape {
         self.planes.get(node).unwrap_or(&self.plane)
     }
 
-    /// Returns whether switches forward in XDP, which they must if any node is, or may be, in the kernel.
+    /// Returns whether switches forward in XDP, which they must if any node is, or may be, in the
+    /// kernel.
     pub(crate) fn forwards_in_kernel(&self) -> bool {
         let planes = [&self.plane].into_iter().chain(self.planes.values());
         let mut named = planes.map(|plane| Plane::named(plane));
         self.forwards || named.any(|plane| matches!(plane, Some(Plane::Xdp | Plane::Auto)))
     }
 
-    /// Returns whether a host is a switch that runs its node's role as a P4 program, with the node's process behind it.
+    /// Returns whether a host is a switch that runs its node's role as a P4 program, with the
+    /// node's process behind it.
     pub(crate) fn is_p4(&self, host: &Host) -> bool {
         host.role.is_in_network() && self.plane_of(&host.name) == Plane::P4.name()
     }
@@ -196,8 +204,8 @@ impl Shape {
         }
     }
 
-    /// Returns the messages that are signed with the lab's keys. By default these are all, but no packets if P4
-    /// programs would sign them, since a switch in software hashes step by step.
+    /// Returns the messages that are signed with the lab's keys. By default these are all, but no
+    /// packets if P4 programs would sign them, since a switch in software hashes step by step.
     pub fn auth(&self) -> Result<Auth> {
         match &self.auth {
             Some(name) => {
@@ -342,7 +350,8 @@ impl Shape {
         links
     }
 
-    /// Returns the hosts and switches that have a network namespace, which leaves out hosts in a switch.
+    /// Returns the hosts and switches that have a network namespace, which leaves out hosts in a
+    /// switch.
     pub(crate) fn machines(&self) -> impl Iterator<Item = Host> {
         self.hosts().into_iter().filter(|h| !h.in_switch)
     }
@@ -522,8 +531,8 @@ impl Host {
         }
     }
 
-    /// Returns for a role in a switch the ends of the link, within the switch, over which other roles' packets reach
-    /// it. They leave at the first end.
+    /// Returns for a role in a switch the ends of the link, within the switch, over which other
+    /// roles' packets reach it. They leave at the first end.
     pub(crate) fn loopback(&self) -> [String; 2] {
         [format!("{}-out", self.name), format!("{}-in", self.name)]
     }
@@ -536,8 +545,8 @@ impl Host {
         }
     }
 
-    /// Returns a fixed hardware address: side 0 goes with the host's addresses, 1 is the port at the other end of its
-    /// link, and 2 the port of a P4 switch.
+    /// Returns a fixed hardware address: side 0 goes with the host's addresses, 1 is the port at
+    /// the other end of its link, and 2 the port of a P4 switch.
     pub fn mac(&self, side: u8) -> String {
         let bytes = self.mac_bytes(side).map(|byte| format!("{byte:02x}"));
         bytes.join(":")
@@ -573,7 +582,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns the interfaces of the link's wire: the one that faces `near`, and the one that faces `far`.
+    /// Returns the interfaces of the link's wire: the one that faces `near`, and the one that faces
+    /// `far`.
     pub fn wire(&self) -> [String; 2] {
         [format!("{}-n", self.name), format!("{}-f", self.name)]
     }

@@ -15,8 +15,8 @@ use crate::{Error, Lab, Result, Shape, interface, namespace, state::State};
 /// The options of `up` besides the shape.
 #[derive(Clone, Debug, Default)]
 pub struct UpOptions {
-    /// The directory in which the nodes store their data, in a directory of the lab's name. `None` means the lab's own
-    /// directory, in memory.
+    /// The directory in which the nodes store their data, in a directory of the lab's name. `None`
+    /// means the lab's own directory, in memory.
     pub data: Option<PathBuf>,
     /// Every link leads through a wire from the start, for faults.
     pub wires: bool,
@@ -25,8 +25,8 @@ pub struct UpOptions {
 }
 
 impl Lab {
-    /// Makes namespaces, links, addresses and the cluster file. If this fails or is interrupted, `down` removes what
-    /// was made.
+    /// Makes namespaces, links, addresses and the cluster file. If this fails or is interrupted,
+    /// `down` removes what was made.
     pub fn up(&self, shape: &Shape, options: &UpOptions) -> Result<()> {
         Lab::must_be_root()?;
         shape.check()?;
@@ -70,7 +70,8 @@ impl Lab {
         Ok(data)
     }
 
-    /// Returns the directory for traces. It must be empty, since another cluster's traces can't be continued.
+    /// Returns the directory for traces. It must be empty, since another cluster's traces can't be
+    /// continued.
     fn trace(&self, options: &UpOptions) -> Result<Option<PathBuf>> {
         let Some(directory) = &options.trace else {
             return Ok(None);
@@ -120,7 +121,8 @@ impl Lab {
             trace,
             ..state.shape.cluster_file(random()?, &state.data)?
         };
-        // The bpffs is mounted here and not by a node, since `ip netns exec` would remove a node's mount again.
+        // The bpffs is mounted here and not by a node, since `ip netns exec` would remove a node's
+        // mount again.
         loader::pins::mount_bpffs(&self.bpffs()).map_err(Error::new)?;
         let written = draft.write(&self.cluster_file());
         let written = written.map_err(|e| Error::new(e.to_string()))?;
@@ -168,7 +170,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Returns the lines for addresses and neighbours. A switch has its addresses on a bridge over its ports.
+    /// Returns the lines for addresses and neighbours. A switch has its addresses on a bridge over
+    /// its ports.
     fn configuration(&self, host: &Host, all: &[Host], shape: &Shape) -> Vec<String> {
         let device = host.interface();
         let mut lines = vec!["link set lo up".to_string()];
@@ -196,7 +199,8 @@ impl Lab {
                 role.ipv6()
             ));
         }
-        // Neighbours are fixed, so that nothing waits for ARP and programs find them in the kernel's tables.
+        // Neighbours are fixed, so that nothing waits for ARP and programs find them in the
+        // kernel's tables.
         let elsewhere = |other: &&Host| other.id != host.id && !inside(other);
         for other in all.iter().filter(elsewhere) {
             for address in [other.ipv4(), other.ipv6()] {

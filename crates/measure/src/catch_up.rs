@@ -41,7 +41,8 @@ pub struct Phase {
     pub ops_per_s: f64,
     /// The time from sending a command to its answer.
     pub latency: Percentiles,
-    /// The largest resident memory of the replica that sends, and of the one that receives, without files that they map.
+    /// The largest resident memory of the replica that sends, and of the one that receives, without
+    /// files that they map.
     pub memory_mib: [f64; 2],
 }
 

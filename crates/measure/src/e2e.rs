@@ -100,7 +100,8 @@ pub struct Settings {
     pub auth: bool,
     /// The flood of packets that somebody else sends meanwhile.
     pub flood: Option<Flood>,
-    /// True if, with NOPaxos, one process acknowledges for all replicas that don't lead, and executes nothing.
+    /// True if, with NOPaxos, one process acknowledges for all replicas that don't lead, and
+    /// executes nothing.
     pub stub_followers: bool,
     /// True if the links of the network can lose packets, as [`Bench::set_faults`] says.
     pub with_faults: bool,
@@ -109,8 +110,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the usual settings: echo by three replicas at sockets on loopback, commands of 64 bytes, two seconds a
-    /// load.
+    /// Returns the usual settings: echo by three replicas at sockets on loopback, commands of 64
+    /// bytes, two seconds a load.
     pub fn usual(contender: Contender) -> Settings {
         Settings {
             contender,
@@ -367,8 +368,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Starts the cluster. The calling thread, which becomes the client, is pinned and, with a network of
-    /// namespaces, moved to a host of its own.
+    /// Starts the cluster. The calling thread, which becomes the client, is pinned and, with a
+    /// network of namespaces, moved to a host of its own.
     pub fn start(settings: Settings) -> Result<Bench, Error> {
         if let Some(cpu) = settings.pinned.client_cpu() {
             node::host::pin_to_cpu(cpu)?;
@@ -434,7 +435,8 @@ impl Bench {
         })
     }
 
-    /// Measures the stores alone: with a write for each command, and with writes as large as the replicas'.
+    /// Measures the stores alone: with a write for each command, and with writes as large as the
+    /// replicas'.
     fn measure_local(&self, batch: f64) -> Result<(Local, Local), Error> {
         let directory = self.local.directory();
         let of = |batch| local::measure(&self.settings, directory, batch);
@@ -483,7 +485,8 @@ struct System {
     is_of_peers: bool,
     /// The process that leads, as long as nothing fails.
     leader: &'static str,
-    // The processes must be killed before their directory is removed; fields are dropped in this order.
+    // The processes must be killed before their directory is removed; fields are dropped in this
+    // order.
     processes: Processes,
     _local: Rc<LocalCluster>,
 }
@@ -506,8 +509,8 @@ impl System {
         })
     }
 
-    /// Starts a system in which the first replica leads and stubs stand for all others: one process, or on each host
-    /// one.
+    /// Starts a system in which the first replica leads and stubs stand for all others: one
+    /// process, or on each host one.
     fn with_stubs(local: Rc<LocalCluster>) -> Result<System, Error> {
         let program = std::env::current_exe()?;
         let cluster = ClusterFile::load(&local.file)?;
@@ -691,8 +694,8 @@ impl System {
         Ok(found)
     }
 
-    /// Returns how many packets with a wrong tag the leader has dropped so far. If nobody sends any, the leader isn't
-    /// asked.
+    /// Returns how many packets with a wrong tag the leader has dropped so far. If nobody sends
+    /// any, the leader isn't asked.
     fn forged(&self, settings: &Settings) -> Result<u64, Error> {
         if settings.flood.is_none() {
             return Ok(0);
@@ -710,8 +713,9 @@ impl System {
         }
     }
 
-    /// Returns the CPU seconds that the stores' library has taken in each replica, and how many commands all replicas
-    /// have executed in how many commits. Replicas that don't answer are left out.
+    /// Returns the CPU seconds that the stores' library has taken in each replica, and how many
+    /// commands all replicas have executed in how many commits. Replicas that don't answer are left
+    /// out.
     fn stores_of_replicas(&self, documents: &BTreeMap<String, Value>) -> ByProcess {
         let mut found = ByProcess::new();
         for (name, document) in documents {

@@ -54,9 +54,9 @@ impl Generator {
         })
     }
 
-    /// Sets what a CPU sends from now on: this frame with the instances from 0 on, `1 << shift` times each, from
-    /// senders that count up from `first_sender`. Everything that the target writes must lie in the frame's first
-    /// [`BENCH_HEAD_LEN`] bytes.
+    /// Sets what a CPU sends from now on: this frame with the instances from 0 on, `1 << shift`
+    /// times each, from senders that count up from `first_sender`. Everything that the target
+    /// writes must lie in the frame's first [`BENCH_HEAD_LEN`] bytes.
     pub fn load(&self, cpu: usize, frame: &[u8], first_sender: u16, shift: u32) {
         let len = frame.len().min(BENCH_HEAD_LEN);
         let v6 = frame[12..14] == [0x86, 0xdd];
@@ -106,8 +106,8 @@ impl Generator {
     }
 }
 
-/// Returns an error if a multicast can't be fed with generated frames: kernels before 6.3, which don't tell what a
-/// driver can do, leave their copies of such a frame empty.
+/// Returns an error if a multicast can't be fed with generated frames: kernels before 6.3, which
+/// don't tell what a driver can do, leave their copies of such a frame empty.
 pub fn can_be_copied(ingress: &Interface) -> Result<()> {
     match takes_redirects(ingress) {
         Some(_) => Ok(()),

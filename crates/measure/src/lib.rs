@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measurements, as ratios against a yardstick of the same run where there is one. Never part of the
-//! tests: these only try that everything can be measured.
+//! Measurements, as ratios against a yardstick of the same run where there is one. Never part of
+//! the tests: these only try that everything can be measured.
 
 pub mod catch_up;
 pub mod e2e;

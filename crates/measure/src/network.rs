@@ -71,9 +71,10 @@ impl Namespace {
     }
 }
 
-/// Adds a veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames are handled on the
-/// CPU that they are sent on, and a queue that several CPUs share overflows. For the same reason the ends have no
-/// addresses: what IPv6 announces by itself, from any CPU, would move a busy queue to that CPU for good.
+/// Adds a veth pair that is up, by the names of its ends. Each CPU has a queue: redirected frames
+/// are handled on the CPU that they are sent on, and a queue that several CPUs share overflows. For
+/// the same reason the ends have no addresses: what IPv6 announces by itself, from any CPU, would
+/// move a busy queue to that CPU for good.
 pub fn veth(a: (&Namespace, &str), b: (&Namespace, &str)) -> Result<(Interface, Interface)> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let up = |name| format!("link set {name} up addrgenmode none");

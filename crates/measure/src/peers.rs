@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes of `--protocol vr,vr-batch,fast,spec`: replicas that agree by a protocol of `peers`, over the
-//! same socket plane, with the same sessions, application and clients as all others; and one that stands for the switch.
+//! The processes of `--protocol vr,vr-batch,fast,spec`: replicas that agree by a protocol of
+//! `peers`, over the same socket plane, with the same sessions, application and clients as all
+//! others; and one that stands for the switch.
 //!
-//! The switch sends each request to all replicas, as one that serializes multicast would (NOPaxos, section 6). It puts no
-//! number on it. With VR, whose clients send to the leader, it only tells who that is.
+//! The switch sends each request to all replicas, as one that serializes multicast would (NOPaxos,
+//! section 6). It puts no number on it. With VR, whose clients send to the leader, it only tells
+//! who that is.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -278,8 +280,8 @@ impl Outgoing {
         }
     }
 
-    /// Puts the answers into the batch. Those that aren't final name the log that they were computed on; where that
-    /// has changed since, nobody is to get them.
+    /// Puts the answers into the batch. Those that aren't final name the log that they were
+    /// computed on; where that has changed since, nobody is to get them.
     fn pack(&mut self, peer: &Peer) {
         for mut reply in self.replies.drain(..) {
             let digest = reply.basis.map_or(Some(0), |basis| peer.digest_at(basis));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The yardstick of `bench e2e --baseline unreplicated`: one process that answers requests itself,
-//! over the same socket plane, to the same client, with the same packing, from the same application,
-//! which stores a batch's effects before its answers leave. What replication costs is the difference.
+//! over the same socket plane, to the same client, with the same packing, from the same
+//! application, which stores a batch's effects before its answers leave. What replication costs is
+//! the difference.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Explores configurations of the model: one line each, and at the end how many passed.
 //!
-//! `cargo run --release -p model --example model_check -- [NAME ...] [--seconds N] [--states N]`: those
-//! named, or all, each for at most N seconds (an hour if nothing is said) and N states (20 million).
-//! A search that ends there is no failure, but says up to which depth it has seen everything.
+//! `cargo run --release -p model --example model_check -- [NAME ...] [--seconds N] [--states N]`:
+//! those named, or all, each for at most N seconds (an hour if nothing is said) and N states (20
+//! million). A search that ends there is no failure, but says up to which depth it has seen
+//! everything.
 
 use std::time::Duration;
 
@@ -108,7 +109,8 @@ fn how(report: &Report) -> String {
     }
 }
 
-/// Makes Linux measure the peak memory from now on. If it refuses, the peak includes earlier searches.
+/// Makes Linux measure the peak memory from now on. If it refuses, the peak includes earlier
+/// searches.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

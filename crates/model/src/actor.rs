@@ -277,7 +277,8 @@ pub struct Repairer {
 }
 
 impl Repairer {
-    /// Creates a repairing host that knows all configurations that there will be, but no active epoch.
+    /// Creates a repairing host that knows all configurations that there will be, but no active
+    /// epoch.
     pub fn new(role: Recover, configurations: Vec<Configuration>) -> Repairer {
         let mut role = role;
         configurations.iter().for_each(|c| role.learn(c));

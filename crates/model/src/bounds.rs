@@ -66,7 +66,8 @@ pub struct Bounds {
     pub name: &'static str,
     /// A description of what the search contains.
     pub about: &'static str,
-    /// The events that a search must reach, because a search that never gets to its subject proves nothing.
+    /// The events that a search must reach, because a search that never gets to its subject proves
+    /// nothing.
     pub reaches: &'static [&'static str],
     /// 2f+1.
     pub acceptors: u8,
@@ -98,7 +99,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Returns small bounds: three acceptors, one leader, one client, two slots; nothing else happens.
+    /// Returns small bounds: three acceptors, one leader, one client, two slots; nothing else
+    /// happens.
     pub fn small(name: &'static str, about: &'static str) -> Bounds {
         Bounds {
             name,
@@ -188,8 +190,8 @@ impl Bounds {
         }
     }
 
-    /// Returns the ways to exchange acceptors that leave these bounds as they are, the identity first: each says where
-    /// every acceptor goes.
+    /// Returns the ways to exchange acceptors that leave these bounds as they are, the identity
+    /// first: each says where every acceptor goes.
     pub fn symmetries(&self) -> Vec<Vec<u8>> {
         let mut all = vec![Vec::new()];
         for _ in 0..self.acceptors {
@@ -214,7 +216,8 @@ impl Bounds {
         (0..self.acceptors).map(|a| (a, 1)).collect()
     }
 
-    /// Returns the configuration of an epoch. Fixed beforehand: epochs are issued in the order of `locals`.
+    /// Returns the configuration of an epoch. Fixed beforehand: epochs are issued in the order of
+    /// `locals`.
     pub fn configuration(&self, epoch: Epoch) -> Option<Configuration> {
         let mut issues = self.locals.iter().filter_map(|local| match local {
             Local::Issue { leader, members } => Some((*leader, members.clone())),

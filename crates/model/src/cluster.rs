@@ -3,14 +3,15 @@
 //!
 //! A state is: for each place the number of its actor's state, which once-only things have
 //! happened, and the set of messages sent. Roles are deterministic, so each (actor state, input)
-//! runs the role once; afterwards the result is looked up. Which roles there are, what may happen to them, and what
-//! must hold is said by a [`System`]: one a protocol.
+//! runs the role once; afterwards the result is looked up. Which roles there are, what may happen
+//! to them, and what must hold is said by a [`System`]: one a protocol.
 //!
-//! **Symmetry.** Actors that the system doesn't tell apart can be exchanged (`symmetry.rs`). States that differ by
-//! such an exchange only are one state: the fingerprint is the least of those of all its exchanged
-//! forms. How to exchange acceptors inside a candidate or a recover isn't for us to know; but each
-//! actor's state came from an earlier one by an input, so its exchanged form comes from the exchanged
-//! earlier one by the exchanged input, which again runs nothing but the real code.
+//! **Symmetry.** Actors that the system doesn't tell apart can be exchanged (`symmetry.rs`). States
+//! that differ by such an exchange only are one state: the fingerprint is the least of those of all
+//! its exchanged forms. How to exchange acceptors inside a candidate or a recover isn't for us to
+//! know; but each actor's state came from an earlier one by an input, so its exchanged form comes
+//! from the exchanged earlier one by the exchanged input, which again runs nothing but the real
+//! code.
 //!
 //! **Fingerprints** are sums of one 128-bit number for each message sent and each actor's state, so
 //! a step adds a few numbers instead of hashing a state.
@@ -87,12 +88,14 @@ pub struct Cluster<S: System> {
     symmetries: Vec<Vec<u8>>,
     /// The number of the exchanged form, by symmetry and number of the state.
     exchanged_actors: Vec<HashMap<u32, u32>>,
-    /// The part of the exchanged form in a fingerprint, by symmetry and number of the state; 0 = not computed yet.
+    /// The part of the exchanged form in a fingerprint, by symmetry and number of the state; 0 =
+    /// not computed yet.
     actor_prints: Vec<Vec<Fingerprint>>,
     message_prints: Vec<Vec<Fingerprint>>,
     exchanged_messages: Vec<Vec<MessageId>>,
     steps: Vec<Step>,
-    /// The step that each actor's state takes for each message: an index in `steps`, or one of the constants above.
+    /// The step that each actor's state takes for each message: an index in `steps`, or one of the
+    /// constants above.
     taken: Vec<Vec<u32>>,
     happened: HashMap<(u32, u8), u32>,
 }

@@ -33,7 +33,8 @@ pub trait Model {
     fn apply(&mut self, state: &Self::State, action: &Self::Action) -> Self::State;
     /// Returns a fingerprint that is equal for states that need not be told apart.
     fn fingerprint(&self, state: &Self::State) -> Fingerprint;
-    /// Returns what is wrong with `state`, the first time it is reached, from `parent`, in which all was well.
+    /// Returns what is wrong with `state`, the first time it is reached, from `parent`, in which
+    /// all was well.
     fn flaw(&mut self, parent: Option<&Self::State>, state: &Self::State) -> Option<String>;
     /// Returns one line that describes a step.
     fn describe(&self, action: &Self::Action) -> String;
@@ -82,7 +83,8 @@ pub struct Report {
     pub time: Duration,
     /// True if nothing was left out.
     pub complete: bool,
-    /// The counts of interesting events that were reached, because a search that never decides anything proves nothing.
+    /// The counts of interesting events that were reached, because a search that never decides
+    /// anything proves nothing.
     pub reached: Vec<(&'static str, u64)>,
     /// The first violation.
     pub counter_example: Option<CounterExample>,
@@ -177,7 +179,8 @@ pub fn explore<M: Model>(model: &mut M, limits: &Limits) -> Report {
     }
 }
 
-/// A violation, the number of the state in which it was found, and the further step that leads to it.
+/// A violation, the number of the state in which it was found, and the further step that leads to
+/// it.
 type Flaw<A> = (String, u32, Option<A>);
 
 impl<M: Model> Search<'_, M> {

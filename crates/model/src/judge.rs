@@ -231,7 +231,8 @@ impl Judge {
         })
     }
 
-    /// Returns an error if `acceptor`, whose state has the number `actor`, no longer knows what it showed (INV-2).
+    /// Returns an error if `acceptor`, whose state has the number `actor`, no longer knows what it
+    /// showed (INV-2).
     pub fn flaw_of_memory(
         &mut self,
         actor: u32,

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Model checker of the roles that ship, and validation of recorded traces. No node uses it; the program
-//! has it for its commands `check-trace` and `torture`.
+//! Model checker of the roles that ship, and validation of recorded traces. No node uses it; the
+//! program has it for its commands `check-trace` and `torture`.
 //!
 //! **Model checking.** The actors are the very roles of `paxos` ([`actor`]), the store of epochs is
 //! the one of `control`, and the network is the set of all messages ever sent ([`network`]): any of
 //! them may arrive at any time, any number of times, in any order, or never. [`cluster`] puts them
 //! together within the bounds of a configuration ([`bounds`]), [`explore`] visits every state that
 //! can be reached, and [`judge`] looks at each. [`mutation`] makes deliberate mistakes, from
-//! outside, so that every property is seen to fail. That is Paxos's; NOPaxos has actors, bounds, a judge and mistakes of
-//! its own ([`systems::nopaxos`]), and shares the rest.
+//! outside, so that every property is seen to fail. That is Paxos's; NOPaxos has actors, bounds, a
+//! judge and mistakes of its own ([`systems::nopaxos`]), and shares the rest.
 //!
-//! **Traces.** [`spec`] is the protocol once more, written from `docs/protocol.md` and not from
-//! the roles, as plain as can be: given what a node received, what may it send? Each step of a
-//! recorded run ([`trace`]) is held against it, whether the simulator recorded it ([`record`]) or the
-//! nodes of a real cluster did ([`merge`]).
+//! **Traces.** [`spec`] is the protocol once more, written from `docs/protocol.md` and not from the
+//! roles, as plain as can be: given what a node received, what may it send? Each step of a recorded
+//! run ([`trace`]) is held against it, whether the simulator recorded it ([`record`]) or the nodes
+//! of a real cluster did ([`merge`]).
 //!
 //! # Why there is an explorer of our own
 //!

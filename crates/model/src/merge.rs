@@ -89,15 +89,17 @@ fn trace_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// Reads a file without a last line that a killed node left unfinished: what it says never left the node.
+/// Reads a file without a last line that a killed node left unfinished: what it says never left the
+/// node.
 fn read_whole_lines(path: &Path) -> Result<String, String> {
     let mut text = fs::read_to_string(path).map_err(|e| e.to_string())?;
     text.truncate(text.rfind('\n').map_or(0, |at| at + 1));
     Ok(text)
 }
 
-/// Merges the events of all files. A node sends after it has recorded that, and records what it receives after that, so
-/// the clock orders cause and effect. Within a file the lines stay in order.
+/// Merges the events of all files. A node sends after it has recorded that, and records what it
+/// receives after that, so the clock orders cause and effect. Within a file the lines stay in
+/// order.
 fn merged((settings, (files, mut stamped)): (Settings, (Vec<PathBuf>, Vec<Stamped>))) -> Recorded {
     stamped.sort_by_key(|line| line.time);
     let places = stamped.iter().map(|line| line.place).collect();

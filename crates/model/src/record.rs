@@ -70,8 +70,8 @@ pub fn seed(seed: u64) -> Trace {
     plan(&draw::plan(seed, &Limits::default()))
 }
 
-/// Runs a seed of a group that agrees by NOPaxos, and records it. It has no accepted losses, which the specification
-/// doesn't know there.
+/// Runs a seed of a group that agrees by NOPaxos, and records it. It has no accepted losses, which
+/// the specification doesn't know there.
 pub fn ordered(seed: u64) -> Trace {
     let limits = Limits {
         ordered: true,

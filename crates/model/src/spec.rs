@@ -13,8 +13,8 @@
 //!   none;
 //! - a candidate's TRIM repeats what an acceptor showed it;
 //! - an epoch is marked *writing* when f+1 of the last active one and of every later one that is
-//!   *writing* have promised its round for all instances, *active* when f+1 of its members have voted
-//!   for its marker in every partition, and its leader begins right behind that.
+//!   *writing* have promised its round for all instances, *active* when f+1 of its members have
+//!   voted for its marker in every partition, and its leader begins right behind that.
 //!
 //! Whoever sends DELIVER, as a learner node does, has heard f+1 votes of one round for that value.
 //!
@@ -283,8 +283,8 @@ impl Spec {
         }
     }
 
-    /// Returns true if the packet is well formed and belongs to this cluster and group, which precedes all other
-    /// checks.
+    /// Returns true if the packet is well formed and belongs to this cluster and group, which
+    /// precedes all other checks.
     fn is_ours(&self, packet: &Packet<'_>) -> bool {
         let (s, h) = (&self.settings, &packet.header);
         let place = h.cluster == s.cluster && h.group == s.group && h.pid < s.partitions;

@@ -41,7 +41,8 @@ impl<'a, A> Reached<'a, A> {
     }
 }
 
-/// The roles of a protocol within bounds: where they are, what may happen to them, and what must hold.
+/// The roles of a protocol within bounds: where they are, what may happen to them, and what must
+/// hold.
 ///
 /// *Locals* are what happens without a message.
 pub trait System {
@@ -55,8 +56,8 @@ pub trait System {
     fn places(&self) -> usize;
     /// Returns the node at a place.
     fn node(&self, place: Place) -> NodeId;
-    /// Returns the ways to exchange actors that make no difference, the identity first: each says where the first
-    /// places go.
+    /// Returns the ways to exchange actors that make no difference, the identity first: each says
+    /// where the first places go.
     fn symmetries(&self) -> Vec<Vec<u8>>;
     /// Returns the message with actors exchanged.
     fn exchanged(&self, way: &[u8], message: Message) -> Message;
@@ -68,7 +69,8 @@ pub trait System {
 
     /// Returns what an actor makes of a message.
     fn take(&self, actor: &Self::Actor, message: &Message) -> Happened<Self::Actor>;
-    /// Returns the messages for an actor's outputs, which it made for something sent by the actor at `sender`.
+    /// Returns the messages for an actor's outputs, which it made for something sent by the actor
+    /// at `sender`.
     fn messages_of(
         &self,
         place: Place,
@@ -83,7 +85,8 @@ pub trait System {
     fn place_of_local(&self, at: usize) -> Place;
     /// Returns whether it may happen more than once.
     fn repeats(&self, at: usize) -> bool;
-    /// Returns whether it may happen now. `used`: which of those that happen once have happened, one bit each.
+    /// Returns whether it may happen now. `used`: which of those that happen once have happened,
+    /// one bit each.
     fn may_happen(&self, at: usize, used: u32, sent: &Sent) -> bool;
     /// Returns what becomes of an actor to which it happens.
     fn happen(&self, at: usize, actor: &Self::Actor) -> Happened<Self::Actor>;

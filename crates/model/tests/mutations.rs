@@ -92,7 +92,8 @@ fn a_leader_that_begins_its_round_again_gives_one_round_two_values() {
     breaks(&bounds, Mutation::LeaderStampsAgain, "INV-3");
 }
 
-/// If the leader begins at the marker instead of behind it, the model finds two values in one round. [C-HANDOVER]
+/// If the leader begins at the marker instead of behind it, the model finds two values in one
+/// round. [C-HANDOVER]
 #[test]
 fn a_leader_that_begins_at_the_marker_gives_one_round_two_values() {
     let bounds = Bounds {
@@ -109,7 +110,8 @@ fn a_shared_lane_gives_one_round_two_values() {
     breaks(&named("two-repairs"), Mutation::SharedLane, "INV-3");
 }
 
-/// If the report of one replica is enough to trim, the model finds instances that are trimmed too early. [T-QUORUM]
+/// If the report of one replica is enough to trim, the model finds instances that are trimmed too
+/// early. [T-QUORUM]
 #[test]
 fn trimming_by_one_replica_is_too_far() {
     breaks(&named("trim"), Mutation::TrimByOne, "INV-6");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every state within NOPaxos's everyday bounds keeps the invariants, and each deliberate mistake breaks the one it
-//! should.
+//! Every state within NOPaxos's everyday bounds keeps the invariants, and each deliberate mistake
+//! breaks the one it should.
 
 use model::cluster::Cluster;
 use model::explore::{Limits, Report, explore};
@@ -103,7 +103,8 @@ fn breaks(bounds: &Bounds, mutation: Mutation, invariants: &[&str]) {
     assert!(invariants.iter().any(is_of), "{mutation:?}: {}", way.flaw);
 }
 
-/// If a sequencer begins its session again, the model finds a slot that was stamped twice. [Q-PROGRAM]
+/// If a sequencer begins its session again, the model finds a slot that was stamped twice.
+/// [Q-PROGRAM]
 #[test]
 fn a_sequencer_that_begins_again_stamps_a_slot_twice() {
     breaks(&named("ordered"), Mutation::StampsAgain, &["INV-15"]);
@@ -117,7 +118,8 @@ fn what_an_old_sequencer_stamps_is_not_taken() {
     breaks(&bounds, Mutation::OldSessionTaken, &by);
 }
 
-/// If the leader executes past a no-op that the others don't have yet, the model finds a lost answer. [H-NOOP]
+/// If the leader executes past a no-op that the others don't have yet, the model finds a lost
+/// answer. [H-NOOP]
 #[test]
 fn a_leader_that_passes_a_no_op_at_once_loses_what_it_answers() {
     breaks(
@@ -135,7 +137,8 @@ fn a_point_that_f_others_have_not_reached_is_not_stable() {
     breaks(&bounds, Mutation::SyncAnsweredEarly, &by);
 }
 
-/// If VIEW_CHANGE doesn't tell of no-ops, the model finds requests in their place. [W-TELL] [W-MERGE]
+/// If VIEW_CHANGE doesn't tell of no-ops, the model finds requests in their place. [W-TELL]
+/// [W-MERGE]
 #[test]
 fn no_ops_that_are_not_told_come_back_as_requests() {
     breaks(
@@ -155,13 +158,15 @@ fn logs_of_earlier_views_do_not_count() {
     breaks(&bounds, Mutation::AllMerged, &["INV-10"]);
 }
 
-/// If f members are enough for a view, the model finds that committed commands are missing. [W-QUORUM]
+/// If f members are enough for a view, the model finds that committed commands are missing.
+/// [W-QUORUM]
 #[test]
 fn a_view_by_f_members_lacks_what_is_committed() {
     breaks(&named("view-change"), Mutation::QuorumOfF, &["INV-10"]);
 }
 
-/// If a view asks the new members only, the model finds that committed commands are missing. [W-QUORUM]
+/// If a view asks the new members only, the model finds that committed commands are missing.
+/// [W-QUORUM]
 #[test]
 fn new_members_alone_lack_what_is_committed() {
     let bounds = named("session-leader");
@@ -196,7 +201,8 @@ fn a_deposed_leader_that_keeps_what_it_executed_is_noticed() {
     breaks(&named("view-change"), Mutation::NoRollback, &["INV-13"]);
 }
 
-/// If a client counts the leader twice, the model finds an answer that counted as final too early. [K-QUORUM]
+/// If a client counts the leader twice, the model finds an answer that counted as final too early.
+/// [K-QUORUM]
 #[test]
 fn a_client_that_counts_the_leader_twice_believes_too_early() {
     breaks(&named("ordered"), Mutation::LeaderCountsTwice, &["INV-10"]);

@@ -34,8 +34,8 @@ fn recorded_seeds_are_allowed() {
     assert!(events > 100_000, "only {events} events");
 }
 
-/// The model allows everything that seeds of the simulator with NOPaxos have recorded. [N-ACK] [W-TELL] [W-ONCE]
-/// [W-QUORUM] [W-MERGE] [F-PROGRAM] [Q-STAMP]
+/// The model allows everything that seeds of the simulator with NOPaxos have recorded. [N-ACK]
+/// [W-TELL] [W-ONCE] [W-QUORUM] [W-MERGE] [F-PROGRAM] [Q-STAMP]
 #[test]
 fn recorded_seeds_of_nopaxos_are_allowed() {
     let (mut events, mut failed) = (0, Vec::new());
@@ -145,7 +145,8 @@ fn the_text_of_a_trace_is_the_trace() {
     assert_eq!(Trace::parse(&bad), Err("line 2: recv 11 0g".into()));
 }
 
-/// Returns the first packet that a node other than a client sent of a type, with the place of its event.
+/// Returns the first packet that a node other than a client sent of a type, with the place of its
+/// event.
 fn first_sent(trace: &Trace, wanted: impl Fn(&Header) -> bool) -> usize {
     let sent = |event: &Event| match event {
         Event::Send(_, bytes) => wanted(&Packet::parse(bytes).unwrap().header),
@@ -195,8 +196,8 @@ fn is_found_in(seeds: impl Iterator<Item = u64>, falsify: impl Fn(&mut Trace) ->
     }
 }
 
-/// Checks that without the orders that `is_order` names, the first packet of `node` that shows them is found to be
-/// wrong: PROBE_ACK already, before it votes or stamps.
+/// Checks that without the orders that `is_order` names, the first packet of `node` that shows them
+/// is found to be wrong: PROBE_ACK already, before it votes or stamps.
 #[track_caller]
 fn lack_is_found(node: NodeId, is_order: impl Fn(&Event) -> bool, earned_by_it: MsgType) {
     for seed in 1..4 {
@@ -290,8 +291,8 @@ fn a_promise_that_hides_its_vote_is_found() {
     });
 }
 
-/// The check of traces finds a decision that differs from the votes that the learner node got, or comes before them.
-/// [D-QUORUM]
+/// The check of traces finds a decision that differs from the votes that the learner node got, or
+/// comes before them. [D-QUORUM]
 #[test]
 fn a_decision_that_a_learner_node_didnt_hear_is_found() {
     let with_learners = || seeds_with(of_type(MsgType::Deliver));
@@ -477,7 +478,8 @@ fn after_a_kill(vote_was_sent: bool, still_there: bool, resumed: bool) -> Result
     verdict(&Trace { settings, events })
 }
 
-/// After a power failure a durable acceptor may have lost only records that nobody has seen. [A-DURABLE]
+/// After a power failure a durable acceptor may have lost only records that nobody has seen.
+/// [A-DURABLE]
 #[test]
 fn a_log_may_lose_only_what_nobody_saw() {
     assert_eq!(after_a_kill(true, true, true), Ok(()));

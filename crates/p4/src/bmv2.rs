@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// The port behind which a node's process is (`CPU_PORT` in `programs/p4/v1model/include/headers.p4`).
+/// The port behind which a node's process is (`CPU_PORT` in
+/// `programs/p4/v1model/include/headers.p4`).
 pub const CPU_PORT: u16 = 255;
 
 const INSTALL: &str = "install P4 developers' packages or image (docs/testing.md names them)";
@@ -35,7 +36,8 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Returns those that `WIREPAXOS_P4C` and `WIREPAXOS_BMV2` name, or in the search path; otherwise what to do.
+    /// Returns those that `WIREPAXOS_P4C` and `WIREPAXOS_BMV2` name, or in the search path;
+    /// otherwise what to do.
     pub fn find() -> Result<Tools> {
         let driver = find("p4c", "WIREPAXOS_P4C")?;
         let switch = find("simple_switch", "WIREPAXOS_BMV2")?;
@@ -68,7 +70,8 @@ impl Tools {
     pub fn compile(&self, program: &Path, defines: &[(&str, u64)], out: &Path) -> Result<()> {
         let mut command = Command::new(&self.compiler);
         command.args(["--std", "p4-16", "--Werror"]);
-        // All programs share one file of numbers, and each uses some of them; newer compilers warn about the others.
+        // All programs share one file of numbers, and each uses some of them; newer compilers warn
+        // about the others.
         command.arg("--Wdisable=unused");
         command.arg("-o").arg(out);
         for (name, number) in defines {
@@ -85,8 +88,8 @@ impl Tools {
         }
     }
 
-    /// Returns what starts a switch with this program, whose ports are these interfaces, and which takes commands at a
-    /// port of loopback.
+    /// Returns what starts a switch with this program, whose ports are these interfaces, and which
+    /// takes commands at a port of loopback.
     pub fn switch(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Command {
         let mut command = Command::new(&self.switch);
         for (port, interface) in ports {
@@ -102,7 +105,8 @@ impl Tools {
         command
     }
 
-    /// Starts a switch in the calling thread's network namespace, and waits until its tables can be filled.
+    /// Starts a switch in the calling thread's network namespace, and waits until its tables can be
+    /// filled.
     pub fn start(&self, compiled: &Path, ports: &[(u16, &str)], control: u16) -> Result<Switch> {
         let mut command = self.switch(compiled, ports, control);
         command.stdout(Stdio::null()).stderr(Stdio::null());

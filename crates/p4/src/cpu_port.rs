@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way from a process to its switch: frames by the interface that leads to the switch's CPU port.
+//! The way from a process to its switch: frames by the interface that leads to the switch's CPU
+//! port.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,7 +10,8 @@ use crate::order::{ETHERTYPE, Order};
 use crate::packet_socket::PacketSocket;
 use crate::{Port, Result};
 
-/// An order is sent this many times before the switch counts as silent. Orders may therefore arrive twice.
+/// An order is sent this many times before the switch counts as silent. Orders may therefore arrive
+/// twice.
 const TRIES: u32 = 4;
 /// The longest wait for the answer to an order.
 const PATIENCE: Duration = Duration::from_millis(150);
@@ -31,7 +33,8 @@ pub struct CpuPort {
 }
 
 impl CpuPort {
-    /// Opens the port at the interface of this number, in the calling thread's namespace. Needs CAP_NET_RAW.
+    /// Opens the port at the interface of this number, in the calling thread's namespace. Needs
+    /// CAP_NET_RAW.
     pub fn open(interface: u32) -> Result<CpuPort> {
         let socket = PacketSocket::of(interface, ETHERTYPE);
         let socket = socket.map_err(|e| {

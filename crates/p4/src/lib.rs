@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 plane's edge: what a node's process says to the programs of `programs/p4/`, and how they are compiled and run
-//! in BMv2, the software switch.
+//! The P4 plane's edge: what a node's process says to the programs of `programs/p4/`, and how they
+//! are compiled and run in BMv2, the software switch.
 //!
-//! A program and its process talk in [orders](Order), a packet each, by the switch's CPU port. That works on every
-//! target, and what an order changes changes at once (`programs/p4/README.md`).
+//! A program and its process talk in [orders](Order), a packet each, by the switch's CPU port. That
+//! works on every target, and what an order changes changes at once (`programs/p4/README.md`).
 
 pub mod bmv2;
 pub mod cpu_port;

@@ -77,7 +77,8 @@ impl Op {
     ];
 }
 
-/// An order, or the answer to one. What a field means to which order is told in `programs/p4/README.md`.
+/// An order, or the answer to one. What a field means to which order is told in
+/// `programs/p4/README.md`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct Order {
@@ -145,7 +146,8 @@ impl Order {
         frame
     }
 
-    /// Reads an answer, and what lies behind it. `None` = it is none: an order that no role takes comes back as it was.
+    /// Reads an answer, and what lies behind it. `None` = it is none: an order that no role takes
+    /// comes back as it was.
     pub fn parse_answer(frame: &[u8]) -> Option<(Order, &[u8])> {
         let (head, behind) = frame.split_at_checked(FRAME_LEN)?;
         if head[ETHERNET - 2..ETHERNET] != ETHERTYPE.to_be_bytes() {

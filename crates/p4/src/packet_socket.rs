@@ -32,8 +32,8 @@ impl PacketSocket {
     }
 
     fn bound(address: libc::sockaddr_ll) -> io::Result<PacketSocket> {
-        // The socket has no protocol until it is set up, so that nothing comes in before. SAFETY: the call only takes
-        // numbers, and nobody else has the descriptor that it returns.
+        // The socket has no protocol until it is set up, so that nothing comes in before. SAFETY:
+        // the call only takes numbers, and nobody else has the descriptor that it returns.
         let socket = unsafe {
             let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
             OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_PACKET, flags, 0))?)
@@ -53,7 +53,8 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Returns the next frame and the index of the interface it came in on; `None` where none waits.
+    /// Returns the next frame and the index of the interface it came in on; `None` where none
+    /// waits.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(u32, usize)>> {
         let mut from = address(0);
         let mut from_len = ADDRESS_LEN;

@@ -12,8 +12,8 @@ pub const MAX_VALUE: u16 = 128;
 /// Names the directory of the programs.
 const DIR_VARIABLE: &str = "WIREPAXOS_P4_DIR";
 
-/// How a program is made: how large its registers are (`SLOTS`, `PARTITIONS` and `GROUPS` of `include/headers.p4`), and
-/// whether it checks and makes tags (`SIGNED`).
+/// How a program is made: how large its registers are (`SLOTS`, `PARTITIONS` and `GROUPS` of
+/// `include/headers.p4`), and whether it checks and makes tags (`SIGNED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     /// The number of slots of all partitions together.
@@ -27,7 +27,8 @@ pub struct Build {
 }
 
 impl Build {
-    /// The sizes for labs and tests. A switch in software creates its registers anew each time it starts.
+    /// The sizes for labs and tests. A switch in software creates its registers anew each time it
+    /// starts.
     pub const SMALL: Build = Build {
         slots: 4096,
         partitions: 8,
@@ -47,8 +48,8 @@ impl Build {
     }
 }
 
-/// Returns the directory of the programs for BMv2: `WIREPAXOS_P4_DIR`, or `p4/v1model` beside the running program or
-/// above it, or that of the source tree.
+/// Returns the directory of the programs for BMv2: `WIREPAXOS_P4_DIR`, or `p4/v1model` beside the
+/// running program or above it, or that of the source tree.
 pub fn directory() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIR_VARIABLE) {
         return Ok(given.into());

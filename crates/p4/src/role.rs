@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node's process does with the program of its role: it begins its memory, carries out the controller's orders,
-//! and reads what is kept.
+//! What a node's process does with the program of its role: it begins its memory, carries out the
+//! controller's orders, and reads what is kept.
 //!
-//! What an order must be in itself is checked as the roles in Rust check it, by asking one. What depends on the memory
-//! (its nonce, which epoch was there before) is checked by the switch, in the packet that changes it.
+//! What an order must be in itself is checked as the roles in Rust check it, by asking one. What
+//! depends on the memory (its nonce, which epoch was there before) is checked by the switch, in the
+//! packet that changes it.
 
 use paxos::auth::{KEY_IDS, KeyId, KeyPair, Keyring, NODES};
 use paxos::nopaxos::Sequencer;
@@ -17,8 +18,8 @@ use crate::order::{Op, Order, PLACES};
 
 /// The switch's CPU port.
 pub trait Port {
-    /// Sends an order, again where nothing comes back; gives its answer and what lies behind that. So an order may be
-    /// carried out twice.
+    /// Sends an order, again where nothing comes back; gives its answer and what lies behind that.
+    /// So an order may be carried out twice.
     fn ask(&mut self, order: &Order) -> Result<(Order, Vec<u8>)>;
 }
 
@@ -44,8 +45,8 @@ impl<P: Port> Role<P> {
         Role { port, deployment }
     }
 
-    /// Gives a memory without a name this one, and says which one it has then: another one if its process has died
-    /// and come back, and the switch served on.
+    /// Gives a memory without a name this one, and says which one it has then: another one if its
+    /// process has died and come back, and the switch served on.
     pub fn begin(&mut self, nonce: u64) -> Result<u64> {
         let mut begin = self.order(Op::Begin, 0);
         begin.nonce = nonce;
@@ -67,8 +68,8 @@ impl<P: Port> Role<P> {
         })
     }
 
-    /// Replaces the keys of a program that signs. New keys are added before one of them signs, and old ones are removed
-    /// last, so that no packet is dropped that was signed before or elsewhere.
+    /// Replaces the keys of a program that signs. New keys are added before one of them signs, and
+    /// old ones are removed last, so that no packet is dropped that was signed before or elsewhere.
     pub fn use_keys(&mut self, keyring: &Keyring) -> Result<()> {
         let there = |at: &usize| keyring.pair(*at).is_some();
         for at in (0..KEY_IDS).filter(there) {
@@ -131,8 +132,8 @@ impl<P: Port> Role<P> {
         Ok([answer.a, answer.b, answer.c, answer.d])
     }
 
-    /// Counts the memory of an acceptor in. Done again, it does no harm, so a process that dies on the way repeats it.
-    /// [A-ENABLE]
+    /// Counts the memory of an acceptor in. Done again, it does no harm, so a process that dies on
+    /// the way repeats it. [A-ENABLE]
     pub fn enable(&mut self, enable: &Enable) -> Result<()> {
         Acceptor::new(self.deployment, 1, enable.nonce.max(1)).enable(enable)?;
         for pid in 0..self.deployment.partitions {

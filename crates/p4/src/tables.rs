@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The entries of a program's tables and multicast groups, in the language of BMv2's command line
-//! (`simple_switch_CLI`). In a program that isn't a combination the role is at `ingress.role`; [`of_role`] is for the
-//! others.
+//! (`simple_switch_CLI`). In a program that isn't a combination the role is at `ingress.role`;
+//! [`of_role`] is for the others.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,8 +16,8 @@ const ALONE: &str = "ingress.role.";
 
 /// Copies of a command over several partitions: as many as one names at most (`MAX_VECTOR_HERE`).
 pub const MAX_VECTOR: u16 = 12;
-/// The first multicast group of the first group. Each group has as many as a command may name partitions, and some
-/// spare ones.
+/// The first multicast group of the first group. Each group has as many as a command may name
+/// partitions, and some spare ones.
 const FIRST_MULTICAST: u16 = 16;
 
 const ENTER: &str = "ingress.role.enter";
@@ -70,7 +70,8 @@ pub fn of_role(name: &str, lines: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Takes the role's addresses away, so that it gets no packets; then everything else but a learner's configurations.
+/// Takes the role's addresses away, so that it gets no packets; then everything else but a
+/// learner's configurations.
 pub fn clear() -> Vec<String> {
     let enter = [
         "own4",
@@ -104,7 +105,8 @@ pub fn own_order(node: NodeId, cluster: u32, port: u16) -> String {
     format!("table_add {ENTER}.own_order {ENTER}.own {node} => {node} {cluster} {port} 1")
 }
 
-/// Returns the entry by which packets to this address are for the role. It must be added last of all.
+/// Returns the entry by which packets to this address are for the role. It must be added last of
+/// all.
 pub fn own(node: NodeId, cluster: u32, address: SocketAddr) -> String {
     let (table, mask) = match address {
         SocketAddr::V4(_) => ("own4", "0xffffffff"),
@@ -114,7 +116,8 @@ pub fn own(node: NodeId, cluster: u32, address: SocketAddr) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.own {ip}&&&{mask} => {node} {cluster} {port} 1 1")
 }
 
-/// Returns the entry by which a packet in a node's name counts only if it comes from the node's address. [M-SENDER]
+/// Returns the entry by which a packet in a node's name counts only if it comes from the node's
+/// address. [M-SENDER]
 pub fn node((node, address): (NodeId, IpAddr)) -> String {
     let table = if address.is_ipv4() {
         "nodes4"
@@ -124,7 +127,8 @@ pub fn node((node, address): (NodeId, IpAddr)) -> String {
     format!("table_add {ENTER}.{table} {ENTER}.at_home {node} {address} =>")
 }
 
-/// Returns the entry by which commands count from addresses that begin with `bits` bits of this one. [M-ASKER]
+/// Returns the entry by which commands count from addresses that begin with `bits` bits of this
+/// one. [M-ASKER]
 pub fn asker((address, bits): (IpAddr, u8)) -> String {
     let table = if address.is_ipv4() {
         "askers4"
@@ -185,8 +189,8 @@ fn multicast_group(place: &Place, partitions: u16) -> String {
     format!("mc_mgrp_create {}", place.members() + partitions - 1)
 }
 
-/// Returns a copy that leaves by `port`, for the member of a number and the partition at a place of a command's vector.
-/// The switch answers with a handle.
+/// Returns a copy that leaves by `port`, for the member of a number and the partition at a place of
+/// a command's vector. The switch answers with a handle.
 fn multicast_node(number: u8, partition: u16, port: u16) -> String {
     format!(
         "mc_node_create {} {port}",
@@ -194,7 +198,8 @@ fn multicast_node(number: u8, partition: u16, port: u16) -> String {
     )
 }
 
-/// Puts a copy into the group for commands over `partitions` partitions. A copy is in one group only.
+/// Puts a copy into the group for commands over `partitions` partitions. A copy is in one group
+/// only.
 fn in_multicast_group(place: &Place, partitions: u16, handle: &str) -> String {
     let group = place.members() + partitions - 1;
     format!("mc_node_associate {group} {handle}")
@@ -227,8 +232,8 @@ pub fn remove_multicast(dump: &str) -> Vec<String> {
     nodes.chain(groups).collect()
 }
 
-/// Makes a group's multicast: `members` copies of each command by `port`, and as many for each of the partitions that one
-/// may name. `run` runs lines.
+/// Makes a group's multicast: `members` copies of each command by `port`, and as many for each of
+/// the partitions that one may name. `run` runs lines.
 pub fn make_multicast(
     place: &Place,
     members: u8,
@@ -283,7 +288,8 @@ impl Configurations {
         self.deployment.group
     }
 
-    /// Takes one in, if the role in Rust would; says whether anything has changed. It forgets what that forgets.
+    /// Takes one in, if the role in Rust would; says whether anything has changed. It forgets what
+    /// that forgets.
     pub fn learn(&mut self, configuration: &Configuration) -> bool {
         let mut rust = Learner::new(self.deployment, 1);
         for known in self.known.values() {
@@ -303,7 +309,8 @@ impl Configurations {
         self.known.keys().rev().copied().collect()
     }
 
-    /// Returns the entries of all configurations: for each first its acceptors, then how many of them decide. [M-BANK]
+    /// Returns the entries of all configurations: for each first its acceptors, then how many of
+    /// them decide. [M-BANK]
     pub fn lines(&self) -> Vec<String> {
         let group = self.deployment.group;
         let all = self.known.values();
@@ -325,7 +332,8 @@ fn configuration(group: GroupId, configuration: &Configuration) -> Vec<String> {
     voters.chain([known]).collect()
 }
 
-/// Returns the lines after which a learner knows no epoch: first it knows of no configuration, then of no acceptor.
+/// Returns the lines after which a learner knows no epoch: first it knows of no configuration, then
+/// of no acceptor.
 pub fn clear_configurations() -> Vec<String> {
     ["known", "voters"]
         .map(|table| format!("table_clear ingress.role.{table}"))

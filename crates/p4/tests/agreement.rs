@@ -154,7 +154,8 @@ impl Agreement {
         assert_eq!(self.rose(&before, counter::CHANGED as u16), [0; 5]);
     }
 
-    /// Lets the second acceptor promise the next instance to another candidate, so that it refuses the proposal.
+    /// Lets the second acceptor promise the next instance to another candidate, so that it refuses
+    /// the proposal.
     fn asks_again_where_one_refuses(&mut self) {
         let promise = Header {
             rnd: Round(1 << 12 | 9),
@@ -181,7 +182,8 @@ impl Agreement {
             self.rose(&answered, counter::ANSWERED as u16),
             [0, 1, 0, 1, 0]
         );
-        // The refusal reached the leader, which goes on: the promise was to a round of its own epoch.
+        // The refusal reached the leader, which goes on: the promise was to a round of its own
+        // epoch.
         assert_eq!(self.rose(&stale, Reason::Stale as u16), [1, 0, 0, 0, 0]);
         assert_eq!(self.roles[0].look(0).expect("an answer").a, 2);
     }

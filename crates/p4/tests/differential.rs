@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same packets at random into a Rust role and its P4 program in BMv2: what is sent must be the same for each packet,
-//! verdicts and state after each batch.
+//! The same packets at random into a Rust role and its P4 program in BMv2: what is sent must be the
+//! same for each packet, verdicts and state after each batch.
 //!
-//! `P4_PACKETS=n` sets how many packets each role gets, `P4_SEED=n` which ones. What a failure prints says both.
+//! `P4_PACKETS=n` sets how many packets each role gets, `P4_SEED=n` which ones. What a failure
+//! prints says both.
 
 mod common;
 #[path = "../../loader/tests/common/guard.rs"]
@@ -26,7 +27,8 @@ use random::{Near, PARTITIONS, SLOTS};
 use sim::script::{Device, Order, Role, RustDevice, Setup, State};
 use test_world::Rng;
 
-/// The number of packets for each role, unless it is set otherwise; a switch in software handles some hundred a second.
+/// The number of packets for each role, unless it is set otherwise; a switch in software handles
+/// some hundred a second.
 const PACKETS: u64 = 2_000;
 /// Packets between two looks at all state.
 const BATCH: usize = 40;
@@ -248,7 +250,8 @@ impl Pair {
         pair
     }
 
-    /// Gives both a batch of packets, sometimes after an order of the control plane. Returns the verdicts.
+    /// Gives both a batch of packets, sometimes after an order of the control plane. Returns the
+    /// verdicts.
     fn step(&mut self) -> Result<Histogram, String> {
         // Only a later epoch revives a leader.
         let often = if self.is_retired() { 60 } else { 20 };
@@ -455,7 +458,8 @@ impl Pair {
         }
     }
 
-    /// Moves a learner's windows, except for the last partition, which has none, like a learner in the network.
+    /// Moves a learner's windows, except for the last partition, which has none, like a learner in
+    /// the network.
     fn move_windows(&mut self) -> Result<(), String> {
         for pid in 0..PARTITIONS {
             self.near.from[usize::from(pid)] += self.random.below(5);

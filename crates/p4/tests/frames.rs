@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Broken frames through the parsers of leader and acceptor in BMv2: no register changes, and the switch goes on.
+//! Broken frames through the parsers of leader and acceptor in BMv2: no register changes, and the
+//! switch goes on.
 //!
-//! `P4_FRAMES=n` sets how many frames each role gets, `P4_SEED=n` which ones, `P4_BATCH=n` how many there are between two looks
-//! at all registers.
+//! `P4_FRAMES=n` sets how many frames each role gets, `P4_SEED=n` which ones, `P4_BATCH=n` how many
+//! there are between two looks at all registers.
 
 mod common;
 #[allow(dead_code)]
@@ -84,7 +85,8 @@ fn setup(role: Role) -> Setup {
     )
 }
 
-/// If orders or answers from elsewhere passed a switch, the next switch or its process would believe them.
+/// If orders or answers from elsewhere passed a switch, the next switch or its process would
+/// believe them.
 #[test]
 fn orders_and_answers_dont_pass_a_switch() {
     let Some(tools) = common::tools_or_skip() else {
@@ -154,8 +156,8 @@ fn begin(device: &mut P4Device, random: &mut Rng) {
     }
 }
 
-/// Returns a frame to which nothing may react: it isn't whole, its checksum is wrong, or it is an order that doesn't
-/// come from the switch's process.
+/// Returns a frame to which nothing may react: it isn't whole, its checksum is wrong, or it is an
+/// order that doesn't come from the switch's process.
 fn broken_frame(random: &mut Rng, role: Role) -> Vec<u8> {
     loop {
         let v6 = random.percent(20);

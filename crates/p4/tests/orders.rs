@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Orders have the same numbers and the same layout in Rust and in P4; no compiler is needed for that.
+//! Orders have the same numbers and the same layout in Rust and in P4; no compiler is needed for
+//! that.
 
 mod common;
 

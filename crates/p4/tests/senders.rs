@@ -20,7 +20,8 @@ use paxos::{Header, MsgType, NodeId, Reason, Verdict};
 use random::{SLOTS, deployment};
 use sim::script::{Device, Order, Role, Setup};
 
-/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the cluster file.
+/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the
+/// cluster file.
 const HERE: NodeId = 11;
 const ELSEWHERE: NodeId = 12;
 const NOWHERE: NodeId = 13;
@@ -126,7 +127,8 @@ fn clients_are_where_they_may_be() {
     }
 }
 
-/// A client whose key the generation that signs no longer has: nothing leaves, and that is counted, as in the kernel.
+/// A client whose key the generation that signs no longer has: nothing leaves, and that is counted,
+/// as in the kernel.
 #[test]
 fn what_nobody_could_check_doesnt_leave() {
     let build = Build {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a view begins: the new leader hears of f+1 logs at least, makes one of them, and all others take it over.
+//! How a view begins: the new leader hears of f+1 logs at least, makes one of them, and all others
+//! take it over.
 //!
-//! Nobody touches its log before it has all of the new one: until then it would tell the next leader of its old one, and
-//! what was committed with its help must be in that.
+//! Nobody touches its log before it has all of the new one: until then it would tell the next
+//! leader of its old one, and what was committed with its help must be in that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -151,7 +152,8 @@ impl Peer {
         self.fetch(out);
     }
 
-    /// Returns which logs are needed from `from` on: of an ordered view the longest, of a free one all.
+    /// Returns which logs are needed from `from` on: of an ordered view the longest, of a free one
+    /// all.
     fn sources(&self, of: u32, from: Instance) -> Vec<Source> {
         let source = |(member, end)| Source {
             member,
@@ -267,7 +269,8 @@ impl Peer {
         self.tell(to, &header, &start.emit(), out);
     }
 
-    /// Sends START_VIEW again to the members that haven't shown that they have the view's first log.
+    /// Sends START_VIEW again to the members that haven't shown that they have the view's first
+    /// log.
     pub(crate) fn tell_start_again(&self, out: &mut impl Outbox) {
         for (member, filled) in self.filled.iter().enumerate() {
             if member != self.me && *filled < self.base {
@@ -395,8 +398,8 @@ impl Peer {
         self.tell(of, &header, &emit_count(count), out);
     }
 
-    /// Answers a question for entries. While a view changes, its leader may see the old log; in a view that has begun
-    /// the leader shows its own.
+    /// Answers a question for entries. While a view changes, its leader may see the old log; in a
+    /// view that has begun the leader shows its own.
     pub(crate) fn on_fetch(
         &mut self,
         packet: &Packet<'_>,
@@ -525,8 +528,8 @@ impl Peer {
         next.min(self.give_up_at())
     }
 
-    /// Returns when this replica gives up the view. Each replica waits a little longer than the one before it, so that
-    /// not all begin other views at once.
+    /// Returns when this replica gives up the view. Each replica waits a little longer than the one
+    /// before it, so that not all begin other views at once.
     pub(crate) fn give_up_at(&self) -> Time {
         let patience = PATIENCE + PATIENCE / 4 * self.me as u64;
         match self.status {
@@ -536,8 +539,9 @@ impl Peer {
     }
 }
 
-/// Makes one log of several that are of one free view, from `from` on. Below `base` they are equal. Beyond, what `needed`
-/// of them have, with all below it, may be committed, and nothing else can be. The rest follows in any order.
+/// Makes one log of several that are of one free view, from `from` on. Below `base` they are equal.
+/// Beyond, what `needed` of them have, with all below it, may be committed, and nothing else can
+/// be. The rest follows in any order.
 fn merge(
     from: Instance,
     base: Instance,

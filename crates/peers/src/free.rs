@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Free views: each replica appends what arrives, and the leader compares logs by their digests.
 //!
-//! What f + ⌈f/2⌉ + 1 logs of one view agree on is in every later view's log: of any f+1 replicas that tell theirs, so
-//! many have it that nothing else can have as many (`change.rs`). In Fast Paxos the leader counts, and answers. In
-//! Speculative Paxos the client does, and the leader only now and then, so that execution becomes final.
+//! What f + ⌈f/2⌉ + 1 logs of one view agree on is in every later view's log: of any f+1 replicas
+//! that tell theirs, so many have it that nothing else can have as many (`change.rs`). In Fast
+//! Paxos the leader counts, and answers. In Speculative Paxos the client does, and the leader only
+//! now and then, so that execution becomes final.
 
 use std::collections::VecDeque;
 
@@ -217,8 +218,8 @@ impl Peer {
         }
     }
 
-    /// Returns when entries are sent again: nothing is committed any more, or somebody who is up lacks what was
-    /// committed last.
+    /// Returns when entries are sent again: nothing is committed any more, or somebody who is up
+    /// lacks what was committed last.
     fn again_deadline(&self) -> Option<Time> {
         let votes = &self.votes;
         let since = match self.commit < self.log.end() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The protocols that NOPaxos was compared with (Li et al., OSDI 2016, section 6), sans-I/O: for measurements, no
-//! group of a cluster file runs them. Requests, sessions, answers and execution are those of everybody else: a
-//! [`Peer`] is an [`Agreement`](replica::Agreement) of [`replica::Worker`].
+//! The protocols that NOPaxos was compared with (Li et al., OSDI 2016, section 6), sans-I/O: for
+//! measurements, no group of a cluster file runs them. Requests, sessions, answers and execution
+//! are those of everybody else: a [`Peer`] is an [`Agreement`](replica::Agreement) of
+//! [`replica::Worker`].
 //!
 //! | protocol | who puts commands in order | a command is committed once |
 //! |---|---|---|
@@ -10,11 +11,11 @@
 //! | [`Protocol::FastPaxos`] (Lamport, 2006) | the network: each replica appends what arrives | f + ⌈f/2⌉ + 1 logs agree, as the leader sees it |
 //! | [`Protocol::SpecPaxos`] (Ports et al., NSDI 2015) | the same, and each replica executes and answers at once | as many answers agree, as the client sees it ([`Matching`]) |
 //!
-//! They have one frame. Replicas are numbered, and view v is led by replica (v - 1) mod n. A view is *ordered* or *free*.
-//! In an ordered view the leader appends and all others follow it. In a free view everyone appends, and
-//! logs are compared by a digest of everything below a slot. VR knows ordered views only. The other two
-//! leave a free view where logs differ, for another one that begins with one log, and use
-//! ordered ones while too few replicas are up for f + ⌈f/2⌉ + 1.
+//! They have one frame. Replicas are numbered, and view v is led by replica (v - 1) mod n. A view
+//! is *ordered* or *free*. In an ordered view the leader appends and all others follow it. In a
+//! free view everyone appends, and logs are compared by a digest of everything below a slot. VR
+//! knows ordered views only. The other two leave a free view where logs differ, for another one
+//! that begins with one log, and use ordered ones while too few replicas are up for f + ⌈f/2⌉ + 1.
 //!
 //! ```text
 //!  ordered   REQUEST -> leader -- PREPARE --> all -- PREPARE_OK --> leader -- REPLY -->
@@ -36,8 +37,9 @@
 //! | START_VIEW | the same | the view begins with the log below | `vrnd` = whose log that is, its digest |
 //! | FETCH, ENTRY | GAP_REQUEST, GAP_REPLY | slot | how many; the entry |
 //!
-//! A process that ends is gone for good: who forgot must not be counted again. One that lags further behind than
-//! others keep their logs is [lost](Status::Lost), and counts as gone, too. Up to f may be.
+//! A process that ends is gone for good: who forgot must not be counted again. One that lags
+//! further behind than others keep their logs is [lost](Status::Lost), and counts as gone, too. Up
+//! to f may be.
 
 mod agreement;
 mod change;

@@ -24,8 +24,8 @@ impl Entry {
         }
     }
 
-    /// Returns the name of an entry. Two entries of one name hold the same commands: a session gives a number to one
-    /// command only, and a proposer to one pack.
+    /// Returns the name of an entry. Two entries of one name hold the same commands: a session
+    /// gives a number to one command only, and a proposer to one pack.
     pub fn name(&self) -> (u64, u64) {
         (self.client, self.request)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The client's side of Speculative Paxos: an answer counts once enough replicas have given it on the same log.
+//! The client's side of Speculative Paxos: an answer counts once enough replicas have given it on
+//! the same log.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,8 @@ use paxos::{Header, Instance, NodeId, Packet, Round};
 /// Answers that wait, at most; beyond that the oldest are given up, and asked for again.
 const MAX_WAITING: usize = 16_384;
 
-/// The basis of an answer: view, slot, and the digest of the log up to there. The last part tells which part of a
-/// pack's answer it is, by the command with which that begins.
+/// The basis of an answer: view, slot, and the digest of the log up to there. The last part tells
+/// which part of a pack's answer it is, by the command with which that begins.
 type Ground = (Round, Instance, u64, [u8; 18]);
 
 /// Counts answers of one partition.
@@ -36,9 +37,9 @@ impl Matching {
         }
     }
 
-    /// Counts a REPLY that isn't final by itself: `rnd` is a view, `inst` a slot, `client` the digest of the log, and
-    /// it is packed even if it has one answer only. Returns true if enough replicas have said the same now, for the
-    /// first time.
+    /// Counts a REPLY that isn't final by itself: `rnd` is a view, `inst` a slot, `client` the
+    /// digest of the log, and it is packed even if it has one answer only. Returns true if enough
+    /// replicas have said the same now, for the first time.
     pub fn counts(&mut self, packet: &Packet<'_>) -> bool {
         let Header {
             rnd,

@@ -114,8 +114,8 @@ impl Peer {
         self.commit_filled();
     }
 
-    /// Commits what f+1 logs have in common with the leader's, which stays in every later view. In a free view that
-    /// holds for what the view began with.
+    /// Commits what f+1 logs have in common with the leader's, which stays in every later view. In
+    /// a free view that holds for what the view began with.
     pub(crate) fn commit_filled(&mut self) -> bool {
         #[cfg(test)]
         let needed = match self.is_broken(crate::tests::Broken::CommitsAlone) {
@@ -182,7 +182,8 @@ impl Peer {
         }
     }
 
-    /// Shows the leader how far the log is filled; a new leader counts that for the log with which its view began, too.
+    /// Shows the leader how far the log is filled; a new leader counts that for the log with which
+    /// its view began, too.
     pub(crate) fn show_filled(&mut self, out: &mut impl Outbox) {
         let upto = match self.order {
             Order::Ordered => self.log.end(),

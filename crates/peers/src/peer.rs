@@ -20,10 +20,11 @@ const MILLISECOND: Time = 1_000_000;
 pub(crate) const HEARTBEAT: Time = 10 * MILLISECOND;
 /// The time after which a message without an answer is sent again.
 pub(crate) const AGAIN: Time = 5 * MILLISECOND;
-/// The time after which entries are asked for again that the leader has sent: a question and its answer take some
-/// hundred microseconds.
+/// The time after which entries are asked for again that the leader has sent: a question and its
+/// answer take some hundred microseconds.
 pub(crate) const FETCH_AGAIN: Time = MILLISECOND / 2;
-/// The time for which the other replicas bear a silent leader, each a little longer than the one before it.
+/// The time for which the other replicas bear a silent leader, each a little longer than the one
+/// before it.
 pub(crate) const PATIENCE: Time = 200 * MILLISECOND;
 /// Requests that arrived during a view change and wait for its end.
 const MAX_HELD: usize = 4_096;
@@ -114,7 +115,8 @@ pub struct Peer {
     /// The time when the leader was heard last; for the leader itself, when others last heard it.
     pub(crate) heard: Time,
     pub(crate) told: Time,
-    /// True if this batch of packets has brought something that the leader, or the followers, are to be shown.
+    /// True if this batch of packets has brought something that the leader, or the followers, are
+    /// to be shown.
     pub(crate) has_news: bool,
     pub(crate) batch: Batch,
     pub(crate) votes: Votes,
@@ -177,8 +179,8 @@ impl Peer {
         self.counters
     }
 
-    /// Returns what an answer that isn't final was computed on: the digest of the log up to a slot, included. None if
-    /// the view isn't in force here any more; then nobody is to get the answer.
+    /// Returns what an answer that isn't final was computed on: the digest of the log up to a slot,
+    /// included. None if the view isn't in force here any more; then nobody is to get the answer.
     pub fn digest_at(&self, basis: Basis) -> Option<u64> {
         let is_here = self.status == Status::Normal && self.view == basis.view.0;
         self.log.digest(basis.slot + 1).filter(|_| is_here)
@@ -316,8 +318,8 @@ impl Peer {
         }
     }
 
-    /// Follows others into a later view; refuses what is of an earlier one, and a leader's messages from who doesn't
-    /// lead.
+    /// Follows others into a later view; refuses what is of an earlier one, and a leader's messages
+    /// from who doesn't lead.
     fn meet_view(
         &mut self,
         h: &Header,
@@ -401,7 +403,8 @@ impl Peer {
         Ok(Verdict::Answered)
     }
 
-    /// Handles the requests that waited for the end of a view change, unless another replica's log contained them.
+    /// Handles the requests that waited for the end of a view change, unless another replica's log
+    /// contained them.
     pub(crate) fn take_held(&mut self, out: &mut impl Outbox) {
         let held = std::mem::take(&mut self.held);
         let names: std::collections::BTreeSet<_> = (self.commit..self.log.end())
@@ -425,7 +428,8 @@ impl Peer {
         news
     }
 
-    /// Forgets what everybody else has had the time to fetch, and this replica will not execute again.
+    /// Forgets what everybody else has had the time to fetch, and this replica will not execute
+    /// again.
     pub(crate) fn trim(&mut self) {
         let kept = self.log.end().saturating_sub(self.settings.window);
         let needed = self.executed.min(self.durable).min(self.commit);

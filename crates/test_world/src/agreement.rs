@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells which values are proposed, voted for and therefore chosen, from the packets alone. It panics if agreement is
-//! broken.
+//! Tells which values are proposed, voted for and therefore chosen, from the packets alone. It
+//! panics if agreement is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,8 +122,8 @@ impl Agreement {
         (0..).find(open).expect("the log has an end")
     }
 
-    /// Returns whether every quorum of these acceptors, which are 2f+1, would lead a later candidate to what is chosen,
-    /// or show that it is trimmed.
+    /// Returns whether every quorum of these acceptors, which are 2f+1, would lead a later
+    /// candidate to what is chosen, or show that it is trimmed.
     pub fn assert_held(&self, acceptors: &BTreeMap<NodeId, Acceptor>) {
         for (&(pid, inst), value) in &self.chosen {
             for absent in acceptors.keys() {

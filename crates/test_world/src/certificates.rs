@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An authority and what it has signed, in a directory of its own, which is removed when this is dropped.
+/// An authority and what it has signed, in a directory of its own, which is removed when this is
+/// dropped.
 pub struct Certificates(PathBuf);
 
 impl Certificates {
@@ -49,7 +50,8 @@ impl Certificates {
         ]);
     }
 
-    /// Creates `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and localhost.
+    /// Creates `NAME.pem` with `NAME.key`, signed by the authority `by`, for 127.0.0.1 and
+    /// localhost.
     pub fn sign(&self, name: &str, by: &str) {
         self.sign_for(name, by, Ipv4Addr::LOCALHOST);
     }

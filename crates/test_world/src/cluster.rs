@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to be survived.
+//! The small cluster that tests speak of: f = 1 and g = 1, the smallest in which a failure has to
+//! be survived.
 
 use paxos::wire::value::{RangeReport, Rejection};
 use paxos::{
@@ -73,8 +74,8 @@ pub fn refused(message: &Header, reason: Reason) -> (Header, [u8; Rejection::LEN
     (header, rejection.emit())
 }
 
-/// Returns what an acceptor answers to a QUERY for a whole partition, of which it has trimmed nothing: header and
-/// value.
+/// Returns what an acceptor answers to a QUERY for a whole partition, of which it has trimmed
+/// nothing: header and value.
 pub fn range_answer(
     question: &Header,
     from: Member,
@@ -114,7 +115,8 @@ pub fn enable_empty(of: &Configuration, nonce: u64, partitions: u16) -> Enable {
     enable(of, nonce, zero.clone(), zero)
 }
 
-/// Returns the order to an epoch's leader to stamp from `next` on, in each partition; nothing is trimmed.
+/// Returns the order to an epoch's leader to stamp from `next` on, in each partition; nothing is
+/// trimmed.
 pub fn program(of: &Configuration, next: Instance, partitions: u16, window: u64) -> Program {
     Program {
         epoch: of.epoch,

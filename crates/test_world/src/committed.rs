@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells what NOPaxos has committed, from the packets alone, and checks that it stays: INV-10 to INV-12, and the part
-//! of INV-15 that no slot of a session is stamped twice. It knows the sessions and the packets that were sent; it knows
-//! a replica's log only if a test shows it.
+//! Tells what NOPaxos has committed, from the packets alone, and checks that it stays: INV-10 to
+//! INV-12, and the part of INV-15 that no slot of a session is stamped twice. It knows the sessions
+//! and the packets that were sent; it knows a replica's log only if a test shows it.
 //!
 //! Packets are taken as bytes, so that the tests inside `paxos` can show theirs.
 
@@ -32,7 +32,8 @@ pub enum Content {
     Request,
     /// A request of this client and number. Its name is all that is known.
     Known(u64, u64),
-    /// This very entry. A command over several partitions that was sent again has the same name, and another vector.
+    /// This very entry. A command over several partitions that was sent again has the same name,
+    /// and another vector.
     Whole {
         /// The client and number.
         name: (u64, u64),
@@ -127,7 +128,8 @@ impl Committed {
         }
     }
 
-    /// Notes a session of which there may be packets from now on: members as (node, nonce), f, and who leads first.
+    /// Notes a session of which there may be packets from now on: members as (node, nonce), f, and
+    /// who leads first.
     pub fn session(&mut self, number: Epoch, nodes: &[(NodeId, u64)], f: usize, lead: usize) {
         let nodes = nodes.to_vec();
         self.sessions.insert(number, Members { nodes, f, lead });
@@ -214,8 +216,8 @@ impl Committed {
         self.look(h.rnd);
     }
 
-    /// Notes a point that a follower has confirmed. It counts whether or not the leader says so, which may tell clients
-    /// before it tells others. [N-CROWD]
+    /// Notes a point that a follower has confirmed. It counts whether or not the leader says so,
+    /// which may tell clients before it tells others. [N-CROWD]
     fn sync_rep(&mut self, h: &Header) {
         let Some(session) = self.sessions.get(&h.rnd.epoch()) else {
             return;
@@ -298,7 +300,8 @@ impl Committed {
         }
     }
 
-    /// Commits what clients may have seen: the leader's answer, and f acknowledgements of others in the same view.
+    /// Commits what clients may have seen: the leader's answer, and f acknowledgements of others in
+    /// the same view.
     fn look(&mut self, view: Round) {
         let Some(session) = self.sessions.get(&view.epoch()) else {
             return;
@@ -379,9 +382,10 @@ impl Committed {
         Some(session.nodes[turn % session.nodes.len()].0)
     }
 
-    /// Checks a replica's log, in which `log` knows everything from `floor` to `next`. Its stable part must equal that
-    /// of all others, and everything must be there that was committed before the view in which the replica is normal (a
-    /// number, as in a header's `rnd`). If the replica leads that view, its log is what will be committed.
+    /// Checks a replica's log, in which `log` knows everything from `floor` to `next`. Its stable
+    /// part must equal that of all others, and everything must be there that was committed before
+    /// the view in which the replica is normal (a number, as in a header's `rnd`). If the replica
+    /// leads that view, its log is what will be committed.
     pub fn shown(
         &mut self,
         who: NodeId,
@@ -604,7 +608,8 @@ mod tests {
         assert_eq!(ids(&committed), ["INV-12"]);
     }
 
-    /// A command over several partitions, sent again in the next session: the same name, another vector. [W-VECTOR]
+    /// A command over several partitions, sent again in the next session: the same name, another
+    /// vector. [W-VECTOR]
     #[test]
     fn entries_are_more_than_their_names() {
         let vector = |value: &'static [u8]| move |_| Content::whole((7, 1), Flags::MULTI.0, value);

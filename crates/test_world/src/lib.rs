@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tests put around the role that they are about: a bad network, roles that ship at its other end,
-//! and a generator from which everything follows. No node runs any of it.
+//! What tests put around the role that they are about: a bad network, roles that ship at its other
+//! end, and a generator from which everything follows. No node runs any of it.
 //!
 //! | module | what it has |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | [`certificates`] | certificates and keys for TLS, by the program `openssl` |
 //! | [`committed`] | the same of NOPaxos: what is committed, and stays |
 //!
-//! The simulator has the first three in common with it, and checkers of its own. It knows `paxos` alone, so that
-//! the tests of the roles need nothing that is built on them.
+//! The simulator has the first three in common with it, and checkers of its own. It knows `paxos`
+//! alone, so that the tests of the roles need nothing that is built on them.
 
 pub mod agreement;
 pub mod certificates;

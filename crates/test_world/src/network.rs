@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides the fate of a packet: lost, repeated, late by a moment or by an hour, damaged, or stopped by a partition of
-//! the network.
+//! Decides the fate of a packet: lost, repeated, late by a moment or by an hour, damaged, or
+//! stopped by a partition of the network.
 //!
-//! Damage that the UDP checksum finds is a loss. The damaged packets that reach the roles are instead all kinds of
-//! packets that a broken or hostile sender could give a valid checksum, and that a role must refuse.
+//! Damage that the UDP checksum finds is a loss. The damaged packets that reach the roles are
+//! instead all kinds of packets that a broken or hostile sender could give a valid checksum, and
+//! that a role must refuse.
 
 use paxos::Time;
 
@@ -138,7 +139,8 @@ impl Network {
         fates
     }
 
-    /// Makes the second copy late: it may be the only copy, or a repetition of one that came in time.
+    /// Makes the second copy late: it may be the only copy, or a repetition of one that came in
+    /// time.
     fn sometimes_only_second(&mut self, fates: &mut Fates) {
         if self.rng.chance(500_000) {
             fates.copies[0] = None;

@@ -19,8 +19,8 @@ impl Rng {
         }
     }
 
-    /// Returns an independent generator: streams of different parts of a run don't disturb one another when one part
-    /// draws more or less.
+    /// Returns an independent generator: streams of different parts of a run don't disturb one
+    /// another when one part draws more or less.
     pub fn fork(&mut self, salt: u64) -> Rng {
         Rng::new(self.next() ^ mix(salt))
     }

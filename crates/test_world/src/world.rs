@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Leaders and acceptors that ship, on a network that loses, repeats, delays and damages. Whatever a test is about
-//! it drives itself: it has an address like everybody else, and gets what [`World::arrival`] hands out.
+//! Leaders and acceptors that ship, on a network that loses, repeats, delays and damages. Whatever
+//! a test is about it drives itself: it has an address like everybody else, and gets what
+//! [`World::arrival`] hands out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +135,8 @@ impl World {
         self.flying.now()
     }
 
-    /// Returns the next packet that reaches somebody who is up, by `until`; time goes on to it, or to `until`.
+    /// Returns the next packet that reaches somebody who is up, by `until`; time goes on to it, or
+    /// to `until`.
     pub fn arrival(&mut self, until: Time) -> Option<Arrival> {
         while let Some(arrival) = self.flying.next_until(until) {
             let parses = Packet::parse(&arrival.datagram).is_ok();
@@ -146,8 +148,8 @@ impl World {
         None
     }
 
-    /// Hands a packet to the leader or acceptor that it reached, and sends the answers; `None` if it reached
-    /// somebody else.
+    /// Hands a packet to the leader or acceptor that it reached, and sends the answers; `None` if
+    /// it reached somebody else.
     pub fn deliver(&mut self, arrival: &Arrival) -> Option<Verdict> {
         let mut out = Sent::default();
         let packet = arrival.packet();

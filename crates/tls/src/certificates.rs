@@ -17,7 +17,8 @@ use rustls::{InconsistentKeys, RootCertStore, version};
 
 use crate::{Files, PeerFiles};
 
-/// The parts of the documentation that explain how to make the files for Redis clients, and for other nodes.
+/// The parts of the documentation that explain how to make the files for Redis clients, and for
+/// other nodes.
 const FOR_CLIENTS: &str =
     "docs/operations/redis-and-tls.md (\"TLS for Redis clients\") says how to make one";
 const FOR_NODES: &str =

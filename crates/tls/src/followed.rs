@@ -44,7 +44,8 @@ impl<F: Certificates, T: Clone> Followed<F, T> {
         })
     }
 
-    /// Returns the value made from the last usable files. The files are checked before, at most once a second.
+    /// Returns the value made from the last usable files. The files are checked before, at most
+    /// once a second.
     pub fn now(&mut self) -> T {
         if self.looked.elapsed() >= LOOK_INTERVAL {
             self.looked = Instant::now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections between nodes. Both sides show a certificate of the same authority, and the connecting side checks that
-//! the other certificate is for the address to which it has connected.
+//! Connections between nodes. Both sides show a certificate of the same authority, and the
+//! connecting side checks that the other certificate is for the address to which it has connected.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -30,7 +30,8 @@ impl Peers {
     /// Reads the certificates in these files.
     ///
     /// # Errors
-    /// If the files can't be read or used, don't belong together, or if others than its owner may read the private key.
+    /// If the files can't be read or used, don't belong together, or if others than its owner may
+    /// read the private key.
     pub fn open(files: PeerFiles) -> Result<Peers, Error> {
         let configs = Mutex::new(Followed::open(files, peer_configs)?);
         Ok(Peers { configs })

@@ -24,13 +24,15 @@ impl Server {
     /// Reads the certificate in these files.
     ///
     /// # Errors
-    /// If the files can't be read or used, don't belong together, or if others than its owner may read the private key.
+    /// If the files can't be read or used, don't belong together, or if others than its owner may
+    /// read the private key.
     pub fn open(files: Files) -> Result<Server, Error> {
         let config = Followed::open(files, config)?;
         Ok(Server { config })
     }
 
-    /// Begins a session with a client that has just connected. The files are checked before, at most once a second.
+    /// Begins a session with a client that has just connected. The files are checked before, at
+    /// most once a second.
     ///
     /// # Errors
     /// If there are no random numbers.
@@ -66,8 +68,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes bytes that have come over the wire, and passes the decrypted ones to `take`. After a failure there may be
-    /// something to [`flush`](Self::flush), which tells the client the reason.
+    /// Takes bytes that have come over the wire, and passes the decrypted ones to `take`. After a
+    /// failure there may be something to [`flush`](Self::flush), which tells the client the reason.
     ///
     /// # Errors
     /// If the bytes aren't what the client may send now.
@@ -111,7 +113,8 @@ impl Session {
         self.is_at_end
     }
 
-    /// Takes as many bytes as fit one record, and returns their number. Everything before should have been flushed.
+    /// Takes as many bytes as fit one record, and returns their number. Everything before should
+    /// have been flushed.
     pub fn send(&mut self, bytes: &[u8]) -> usize {
         let record = &bytes[..bytes.len().min(RECORD_LEN)];
         // This writes to a buffer.

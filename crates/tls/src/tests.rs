@@ -30,7 +30,8 @@ fn files(all: &Certificates, client_ca: Option<&str>) -> Files {
     }
 }
 
-/// Returns a client that trusts an authority and shows the certificate `shows`.pem, if there is one.
+/// Returns a client that trusts an authority and shows the certificate `shows`.pem, if there is
+/// one.
 fn client(all: &Certificates, trusts: &str, shows: Option<&str>) -> ClientConnection {
     let mut roots = RootCertStore::empty();
     let read = |name: &str| CertificateDer::from_pem_file(all.path(&format!("{name}.pem")));
@@ -60,8 +61,8 @@ fn leaving(client: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Passes messages between both sides until both are silent. Returns what the client has said, or why the server ended
-/// the session.
+/// Passes messages between both sides until both are silent. Returns what the client has said, or
+/// why the server ended the session.
 fn talk(server: &mut Session, client: &mut ClientConnection) -> Result<Vec<u8>, Failure> {
     let mut said = Vec::new();
     loop {

@@ -21,8 +21,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(150);
 const MOST_AT_ONCE: u64 = 5;
 /// Keys of a kind at any time.
 const KEYS: u64 = 3;
-/// The most commands on a key, and the most seconds, after which it is left alone: the more commands have no answer,
-/// the longer the search for an order takes.
+/// The most commands on a key, and the most seconds, after which it is left alone: the more
+/// commands have no answer, the longer the search for an order takes.
 const COMMANDS_OF_A_KEY: u64 = 40;
 const SECONDS_OF_A_KEY: u64 = 3;
 /// Now and then a value fills half a packet.
@@ -90,7 +90,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second together.
+    /// Starts `clients` clients, spread over `servers`, that send `rate` commands a second
+    /// together.
     pub fn start(servers: &[Server], clients: u32, rate: f64, seed: u64) -> Load {
         let shared = Arc::new(Shared {
             start: Instant::now(),
@@ -191,7 +192,8 @@ impl Client {
     }
 
     fn converse(&mut self, connection: &mut Connection) -> io::Result<()> {
-        // Sends one command at a time at first, so that few are lost to a front end that isn't ready.
+        // Sends one command at a time at first, so that few are lost to a front end that isn't
+        // ready.
         let mut most = 1;
         while !self.author.shared.is_stopped() {
             let count = self.author.rng.between(1, most);
@@ -252,7 +254,8 @@ impl Author {
         self.shared.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets the commands from this place on that had neither an answer nor an effect, because they prove nothing.
+    /// Forgets the commands from this place on that had neither an answer nor an effect, because
+    /// they prove nothing.
     pub fn forget_idle(&mut self, first: usize) {
         let sent = self.history.split_off(first);
         let telling = |event: &Event| event.answer.is_some() || event.op.writes();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crowd: clients of the library, each at an address of its own, that now and then all have a command in flight at once.
-//! Front ends are never so many that a leader of NOPaxos answers them as a crowd. [N-CROWD]
+//! A crowd: clients of the library, each at an address of its own, that now and then all have a
+//! command in flight at once. Front ends are never so many that a leader of NOPaxos answers them as
+//! a crowd. [N-CROWD]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +113,8 @@ impl Member {
         }
     }
 
-    /// Returns whether it was answered. What wasn't stays open: the client tries on as long as it is there.
+    /// Returns whether it was answered. What wasn't stays open: the client tries on as long as it
+    /// is there.
     fn command(&mut self, client: &mut Client) -> bool {
         let (key, op) = self.author.draw_single();
         let bytes = encoded(&key, &op);

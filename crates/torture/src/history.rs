@@ -144,10 +144,10 @@ impl Command for Op {
     }
 }
 
-/// Returns the history without appends that nobody saw: those that were not answered, to a key that is only appended to
-/// and read, and that the last read of all doesn't show. They came after that read or never, so the history is
-/// linearizable without them if and only if it is with them. A checker would try them everywhere, in any order: eight
-/// of them made one key too hard for both.
+/// Returns the history without appends that nobody saw: those that were not answered, to a key that
+/// is only appended to and read, and that the last read of all doesn't show. They came after that
+/// read or never, so the history is linearizable without them if and only if it is with them. A
+/// checker would try them everywhere, in any order: eight of them made one key too hard for both.
 pub fn without_unseen(history: &[Event]) -> Vec<Event> {
     let mut keys: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     for event in history {
@@ -164,8 +164,8 @@ pub fn without_unseen(history: &[Event]) -> Vec<Event> {
     history.iter().filter(is_seen).cloned().collect()
 }
 
-/// Returns what the last read of a key showed, if the key was only appended to and read, and nothing was answered after
-/// that read began.
+/// Returns what the last read of a key showed, if the key was only appended to and read, and
+/// nothing was answered after that read began.
 fn last_contents<'a>(events: &[&'a Event]) -> Option<&'a str> {
     let is_append_or_read = |event: &&Event| matches!(event.op, Op::Append(_) | Op::Get);
     let reads = events.iter().filter(|event| event.op == Op::Get);
@@ -334,7 +334,8 @@ pub(super) mod tests {
         assert_eq!(checked.len(), history.len() - 9);
         assert_eq!(check(&checked), (Linearizable::Yes, None));
 
-        // A value that was read stays possible, and so do values before a read that isn't the last one.
+        // A value that was read stays possible, and so do values before a read that isn't the last
+        // one.
         let seen = event(
             "a",
             Op::Get,

@@ -54,12 +54,13 @@ pub struct Settings {
     pub in_switch: bool,
     /// `rocksdb` or `leveldb`.
     pub app: String,
-    /// True if acceptors store their votes on disk, or NOPaxos's replicas their logs; drawn if `None`.
+    /// True if acceptors store their votes on disk, or NOPaxos's replicas their logs; drawn if
+    /// `None`.
     pub durable: Option<bool>,
     /// The number of partitions; drawn if `None`.
     pub partitions: Option<u16>,
-    /// If set, the torture consists of this many kills, one after the other, instead of all other faults and whatever
-    /// `minutes` is.
+    /// If set, the torture consists of this many kills, one after the other, instead of all other
+    /// faults and whatever `minutes` is.
     pub kills: Option<u32>,
     /// The new directory for what a failing run leaves; a temporary one if `None`.
     pub out: Option<PathBuf>,
@@ -291,7 +292,8 @@ fn is_foreign(fault: &Fault) -> bool {
     matches!(fault, Fault::Damage { damage, .. } if *damage == Damage::Foreign)
 }
 
-/// Returns the replicas' digests as soon as they stand at one instance, or as they are after a while.
+/// Returns the replicas' digests as soon as they stand at one instance, or as they are after a
+/// while.
 fn settled_digests(bed: &Testbed) -> Result<Vec<(String, u64, String)>, Error> {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
     loop {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Carries out a plan, and undoes what is to be undone.
 //!
-//! Faults overlap as the plan has them. One waits, though: what would take an acceptor's memory or a
-//! replica's disk comes only while no other one is lost, since beyond f and g a loss is legitimate. With NOPaxos a
-//! volatile replica's log is in memory, so its disk counts as lost with its process.
+//! Faults overlap as the plan has them. One waits, though: what would take an acceptor's memory or
+//! a replica's disk comes only while no other one is lost, since beyond f and g a loss is
+//! legitimate. With NOPaxos a volatile replica's log is in memory, so its disk counts as lost with
+//! its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ use local_cluster::{Error, Narrator};
 
 /// How long a fault that needs a whole cluster waits for it.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(12);
-/// A node with damaged or foreign files may take this long to refuse them. One that hasn't refused another cluster's
-/// files by then is serving them.
+/// A node with damaged or foreign files may take this long to refuse them. One that hasn't refused
+/// another cluster's files by then is serving them.
 const REFUSE_TIMEOUT: Duration = Duration::from_secs(12);
 /// A disk's moment of being full may show a little later.
 const FULL_AFTERMATH: Duration = Duration::from_secs(5);
@@ -32,7 +33,8 @@ const HOLD_US: u32 = 3000;
 pub struct Outcome {
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Faults that weren't carried out, by kind: the node was down already, or the cluster never recovered in time.
+    /// Faults that weren't carried out, by kind: the node was down already, or the cluster never
+    /// recovered in time.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Nodes that refused damaged files, and with what words.
     pub refusals: Vec<String>,
@@ -77,7 +79,8 @@ pub struct Nemesis<'a> {
     paused: BTreeSet<String>,
     full: BTreeMap<String, Option<Instant>>,
     suspects: BTreeMap<String, Suspect>,
-    /// True if a replica's disk or log was lost, and the others weren't seen since to hold all that is needed.
+    /// True if a replica's disk or log was lost, and the others weren't seen since to hold all that
+    /// is needed.
     disk_lost: bool,
     next_look: Instant,
     /// The results of the faults.
@@ -265,7 +268,8 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// Stops nodes in order. A node without room on its disk can't store what it knows, and says so.
+    /// Stops nodes in order. A node without room on its disk can't store what it knows, and says
+    /// so.
     fn stop_in_order(&mut self, nodes: &[String], hang_up: bool) {
         for ended in self.bed.stop(nodes, hang_up) {
             if !self.full.contains_key(&ended.node) {
@@ -507,8 +511,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Notes that a lost disk no longer counts once the other replicas hold all that is needed: then the loss of
-    /// another one is within g.
+    /// Notes that a lost disk no longer counts once the other replicas hold all that is needed:
+    /// then the loss of another one is within g.
     fn look_at_disks(&mut self) {
         if self.disk_lost && !self.a_log_may_go() && Instant::now() >= self.next_look {
             self.disk_lost = self.bed.replicas_are_whole().is_err();
@@ -516,14 +520,15 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Starts a node again, but not at once: a node that ends again and again would do nothing else.
+    /// Starts a node again, but not at once: a node that ends again and again would do nothing
+    /// else.
     fn run_again(&mut self, node: &str) -> Result<(), Error> {
         self.take_down(&[node.to_string()], 1000);
         Ok(())
     }
 
-    /// Gives a node back its disk: that of a replica or an acceptor is empty, because the others have all that is
-    /// needed. A controller gets its own store back.
+    /// Gives a node back its disk: that of a replica or an acceptor is empty, because the others
+    /// have all that is needed. A controller gets its own store back.
     fn repair(&mut self, node: &str) -> Result<(), Error> {
         let disk = self.bed.disk(node)?;
         match node {
@@ -548,7 +553,8 @@ impl<'a> Nemesis<'a> {
         nodes.iter().filter(up).cloned().collect()
     }
 
-    /// Waits until the cluster can stand the loss of an acceptor's memory, or of the disk of a node of this role.
+    /// Waits until the cluster can stand the loss of an acceptor's memory, or of the disk of a node
+    /// of this role.
     fn await_disk_of(&mut self, node: &str) -> Result<Result<(), Skipped>, Error> {
         if self.those_up(&[node.to_string()]).is_empty() || self.full.contains_key(node) {
             return Ok(Err("down already, or its disk is full".to_string()));
@@ -570,7 +576,8 @@ impl<'a> Nemesis<'a> {
         Ok(Ok(()))
     }
 
-    /// Waits until the cluster can stand the loss of these nodes' logs, if any of them has its log in memory only.
+    /// Waits until the cluster can stand the loss of these nodes' logs, if any of them has its log
+    /// in memory only.
     fn await_logs_of(&mut self, nodes: &[String]) -> Result<Result<(), Skipped>, Error> {
         let volatile = nodes.iter().find(|node| self.bed.has_volatile_log(node));
         match volatile.cloned() {
@@ -579,13 +586,14 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Returns whether a replica may end at any moment, since its disk has no room, and its log with it.
+    /// Returns whether a replica may end at any moment, since its disk has no room, and its log
+    /// with it.
     fn a_log_may_go(&self) -> bool {
         self.full.keys().any(|node| self.bed.has_volatile_log(node))
     }
 
-    /// Gives replicas with damaged stores empty ones. A store finds damage when it reads it, perhaps much later, and
-    /// until then another disk must not be lost.
+    /// Gives replicas with damaged stores empty ones. A store finds damage when it reads it,
+    /// perhaps much later, and until then another disk must not be lost.
     fn renew_damaged_replicas(&mut self) -> Result<(), Error> {
         let damaged = |(node, s): (&String, &Suspect)| {
             let waits = node.starts_with("replica") && !s.foreign;
@@ -603,7 +611,8 @@ impl<'a> Nemesis<'a> {
         Ok(())
     }
 
-    /// Waits until the acceptors are whole. A node that went on with damaged files until then has taken no harm.
+    /// Waits until the acceptors are whole. A node that went on with damaged files until then has
+    /// taken no harm.
     fn await_acceptors(&mut self) -> Result<Result<(), Skipped>, Error> {
         let concerns = |node: &str| !node.starts_with("replica");
         let whole = self.await_that(WHOLE_TIMEOUT, Testbed::acceptors_are_whole, concerns)?;
@@ -623,8 +632,8 @@ impl<'a> Nemesis<'a> {
         self.await_that(limit, both, |_| true)
     }
 
-    /// Waits until `holds` succeeds. With suspects there are two attempts, because they may be what keeps the cluster from
-    /// being whole.
+    /// Waits until `holds` succeeds. With suspects there are two attempts, because they may be what
+    /// keeps the cluster from being whole.
     fn await_that(
         &mut self,
         limit: Duration,
@@ -657,8 +666,8 @@ impl<'a> Nemesis<'a> {
         self.attempt(limit, &holds)
     }
 
-    /// Returns whether the controller has issued epochs with the files that it was given: then what was kept of it is
-    /// an old copy.
+    /// Returns whether the controller has issued epochs with the files that it was given: then what
+    /// was kept of it is an old copy.
     fn has_gone_on(&self, controller: &str) -> bool {
         let suspect = &self.suspects[controller];
         wholeness::has_issued_since(&suspect.before, &self.bed.documents())
@@ -688,7 +697,8 @@ impl<'a> Nemesis<'a> {
         }
     }
 
-    /// Returns how many suspects have another cluster's files and so can't be whole, whatever they report.
+    /// Returns how many suspects have another cluster's files and so can't be whole, whatever they
+    /// report.
     fn foreign_suspects(&self) -> usize {
         self.suspects.values().filter(|s| s.foreign).count()
     }

@@ -70,8 +70,8 @@ pub struct Wanted {
     pub durable: Option<bool>,
     /// The number of partitions, where it isn't to be drawn.
     pub partitions: Option<u16>,
-    /// If set, the plan consists of this many kills, one after the other, instead of all other faults and however long
-    /// that takes.
+    /// If set, the plan consists of this many kills, one after the other, instead of all other
+    /// faults and however long that takes.
     pub kills: Option<u32>,
 }
 
@@ -94,8 +94,8 @@ pub struct Plan {
     pub rate: f64,
     /// Clients of the library that all send at once, now and then; with NOPaxos.
     pub crowd: u32,
-    /// Faults begin at the start and end here. Those that have to wait delay the others, some of which then are
-    /// left out, but for kills in a row.
+    /// Faults begin at the start and end here. Those that have to wait delay the others, some of
+    /// which then are left out, but for kills in a row.
     pub end_ms: u64,
     /// True if every step is carried out, however late.
     pub all: bool,
@@ -200,7 +200,8 @@ pub fn draw(wanted: &Wanted) -> Plan {
     let mut rng = Rng::new(wanted.seed);
     let mut shape = draw_shape(wanted, &mut rng.fork(1));
     let trace = wanted.planes == Planes::Udp && rng.chance(400_000);
-    // What nodes of NOPaxos record under all of these faults wasn't held against the specification yet.
+    // What nodes of NOPaxos record under all of these faults wasn't held against the specification
+    // yet.
     let trace = trace && wanted.protocol == Protocol::Paxos;
     let mut drawing = Drawing::new(&shape, wanted.protocol, rng.fork(2));
     let (steps, end_ms) = match wanted.kills {
@@ -280,8 +281,8 @@ struct Drawing {
     rng: Rng,
 }
 
-/// A kind of fault: how often it is drawn, its name, and the function that draws it. The function returns faults, each
-/// some milliseconds after the first.
+/// A kind of fault: how often it is drawn, its name, and the function that draws it. The function
+/// returns faults, each some milliseconds after the first.
 type Kind = (u64, &'static str, fn(&mut Drawing) -> Vec<(u64, Fault)>);
 
 const OF_PAXOS: &[Kind] = &[
@@ -363,8 +364,8 @@ impl Drawing {
         }
     }
 
-    /// Draws kills of one process after the other, of those that agree and execute. Each comes back soon, often while
-    /// the one before it is still starting.
+    /// Draws kills of one process after the other, of those that agree and execute. Each comes back
+    /// soon, often while the one before it is still starting.
     fn kills(&mut self, count: u32) -> (Vec<Step>, u64) {
         let victims = [Role::Leader, Role::Sequencer, Role::Acceptor, Role::Replica];
         let victims = self.of_roles(&victims);
@@ -484,8 +485,8 @@ impl Drawing {
         nodes
     }
 
-    /// Draws a fault of a node whose log is on disk. A log in memory goes with its process, however that ends, so no
-    /// two of those may end at once.
+    /// Draws a fault of a node whose log is on disk. A log in memory goes with its process, however
+    /// that ends, so no two of those may end at once.
     fn if_durable(&mut self, fault: fn(&mut Drawing) -> Fault) -> Vec<(u64, Fault)> {
         match self.shape.durable {
             true => alone(fault(self)),
@@ -499,8 +500,9 @@ impl Drawing {
         self.machines_die(nodes, for_ms)
     }
 
-    /// Returns the fault in which these machines die at once, a majority of the acceptors among them. What volatile
-    /// acceptors remember is only kept by a stop in good order, so they are stopped instead.
+    /// Returns the fault in which these machines die at once, a majority of the acceptors among
+    /// them. What volatile acceptors remember is only kept by a stop in good order, so they are
+    /// stopped instead.
     fn machines_die(&self, nodes: Vec<String>, for_ms: u64) -> Fault {
         match self.shape.durable {
             true => Fault::Kill {
@@ -536,7 +538,8 @@ impl Drawing {
         }
     }
 
-    /// Cuts the sequencer off; it goes on stamping for whoever still reaches it, or believes that it does.
+    /// Cuts the sequencer off; it goes on stamping for whoever still reaches it, or believes that
+    /// it does.
     fn cut_sequencer_off(&mut self) -> Vec<(u64, Fault)> {
         let links = vec![self.one_of(Role::Sequencer)];
         let for_ms = self.rng.between(100, 8000);
@@ -561,7 +564,8 @@ impl Drawing {
         }
     }
 
-    /// Lets one replica alone hear the sequencers. If it leads, it is ahead of all others, and soon deposed.
+    /// Lets one replica alone hear the sequencers. If it leads, it is ahead of all others, and soon
+    /// deposed.
     fn replica_alone(&mut self) -> Vec<(u64, Fault)> {
         let mut others = self.of_roles(&[Role::Replica]);
         let one = self.rng.below(others.len() as u64) as usize;
@@ -640,8 +644,8 @@ impl Drawing {
         }
     }
 
-    /// Cuts off all voters but one for a while, and then that one, while the leader or the sequencer changes: what was
-    /// decided without a majority is lost.
+    /// Cuts off all voters but one for a while, and then that one, while the leader or the
+    /// sequencer changes: what was decided without a majority is lost.
     fn another_majority(&mut self) -> Vec<(u64, Fault)> {
         let mut others = self.of_roles(&[self.voters()]);
         if self.shape.in_switch && self.protocol == Protocol::Paxos {
@@ -658,8 +662,8 @@ impl Drawing {
         ]
     }
 
-    /// Cuts a replica off while the leader or the sequencer changes, so that it has to learn later what was decided
-    /// before and after.
+    /// Cuts a replica off while the leader or the sequencer changes, so that it has to learn later
+    /// what was decided before and after.
     fn behind_a_replica(&mut self) -> Vec<(u64, Fault)> {
         let links = vec![self.one_of(Role::Replica)];
         let for_ms = self.rng.between(200, 3000);

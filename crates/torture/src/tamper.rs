@@ -9,8 +9,8 @@ use test_world::Rng;
 
 use super::plan::Damage;
 
-/// Flips a bit, cuts or removes one of the files below a directory; says which, or `None` where there
-/// is no file with anything in it.
+/// Flips a bit, cuts or removes one of the files below a directory; says which, or `None` where
+/// there is no file with anything in it.
 pub fn damage(directory: &Path, damage: Damage, salt: u64) -> io::Result<Option<String>> {
     let mut rng = Rng::new(salt);
     let mut files = Vec::new();
@@ -49,8 +49,8 @@ fn flip(path: &Path, at: u64, mask: u8) -> io::Result<()> {
     file.write_all(&[byte[0] ^ mask])
 }
 
-/// Files with the number of bytes up to the last one that isn't zero: files are made long before they
-/// are filled, and cutting off what was never written isn't damage to what was.
+/// Files with the number of bytes up to the last one that isn't zero: files are made long before
+/// they are filled, and cutting off what was never written isn't damage to what was.
 fn list(directory: &Path, found: &mut Vec<(PathBuf, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

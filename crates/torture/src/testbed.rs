@@ -24,7 +24,8 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
 use wirepaxos::admin;
 
-/// Room on a node's disk for each partition: a durable replica of NOPaxos has a log for each, beside what it has executed.
+/// Room on a node's disk for each partition: a durable replica of NOPaxos has a log for each,
+/// beside what it has executed.
 const DISK: u64 = 512 << 20;
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const FOREIGN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,7 +43,8 @@ pub struct Testbed {
     processes: Processes,
     /// Nodes that ended by themselves, and that nobody has asked for yet.
     ended: Vec<Ended>,
-    /// Links that nothing passes, and those that take longer, in milliseconds. All have `weather` otherwise.
+    /// Links that nothing passes, and those that take longer, in milliseconds. All have `weather`
+    /// otherwise.
     cut_off: BTreeSet<String>,
     slow: BTreeMap<String, u64>,
     weather: Rates,
@@ -157,8 +159,9 @@ impl Testbed {
         Ok(())
     }
 
-    /// Stops all these nodes by SIGTERM or SIGHUP, and by SIGKILL if that takes too long. Returns those that didn't end
-    /// in good order. A node that has only just started gets its signal once it can handle it.
+    /// Stops all these nodes by SIGTERM or SIGHUP, and by SIGKILL if that takes too long. Returns
+    /// those that didn't end in good order. A node that has only just started gets its signal once
+    /// it can handle it.
     pub fn stop(&mut self, nodes: &[String], hang_up: bool) -> Vec<Ended> {
         let signal = if hang_up { libc::SIGHUP } else { libc::SIGTERM };
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -233,8 +236,8 @@ impl Testbed {
 
     // ---- Memory and disks
 
-    /// Returns whether a node's memory of votes is only in memory, and where: `None` for nodes that have none, or have
-    /// it on disk.
+    /// Returns whether a node's memory of votes is only in memory, and where: `None` for nodes that
+    /// have none, or have it on disk.
     pub fn is_volatile_acceptor(&self, node: &str) -> bool {
         node.starts_with("acceptor") && !self.shape.durable
     }

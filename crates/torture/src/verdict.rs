@@ -49,7 +49,8 @@ pub fn count(history: &[Event], finals: &BTreeMap<String, Answer>) -> Count {
 }
 
 impl Count {
-    /// Checks increments: all that were acknowledged took effect, and no more than were sent. No two got one answer.
+    /// Checks increments: all that were acknowledged took effect, and no more than were sent. No
+    /// two got one answer.
     fn sum(&mut self, writes: &[&Event], found: &Answer) {
         let acknowledged = writes.iter().filter(|e| e.answer.is_some()).count() as u64;
         let sent = writes.len() as u64;
@@ -91,7 +92,8 @@ impl Count {
         }
     }
 
-    /// Checks a register: it has the last write that was acknowledged, or one that may have come later.
+    /// Checks a register: it has the last write that was acknowledged, or one that may have come
+    /// later.
     fn register(&mut self, writes: &[&Event], found: &Answer) {
         let made_it = |event: &&&Event| match (&event.op, found) {
             (Op::Set(value), Answer::Text(text)) => value == text,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether the cluster could stand another loss now, by the nodes' own status documents. Faults that
-//! take a node's memory or disk wait for it: beyond f and g a loss would be legitimate.
+//! Whether the cluster could stand another loss now, by the nodes' own status documents. Faults
+//! that take a node's memory or disk wait for it: beyond f and g a loss would be legitimate.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 /// Status documents by node.
 pub type Documents = BTreeMap<String, Value>;
 
-/// Returns an error that names an acceptor which isn't a member of the epoch in force, with the memory that this epoch
-/// counts on.
+/// Returns an error that names an acceptor which isn't a member of the epoch in force, with the
+/// memory that this epoch counts on.
 pub fn of_acceptors(documents: &Documents, acceptors: &[String]) -> Result<(), String> {
     in_force(documents)?;
     are_members(documents, acceptors)
@@ -26,8 +26,8 @@ fn in_force(documents: &Documents) -> Result<u64, String> {
     active.ok_or("no epoch in force".to_string())
 }
 
-/// Returns whether the controller tells of a later epoch in force than it did before, so that it has issued epochs
-/// since.
+/// Returns whether the controller tells of a later epoch in force than it did before, so that it
+/// has issued epochs since.
 pub fn has_issued_since(before: &Documents, documents: &Documents) -> bool {
     let active =
         |documents: &Documents| documents.get("controller")?["groups"][0]["active"].as_u64();
@@ -35,9 +35,9 @@ pub fn has_issued_since(before: &Documents, documents: &Documents) -> bool {
     both.is_some_and(|(now, then)| now > then)
 }
 
-/// Returns an error that names a replica with NOPaxos which isn't in a view of the session in force, so that it has no
-/// log of it. A replica that lost its log doesn't get there before a session names its new memory, and it has what the
-/// others have.
+/// Returns an error that names a replica with NOPaxos which isn't in a view of the session in
+/// force, so that it has no log of it. A replica that lost its log doesn't get there before a
+/// session names its new memory, and it has what the others have.
 pub fn of_members(documents: &Documents, replicas: &[String]) -> Result<(), String> {
     let session = in_force(documents)?;
     for name in replicas {
@@ -87,7 +87,8 @@ pub fn are_members(documents: &Documents, acceptors: &[String]) -> Result<(), St
     Ok(())
 }
 
-/// The number g + 1 of three replicas, which must have on their disks what acceptors have forgotten.
+/// The number g + 1 of three replicas, which must have on their disks what acceptors have
+/// forgotten.
 const HOLDERS: usize = 2;
 
 /// Returns an error if too few replicas have on their disks what acceptors have forgotten.

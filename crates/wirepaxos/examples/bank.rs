@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program of your own over several partitions: a bank whose accounts are spread over four partitions. A transfer
-//! between accounts of two partitions takes effect in both, or in neither.
+//! A program of your own over several partitions: a bank whose accounts are spread over four
+//! partitions. A transfer between accounts of two partitions takes effect in both, or in neither.
 //!
 //! ```text
 //! bank        # a whole cluster in this process; transfers at random, and no money comes or goes
@@ -57,7 +57,8 @@ impl StateMachine for Accounts {
         true
     }
 
-    /// Carries out the first step, in both partitions: the partition of the payer's account reads the balance.
+    /// Carries out the first step, in both partitions: the partition of the payer's account reads
+    /// the balance.
     fn prepare(&self, command: &[u8], prepared: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(command);
         if let ["transfer", from, _, _] = text.split(' ').collect::<Vec<_>>()[..] {
@@ -67,7 +68,8 @@ impl StateMachine for Accounts {
         }
     }
 
-    /// Carries out the second step, once: it decides, and describes the effects as text for `apply`.
+    /// Carries out the second step, once: it decides, and describes the effects as text for
+    /// `apply`.
     fn combine(command: &[u8], parts: &mut [Part], reply: &mut Vec<u8>) {
         let text = String::from_utf8_lossy(command);
         let ["transfer", from, to, amount] = text.split(' ').collect::<Vec<_>>()[..] else {
@@ -122,8 +124,8 @@ fn answer_of(covered: bool) -> &'static str {
     }
 }
 
-/// Sends a command to the partitions of the accounts, which their names determine. A transfer is in one partition or in
-/// two.
+/// Sends a command to the partitions of the accounts, which their names determine. A transfer is in
+/// one partition or in two.
 fn call(client: &mut Client, names: &[&str], command: &str) -> Result<String, Error> {
     let pids: Vec<u16> = names
         .iter()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replicates an unmodified server, memcached. docs/any-server.md says what a server needs for that.
+//! Replicates an unmodified server, memcached. docs/any-server.md says what a server needs for
+//! that.
 //!
 //! ```text
 //! memcached cluster.toml serve replica-1       # be a replica, with a memcached as a child
@@ -7,8 +8,8 @@
 //! memcached cluster.toml ask "incr n 4"
 //! ```
 //!
-//! With `WIREPAXOS_PRELOAD=/path/preload.so` the child gets its clock and its random numbers from `programs/preload`,
-//! and ends with its replica.
+//! With `WIREPAXOS_PRELOAD=/path/preload.so` the child gets its clock and its random numbers from
+//! `programs/preload`, and ends with its replica.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -24,7 +25,8 @@ use wirepaxos::{Client, ClientOptions, ClusterFile, Error, Program, StateMachine
 /// The time that the child is told, in microseconds since 1970. It stands still.
 const TIME: u64 = 1_000_000_000_000_000;
 
-/// A memcached on a private socket. It runs without eviction, which would depend on the layout of its memory.
+/// A memcached on a private socket. It runs without eviction, which would depend on the layout of
+/// its memory.
 pub struct Memcached {
     child: Child,
     stream: Mutex<BufReader<UnixStream>>,
@@ -78,7 +80,8 @@ impl Memcached {
                 stream.read_exact(&mut data)?;
                 answer.extend(data);
             } else if !line.starts_with(b"key=") {
-                // Another replica, with other data in its memory, may have had room, so this replica can't go on.
+                // Another replica, with other data in its memory, may have had room, so this
+                // replica can't go on.
                 return match line.starts_with(b"SERVER_ERROR") {
                     true => Err(io::Error::other(String::from_utf8_lossy(line))),
                     false => Ok(answer),
@@ -155,7 +158,8 @@ fn decoded(listed: &str) -> Vec<u8> {
     key
 }
 
-/// Returns why a command isn't executed. Only whole commands are executed that have one answer and depend on no clock.
+/// Returns why a command isn't executed. Only whole commands are executed that have one answer and
+/// depend on no clock.
 fn refusal(command: &[u8]) -> Option<&'static str> {
     let head = command.split_inclusive(|byte| *byte == b'\n').next();
     let head = head.unwrap_or_default();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A price feed on ordered unreliable multicast, without replication: every screen shows prices in one order, and knows
-//! which ones it missed.
+//! A price feed on ordered unreliable multicast, without replication: every screen shows prices in
+//! one order, and knows which ones it missed.
 //!
 //!     cargo run -p wirepaxos --no-default-features --example ticker
 //!
-//! Two exchanges send trades to a sequencer; three screens listen, the third behind a link that loses one
-//! datagram of eight. It needs no privileges and runs on loopback.
+//! Two exchanges send trades to a sequencer; three screens listen, the third behind a link that
+//! loses one datagram of eight. It needs no privileges and runs on loopback.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -95,7 +95,8 @@ fn trade(name: &str, sequencer: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a screen, and returns what it shows at each place, until the feed has been silent for a while.
+/// Runs a screen, and returns what it shows at each place, until the feed has been silent for a
+/// while.
 fn show(mut screen: Receiver) -> io::Result<Vec<Option<String>>> {
     let mut shown = Vec::new();
     while let Some(event) = screen.get_message(Duration::from_secs(1))? {

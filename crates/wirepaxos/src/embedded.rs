@@ -8,8 +8,8 @@ use crate::{ClusterFile, Error, Program, Stop};
 
 /// All nodes of a cluster, each as a thread of this process. Dropping it stops them in good order.
 ///
-/// All nodes share the fate of this process, so this doesn't replace a real cluster. [The first example](crate) shows
-/// its use.
+/// All nodes share the fate of this process, so this doesn't replace a real cluster. [The first
+/// example](crate) shows its use.
 pub struct Embedded {
     nodes: Vec<Running>,
 }
@@ -20,12 +20,12 @@ struct Running {
 }
 
 impl Embedded {
-    /// Starts all nodes of the cluster file; its replicas execute `program`. [`Client::open`](crate::Client::open)
-    /// waits until they serve.
+    /// Starts all nodes of the cluster file; its replicas execute `program`.
+    /// [`Client::open`](crate::Client::open) waits until they serve.
     ///
     /// # Errors
-    /// [`Error::System`] if the system has no more threads. A node that can't start reports its error in the log at
-    /// once, and again when the nodes are [stopped](Self::stop).
+    /// [`Error::System`] if the system has no more threads. A node that can't start reports its
+    /// error in the log at once, and again when the nodes are [stopped](Self::stop).
     pub fn start(cluster: &ClusterFile, program: &Program) -> Result<Embedded, Error> {
         let mut embedded = Embedded { nodes: Vec::new() };
         for node in &cluster.nodes {
@@ -47,7 +47,8 @@ impl Embedded {
         Ok(embedded)
     }
 
-    /// Stops all nodes in good order, so that a start with the same cluster file finds their state again.
+    /// Stops all nodes in good order, so that a start with the same cluster file finds their state
+    /// again.
     ///
     /// # Errors
     /// The first error that ended a node, now or earlier.

@@ -21,13 +21,14 @@ use crate::Error;
 
 /// The time that a stop waits for open commands; those whose leader has gone may never be answered.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of connections that may wait to be accepted. It is that of Redis, as many clients come at once.
+/// The number of connections that may wait to be accepted. It is that of Redis, as many clients
+/// come at once.
 const BACKLOG: i32 = 511;
 /// The files that the replica itself may have open: those of its store (512), sockets, checkpoints.
 const FILES_OF_THE_REPLICA: u64 = 600;
 
-/// Binds the node's redis address, starts the front end and connects it to `services`. The front end stops when the
-/// replica is about to stop.
+/// Binds the node's redis address, starts the front end and connects it to `services`. The front
+/// end stops when the replica is about to stop.
 pub fn start(
     cluster: &ClusterFile,
     node: &Node,
@@ -79,8 +80,8 @@ pub fn start(
     Ok(())
 }
 
-/// Returns the other front ends of the group, as clients are told of them. One that listens at all addresses of its
-/// node is shown at the address of the node's packets.
+/// Returns the other front ends of the group, as clients are told of them. One that listens at all
+/// addresses of its node is shown at the address of the node's packets.
 fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     let replicas = cluster.replicas(group).into_iter();
     let others = replicas.filter(|other| other.id != node.id);
@@ -98,7 +99,8 @@ fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     shown.collect()
 }
 
-/// Returns the node's address in the kernel, which is another one than that of its packets if it is at a port of DPDK.
+/// Returns the node's address in the kernel, which is another one than that of its packets if it is
+/// at a port of DPDK.
 fn ip_in_the_kernel(node: &Node) -> IpAddr {
     match node.plane {
         Plane::Dpdk => node.control.ip(),
@@ -116,13 +118,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Returns how many connections the replicas' session table has room for, with an eighth left to other clients.
+/// Returns how many connections the replicas' session table has room for, with an eighth left to
+/// other clients.
 fn sessions_for_front_ends() -> usize {
     replica::Limits::default().slots / usize::from(front_end::SESSION_WINDOW) / 8 * 7
 }
 
-/// Limits the number of clients to the files that this process may open. A client for whom there is no file would wait
-/// forever to be accepted; now it hears that there are too many clients.
+/// Limits the number of clients to the files that this process may open. A client for whom there is
+/// no file would wait forever to be accepted; now it hears that there are too many clients.
 fn limit_to_files(max_clients: &mut usize) -> io::Result<()> {
     let files = node::host::raise_file_limit()?;
     let most = files.saturating_sub(FILES_OF_THE_REPLICA) as usize;
@@ -347,8 +350,8 @@ impl front_end::Plane for LeaderPlane {
         }
     }
 
-    /// Does nothing: the controller tells the replica of a new leader at every change and twice a second, and the front
-    /// end hears of it through `leader_changed`.
+    /// Does nothing: the controller tells the replica of a new leader at every change and twice a
+    /// second, and the front end hears of it through `leader_changed`.
     fn ask_for_leader(&mut self) {}
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Consensus as a network service, as a library: it replicates a program of yours and lets you call it.
+//! Consensus as a network service, as a library: it replicates a program of yours and lets you call
+//! it.
 //!
-//! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the role of one of its
-//! nodes. A replica executes a [`Program`]: your own [`StateMachine`] or [`Application`], or the store that the file
-//! names. A [`Client`] has commands executed, each once, in one order on which all replicas agree. [`Embedded`] runs a
-//! whole cluster in this process, for tests and first use, and needs no privileges:
+//! A cluster is described by one file that all its nodes read, a [`ClusterFile`]. [`run`] plays the
+//! role of one of its nodes. A replica executes a [`Program`]: your own [`StateMachine`] or
+//! [`Application`], or the store that the file names. A [`Client`] has commands executed, each
+//! once, in one order on which all replicas agree. [`Embedded`] runs a whole cluster in this
+//! process, for tests and first use, and needs no privileges:
 //!
 //! ```
 //! use std::io::{self, Read, Write};
@@ -43,13 +45,13 @@
 //! # }
 //! ```
 //!
-//! `examples/counter.rs` is this program with a process for each node, and `examples/bank.rs` is a program over several
-//! partitions. The module [`oum`] offers the ordering alone, without replicas.
+//! `examples/counter.rs` is this program with a process for each node, and `examples/bank.rs` is a
+//! program over several partitions. The module [`oum`] offers the ordering alone, without replicas.
 //!
 //! # Features
 //!
-//! The feature `stores`, on by default, adds RocksDB and LevelDB (the system's own libraries) and the front end for
-//! Redis clients. A program that brings its own state machine doesn't need it.
+//! The feature `stores`, on by default, adds RocksDB and LevelDB (the system's own libraries) and
+//! the front end for Redis clients. A program that brings its own state machine doesn't need it.
 
 pub mod admin;
 mod embedded;
@@ -64,8 +66,8 @@ mod stores;
 
 use std::sync::Arc;
 
-/// Many commands may be under way at once: [`submit`](Client::submit) them, and call [`poll`](Client::poll) for their
-/// outcomes.
+/// Many commands may be under way at once: [`submit`](Client::submit) them, and call
+/// [`poll`](Client::poll) for their outcomes.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -217,8 +219,8 @@ pub mod application {
     pub use replica::storage::CheckpointFile;
 }
 
-/// The `recover` operation of the papers: it returns the value that an instance decided, and closes the instance with a
-/// value of yours if it decided nothing.
+/// The `recover` operation of the papers: it returns the value that an instance decided, and closes
+/// the instance with a value of yours if it decided nothing.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -258,12 +260,13 @@ pub mod recovery {
     pub use paxos::{Flags, Header, Round};
 }
 
-/// Plays the role of the node `name` in the calling thread until `stop` is requested or `wirepaxos stop` is run; the
-/// node then stores its state before it ends. `program` is executed if the node is a replica; other roles ignore it.
+/// Plays the role of the node `name` in the calling thread until `stop` is requested or `wirepaxos
+/// stop` is run; the node then stores its state before it ends. `program` is executed if the node
+/// is a replica; other roles ignore it.
 ///
 /// # Errors
-/// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if stored state can't be read or written;
-/// [`Error::System`] if, for example, its sockets are taken.
+/// [`Error::Configuration`] if the file has no such node; [`Error::Store`] if stored state can't be
+/// read or written; [`Error::System`] if, for example, its sockets are taken.
 ///
 /// ```no_run
 /// # struct Nothing;
@@ -291,11 +294,13 @@ pub fn run(
     run_together(cluster, &[name], program, stop)
 }
 
-/// Plays the roles of several nodes in the calling thread, as [`run`] does for one. All of them must be at ports of
-/// DPDK (`plane = "dpdk"`), which they may share; packets between nodes at one port then don't leave the process.
+/// Plays the roles of several nodes in the calling thread, as [`run`] does for one. All of them
+/// must be at ports of DPDK (`plane = "dpdk"`), which they may share; packets between nodes at one
+/// port then don't leave the process.
 ///
 /// # Errors
-/// The errors of [`run`], and one if a node isn't at such a port. A node that fails ends all of them.
+/// The errors of [`run`], and one if a node isn't at such a port. A node that fails ends all of
+/// them.
 pub fn run_together(
     cluster: &ClusterFile,
     names: &[&str],
@@ -312,8 +317,9 @@ pub fn run_together(
     Ok(node::run_together(cluster, &nodes, stop)?)
 }
 
-/// Prints the log of this process's nodes on its standard error. The environment's `WIREPAXOS_LOG` chooses the level
-/// (`error`, `warn`, `info`, `debug`); a program with its own subscriber for the events of crate `tracing` keeps that.
+/// Prints the log of this process's nodes on its standard error. The environment's `WIREPAXOS_LOG`
+/// chooses the level (`error`, `warn`, `info`, `debug`); a program with its own subscriber for the
+/// events of crate `tracing` keeps that.
 ///
 /// # Errors
 /// [`Error::System`] if the variable isn't a level.

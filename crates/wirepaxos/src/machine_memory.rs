@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the bytes of the machine's memory, or of the limit of this process's control group if that is less.
+/// Returns the bytes of the machine's memory, or of the limit of this process's control group if
+/// that is less.
 pub fn bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let of_machine = in_meminfo(&text)?;

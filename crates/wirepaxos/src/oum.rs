@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ordered unreliable multicast, on its own: all receivers see one order, and learn which messages they missed.
+//! Ordered unreliable multicast, on its own: all receivers see one order, and learn which messages
+//! they missed.
 //!
-//! Nothing is sent twice, and nobody waits for anybody: a message may be lost on its way to some receivers or to all of
-//! them. But all receivers that get a message get it at the same place, and the others learn that they lack it. That is
-//! enough for a price feed, and NOPaxos replicates on it. The names are those of the paper (section 3.2):
-//! [`Sender::send`], [`Receiver::listen`], [`Receiver::get_message`].
+//! Nothing is sent twice, and nobody waits for anybody: a message may be lost on its way to some
+//! receivers or to all of them. But all receivers that get a message get it at the same place, and
+//! the others learn that they lack it. That is enough for a price feed, and NOPaxos replicates on
+//! it. The names are those of the paper (section 3.2): [`Sender::send`], [`Receiver::listen`],
+//! [`Receiver::get_message`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,8 +29,9 @@
 //! # }
 //! ```
 //!
-//! The program that begins sessions must number them upwards, and begin each at a slot that no receiver has passed, as
-//! the controller does for NOPaxos. `examples/ticker.rs` is a feed with a bad link.
+//! The program that begins sessions must number them upwards, and begin each at a slot that no
+//! receiver has passed, as the controller does for NOPaxos. `examples/ticker.rs` is a feed with a
+//! bad link.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -89,8 +92,8 @@ impl Sequencer {
     /// Opens the socket. Nothing is passed on before [`begin`](Sequencer::begin).
     ///
     /// # Errors
-    /// An error of the socket if the address can't be taken, or one if the group's messages are too long for a
-    /// datagram.
+    /// An error of the socket if the address can't be taken, or one if the group's messages are too
+    /// long for a datagram.
     pub fn bind(address: impl ToSocketAddrs, group: Group) -> io::Result<Sequencer> {
         let deployment = group.deployment(SEQUENCER)?;
         Ok(Sequencer {
@@ -128,11 +131,12 @@ impl Sequencer {
         Ok(())
     }
 
-    /// Waits for a message and passes it on, with all others that have come. Returns how many they are; 0 = none came
-    /// in time.
+    /// Waits for a message and passes it on, with all others that have come. Returns how many they
+    /// are; 0 = none came in time.
     ///
     /// # Errors
-    /// The errors of the socket. A message that can't be sent to a receiver is lost to it, like any other loss.
+    /// The errors of the socket. A message that can't be sent to a receiver is lost to it, like any
+    /// other loss.
     pub fn serve(&mut self, patience: Duration) -> io::Result<usize> {
         let mut passed = 0;
         let mut patience = Some(patience);
@@ -213,7 +217,8 @@ impl Sender {
     /// Sends a message once. The message may be lost, and the sender doesn't learn of that.
     ///
     /// # Errors
-    /// An error if the message is longer than the group's messages may be, or if the socket refuses it.
+    /// An error if the message is longer than the group's messages may be, or if the socket refuses
+    /// it.
     pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
         if message.len() > self.max_message {
             let most = format!(
@@ -243,8 +248,8 @@ pub enum Event {
         /// The place of the lost message.
         slot: u64,
     },
-    /// A later session has begun, and nobody knows which other messages were stamped in the one before. The event is
-    /// repeated until [`Receiver::listen`].
+    /// A later session has begun, and nobody knows which other messages were stamped in the one
+    /// before. The event is repeated until [`Receiver::listen`].
     Terminated {
         /// The later session.
         session: u32,
@@ -264,8 +269,8 @@ impl Receiver {
     /// Opens the socket. Nothing is received before [`listen`](Receiver::listen).
     ///
     /// # Errors
-    /// An error of the socket if the address can't be taken, or one if the group's messages are too long for a
-    /// datagram.
+    /// An error of the socket if the address can't be taken, or one if the group's messages are too
+    /// long for a datagram.
     pub fn bind(address: impl ToSocketAddrs, group: Group) -> io::Result<Receiver> {
         let settings = ReceiverSettings {
             deployment: group.deployment(0)?,
@@ -300,20 +305,21 @@ impl Receiver {
         Ok(())
     }
 
-    /// Notes that a later session has begun, on the word of the program that begins sessions. A packet of a later
-    /// session is no proof of that, but [`later_session`](Receiver::later_session) shows it.
+    /// Notes that a later session has begun, on the word of the program that begins sessions. A
+    /// packet of a later session is no proof of that, but
+    /// [`later_session`](Receiver::later_session) shows it.
     pub fn terminate(&mut self, session: u32) {
         self.role.terminate(session);
     }
 
-    /// Returns the latest session of which a packet has come, if it is later than the one listened to. This is a reason
-    /// to ask for the present session.
+    /// Returns the latest session of which a packet has come, if it is later than the one listened
+    /// to. This is a reason to ask for the present session.
     pub fn later_session(&self) -> Option<u32> {
         self.role.later()
     }
 
-    /// Returns the next event, or `None` if nothing happens in time. A missing message shows only when a later one has
-    /// come.
+    /// Returns the next event, or `None` if nothing happens in time. A missing message shows only
+    /// when a later one has come.
     ///
     /// # Errors
     /// The errors of the socket.
@@ -382,8 +388,8 @@ fn owned(delivery: Delivery<'_>) -> Event {
     }
 }
 
-/// Receives one datagram, and returns its length and its sender. `None` = none came in time, or none is there now if
-/// `patience` is `None`.
+/// Receives one datagram, and returns its length and its sender. `None` = none came in time, or
+/// none is there now if `patience` is `None`.
 fn receive(
     socket: &UdpSocket,
     buffer: &mut [u8],

@@ -26,8 +26,9 @@ enum Kind {
 const CHECKPOINT: &str = "state";
 
 impl Program {
-    /// Returns a program in memory. `initial` makes each partition's state at its very first start; later a partition
-    /// begins with its last checkpoint, and the commands since then are executed again.
+    /// Returns a program in memory. `initial` makes each partition's state at its very first start;
+    /// later a partition begins with its last checkpoint, and the commands since then are executed
+    /// again.
     ///
     /// [The first example](crate) shows one.
     pub fn in_memory<S: StateMachine + 'static>(
@@ -39,8 +40,8 @@ impl Program {
         })
     }
 
-    /// Returns a program that stores its state itself. `open` gets the number of a partition, from 0, and an existing
-    /// directory of its own.
+    /// Returns a program that stores its state itself. `open` gets the number of a partition, from
+    /// 0, and an existing directory of its own.
     ///
     /// ```
     /// use wirepaxos::Program;
@@ -67,8 +68,9 @@ impl Program {
         Program(Kind::Own(Arc::new(open)))
     }
 
-    /// Returns the program that the cluster file names for the replica's group: RocksDB, LevelDB or echo, with the
-    /// front end for Redis clients if the node has a `redis` address. It needs the feature `stores`.
+    /// Returns the program that the cluster file names for the replica's group: RocksDB, LevelDB or
+    /// echo, with the front end for Redis clients if the node has a `redis` address. It needs the
+    /// feature `stores`.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -92,8 +94,8 @@ impl Program {
         Program(Kind::Configured)
     }
 
-    /// Returns the services that a replica's node needs from the program; `None` for another role. The front end, if
-    /// there is one, is running afterwards.
+    /// Returns the services that a replica's node needs from the program; `None` for another role.
+    /// The front end, if there is one, is running afterwards.
     pub(crate) fn services_of(
         &self,
         cluster: &ClusterFile,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The services of a replica that executes the application in the cluster file: that application and, if the node has a
-//! redis address, a front end.
+//! The services of a replica that executes the application in the cluster file: that application
+//! and, if the node has a redis address, a front end.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub fn services(cluster: &ClusterFile, node: &Node) -> Result<Services, Error> {
     Ok(services)
 }
 
-/// Returns the services of a replica of Redis itself. The front end gets the servers' list of commands, and sees their
-/// clocks and processes.
+/// Returns the services of a replica of Redis itself. The front end gets the servers' list of
+/// commands, and sees their clocks and processes.
 fn redis_servers(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<Services, Error> {
     let seen = Seen::new(group.partitions);
     let (shown, told) = (seen.clone(), News::default());
@@ -93,8 +93,9 @@ fn text_of(cluster: &ClusterFile, alarm: &Alarm) -> String {
     )
 }
 
-/// Returns how many bytes of memory the Redis servers may have. The default leaves half of the memory to snapshots, which copy
-/// what changes meanwhile, to scripts, and to the rest of the machine.
+/// Returns how many bytes of memory the Redis servers may have. The default leaves half of the
+/// memory to snapshots, which copy what changes meanwhile, to scripts, and to the rest of the
+/// machine.
 fn max_memory(group: &Group) -> Option<u64> {
     match group.max_memory_mib {
         Some(0) => None,

@@ -54,7 +54,8 @@ fn what_is_saved_is_loaded_and_equal_whatever_came_in_between() {
         executed(&mut one, &format!("incr {key} 12\r\n"));
     }
     assert_eq!(executed(&mut one, "delete key%0\r\n"), "DELETED\r\n");
-    // The other memcached gets the same contents in another order, so its memory is laid out in another way.
+    // The other memcached gets the same contents in another order, so its memory is laid out in
+    // another way.
     for n in (1..300).rev() {
         executed(&mut other, &format!("set x{n} 0 0 3\r\nabc\r\n"));
         let key = format!("key%{:x}", n * 7919);

@@ -73,7 +73,8 @@ impl World {
     }
 }
 
-/// A receiver gets the messages in order, and a report of each one that it missed. [O-ONCE] [O-WAIT]
+/// A receiver gets the messages in order, and a report of each one that it missed. [O-ONCE]
+/// [O-WAIT]
 #[test]
 fn a_receiver_gets_the_order_and_what_it_missed() {
     let mut world = World::new();

@@ -58,7 +58,8 @@ fn a_program_outside_the_workspace_needs_this_crate_alone() {
 }
 
 fn manifest(library: &Path) -> String {
-    // The profile is that of the workspace for the external crates, which would be compiled anew otherwise.
+    // The profile is that of the workspace for the external crates, which would be compiled anew
+    // otherwise.
     format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\nwirepaxos = {{ path = {:?}, default-features = false }}\n\n\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client's reads without the log: they show everything that was acknowledged before, their answers have any length,
-//! and they take no place in the log. [B-CLIENT] [B-PIECES]
+//! A client's reads without the log: they show everything that was acknowledged before, their
+//! answers have any length, and they take no place in the log. [B-CLIENT] [B-PIECES]
 
 mod nodes;
 

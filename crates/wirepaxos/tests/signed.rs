@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster whose packets are signed: clients with a key are served, and a stranger changes nothing and learns
-//! nothing. [M-SIGNED] [M-REPLAYED]
+//! A cluster whose packets are signed: clients with a key are served, and a stranger changes
+//! nothing and learns nothing. [M-SIGNED] [M-REPLAYED]
 
 mod nodes;
 
@@ -297,7 +297,8 @@ fn who_has_no_key_of_this_cluster_is_not_served() {
     assert!(refused.contains("nodes need the cluster's"), "{refused}");
 }
 
-/// The secret is replaced while a client works. No packet is refused, and nothing has to be restarted.
+/// The secret is replaced while a client works. No packet is refused, and nothing has to be
+/// restarted.
 #[test]
 fn the_secret_is_replaced_under_load() {
     let dir = TempDir::new("rotation");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two clusters were given the same addresses. One serves; the controller of the other one, which is older and was
-//! forgotten, comes back while the controller in force is away. [E-VIEW]
+//! Two clusters were given the same addresses. One serves; the controller of the other one, which
+//! is older and was forgotten, comes back while the controller in force is away. [E-VIEW]
 
 mod nodes;
 
@@ -83,14 +83,16 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     assert!(epoch < last);
     let mut commands = Commands::open(&new);
     commands.some();
-    // Every replica has a number, since a question that is open when a controller goes costs its successor an epoch.
+    // Every replica has a number, since a question that is open when a controller goes costs its
+    // successor an epoch.
     let is_numbered = |replica: &str| new.shown(replica, "/partitions/0/incarnation") > 0;
     repeat(|| {
         let mut replicas = ["replica-1", "replica-2", "replica-3"].into_iter();
         replicas.all(is_numbered).then_some(())
     });
 
-    // The old cluster's controller comes back, with orders of its operator, and has the address for itself.
+    // The old cluster's controller comes back, with orders of its operator, and has the address for
+    // itself.
     new.stop(CONTROLLER);
     old.start(CONTROLLER);
     repeat(|| {
@@ -108,7 +110,8 @@ fn an_old_controller_at_the_same_addresses_changes_nothing() {
     assert_eq!(old.shown(CONTROLLER, "/groups/0/active"), u64::from(last));
     old.stop(CONTROLLER);
 
-    // The old controller might even know the boot nonces of the nodes that have its nodes' addresses now.
+    // The old controller might even know the boot nonces of the nodes that have its nodes'
+    // addresses now.
     let [leader, acceptor, replica] = SHARED.map(|name| member(&new, name));
     let its_orders = orders_of_one_acceptor(leader, acceptor, replica.node);
     let socket = UdpSocket::bind(old.control(CONTROLLER)).unwrap();

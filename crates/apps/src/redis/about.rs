@@ -7,8 +7,8 @@ use super::notifications::Notifications;
 use crate::watches::Watches;
 
 const FORMAT: u8 = 5;
-/// The format before it, which says nothing of notifications, and the one before that, which says nothing of the group's
-/// server either.
+/// The format before it, which says nothing of notifications, and the one before that, which says
+/// nothing of the group's server either.
 const WITHOUT_NOTIFICATIONS: u8 = 4;
 const WITHOUT_SERVER: u8 = 3;
 
@@ -23,7 +23,8 @@ pub(super) struct About {
     pub watches: Watches,
 }
 
-/// Encodes the clock, how often random numbers were seeded, the group's server, the notifications, and the watched keys.
+/// Encodes the clock, how often random numbers were seeded, the group's server, the notifications,
+/// and the watched keys.
 pub(super) fn emit(
     clock: &Clock,
     drawn: u64,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server on which a group has agreed. It is part of the replicated state and moves with the log alone.
+//! The server on which a group has agreed. It is part of the replicated state and moves with the
+//! log alone.
 //!
-//! Each front end says through the log which server its replica has, and which replicas its group has, before it sends
-//! anything else. The first one that speaks decides. Another server becomes the group's once every replica of the group
-//! has said last that it has that one. One replica alone, with a wrong cluster file or in another's name, can't take the
-//! others out of the group: a replica is out once most of those that it names don't name it.
+//! Each front end says through the log which server its replica has, and which replicas its group
+//! has, before it sends anything else. The first one that speaks decides. Another server becomes
+//! the group's once every replica of the group has said last that it has that one. One replica
+//! alone, with a wrong cluster file or in another's name, can't take the others out of the group: a
+//! replica is out once most of those that it names don't name it.
 //!
 //! | bytes | |
 //! |---|---|
@@ -36,8 +38,8 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Takes the report of a replica whose group is `members`; returns true if the agreed server is another one now. A
-    /// replica that doesn't name itself isn't counted.
+    /// Takes the report of a replica whose group is `members`; returns true if the agreed server is
+    /// another one now. A replica that doesn't name itself isn't counted.
     pub fn report(&mut self, node: u16, members: &[u16], server: Fingerprint) -> bool {
         let digest = server.digest();
         if members.contains(&node) {
@@ -56,8 +58,9 @@ impl Agreed {
         changes
     }
 
-    /// Drops replicas of which most of those that they name say that they aren't in the group, if the last report, which
-    /// names `members`, says so, too. A new replica may speak before the others know of it.
+    /// Drops replicas of which most of those that they name say that they aren't in the group, if
+    /// the last report, which names `members`, says so, too. A new replica may speak before the
+    /// others know of it.
     fn drop_those_that_left(&mut self, members: &[u16]) {
         let has_left = |node: &u16, report: &Report| {
             let named = report.members.iter().filter(|member| *member != node);
@@ -83,7 +86,8 @@ impl Agreed {
         self.reports.len() == 1 || others.any(|(_, report)| report.members.contains(&node))
     }
 
-    /// Returns true if all replicas that those which count name have said last that they have this server.
+    /// Returns true if all replicas that those which count name have said last that they have this
+    /// server.
     fn all_have(&self, digest: [u8; DIGEST_LEN]) -> bool {
         let counted = self.reports.iter().filter(|(node, _)| self.counts(**node));
         let mut group = counted.flat_map(|(_, report)| &report.members).peekable();
@@ -111,7 +115,8 @@ impl Agreed {
         }
     }
 
-    /// Reads it from a snapshot, and returns it with the bytes behind it. Returns `None` if it is damaged.
+    /// Reads it from a snapshot, and returns it with the bytes behind it. Returns `None` if it is
+    /// damaged.
     pub fn parse(bytes: &[u8]) -> Option<(Agreed, &[u8])> {
         let (len, rest) = bytes.split_first_chunk()?;
         let (server, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The server's commands, as its own COMMAND describes them: their names, what they change, and where their keys are.
+//! The server's commands, as its own COMMAND describes them: their names, what they change, and
+//! where their keys are.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,7 +24,8 @@ pub struct Catalogue {
     numbers: HashMap<Vec<u8>, usize, BuildHasherDefault<NameHasher>>,
 }
 
-/// A hash of names (FNV-1a). The names are the server's own, so nobody can choose them to share a bucket.
+/// A hash of names (FNV-1a). The names are the server's own, so nobody can choose them to share a
+/// bucket.
 struct NameHasher(u64);
 
 impl Default for NameHasher {
@@ -63,10 +65,11 @@ pub struct Spec {
     pub may_wait: bool,
     /// How a group of several partitions executes the command, if it names no key.
     pub spread: Spread,
-    /// The command is about all keys or all scripts of a group of several partitions, if it names no key.
+    /// The command is about all keys or all scripts of a group of several partitions, if it names
+    /// no key.
     pub concerns_all: bool,
-    /// The command and its arguments are all that the server needs: it runs no script, isn't SPOP, and sends no
-    /// message.
+    /// The command and its arguments are all that the server needs: it runs no script, isn't SPOP,
+    /// and sends no message.
     pub(super) needs_nothing_else: bool,
     pub(super) flags: Vec<String>,
     pub(super) categories: Vec<String>,
@@ -87,12 +90,14 @@ pub enum Spread {
     One,
     /// The command goes to all partitions, and the answers, which are numbers, are added.
     Sum,
-    /// The command goes to all partitions, and the answer is the smallest number, or the smallest at each place of an
-    /// array.
+    /// The command goes to all partitions, and the answer is the smallest number, or the smallest
+    /// at each place of an array.
     Least,
-    /// The command goes to all partitions, and the answer is an error if there is one, otherwise the last answer.
+    /// The command goes to all partitions, and the answer is an error if there is one, otherwise
+    /// the last answer.
     Same,
-    /// The command goes to all partitions, and arrays are joined; otherwise the answer is the first one that isn't nil.
+    /// The command goes to all partitions, and arrays are joined; otherwise the answer is the first
+    /// one that isn't nil.
     Joined,
 }
 
@@ -207,8 +212,8 @@ impl Catalogue {
         Ok(spec)
     }
 
-    /// Returns the command if it may be executed here, by itself or within a transaction; otherwise the error that
-    /// answers it.
+    /// Returns the command if it may be executed here, by itself or within a transaction; otherwise
+    /// the error that answers it.
     pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<&Spec, String> {
         let spec = self.find(args)?;
         spec.judge(args, in_transaction).map(|()| spec)
@@ -258,7 +263,8 @@ impl Spec {
         }
     }
 
-    /// Returns the error that answers the command if it isn't executed here, by itself or within a transaction.
+    /// Returns the error that answers the command if it isn't executed here, by itself or within a
+    /// transaction.
     pub fn judge(&self, args: &[&[u8]], in_transaction: bool) -> Result<(), String> {
         let why = match self.verdicts[usize::from(in_transaction)] {
             Verdict::Executed => None,
@@ -277,7 +283,8 @@ impl Spec {
         }
     }
 
-    /// Returns a digest of what makes servers execute the command differently: its flags and where its keys are.
+    /// Returns a digest of what makes servers execute the command differently: its flags and where
+    /// its keys are.
     pub(super) fn nature(&self) -> u32 {
         let mut hash = NameHasher::default();
         for flag in ["readonly", "write", "blocking", "noscript", "admin"] {
@@ -312,14 +319,14 @@ impl Spec {
         ["publish", "spublish"].contains(&self.name.as_str())
     }
 
-    /// Returns whether the command may change anything or send a message. COMMAND has no flag that says so of scripts,
-    /// messages, and PFCOUNT.
+    /// Returns whether the command may change anything or send a message. COMMAND has no flag that
+    /// says so of scripts, messages, and PFCOUNT.
     pub fn may_write(&self) -> bool {
         self.has("write") || self.is_message() || self.keys.iter().any(|key| key.writes)
     }
 
-    /// Returns whether the command, with these arguments, may need more memory, as Redis judges it. Of a script only its
-    /// first line is known.
+    /// Returns whether the command, with these arguments, may need more memory, as Redis judges it.
+    /// Of a script only its first line is known.
     pub fn may_take_memory(&self, args: &[&[u8]]) -> bool {
         match self.is_script {
             true if self.name == "eval" => !rules::needs_no_memory(args[1]),
@@ -335,8 +342,8 @@ impl Spec {
         Keys { known, has_others }
     }
 
-    /// Calls `show` for each key with its argument's index and whether it may be changed. Returns whether the command
-    /// may touch further keys.
+    /// Calls `show` for each key with its argument's index and whether it may be changed. Returns
+    /// whether the command may touch further keys.
     pub fn each_key(&self, args: &[&[u8]], mut show: impl FnMut(usize, bool)) -> bool {
         let mut has_others = self.is_script;
         for spec in &self.keys {
@@ -368,7 +375,8 @@ impl KeySpec {
         }
     }
 
-    /// Finds keys as Redis's own `getKeysUsingKeySpecs` does. Returns `None` if they can't be known.
+    /// Finds keys as Redis's own `getKeysUsingKeySpecs` does. Returns `None` if they can't be
+    /// known.
     fn positions(&self, args: &[&[u8]]) -> Option<impl Iterator<Item = usize> + use<>> {
         let count = args.len() as i64;
         let first = match &self.begin {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The group's time. It is part of the replicated state and moves with the log alone, so all replicas agree on it.
+//! The group's time. It is part of the replicated state and moves with the log alone, so all
+//! replicas agree on it.
 //!
-//! Each front end states its wall clock with each of its commands, and in a report once a second. The clock keeps the
-//! last reading of each front end. The group's time follows the median of all readings, each extended by the time that
-//! has passed since it was taken:
+//! Each front end states its wall clock with each of its commands, and in a report once a second.
+//! The clock keeps the last reading of each front end. The group's time follows the median of all
+//! readings, each extended by the time that has passed since it was taken:
 //!
 //! ```text
 //!  front end 1   reading ───────── + passed ──┐
@@ -11,25 +12,27 @@
 //!  front end 3   reading + passed ────────────┘            (the smaller of the two in the middle)
 //! ```
 //!
-//! - *The time that has passed* is measured by the readings of any one front end, so clocks that are off by a constant
-//!   agree on it. No reading is extended by more than [`REACH_MS`], and [`ROUND_MS`] for each round in which its front
-//!   end wasn't heard, so a clock that leaps or runs too fast moves the group's time by no more than that.
-//! - *A round* ends when a front end reports for the second time in it. Reports are sent once a second by a clock that
-//!   nobody sets, so rounds don't depend on wall clocks. A front end that wasn't heard for [`FORGET_ROUNDS`] is
-//!   forgotten.
-//! - *The group's time* follows a median ahead of it at once. It never goes back: while it is ahead of the median, it
-//!   moves at half the median's speed.
+//! - *The time that has passed* is measured by the readings of any one front end, so clocks that
+//!   are off by a constant agree on it. No reading is extended by more than [`REACH_MS`], and
+//!   [`ROUND_MS`] for each round in which its front end wasn't heard, so a clock that leaps or runs
+//!   too fast moves the group's time by no more than that.
+//! - *A round* ends when a front end reports for the second time in it. Reports are sent once a
+//!   second by a clock that nobody sets, so rounds don't depend on wall clocks. A front end that
+//!   wasn't heard for [`FORGET_ROUNDS`] is forgotten.
+//! - *The group's time* follows a median ahead of it at once. It never goes back: while it is ahead
+//!   of the median, it moves at half the median's speed.
 //!
-//! There is no time until more than half of the front ends have reported, or until the first command arrives. In the
-//! first [`YOUNG_ROUNDS`] rounds, front ends that weren't heard yet count as if they were behind, so that the first
-//! ones to speak don't decide alone.
+//! There is no time until more than half of the front ends have reported, or until the first
+//! command arrives. In the first [`YOUNG_ROUNDS`] rounds, front ends that weren't heard yet count
+//! as if they were behind, so that the first ones to speak don't decide alone.
 
 use super::command::Stamp;
 
 /// How far a reading is extended by the time that others say has passed: two seconds.
 pub(super) const REACH_MS: u64 = 2_000;
-/// How much further a reading is extended for each round without its front end, except the first, which may have begun
-/// right after the reading: reports follow one another after a second or a little more.
+/// How much further a reading is extended for each round without its front end, except the first,
+/// which may have begun right after the reading: reports follow one another after a second or a
+/// little more.
 pub(super) const ROUND_MS: u64 = 1_100;
 /// Rounds after which a silent front end no longer counts: ten minutes.
 pub(super) const FORGET_ROUNDS: u64 = 600;
@@ -72,8 +75,8 @@ const HEAD_LEN: usize = 5 * 8 + 1 + 2;
 const READING_LEN: usize = 2 + 3 * 8 + 1;
 
 impl Clock {
-    /// Takes the stamp of a command. A stamp that is late changes nothing, and neither does 0, which a front end sends
-    /// that doesn't know the time yet.
+    /// Takes the stamp of a command. A stamp that is late changes nothing, and neither does 0,
+    /// which a front end sends that doesn't know the time yet.
     pub fn take(&mut self, stamp: Stamp) {
         if stamp.ms == 0 {
             return;
@@ -86,7 +89,8 @@ impl Clock {
         self.follow_median();
     }
 
-    /// Takes a front end's report, which counts even if its clock was set back. `voices` is the number of front ends.
+    /// Takes a front end's report, which counts even if its clock was set back. `voices` is the
+    /// number of front ends.
     pub fn report(&mut self, stamp: Stamp, voices: u8) {
         if self.reading(stamp.node).is_some_and(|r| r.reported) {
             self.begin_round();
@@ -139,7 +143,8 @@ impl Clock {
         self.readings.insert(at, reading);
     }
 
-    /// Forgets the front end that was silent longest. Returns false if all were heard in this round.
+    /// Forgets the front end that was silent longest. Returns false if all were heard in this
+    /// round.
     fn forget_most_silent(&mut self) -> bool {
         let all = self.readings.iter().enumerate();
         let silent = all.filter(|(_, r)| r.round < self.round);
@@ -196,7 +201,8 @@ impl Clock {
         }
     }
 
-    /// Reads a clock from a snapshot, and returns it with the bytes behind it. Returns `None` if it is damaged.
+    /// Reads a clock from a snapshot, and returns it with the bytes behind it. Returns `None` if it
+    /// is damaged.
     pub fn parse(bytes: &[u8]) -> Option<(Clock, &[u8])> {
         let (head, rest) = bytes.split_at_checked(HEAD_LEN)?;
         let many = usize::from(u16::from_be_bytes([head[41], head[42]]));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands as they lie in the log. They are untrusted bytes: [`Command::parse`] is strict and never panics.
+//! Commands as they lie in the log. They are untrusted bytes: [`Command::parse`] is strict and
+//! never panics.
 //!
 //! | kind u8 | then |
 //! |---|---|
@@ -10,12 +11,12 @@
 //! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are; then nothing, or a check |
 //! | 6 SERVER | node u16, count u8 of members u16, ascending, then a [fingerprint](super::fingerprint): which server a replica has, and which replicas its group has |
 //!
-//! A check [compares](super::comparison) replicas: probe u64, count u8 of digests u32 that this replica has found by it; the next probe u64, and up to the
-//! end its keys, {length, bytes} each.
+//! A check [compares](super::comparison) replicas: probe u64, count u8 of digests u32 that this
+//! replica has found by it; the next probe u64, and up to the end its keys, {length, bytes} each.
 //!
-//! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the client speaks RESP3. Arguments
-//! are {length, bytes} up to the end. Numbers are big-endian; a length is seven bits a byte, lowest first, the eighth bit says that
-//! more follow.
+//! A stamp is the front end's node u16 and its clock: milliseconds since 1970, u48. Flags: 1 = the
+//! client speaks RESP3. Arguments are {length, bytes} up to the end. Numbers are big-endian; a
+//! length is seven bits a byte, lowest first, the eighth bit says that more follow.
 
 use super::comparison::{MOST_KEYS, MOST_NAME};
 use super::resp::Malformed;
@@ -31,8 +32,8 @@ const SERVER: u8 = 6;
 pub(super) const MAX_MEMBERS: usize = 64;
 
 const RESP3: u8 = 1;
-/// The number of arguments for which memory is allocated at once: this many, or as many as there are if each takes
-/// `ARGUMENT_LEN` bytes with its length.
+/// The number of arguments for which memory is allocated at once: this many, or as many as there
+/// are if each takes `ARGUMENT_LEN` bytes with its length.
 const FEW: usize = 4;
 const ARGUMENT_LEN: usize = 8;
 
@@ -123,7 +124,8 @@ pub fn put_query(out: &mut Vec<u8>, resp3: bool, args: &[&[u8]]) {
     args.iter().for_each(|arg| put_bytes(out, arg));
 }
 
-/// Returns whether this is a QUERY, if it isn't malformed. A QUERY changes nothing, whatever it asks.
+/// Returns whether this is a QUERY, if it isn't malformed. A QUERY changes nothing, whatever it
+/// asks.
 pub(super) fn is_query(bytes: &[u8]) -> bool {
     bytes.first() == Some(&QUERY)
 }
@@ -292,7 +294,8 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Reads one length and its bytes. Each length has one encoding: its last byte isn't 0, unless it is the only one.
+    /// Reads one length and its bytes. Each length has one encoding: its last byte isn't 0, unless
+    /// it is the only one.
     fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let (mut len, mut shift) = (0usize, 0);
         loop {

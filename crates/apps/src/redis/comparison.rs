@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares replicas' contents in the background, a few keys at a time. Nothing of this is replicated state.
+//! Compares replicas' contents in the background, a few keys at a time. Nothing of this is
+//! replicated state.
 //!
 //! ```text
 //!  REPORT of replica 1: keys a, b ──> each replica notes its digests of a and b, at the same place of the log
 //!  REPORT of replica 2: its digests ──> each replica compares them with its own
 //! ```
 //!
-//! Each replica walks over its own keys, so a key that only one replica has is found, too. A front end that reports its
-//! clock passes on what its replica's worker has found. A probe is executed once, and what a Redis server executes is never taken
-//! back, so one difference is an alarm.
+//! Each replica walks over its own keys, so a key that only one replica has is found, too. A front
+//! end that reports its clock passes on what its replica's worker has found. A probe is executed
+//! once, and what a Redis server executes is never taken back, so one difference is an alarm.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -74,8 +75,8 @@ pub struct Alarm {
 }
 
 impl Seen {
-    /// Returns a front end's report of its clock. It has at most `most` bytes and, if the group `has_others`, also what
-    /// compares this replica with them.
+    /// Returns a front end's report of its clock. It has at most `most` bytes and, if the group
+    /// `has_others`, also what compares this replica with them.
     pub fn report(
         &self,
         pid: u16,
@@ -129,7 +130,8 @@ impl Seen {
 }
 
 impl Shown {
-    /// Takes the names that fit into so many bytes together. A name that doesn't fit by itself is dropped.
+    /// Takes the names that fit into so many bytes together. A name that doesn't fit by itself is
+    /// dropped.
     fn take_names(&mut self, mut room: usize) -> Vec<Vec<u8>> {
         let mut taken = Vec::new();
         while taken.len() < MOST_KEYS {
@@ -228,8 +230,8 @@ impl Replicated {
         self.probe(&check)
     }
 
-    /// Executes a probe, and looks for the next keys to compare. A server that dies meanwhile is replaced, and this probe isn't
-    /// compared: a comparison must not end a replica.
+    /// Executes a probe, and looks for the next keys to compare. A server that dies meanwhile is
+    /// replaced, and this probe isn't compared: a comparison must not end a replica.
     fn probe(&mut self, check: &Check<'_>) -> Result<(), Error> {
         let keys: Vec<Vec<u8>> = check.keys.iter().map(|key| key.to_vec()).collect();
         let digests = self
@@ -255,7 +257,8 @@ impl Replicated {
     }
 }
 
-/// Returns a digest of each key, or 0 if there is no such key. Only what all versions of servers answer alike is in it.
+/// Returns a digest of each key, or 0 if there is no such key. Only what all versions of servers
+/// answer alike is in it.
 fn digests(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<u32>, Dead> {
     let mut requests = Vec::new();
     keys.iter()
@@ -275,7 +278,8 @@ fn digests(server: &mut Server, keys: &[Vec<u8>]) -> Result<Vec<u32>, Dead> {
     Ok(answers.chunks(digest::QUESTIONS).map(digest).collect())
 }
 
-/// Goes one step on in the walk over the keys, and returns those that are small enough to be compared.
+/// Goes one step on in the walk over the keys, and returns those that are small enough to be
+/// compared.
 fn walk(server: &mut Server, cursor: &mut Vec<u8>) -> Result<VecDeque<Vec<u8>>, Dead> {
     let mut requests = Vec::new();
     let count = MOST_KEYS.to_string();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection to a server of this machine. Requests are sent together, and answers are read one by one.
+//! A connection to a server of this machine. Requests are sent together, and answers are read one
+//! by one.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,8 +27,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a socket in `dir`, through the directory's descriptor: a socket's path must be short, and the
-    /// directory's may be long.
+    /// Connects to a socket in `dir`, through the directory's descriptor: a socket's path must be
+    /// short, and the directory's may be long.
     pub fn to(dir: &Path, socket: &Path) -> io::Result<Connection> {
         let dir = File::open(dir)?;
         let name = socket.file_name().unwrap_or_default();
@@ -46,7 +47,8 @@ impl Connection {
         self.out.extend_from_slice(requests);
     }
 
-    /// Puts one request whose answer is read by the next [`send`](Self::send), and only has to be no error.
+    /// Puts one request whose answer is read by the next [`send`](Self::send), and only has to be
+    /// no error.
     pub fn put_unanswered(&mut self, request: &[u8]) {
         self.put(request);
         self.unanswered += 1;
@@ -76,8 +78,8 @@ impl Connection {
         self.receive_at_most(usize::MAX, answer).map(|_| ())
     }
 
-    /// Appends the next answer unless it has more than `most` bytes. A longer one is read to its end and dropped, and
-    /// this returns false.
+    /// Appends the next answer unless it has more than `most` bytes. A longer one is read to its
+    /// end and dropped, and this returns false.
     pub fn receive_at_most(&mut self, most: usize, answer: &mut Vec<u8>) -> io::Result<bool> {
         let Some(len) = self.fill(most)? else {
             return Ok(false);
@@ -94,8 +96,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads until there is a whole answer, and returns its length. An answer of more than `most` bytes is dropped, and
-    /// `None` returned; no more than `most` bytes of it and the value that is arriving are in memory at once.
+    /// Reads until there is a whole answer, and returns its length. An answer of more than `most`
+    /// bytes is dropped, and `None` returned; no more than `most` bytes of it and the value that is
+    /// arriving are in memory at once.
     fn fill(&mut self, most: usize) -> io::Result<Option<usize>> {
         let (mut end, mut is_large) = (End::default(), false);
         loop {
@@ -115,7 +118,8 @@ impl Connection {
                 self.used = 0;
             }
             if self.used >= READ_BYTES {
-                // Otherwise very many answers that arrive together would all stay in memory until the last one is read.
+                // Otherwise very many answers that arrive together would all stay in memory until
+                // the last one is read.
                 self.input.drain(..self.used);
                 self.used = 0;
             }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computes a digest of a replica's contents. It is equal for replicas that agree, however their tables are laid out.
+//! Computes a digest of a replica's contents. It is equal for replicas that agree, however their
+//! tables are laid out.
 
 use sha2::{Digest, Sha256};
 
@@ -11,8 +12,9 @@ const AT_ONCE: usize = 256;
 /// The number of requests that [`put_questions`] puts.
 pub(super) const QUESTIONS: usize = 3;
 
-/// Hashes all keys of the clients' database in order, with type, value and expiry, and all functions. Keys that have
-/// expired by the server's clock are left out, whether or not they are still in the tables.
+/// Hashes all keys of the clients' database in order, with type, value and expiry, and all
+/// functions. Keys that have expired by the server's clock are left out, whether or not they are
+/// still in the tables.
 pub(super) fn of(server: &mut Server, hash: &mut Sha256) -> Result<(), Dead> {
     server.order(&[b"SELECT", b"0"])?;
     let all = keys(server)?;

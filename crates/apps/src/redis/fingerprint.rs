@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can make one server execute a command differently from another one: a replica's own server is compared with the
-//! one that the group has [agreed](super::agreed) on before it executes anything.
+//! What can make one server execute a command differently from another one: a replica's own server
+//! is compared with the one that the group has [agreed](super::agreed) on before it executes
+//! anything.
 //!
 //! | bytes | |
 //! |---|---|
@@ -8,8 +9,9 @@
 //! | facts | [`FACTS`] of {length u8, text} |
 //! | commands | count u16, then of each command, ascending: {length u8, name}, arity i16, nature u32 |
 //!
-//! Numbers are big-endian. Texts are printable ASCII. The bytes come through the log and are untrusted: each fingerprint has
-//! one encoding, and [`Fingerprint::parse`] refuses everything else.
+//! Numbers are big-endian. Texts are printable ASCII. The bytes come through the log and are
+//! untrusted: each fingerprint has one encoding, and [`Fingerprint::parse`] refuses everything
+//! else.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +72,9 @@ impl Fact {
         }
     }
 
-    /// Returns whether servers that differ in this can't execute the same log. Versions may differ while a group is
-    /// upgraded one replica after the other; and a C library counts by what it computes.
+    /// Returns whether servers that differ in this can't execute the same log. Versions may differ
+    /// while a group is upgraded one replica after the other; and a C library counts by what it
+    /// computes.
     fn must_be_equal(self) -> bool {
         matches!(self, Fact::Product | Fact::Architecture | Fact::Arithmetic)
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps a replica whose server isn't the [agreed](super::agreed) one from executing what the others execute differently.
+//! Keeps a replica whose server isn't the [agreed](super::agreed) one from executing what the
+//! others execute differently.
 //!
 //! ```text
 //!  the server is ─┬─ the agreed one ─────────────────────> executes
@@ -22,13 +23,14 @@ use super::state::{MALFORMED, Replicated};
 /// The file in a partition's directory that is an operator's order to execute with an unfit server.
 const ORDER: &str = "accept-server";
 
-/// Orders the replica with this partition's directory to execute with an unfit server. The order holds until the process
-/// begins with contents for which its server is fit.
+/// Orders the replica with this partition's directory to execute with an unfit server. The order
+/// holds until the process begins with contents for which its server is fit.
 pub fn accept(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(ORDER), "by `wirepaxos accept-server`\n")
 }
 
-/// Returns an error if a server must not execute anything in a group that has agreed on another one.
+/// Returns an error if a server must not execute anything in a group that has agreed on another
+/// one.
 pub(super) fn check(dir: &Path, own: &Fingerprint, agreed: &Fingerprint) -> Result<(), Error> {
     let Difference { unfit, .. } = own.difference(agreed);
     if unfit.is_empty() || dir.join(ORDER).exists() {
@@ -45,8 +47,8 @@ pub(super) fn check(dir: &Path, own: &Fingerprint, agreed: &Fingerprint) -> Resu
 }
 
 impl Replicated {
-    /// Ends an operator's order if the contents with which this process begins don't need it. Until then a restart could begin
-    /// with older contents that do.
+    /// Ends an operator's order if the contents with which this process begins don't need it. Until
+    /// then a restart could begin with older contents that do.
     pub(super) fn end_order(&self) {
         let own = &self.server.fingerprint;
         let fits = |agreed: &Fingerprint| own.difference(agreed).unfit.is_empty();
@@ -76,8 +78,8 @@ impl Replicated {
         }
     }
 
-    /// Compares the server with the agreed one. If other commands are refused from now on, the server is replaced by one that
-    /// refuses them in scripts, too.
+    /// Compares the server with the agreed one. If other commands are refused from now on, the
+    /// server is replaced by one that refuses them in scripts, too.
     pub(super) fn follow_agreed(&mut self) -> Result<(), Error> {
         let Some(agreed) = &self.agreed.server else {
             return Ok(());
@@ -96,8 +98,8 @@ impl Replicated {
         }
     }
 
-    /// Replaces the server by one with the same contents. What was given to the old one isn't given to the new one, which could
-    /// execute it differently.
+    /// Replaces the server by one with the same contents. What was given to the old one isn't given
+    /// to the new one, which could execute it differently.
     fn replace_server(&mut self) -> Result<(), Error> {
         if self.kept.given().next().is_some() {
             self.await_saved()?;

@@ -11,8 +11,9 @@ use super::preload;
 use super::resp::Value;
 use super::server::Server;
 
-/// A library with a function that computes as GEOADD and scripts do, 5,000 times each, and returns one number. Where a
-/// processor multiplies and adds in one step, seven of ten thousand sines differ, and as many of the others.
+/// A library with a function that computes as GEOADD and scripts do, 5,000 times each, and returns
+/// one number. Where a processor multiplies and adds in one step, seven of ten thousand sines
+/// differ, and as many of the others.
 const ARITHMETIC: &[u8] = b"#!lua name=wirepaxos_arithmetic
 redis.register_function{function_name='wirepaxos_arithmetic',flags={'no-writes'},callback=function()
   local sum, seed = 1, 20261127
@@ -70,8 +71,8 @@ impl Server {
         Ok(Fingerprint::new(fact, catalogue))
     }
 
-    /// Returns what doesn't depend on the server's build. Only the first server of this process is asked, so that those
-    /// that judge scripts later have nothing of it in their memory.
+    /// Returns what doesn't depend on the server's build. Only the first server of this process is
+    /// asked, so that those that judge scripts later have nothing of it in their memory.
     fn surroundings(&mut self) -> io::Result<&'static Surroundings> {
         static FOUND: OnceLock<Surroundings> = OnceLock::new();
         if let Some(found) = FOUND.get() {
@@ -94,7 +95,8 @@ impl Server {
     }
 }
 
-/// Returns how the C library names itself that a process has in memory, or the length of its file if that is another one.
+/// Returns how the C library names itself that a process has in memory, or the length of its file
+/// if that is another one.
 fn libc_of(process: u32) -> String {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
     let files = maps

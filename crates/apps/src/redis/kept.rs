@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that a server was given since a snapshot. A server that takes its place begins with the snapshot, and is
-//! given all of this.
+//! Everything that a server was given since a snapshot. A server that takes its place begins with
+//! the snapshot, and is given all of this.
 
 use std::collections::VecDeque;
 
@@ -35,8 +35,8 @@ impl Given {
     }
 }
 
-/// The limits of one entry: how many commands it holds, and how many bytes. Commands share entries so that each needs
-/// hardly more memory than its request.
+/// The limits of one entry: how many commands it holds, and how many bytes. Commands share entries
+/// so that each needs hardly more memory than its request.
 const TOGETHER: usize = 64;
 const TOGETHER_BYTES: usize = 64 << 10;
 /// The rough number of bytes of an entry besides its requests.
@@ -83,8 +83,8 @@ impl Entry {
 }
 
 impl Kept {
-    /// Returns how many requests were given so far. A snapshot that is begun now has all of them, so they may be
-    /// [forgotten](Self::forget_to) up to here once it is written.
+    /// Returns how many requests were given so far. A snapshot that is begun now has all of them,
+    /// so they may be [forgotten](Self::forget_to) up to here once it is written.
     pub fn cut(&mut self) -> u64 {
         self.is_cut = true;
         let many = self.entries.iter().map(|entry| entry.many);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server tells beside its answers: messages that its scripts publish, and [events of keys](super::notifications). One
-//! connection, the ear, gets them all.
+//! What a server tells beside its answers: messages that its scripts publish, and [events of
+//! keys](super::notifications). One connection, the ear, gets them all.
 
 use replica::Error;
 
@@ -96,8 +96,8 @@ impl Replicated {
         self.surviving(|state| state.server.notify(state.voice.wanted()))
     }
 
-    /// Tells the events of keys that the server has reported. They have no effect on what is executed, so those of a server
-    /// that dies are lost.
+    /// Tells the events of keys that the server has reported. They have no effect on what is
+    /// executed, so those of a server that dies are lost.
     pub(super) fn tell_of_keys(&mut self) -> Result<(), Error> {
         if !self.server.notifies() {
             return Ok(());
@@ -113,7 +113,8 @@ impl Replicated {
         }
     }
 
-    /// Executes a message of a client without the server. Each front end counts for itself how many clients get it.
+    /// Executes a message of a client without the server. Each front end counts for itself how many
+    /// clients get it.
     pub(super) fn publish(&self, spec: &Spec, args: &[&[u8]], reply: &mut Vec<u8>) {
         self.voice.publish(Message {
             channel: args[1].to_vec(),

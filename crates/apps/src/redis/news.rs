@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! News that a replica's workers tell its front end while they execute: changes of keys for which clients wait, and
-//! published messages.
+//! News that a replica's workers tell its front end while they execute: changes of keys for which
+//! clients wait, and published messages.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use super::notifications::{self, Notifications};
 use super::resp::Value;
 use super::server::Home;
 
-/// The prefix of the names of shards' channels in the server, which has no patterns for them. No other channel's name
-/// begins so.
+/// The prefix of the names of shards' channels in the server, which has no patterns for them. No
+/// other channel's name begins so.
 pub(super) const SHARDED: &[u8] = b"wirepaxos:shard:";
 
-/// The channel in which front ends tell one another who has subscribed to what. Its messages are always told, but only
-/// those that a front end has put into the log by themselves.
+/// The channel in which front ends tell one another who has subscribed to what. Its messages are
+/// always told, but only those that a front end has put into the log by themselves.
 pub const AUDIENCE: &[u8] = b"wirepaxos:audience";
 
 /// One piece of news.
@@ -27,7 +27,8 @@ pub enum Event {
     AnyChanged,
     /// A message was published.
     Message(Message),
-    /// The replica has taken over another one's state, and nothing was told of the commands in between.
+    /// The replica has taken over another one's state, and nothing was told of the commands in
+    /// between.
     Leapt,
 }
 

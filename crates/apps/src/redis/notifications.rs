@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events of keys, as Redis's keyspace notifications tell them. Each replica's own servers make them, so a front end needs
-//! only those of its own replica.
+//! Events of keys, as Redis's keyspace notifications tell them. Each replica's own servers make
+//! them, so a front end needs only those of its own replica.
 //!
-//! `CONFIG SET notify-keyspace-events` is a command of partition 0's log, and the flags belong to its state; a replica's
-//! other partitions follow it. A server gets the flags only while a client has subscribed to such events, and not while
-//! it is given old commands again.
+//! `CONFIG SET notify-keyspace-events` is a command of partition 0's log, and the flags belong to
+//! its state; a replica's other partitions follow it. A server gets the flags only while a client
+//! has subscribed to such events, and not while it is given old commands again.
 //!
 //! ```text
 //!  CONFIG SET ──log of partition 0──> flags ──┐
@@ -14,7 +14,8 @@
 /// The setting's name.
 pub const SETTING: &str = "notify-keyspace-events";
 
-/// The flags in the order in which Redis shows them. The first [`CLASSES`] are those that `A` stands for.
+/// The flags in the order in which Redis shows them. The first [`CLASSES`] are those that `A`
+/// stands for.
 const FLAGS: &[u8; 13] = b"g$lshzxetdnKE";
 const CLASSES: u16 = (1 << 10) - 1;
 const ALL: u8 = b'A';
@@ -40,8 +41,8 @@ const OWN_CHANNELS: [&[u8]; 2] = [b"__keyspace@1__:", b"__keyevent@1__:"];
 pub struct Notifications(u16);
 
 impl Notifications {
-    /// Returns the flags that CONFIG SET is to set, or the error that answers it; `None` for any other command, and for
-    /// one that names another setting, too.
+    /// Returns the flags that CONFIG SET is to set, or the error that answers it; `None` for any
+    /// other command, and for one that names another setting, too.
     pub fn asked(args: &[&[u8]]) -> Option<Result<Notifications, &'static str>> {
         let pairs = is_config_set(args).then(|| &args[2..])?;
         let mut names = pairs.iter().step_by(2);

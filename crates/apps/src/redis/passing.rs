@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a replica passes over commands of the log that only read and that another replica answers: its server never sees
-//! them, so none of them can end or stall all servers of a group.
+//! How a replica passes over commands of the log that only read and that another replica answers:
+//! its server never sees them, so none of them can end or stall all servers of a group.
 
 use replica::Error;
 
@@ -8,8 +8,8 @@ use super::command::{Arguments, Command, Stamp};
 use super::state::Replicated;
 
 impl Replicated {
-    /// Passes over a command that only reads; all that it does here is to move the clock. Returns false, and has done
-    /// nothing, for any other command.
+    /// Passes over a command that only reads; all that it does here is to move the clock. Returns
+    /// false, and has done nothing, for any other command.
     pub fn pass(&mut self, command: &[u8]) -> Result<bool, Error> {
         let Some(stamp) = self.stamp_of_read(&Command::parse(command).ok()) else {
             return Ok(false);
@@ -20,7 +20,8 @@ impl Replicated {
         Ok(true)
     }
 
-    /// Executes a command that was passed over, on the present state. Returns false if the command doesn't only read.
+    /// Executes a command that was passed over, on the present state. Returns false if the command
+    /// doesn't only read.
     pub fn read_again(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<bool, Error> {
         let command = Command::parse(command).ok();
         if self.stamp_of_read(&command).is_none() {
@@ -42,8 +43,8 @@ impl Replicated {
         Ok(true)
     }
 
-    /// Returns the stamp of a command that only reads, if it has one; `None` for any other command. A transaction only
-    /// reads if all of its commands do.
+    /// Returns the stamp of a command that only reads, if it has one; `None` for any other command.
+    /// A transaction only reads if all of its commands do.
     fn stamp_of_read(&self, command: &Option<Command<'_>>) -> Option<Option<Stamp>> {
         let reads = |args: &Arguments<'_>, in_transaction| {
             let judged = self.catalogue.judge(args, in_transaction);

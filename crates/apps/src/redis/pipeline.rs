@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that a server was given and hasn't answered: a batch is sent at once, and its answers are read in order.
+//! Commands that a server was given and hasn't answered: a batch is sent at once, and its answers
+//! are read in order.
 //!
 //! ```text
 //!  begin ──> in flight ──answer──> kept (if it may have changed anything) ──> answers, taken in the order of the log
 //! ```
 //!
-//! A command that depends on an answer, moves the clock, or looks at the server in another way waits until nothing is
-//! in flight. `docs/redis.md` says why a server that dies in the middle of a batch loses nothing and repeats nothing.
+//! A command that depends on an answer, moves the clock, or looks at the server in another way
+//! waits until nothing is in flight. `docs/redis.md` says why a server that dies in the middle of a
+//! batch loses nothing and repeats nothing.
 
 use std::collections::VecDeque;
 
@@ -33,7 +35,8 @@ pub(super) enum Flying {
     Given {
         given: Given,
         then: Then,
-        /// The connection's user or protocol was changed for it first, which has an answer of its own.
+        /// The connection's user or protocol was changed for it first, which has an answer of its
+        /// own.
         greets: bool,
     },
     /// The answer is known without the server.
@@ -46,13 +49,13 @@ pub(super) enum Flying {
 pub(super) enum Then {
     /// The answer belongs to a command that only reads.
     Read,
-    /// The answer belongs to a command that must be kept, since a server that takes this one's place has to be given
-    /// it, too.
+    /// The answer belongs to a command that must be kept, since a server that takes this one's
+    /// place has to be given it, too.
     Keep,
     /// The answer holds the members from which an SPOP takes.
     Choose(Pop),
-    /// The answer must say that exactly `many` members were removed for an SPOP. `answer` is the SPOP's own, unless
-    /// that was given before.
+    /// The answer must say that exactly `many` members were removed for an SPOP. `answer` is the
+    /// SPOP's own, unless that was given before.
     Removed {
         many: usize,
         answer: Option<Vec<u8>>,
@@ -80,8 +83,8 @@ impl Flying {
 }
 
 impl Then {
-    /// Returns how many bytes the server may answer. A client's answer is bounded; the members of a set, which stay
-    /// here, aren't.
+    /// Returns how many bytes the server may answer. A client's answer is bounded; the members of a
+    /// set, which stay here, aren't.
     fn most(&self, most_answer: usize) -> usize {
         match self {
             Then::Choose(_) => usize::MAX,
@@ -89,7 +92,8 @@ impl Then {
         }
     }
 
-    /// Returns an error if the server can't have answered so, where the replica depends on the answer.
+    /// Returns an error if the server can't have answered so, where the replica depends on the
+    /// answer.
     fn check(&self, answer: &[u8]) -> Result<(), Dead> {
         let is_sound = match self {
             Then::Read | Then::Keep => true,
@@ -116,8 +120,8 @@ pub(super) struct Pipeline {
     /// Answers that nobody has taken, and where each of them ends.
     answers: Vec<u8>,
     ends: Vec<usize>,
-    /// The entries in flight are given to the server one by one, to find the one of which it dies. Meanwhile it tells no events
-    /// of keys, as these may be what it dies of.
+    /// The entries in flight are given to the server one by one, to find the one of which it dies.
+    /// Meanwhile it tells no events of keys, as these may be what it dies of.
     pub is_alone: bool,
     /// The first entry in flight was given to the server in that way.
     is_put: bool,
@@ -215,8 +219,8 @@ impl Replicated {
         self.fly(given, Then::Read)
     }
 
-    /// Moves the clock by a command's stamp. If that changes the time, this first waits until nothing is in flight,
-    /// since each command is executed at the time at which it was given.
+    /// Moves the clock by a command's stamp. If that changes the time, this first waits until
+    /// nothing is in flight, since each command is executed at the time at which it was given.
     pub(super) fn begin_at(&mut self, stamp: Stamp) -> Result<(), Error> {
         let mut clock = self.clock.clone();
         clock.take(stamp);
@@ -253,7 +257,8 @@ impl Replicated {
         self.fly(given, Then::Keep)
     }
 
-    /// Gives requests to the server, behind everything in flight. The clock must not have moved since.
+    /// Gives requests to the server, behind everything in flight. The clock must not have moved
+    /// since.
     pub(super) fn fly(&mut self, given: Given, then: Then) -> Result<(), Error> {
         if self.pipeline.bytes + given.requests.len() > MOST_BYTES {
             self.settle()?;
@@ -261,7 +266,8 @@ impl Replicated {
         self.fly_behind(given, then).or_else(|_| self.revive())
     }
 
-    /// Gives requests to the server as [`fly`](Self::fly) does, also while answers are being read: it never waits.
+    /// Gives requests to the server as [`fly`](Self::fly) does, also while answers are being read:
+    /// it never waits.
     pub(super) fn fly_behind(&mut self, given: Given, then: Then) -> Result<(), Dead> {
         self.pipeline.bytes += given.requests.len();
         let put = match self.pipeline.is_alone {
@@ -276,9 +282,10 @@ impl Replicated {
         put.map(|_| ())
     }
 
-    /// Waits until nothing is in flight. A server that dies is replaced by another one, which is given all unanswered
-    /// entries again. If that one dies too without a further answer, one of the entries is the reason, so the next
-    /// servers get them one by one: the entry at which two servers die, alone, is the culprit. [X-DIED]
+    /// Waits until nothing is in flight. A server that dies is replaced by another one, which is
+    /// given all unanswered entries again. If that one dies too without a further answer, one of
+    /// the entries is the reason, so the next servers get them one by one: the entry at which two
+    /// servers die, alone, is the culprit. [X-DIED]
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         if self.pipeline.flying.is_empty() {
             return Ok(());
@@ -302,7 +309,8 @@ impl Replicated {
         self.bound_kept()
     }
 
-    /// Reads the answers to everything in flight. Answered commands are kept, in the order of the log.
+    /// Reads the answers to everything in flight. Answered commands are kept, in the order of the
+    /// log.
     fn land(&mut self) -> Result<(), Dead> {
         loop {
             self.put_first()?;
@@ -346,7 +354,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Completes the first entry in flight. If it was given to the server, its answer begins at `start`.
+    /// Completes the first entry in flight. If it was given to the server, its answer begins at
+    /// `start`.
     fn land_first(&mut self, start: usize) -> Result<(), Dead> {
         let pipeline = &mut self.pipeline;
         let (given, then) = match pipeline.flying.pop_front() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library that each server is started with (`programs/preload`), and the file by which it and the replica talk.
+//! The library that each server is started with (`programs/preload`), and the file by which it and
+//! the replica talk.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,8 +14,8 @@ use super::server::nonce;
 /// The library as `build.rs` has built it.
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 pub(super) const FILE: &str = "preload.so";
-/// The layout of the clock's file, as the library reads it: the numbers that are written here, and behind them the
-/// library's own.
+/// The layout of the clock's file, as the library reads it: the numbers that are written here, and
+/// behind them the library's own.
 const WRITTEN_WORDS: usize = 5;
 const OVER_AT: u64 = 40;
 const FULL_AT: u64 = 48;
@@ -23,14 +24,14 @@ const REFUSED_AT: u64 = 64;
 const REFUSAL_AT: u64 = 72;
 const REFUSAL_BYTES: usize = 184;
 const CLOCK_BYTES: u64 = REFUSAL_AT + REFUSAL_BYTES as u64;
-/// How far a server's own clock moves with 100,000 instructions of a script, or with 500 commands in it. The library
-/// moves it.
+/// How far a server's own clock moves with 100,000 instructions of a script, or with 500 commands
+/// in it. The library moves it.
 const STEP_US: u64 = 1_000;
 /// The time that a server sees while it reads its contents. With 0 it would crash after 2 MB.
 pub(super) const START_MS: u64 = 1;
 
-/// The file by which the library in a server learns the time and the limits of scripts, and reports what scripts have
-/// used.
+/// The file by which the library in a server learns the time and the limits of scripts, and reports
+/// what scripts have used.
 pub(super) struct ShownClock {
     file: File,
     ms: u64,
@@ -40,8 +41,8 @@ pub(super) struct ShownClock {
 }
 
 impl ShownClock {
-    /// Creates the file. The clock moves by steps from the beginning, since a server's work at its start is counted,
-    /// too.
+    /// Creates the file. The clock moves by steps from the beginning, since a server's work at its
+    /// start is counted, too.
     pub fn create(path: &Path) -> io::Result<ShownClock> {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(path)?;
@@ -71,7 +72,8 @@ impl ShownClock {
         self.write(0, 0, 0)
     }
 
-    /// Begins a run. Its scripts share the steps that one script may take, and `room` bytes of memory.
+    /// Begins a run. Its scripts share the steps that one script may take, and `room` bytes of
+    /// memory.
     pub fn begin_run(&mut self, scripts: u32, room: u64) -> io::Result<()> {
         self.runs += 1;
         self.runs_now = true;
@@ -85,12 +87,14 @@ impl ShownClock {
         }
     }
 
-    /// Returns whether the server has ended because the scripts of the present run took too many steps.
+    /// Returns whether the server has ended because the scripts of the present run took too many
+    /// steps.
     pub fn is_over(&self) -> io::Result<bool> {
         self.is_run_at(OVER_AT)
     }
 
-    /// Returns whether the server has ended because the scripts of the present run took too much memory.
+    /// Returns whether the server has ended because the scripts of the present run took too much
+    /// memory.
     pub fn is_full(&self) -> io::Result<bool> {
         self.is_run_at(FULL_AT)
     }
@@ -105,7 +109,8 @@ impl ShownClock {
         Ok(self.runs_now && self.word_at(at)? == self.runs)
     }
 
-    /// Returns why the server has ended, if a script was refused something after it had changed something.
+    /// Returns why the server has ended, if a script was refused something after it had changed
+    /// something.
     pub fn refusal(&self) -> io::Result<Option<String>> {
         if !self.is_run_at(REFUSED_AT)? {
             return Ok(None);
@@ -128,8 +133,8 @@ pub(super) fn digest() -> [u8; 32] {
     Sha256::digest(PRELOAD).into()
 }
 
-/// Writes the library into `dir` and returns its path. The file is already there if another server of this directory
-/// runs.
+/// Writes the library into `dir` and returns its path. The file is already there if another server
+/// of this directory runs.
 pub(super) fn write(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.join(FILE);
     let is_executable = |file: fs::Metadata| file.permissions().mode() & 0o100 != 0;

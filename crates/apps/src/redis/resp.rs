@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads what a Redis server answers, in both versions of the protocol: where an answer ends, and what it holds.
+//! Reads what a Redis server answers, in both versions of the protocol: where an answer ends, and
+//! what it holds.
 
 use crate::kv::put_integer;
 
@@ -39,8 +40,8 @@ impl Default for End {
 }
 
 impl End {
-    /// Returns the length of the answer at the beginning of `bytes`, or `None` if it isn't whole yet. `bytes` are those
-    /// of the last call, with more behind them.
+    /// Returns the length of the answer at the beginning of `bytes`, or `None` if it isn't whole
+    /// yet. `bytes` are those of the last call, with more behind them.
     pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         while self.missing > 0 {
             let Some(line) = self.line(bytes) else {
@@ -67,16 +68,17 @@ impl End {
         Ok(Some(self.at))
     }
 
-    /// Forgets the values that have ended, and returns their length. The next call of [`find`](Self::find) must be
-    /// given the bytes behind them.
+    /// Forgets the values that have ended, and returns their length. The next call of
+    /// [`find`](Self::find) must be given the bytes behind them.
     pub fn pass(&mut self) -> usize {
         let ended = std::mem::take(&mut self.at);
         self.seen = self.seen.saturating_sub(ended);
         ended
     }
 
-    /// Returns the first line of the present value, if it is whole. The search continues where the last call stopped,
-    /// as a line of many pieces would otherwise be searched from its beginning with each of them.
+    /// Returns the first line of the present value, if it is whole. The search continues where the
+    /// last call stopped, as a line of many pieces would otherwise be searched from its beginning
+    /// with each of them.
     fn line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let from = self.seen.max(self.at);
         let rest = bytes.get(from..)?;
@@ -229,8 +231,8 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the error that a client gets in the place of an answer of more than `most` bytes. All replicas compute the same
-/// answer and have the same limit, so they agree on this.
+/// Appends the error that a client gets in the place of an answer of more than `most` bytes. All
+/// replicas compute the same answer and have the same limit, so they agree on this.
 pub(super) fn put_too_large(out: &mut Vec<u8>, most: usize) {
     let text = format!(
         "LIMIT the answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask for less at once, or raise it (a \

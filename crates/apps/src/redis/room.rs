@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the memory of scripts. A script that takes too much is executed nowhere, so all replicas must come to the
-//! same decision.
+//! Limits the memory of scripts. A script that takes too much is executed nowhere, so all replicas
+//! must come to the same decision.
 //!
-//! The preloaded library counts the memory that Lua asks for (`programs/preload/arena.h`). But each server has other
-//! garbage, depending on its past, and collects it at other moments. So the library's count is an estimate: a run that
-//! reaches [`USUAL_ROOM`] by it ends the server. Then the run is judged: a server is started for it whose Lua has done
-//! nothing but load all scripts and functions in the order of their texts. There the run asks for the same memory
-//! everywhere, down to the byte, and may have [`ROOM`].
+//! The preloaded library counts the memory that Lua asks for (`programs/preload/arena.h`). But each
+//! server has other garbage, depending on its past, and collects it at other moments. So the
+//! library's count is an estimate: a run that reaches [`USUAL_ROOM`] by it ends the server. Then
+//! the run is judged: a server is started for it whose Lua has done nothing but load all scripts
+//! and functions in the order of their texts. There the run asks for the same memory everywhere,
+//! down to the byte, and may have [`ROOM`].
 //!
 //! ```text
 //!  run ── less than the usual room ──────────────────────────────> its answer
@@ -14,14 +15,16 @@
 //!                                          └─ more ───────────────> LIMIT, and nothing has happened
 //! ```
 //!
-//! **Why no replica executes a run that another one refuses.** The judging server's decision is the same everywhere. So
-//! each run that it would refuse must reach the usual room in every server, whatever that server's past. In the judging
-//! server each step of the collector is a whole collection, and the next one comes when Lua has twice the memory that
-//! the last one has left. A run is refused there at twice the memory of before it, and [`ROOM`] more. So, beyond the
-//! memory of before, half of [`ROOM`] was reachable when garbage was last collected, or the run takes the rest within
-//! one operation. The same operations in another server make the same objects reachable, and reachable objects are in
-//! its memory. Only a table may be half as large, if its keys are hashed by their addresses. So every other server
-//! reaches a quarter of [`ROOM`], which is twice its limit.
+//! **Why no replica executes a run that another one refuses.** The judging server's decision is the
+//! same everywhere. So each run that it would refuse must reach the usual room in every server,
+//! whatever that server's past. In the judging server each step of the collector is a whole
+//! collection, and the next one comes when Lua has twice the memory that the last one has left. A
+//! run is refused there at twice the memory of before it, and [`ROOM`] more. So, beyond the memory
+//! of before, half of [`ROOM`] was reachable when garbage was last collected, or the run takes the
+//! rest within one operation. The same operations in another server make the same objects
+//! reachable, and reachable objects are in its memory. Only a table may be half as large, if its
+//! keys are hashed by their addresses. So every other server reaches a quarter of [`ROOM`], which
+//! is twice its limit.
 
 use replica::Error;
 
@@ -31,7 +34,8 @@ use super::saves::Purpose;
 use super::server::{Dead, Server, nonce};
 use super::state::{Replicated, SEED_SCRIPT};
 
-/// The memory that scripts may have beyond the memory at the server's start, before they are judged.
+/// The memory that scripts may have beyond the memory at the server's start, before they are
+/// judged.
 const USUAL_ROOM: u64 = ROOM / 8;
 /// The memory that scripts may have in the judging server, beyond twice the memory at its start.
 const ROOM: u64 = 512 << 20;
@@ -59,7 +63,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Notes Lua's memory after scripts or functions were forgotten. The memory that they had isn't given to others.
+    /// Notes Lua's memory after scripts or functions were forgotten. The memory that they had isn't
+    /// given to others.
     pub(super) fn note_forgotten(&mut self) -> Result<(), Error> {
         self.surviving(|state| {
             let before = state.held_at_start;
@@ -69,8 +74,8 @@ impl Replicated {
         })
     }
 
-    /// Returns how many bytes scripts may have, including the memory in use; 0 means no limit, for a server whose Lua
-    /// asks for memory in another way.
+    /// Returns how many bytes scripts may have, including the memory in use; 0 means no limit, for
+    /// a server whose Lua asks for memory in another way.
     pub(super) fn usual_room(&self) -> u64 {
         self.beyond(1, USUAL_ROOM)
     }
@@ -83,7 +88,8 @@ impl Replicated {
         }
     }
 
-    /// Collects garbage after a run if Lua has much memory, and replaces the server if that doesn't help.
+    /// Collects garbage after a run if Lua has much memory, and replaces the server if that doesn't
+    /// help.
     pub(super) fn bound_held(&mut self) -> Result<(), Error> {
         if self.held_at_start == 0 || self.held()? < self.beyond(1, MUCH) {
             return Ok(());
@@ -119,8 +125,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Executes a run, by whose memory the server has ended, on a server that is the same everywhere. Returns false if
-    /// that server ends, too.
+    /// Executes a run, by whose memory the server has ended, on a server that is the same
+    /// everywhere. Returns false if that server ends, too.
     pub(super) fn judge(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
@@ -170,7 +176,8 @@ impl Replicated {
             self.voice.home,
             self.agreed.server.as_ref(),
         );
-        // The file isn't needed any more, whether or not the server has started: its next start uses another one.
+        // The file isn't needed any more, whether or not the server has started: its next start
+        // uses another one.
         let _ = std::fs::remove_file(self.dir.join(&file));
         (self.server, _) = started?;
         self.load_alike(&functions).map_err(|e| self.lost(&e))

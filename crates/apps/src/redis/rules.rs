@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Says which commands aren't executed although the server could: those that would make replicas differ, those that
-//! would wait within the log, and those that belong to an operator. `docs/redis.md` has the list.
+//! Says which commands aren't executed although the server could: those that would make replicas
+//! differ, those that would wait within the log, and those that belong to an operator.
+//! `docs/redis.md` has the list.
 
 use crate::glob;
 
@@ -97,12 +98,12 @@ pub(super) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<&'static str> {
     }
 }
 
-/// The largest number of members that a negative count may ask for: these commands then return that many, however few
-/// there are.
+/// The largest number of members that a negative count may ask for: these commands then return that
+/// many, however few there are.
 pub(super) const MOST_REPEATED: i64 = 65_536;
 
-/// Returns the whole error for a command whose arguments ask for too much. It is refused before it is ordered; if it is
-/// in the log nevertheless, every replica refuses it alike.
+/// Returns the whole error for a command whose arguments ask for too much. It is refused before it
+/// is ordered; if it is in the log nevertheless, every replica refuses it alike.
 pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     let begin = match spec.name.as_str() {
         "keys" => 1,
@@ -129,8 +130,8 @@ pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     })
 }
 
-/// Returns whether the command, if it names no key, asks a group of several partitions something that one of them can't
-/// answer.
+/// Returns whether the command, if it names no key, asks a group of several partitions something
+/// that one of them can't answer.
 pub(super) fn concerns_all(spec: &Spec) -> bool {
     let tips = ["all_shards", "all_nodes", "special"].map(|of| format!("request_policy:{of}"));
     tips.iter().any(|tip| spec.has_tip(tip)) && spec.name != "ping"
@@ -145,15 +146,15 @@ pub fn sorts_by_others(spec: &Spec, args: &[&[u8]]) -> bool {
     ["sort", "sort_ro"].contains(&spec.name.as_str()) && args.windows(2).skip(2).any(names_others)
 }
 
-/// Returns whether the command and its arguments are all that the server needs: it runs no script, isn't SPOP, and
-/// sends no message.
+/// Returns whether the command and its arguments are all that the server needs: it runs no script,
+/// isn't SPOP, and sends no message.
 pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
     let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
     by_itself && !spec.is_message() && spec.name != "spop" && !spec.name.starts_with("script|")
 }
 
-/// Appends a command in the form that the server is given, which has a second database that clients don't see. Shards'
-/// channels have other names there.
+/// Appends a command in the form that the server is given, which has a second database that clients
+/// don't see. Shards' channels have other names there.
 pub(super) fn put_given(out: &mut Vec<u8>, spec: &Spec, args: &[&[u8]]) {
     match spec.name.as_str() {
         "flushall" => put_request(out, &[&[&b"FLUSHDB"[..]], &args[1..]].concat()),
@@ -175,7 +176,8 @@ pub(super) fn flushes(args: &[&[u8]]) -> bool {
     args.len() == 2 || args.len() == 3 && (is("SYNC") || is("ASYNC"))
 }
 
-/// Returns whether a script's first line says that it needs no memory, as `#!lua flags=allow-oom` does.
+/// Returns whether a script's first line says that it needs no memory, as `#!lua flags=allow-oom`
+/// does.
 pub(super) fn needs_no_memory(script: &[u8]) -> bool {
     let first = script
         .split(|byte| *byte == b'\n')

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps track of the snapshots that the server writes, one at a time, each into a file of its own.
 //!
-//! A server that was killed may leave a child that still writes. The child's file has a name that nobody else uses, and
-//! is never read.
+//! A server that was killed may leave a child that still writes. The child's file has a name that
+//! nobody else uses, and is never read.
 
 use super::server::nonce;
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands that scripts and functions may call. The preloaded library refuses all others, and sorts answers whose
-//! order depends on a table's layout (`programs/preload/scripts.h`).
+//! The commands that scripts and functions may call. The preloaded library refuses all others, and
+//! sorts answers whose order depends on a table's layout (`programs/preload/scripts.h`).
 //!
-//! A script may write what it has read. So it may read nothing that can differ between replicas with equal contents:
-//! nothing that depends on the order within tables, on expired keys that are still there, or on how values are stored.
-//! Answers that depend on the time don't differ.
+//! A script may write what it has read. So it may read nothing that can differ between replicas
+//! with equal contents: nothing that depends on the order within tables, on expired keys that are
+//! still there, or on how values are stored. Answers that depend on the time don't differ.
 
 use super::catalogue::Catalogue;
 
-/// The callable commands, by the version of Redis that introduced or last changed them. Commands of later versions are
-/// refused until somebody has read how they are executed, and has added them here.
+/// The callable commands, by the version of Redis that introduced or last changed them. Commands of
+/// later versions are refused until somebody has read how they are executed, and has added them
+/// here.
 const LISTS: [&str; 1] = [
     // 7.0
     "append=w bitcount=r bitfield=w bitfield_ro=r bitop=w bitpos=r blmpop=w bzmpop=w copy=c decr=w decrby=w del=w echo=r \

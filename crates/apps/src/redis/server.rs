@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A Redis server as a child process: its start, its requests, and its end.
 //!
-//! The server listens on a socket in a directory that only this user may enter, and on no port. It stores nothing by
-//! itself. Its clock and its random numbers are those of the preloaded library (`programs/preload`).
+//! The server listens on a socket in a directory that only this user may enter, and on no port. It
+//! stores nothing by itself. Its clock and its random numbers are those of the preloaded library
+//! (`programs/preload`).
 
 use std::fs::{self, File};
 use std::io;
@@ -27,20 +28,21 @@ use crate::kv::MAX_REPLY_LEN;
 
 const LOG_FILE: &str = "server.log";
 
-/// Programs that are Redis, and the name under which each is started: Debian's redis-tools has the server under another
-/// name.
+/// Programs that are Redis, and the name under which each is started: Debian's redis-tools has the
+/// server under another name.
 const PROGRAMS: [(&str, &str); 3] = [
     ("redis-server", "redis-server"),
     ("valkey-server", "valkey-server"),
     ("redis-check-rdb", "redis-server"),
 ];
 
-/// The seed is equal on all replicas, so keys have the same hashes, and a cursor of SCAN is valid at each of them.
+/// The seed is equal on all replicas, so keys have the same hashes, and a cursor of SCAN is valid
+/// at each of them.
 const SEED: &str = "1";
 
-/// The C library uses other code for `sin` and its like where the processor multiplies and adds in one step. That
-/// rounds otherwise, so GEOADD would store other scores; no server uses it. Names that a C library doesn't know have no
-/// effect.
+/// The C library uses other code for `sin` and its like where the processor multiplies and adds in
+/// one step. That rounds otherwise, so GEOADD would store other scores; no server uses it. Names
+/// that a C library doesn't know have no effect.
 const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
     Some((
         "GLIBC_TUNABLES",
@@ -50,19 +52,21 @@ const CPU_FEATURES: Option<(&str, &str)> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The time, in the library's steps, after which a script has taken too long: 200 million instructions, or a million
-/// commands.
+/// The time, in the library's steps, after which a script has taken too long: 200 million
+/// instructions, or a million commands.
 const SCRIPT_MS: &str = "2000";
 
-/// The most bytes of a string: SETRANGE, APPEND, and SETBIT would make a large one with a short command.
+/// The most bytes of a string: SETRANGE, APPEND, and SETBIT would make a large one with a short
+/// command.
 const MAX_STRING: &str = "64mb";
 
 /// How many bytes of a server's log an operator is shown when it ends.
 const LOG_SHOWN: usize = 600;
-/// The number of commands whose answers are awaited together while they are executed again and the answers don't
-/// matter.
+/// The number of commands whose answers are awaited together while they are executed again and the
+/// answers don't matter.
 const REPLAYED_AT_ONCE: usize = 64;
-/// The number of bytes at which requests are sent early, so that the server works on them meanwhile.
+/// The number of bytes at which requests are sent early, so that the server works on them
+/// meanwhile.
 const SEND_BYTES: usize = 4 << 10;
 
 /// The user whose rights a command has.
@@ -81,7 +85,8 @@ impl User {
     }
 }
 
-/// A server's partition, the number of partitions, and a limit. Scripts may name keys of this partition only.
+/// A server's partition, the number of partitions, and a limit. Scripts may name keys of this
+/// partition only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
     pub pid: u16,
@@ -132,10 +137,11 @@ pub(super) struct Server {
 pub(super) type Dead = io::Error;
 
 impl Server {
-    /// Starts a server on the contents of a file of this directory, or on none, and waits until it serves. Until
-    /// [`set_clock`](Self::set_clock) its clock shows 1970, so nothing has expired.
+    /// Starts a server on the contents of a file of this directory, or on none, and waits until it
+    /// serves. Until [`set_clock`](Self::set_clock) its clock shows 1970, so nothing has expired.
     ///
-    /// A server that doesn't fit the group's is an error. Commands that the group's lacks are refused.
+    /// A server that doesn't fit the group's is an error. Commands that the group's lacks are
+    /// refused.
     pub fn start(
         dir: &Path,
         contents: Option<&str>,
@@ -168,8 +174,9 @@ impl Server {
             .args(["--maxmemory", "0", "--activerehashing", "no"])
             .args(["--busy-reply-threshold", SCRIPT_MS])
             .args(["--proto-max-bulk-len", MAX_STRING])
-            // Otherwise the next command on a damaged payload would end the servers of all replicas, at each start
-            // again. The contents that a server loads by itself were checked when they came in.
+            // Otherwise the next command on a damaged payload would end the servers of all
+            // replicas, at each start again. The contents that a server loads by itself were
+            // checked when they came in.
             .args(["--sanitize-dump-payload", "clients"])
             .args([
                 "--enable-protected-configs",
@@ -199,7 +206,8 @@ impl Server {
                 "warning",
             ])
             .args(["--daemonize", "no", "--logfile", LOG_FILE])
-            // Files of other names are removed at the next start, since a server's own child may outlive it.
+            // Files of other names are removed at the next start, since a server's own child may
+            // outlive it.
             .args(["--dbfilename", contents.unwrap_or("none")])
             .arg("--unixsocket")
             .arg(socket.file_name().expect("it has a name"))
@@ -312,7 +320,8 @@ impl Server {
         let mut load: Vec<&[u8]> = vec![b"MODULE", b"LOAD", preload.as_os_str().as_bytes()];
         load.extend(numbers.iter().chain(&rules).map(String::as_bytes));
         self.order(&load)?;
-        // PUBLISH answers a script with the number of receivers, which is always one: this connection.
+        // PUBLISH answers a script with the number of receivers, which is always one: this
+        // connection.
         self.ear.put(b"PSUBSCRIBE *\r\n");
         self.ear.send()?;
         self.ear.skip()?;
@@ -323,8 +332,8 @@ impl Server {
         self.receive_standing()
     }
 
-    /// Returns an error unless the server asks the system for its own clock: that is where the steps of a script are
-    /// counted.
+    /// Returns an error unless the server asks the system for its own clock: that is where the
+    /// steps of a script are counted.
     fn find_counted_clock(&mut self) -> io::Result<()> {
         let info = self.order(&[b"INFO", b"server"])?;
         let info = String::from_utf8_lossy(&info);
@@ -359,7 +368,8 @@ impl Server {
         self.clock.is_full()
     }
 
-    /// Returns why the server has ended, if a script was refused something after it had changed something.
+    /// Returns why the server has ended, if a script was refused something after it had changed
+    /// something.
     pub fn refusal(&self) -> Result<Option<String>, Dead> {
         self.clock.refusal()
     }
@@ -369,8 +379,8 @@ impl Server {
         self.clock.held()
     }
 
-    /// Executes the requests, and appends the last answer. Their scripts may use `room` bytes, including what they have
-    /// already; 0 means no limit.
+    /// Executes the requests, and appends the last answer. Their scripts may use `room` bytes,
+    /// including what they have already; 0 means no limit.
     pub fn execute(&mut self, given: &Given, room: u64, answer: &mut Vec<u8>) -> Result<(), Dead> {
         let greets = self.put(given)?;
         if given.scripts > 0 {
@@ -409,8 +419,9 @@ impl Server {
         Ok(())
     }
 
-    /// Puts requests behind those that were put before at the same time; they are sent once there are many, or with
-    /// [`Server::send`]. Returns whether the connection's standing changes for them, which has an answer of its own.
+    /// Puts requests behind those that were put before at the same time; they are sent once there
+    /// are many, or with [`Server::send`]. Returns whether the connection's standing changes for
+    /// them, which has an answer of its own.
     pub fn put(&mut self, given: &Given) -> Result<bool, Dead> {
         self.clock.show(given.ms)?;
         let greets = given.standing != self.standing;
@@ -429,8 +440,8 @@ impl Server {
         self.commands.send()
     }
 
-    /// Waits for the answers to the next requests that were put, and appends the last one, or an error in its place if
-    /// it has more than `most` bytes.
+    /// Waits for the answers to the next requests that were put, and appends the last one, or an
+    /// error in its place if it has more than `most` bytes.
     pub fn receive(
         &mut self,
         given: &Given,
@@ -470,7 +481,8 @@ impl Server {
 
     // ---- Everything else
 
-    /// Asks something in the database that clients don't see, or about the server, and returns the answer.
+    /// Asks something in the database that clients don't see, or about the server, and returns the
+    /// answer.
     pub fn ask(&mut self, args: &[&[u8]]) -> Result<Vec<u8>, Dead> {
         let mut request = Vec::new();
         put_request(&mut request, args);
@@ -503,7 +515,8 @@ impl Server {
         Ok(answers)
     }
 
-    /// Puts a request that is sent with the next question. That returns an error if this request was refused.
+    /// Puts a request that is sent with the next question. That returns an error if this request
+    /// was refused.
     pub fn queue(&mut self, args: &[&[u8]]) {
         let mut request = Vec::new();
         put_request(&mut request, args);
@@ -566,7 +579,8 @@ pub(super) fn refused(answer: &[u8]) -> io::Error {
     io::Error::other(format!("the Redis server refuses: {}", text.trim()))
 }
 
-/// Returns another number for each start, also of other processes: a child of a killed server may still write its file.
+/// Returns another number for each start, also of other processes: a child of a killed server may
+/// still write its file.
 pub(super) fn nonce() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of the sets from which SPOP takes, so that the server needn't be asked for their members each time.
+//! Copies of the sets from which SPOP takes, so that the server needn't be asked for their members
+//! each time.
 //!
-//! A set is known from the first SPOP that asks for it until a command changes it whose effect can't be told from its
-//! arguments; SADD, SREM and SPOP itself are repeated here. Replicas know different sets, which must make no difference
-//! to what SPOP takes.
+//! A set is known from the first SPOP that asks for it until a command changes it whose effect
+//! can't be told from its arguments; SADD, SREM and SPOP itself are repeated here. Replicas know
+//! different sets, which must make no difference to what SPOP takes.
 
 use std::collections::HashMap;
 

@@ -44,7 +44,8 @@ impl Replicated {
         Ok(Some(number))
     }
 
-    /// Begins a checkpoint now, or as soon as another snapshot is written and everything is committed.
+    /// Begins a checkpoint now, or as soon as another snapshot is written and everything is
+    /// committed.
     fn want_checkpoint(&mut self) -> Result<(), Error> {
         self.saving.is_wanted = true;
         if self.is_committed && !self.is_saving()? {
@@ -53,8 +54,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Begins a snapshot. Everything must be committed and nothing under way or in flight, so that the server has
-    /// executed exactly the commands that are kept.
+    /// Begins a snapshot. Everything must be committed and nothing under way or in flight, so that
+    /// the server has executed exactly the commands that are kept.
     pub fn begin_save(&mut self, purpose: Purpose) -> Result<Save, Error> {
         debug_assert!(!self.pipeline.changes());
         let save = self.saving.next(purpose, self.kept.cut());
@@ -114,7 +115,8 @@ impl Replicated {
         if saves.is_running {
             return Ok(true);
         }
-        // A server that was started anew writes no snapshot, and knows nothing of the last server's.
+        // A server that was started anew writes no snapshot, and knows nothing of the last
+        // server's.
         if self.saving.running.is_some() && !saves.was_good {
             return Err(Error(format!(
                 "the Redis server in {} couldn't write a snapshot: look at its log {}, and whether the disk is full",
@@ -147,7 +149,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Makes the server's next start begin with this file; it is then given what was given behind this place.
+    /// Makes the server's next start begin with this file; it is then given what was given behind
+    /// this place.
     fn begin_with(&mut self, file: String, given: u64) {
         if let Some(base) = self.base.take() {
             // If that fails, the file is removed at the next start of the process.
@@ -165,8 +168,8 @@ impl Replicated {
         self.saving.durable >= number
     }
 
-    /// Returns a checkpoint that is whole and must be put in place. If none is on its way, because a server has died,
-    /// another one is begun.
+    /// Returns a checkpoint that is whole and must be put in place. If none is on its way, because
+    /// a server has died, another one is begun.
     pub fn written(&mut self) -> Result<Option<Save>, Error> {
         let saving = self.is_saving()?;
         if self.saving.written.is_none() && !saving {

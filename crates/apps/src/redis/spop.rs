@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Executes SPOP. The member that a server would take depends on the layout of the set's table, and that on the
-//! server's past. So the replica chooses among the members in their order, by random numbers that are seeded by how
-//! many were drawn before. The server is given the choice as SREM.
+//! Executes SPOP. The member that a server would take depends on the layout of the set's table, and
+//! that on the server's past. So the replica chooses among the members in their order, by random
+//! numbers that are seeded by how many were drawn before. The server is given the choice as SREM.
 //!
 //! ```text
 //!  the set is known ───────────────────────────────> choice ──SREM──> in flight, and SPOP's answer with it
 //!  otherwise ──SMEMBERS──> in flight ──its answer──> choice ──SREM──> in flight, behind everything
 //! ```
 //!
-//! In the second case, commands that were begun meanwhile reach the server before SREM. So such a command must name
-//! other keys, and all its keys must be known; any other one waits until nothing is in flight. Further SPOPs of the
-//! same key take from the members that the first one has asked for.
+//! In the second case, commands that were begun meanwhile reach the server before SREM. So such a
+//! command must name other keys, and all its keys must be known; any other one waits until nothing
+//! is in flight. Further SPOPs of the same key take from the members that the first one has asked
+//! for.
 
 use paxos::SplitMix;
 use replica::Error;
@@ -69,7 +70,8 @@ impl Replicated {
                 return Ok(());
             }
         };
-        // This counts also where nothing is taken: that is known only later, and not everywhere at the same time.
+        // This counts also where nothing is taken: that is known only later, and not everywhere at
+        // the same time.
         self.drawn += 1;
         let pop = Pop {
             key: args[1].to_vec(),
@@ -120,7 +122,8 @@ impl Replicated {
             || known.any(|(at, _)| self.pipeline.asks_for(args[*at]))
     }
 
-    /// Takes the members that an SPOP has asked for, and answers it and all others that wait for them.
+    /// Takes the members that an SPOP has asked for, and answers it and all others that wait for
+    /// them.
     pub(super) fn choose(&mut self, pop: &Pop, answer: &[u8]) -> Result<(), Dead> {
         let strange = || Dead::other("members aren't understood");
         let found = Value::parse(answer).map_err(|_| strange())?;
@@ -167,8 +170,8 @@ impl Pop {
         &self.key
     }
 
-    /// Takes this SPOP's members, the same on all replicas with equal contents, and appends them to `taken`. Returns
-    /// the answer.
+    /// Takes this SPOP's members, the same on all replicas with equal contents, and appends them to
+    /// `taken`. Returns the answer.
     fn take(&self, members: &mut Members, taken: &mut Taken) -> Vec<u8> {
         let before = taken.len();
         let mut dice = SplitMix::new(self.drawn);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server with the replicated state that is kept beside it: the clock, the watched keys, the scripts that EVALSHA
-//! knows, and the replica's records. The server is given the records when a [snapshot](super::snapshots) is made.
+//! A server with the replicated state that is kept beside it: the clock, the watched keys, the
+//! scripts that EVALSHA knows, and the replica's records. The server is given the records when a
+//! [snapshot](super::snapshots) is made.
 //!
 //! | in database 1 | |
 //! |---|---|
@@ -36,9 +37,9 @@ pub(super) const ABOUT: &[u8] = b"about";
 pub(super) const RECORDS: &[u8] = b"records";
 pub(super) const SCRIPTS: &[u8] = b"scripts";
 
-/// The script that is run before each script, since the generator behind `math.random` goes on from one script to the
-/// next, and no snapshot has it. With further arguments, which no client can give it, it controls
-/// [memory](super::room).
+/// The script that is run before each script, since the generator behind `math.random` goes on from
+/// one script to the next, and no snapshot has it. With further arguments, which no client can give
+/// it, it controls [memory](super::room).
 pub(super) const SEED_SCRIPT: &[u8] =
     b"math.randomseed(ARGV[1]) if ARGV[2] then collectgarbage(ARGV[2],ARGV[3]) end";
 const SEEDS: u64 = 1 << 31;
@@ -67,7 +68,8 @@ pub(super) struct Replicated {
     pub(super) comparison: Comparison,
     pub(super) watches: Watches,
     pub(super) scripts: HashSet<Vec<u8>>,
-    /// How often the random numbers were seeded: once for each script that was run, and for each SPOP.
+    /// How often the random numbers were seeded: once for each script that was run, and for each
+    /// SPOP.
     pub(super) drawn: u64,
     pub(super) sets: KnownSets,
     pub(super) records: HashMap<Vec<u8>, Vec<u8>>,
@@ -78,8 +80,8 @@ pub(super) struct Replicated {
     pub(super) writes_all: bool,
     pub(super) kept: Kept,
     pub(super) pipeline: Pipeline,
-    /// Set if the server has died of a command for good: the number of commands before it whose answers nobody has
-    /// taken.
+    /// Set if the server has died of a command for good: the number of commands before it whose
+    /// answers nobody has taken.
     pub(super) died_of: Option<usize>,
     pub(super) saving: Saving,
     pub(super) usage: Usage,
@@ -177,7 +179,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Returns the number of commands before the one of which servers die, among those whose answers nobody has taken.
+    /// Returns the number of commands before the one of which servers die, among those whose
+    /// answers nobody has taken.
     pub fn died_of(&self) -> Option<usize> {
         self.died_of
     }
@@ -344,14 +347,15 @@ impl Replicated {
         }
     }
 
-    /// Returns whether the server's contents decide which watched keys the command changes, rather than its arguments.
+    /// Returns whether the server's contents decide which watched keys the command changes, rather
+    /// than its arguments.
     pub(super) fn asks_what_changes(&self, spec: &Spec) -> bool {
         let by_contents = ["smove", "flushall", "flushdb"];
         !self.watches.is_empty() && by_contents.contains(&spec.name.as_str())
     }
 
-    /// Notes the changed keys as [`touch`](Self::touch) does, for a command whose changes depend on the contents, as
-    /// Redis has it. Nothing may be in flight.
+    /// Notes the changed keys as [`touch`](Self::touch) does, for a command whose changes depend on
+    /// the contents, as Redis has it. Nothing may be in flight.
     fn touch_what_changes(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
         match args {
             [_, from, to, member] if spec.name == "smove" => {
@@ -378,8 +382,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Keeps the text of a script, which EVALSHA may name later. A new text is loaded first, so that what the server
-    /// knows doesn't depend on how EVAL ends.
+    /// Keeps the text of a script, which EVALSHA may name later. A new text is loaded first, so
+    /// that what the server knows doesn't depend on how EVAL ends.
     pub(super) fn note_script(&mut self, spec: &Spec, args: &[&[u8]]) -> Result<(), Error> {
         let text = match spec.name.as_str() {
             "eval" | "eval_ro" => args[1],
@@ -401,8 +405,8 @@ impl Replicated {
         self.give_and_keep(given, &mut Vec::new())
     }
 
-    /// Puts a request that seeds the scripts' random numbers, by the number of seedings so far. Returns how many
-    /// requests it puts.
+    /// Puts a request that seeds the scripts' random numbers, by the number of seedings so far.
+    /// Returns how many requests it puts.
     pub(super) fn put_seed(&mut self, requests: &mut Vec<u8>) -> usize {
         self.drawn += 1;
         // The seed has a fixed length, so that scripts need the same memory whatever it is.
@@ -438,11 +442,12 @@ impl Replicated {
         Ok(())
     }
 
-    /// Gives requests to the server while nothing is in flight; if the server dies of them, once more to the next one.
-    /// Returns false if its scripts take too long or too much memory; then the next server isn't given them.
+    /// Gives requests to the server while nothing is in flight; if the server dies of them, once
+    /// more to the next one. Returns false if its scripts take too long or too much memory; then
+    /// the next server isn't given them.
     ///
-    /// A server may die of the events that it tells, which differ between replicas. So a command is what servers die of
-    /// only if the last one told none.
+    /// A server may die of the events that it tells, which differ between replicas. So a command is
+    /// what servers die of only if the last one told none.
     pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for deaths in 1.. {
@@ -476,7 +481,8 @@ impl Replicated {
         unreachable!("the last one returns")
     }
 
-    /// Returns why the server has ended, if scripts took too many steps or did something that is refused.
+    /// Returns why the server has ended, if scripts took too many steps or did something that is
+    /// refused.
     pub(super) fn why_undone(&self) -> Result<Option<String>, Dead> {
         if self.server.is_over()? {
             return Ok(Some(TOO_LONG.into()));
@@ -502,9 +508,9 @@ impl Replicated {
         }
     }
 
-    /// Starts another server in place of one that has died, and gives it everything that the other one was given. Only
-    /// snapshots are left of the dead one, taken when nothing was in flight, so it doesn't matter how much it had
-    /// executed.
+    /// Starts another server in place of one that has died, and gives it everything that the other
+    /// one was given. Only snapshots are left of the dead one, taken when nothing was in flight, so
+    /// it doesn't matter how much it had executed.
     ///
     /// A server that dies before it has all of it is replaced once more.
     pub(super) fn revive(&mut self) -> Result<(), Error> {
@@ -568,8 +574,8 @@ pub(super) fn user_of(spec: &Spec) -> User {
     }
 }
 
-/// Returns the number of scripts that a command runs and that may take long. Loading a library of functions runs the
-/// code outside of them.
+/// Returns the number of scripts that a command runs and that may take long. Loading a library of
+/// functions runs the code outside of them.
 pub(super) fn scripts_of(spec: &Spec) -> u32 {
     let loads = ["function|load", "function|restore"].contains(&spec.name.as_str());
     u32::from(spec.is_script || loads)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Executes transactions: several commands that Redis executes as one, if the keys that they depend on haven't changed.
+//! Executes transactions: several commands that Redis executes as one, if the keys that they depend
+//! on haven't changed.
 
 use replica::Error;
 
@@ -90,8 +91,9 @@ impl Replicated {
         }
     }
 
-    /// Notes the changes of commands that could have waited, and don't within a transaction: one that found nothing has
-    /// changed nothing. Otherwise waiting clients, who try in this way, would wake each other for ever.
+    /// Notes the changes of commands that could have waited, and don't within a transaction: one
+    /// that found nothing has changed nothing. Otherwise waiting clients, who try in this way,
+    /// would wake each other for ever.
     fn touch_what_was_found(&mut self, commands: &[Judged<'_>], answers: &[u8]) {
         if !commands.iter().any(|(spec, _)| spec.may_wait) {
             return;
@@ -106,8 +108,9 @@ impl Replicated {
         }
     }
 
-    /// Executes a transaction with SPOPs, whose choices depend on the commands before them. It can be given in parts,
-    /// since nobody else uses this server, and no part of a transaction without scripts is ever undone.
+    /// Executes a transaction with SPOPs, whose choices depend on the commands before them. It can
+    /// be given in parts, since nobody else uses this server, and no part of a transaction without
+    /// scripts is ever undone.
     fn give_in_parts(
         &mut self,
         resp3: bool,
@@ -147,8 +150,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Returns whether all keys have their versions and exist as before. A key that existed and doesn't now has
-    /// expired, since all other changes have given it a new version.
+    /// Returns whether all keys have their versions and exist as before. A key that existed and
+    /// doesn't now has expired, since all other changes have given it a new version.
     fn are_unchanged(&mut self, watched: &[Watched<'_>]) -> Result<bool, Error> {
         let touches = |of: &Watched<'_>| !self.watches.has(of.key, of.version);
         if watched.iter().any(touches) {
@@ -160,8 +163,8 @@ impl Replicated {
         Ok(existed.eq(exist))
     }
 
-    /// Returns which of these keys exist. The server is asked once for all, as a round trip for each of a hundred
-    /// thousand keys takes seconds.
+    /// Returns which of these keys exist. The server is asked once for all, as a round trip for
+    /// each of a hundred thousand keys takes seconds.
     pub(super) fn exist(&mut self, keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -191,7 +194,8 @@ impl Replicated {
     }
 }
 
-/// Appends the items of an array of this length. An error in its place is appended as the answer to each item.
+/// Appends the items of an array of this length. An error in its place is appended as the answer to
+/// each item.
 fn put_items(out: &mut Vec<u8>, array: &[u8], count: usize) {
     if array.starts_with(b"-") {
         (0..count).for_each(|_| out.extend_from_slice(array));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that a server has. It differs between replicas, so no command's effect depends on it: front ends refuse commands
-//! by it before they are ordered.
+//! The memory that a server has. It differs between replicas, so no command's effect depends on it:
+//! front ends refuse commands by it before they are ordered.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ pub(super) struct Usage {
 }
 
 impl Replicated {
-    /// Asks the server how much memory it has, unless that was asked a moment ago. Nothing may be in flight.
+    /// Asks the server how much memory it has, unless that was asked a moment ago. Nothing may be
+    /// in flight.
     pub fn measure(&mut self) {
         let now = Instant::now();
         if self.usage.asked.is_some_and(|at| now < at + INTERVAL) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stations with somebody at the other end of their link: pairs of memif ports, in memory of this process.
+//! Stations with somebody at the other end of their link: pairs of memif ports, in memory of this
+//! process.
 #![allow(dead_code)] // each test program uses a part
 
 use std::net::{IpAddr, SocketAddr};
@@ -71,7 +72,8 @@ fn memifs() -> Vec<String> {
         .collect()
 }
 
-/// A station, and who is at the other end of its link: the sender of [`frame::build`], and two other nodes.
+/// A station, and who is at the other end of its link: the sender of [`frame::build`], and two
+/// other nodes.
 pub struct Pair {
     pub station: Station,
     pub far: Port,
@@ -79,7 +81,8 @@ pub struct Pair {
     pub v6: bool,
 }
 
-/// Returns the addresses of the station's link: the station's, its usual sender's, and those of two nodes.
+/// Returns the addresses of the station's link: the station's, its usual sender's, and those of two
+/// nodes.
 pub fn address(last: u8, v6: bool) -> IpAddr {
     match v6 {
         true => [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last].into(),

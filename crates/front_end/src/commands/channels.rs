@@ -34,7 +34,8 @@ pub(crate) fn find(name: &[u8]) -> Option<Way> {
     found.then_some(Way::Subscription)
 }
 
-/// Returns true if a client that has subscribed to something and speaks RESP2 may send this command.
+/// Returns true if a client that has subscribed to something and speaks RESP2 may send this
+/// command.
 pub(crate) fn is_for_subscribers(name: &[u8]) -> bool {
     let others = ["ping", "quit", "reset"];
     let own = COMMANDS.iter().map(|(command, ..)| *command);
@@ -72,15 +73,16 @@ pub(crate) fn subscription(call: &mut Call<'_>) -> Outcome {
     })
 }
 
-/// Returns why a client may not send a message, if it may not: its channel's name is too long, or the front ends' own.
+/// Returns why a client may not send a message, if it may not: its channel's name is too long, or
+/// the front ends' own.
 pub(crate) fn refusal(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     let channel = args.get(1).filter(|_| spec.is_message())?;
     let is_own = spec.name == "spublish" && *channel == AUDIENCE;
     too_long(channel).or(is_own.then(|| OWN_NAME.to_owned()))
 }
 
-/// Begins PUBSUB: sends an empty message of the front ends, and counts once it is in the log. Then this front end has seen
-/// everything that the others said before. [S-AUDIENCE]
+/// Begins PUBSUB: sends an empty message of the front ends, and counts once it is in the log. Then
+/// this front end has seen everything that the others said before. [S-AUDIENCE]
 pub(crate) fn pubsub(call: &mut Call<'_>) -> Outcome {
     let question = match question(call.args) {
         Ok(question) => question,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Executes CLIENT: a client's statements about itself, and its questions and wishes about all clients of this front end.
+//! Executes CLIENT: a client's statements about itself, and its questions and wishes about all
+//! clients of this front end.
 
 use std::time::{Duration, Instant};
 

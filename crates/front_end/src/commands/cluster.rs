@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Answers CLUSTER, which clients of Redis Cluster send before anything else. Every replica serves all keys, so each front end
-//! says that it has all slots and that the group's others are its replicas. So a client stays here, and knows where to go if
-//! this front end dies.
+//! Answers CLUSTER, which clients of Redis Cluster send before anything else. Every replica serves
+//! all keys, so each front end says that it has all slots and that the group's others are its
+//! replicas. So a client stays here, and knows where to go if this front end dies.
 
 use std::fmt::Write;
 
@@ -45,8 +45,8 @@ pub(crate) fn cluster(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// Returns this front end as shown to clients. If it listens at all addresses, it shows the address at which the client has
-/// found it.
+/// Returns this front end as shown to clients. If it listens at all addresses, it shows the address
+/// at which the client has found it.
 fn this(call: &Call<'_>) -> Neighbour {
     let mut this = call.shared.this;
     if this.address.ip().is_unspecified() {

@@ -8,7 +8,8 @@ use crate::call::{Call, Outcome, fail, unknown_subcommand, wrong_subcommand_arit
 use crate::native::Native;
 use crate::pubsub::channels::COMPARED;
 
-/// The patterns of CONFIG GET may have this many bytes together, because each is compared with all names.
+/// The patterns of CONFIG GET may have this many bytes together, because each is compared with all
+/// names.
 const MAX_PATTERNS: usize = 4_096;
 
 const NO_SETTINGS: &str = "ERR CONFIG SET isn't available here: limits are keys of the cluster file, and the rest is as the \

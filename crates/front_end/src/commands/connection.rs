@@ -54,7 +54,8 @@ pub(crate) fn quit(call: &mut Call<'_>) -> Outcome {
     Outcome::Close
 }
 
-/// Lets this connection's reads be answered from now on with what this replica has executed, which may be old. [B-STALE]
+/// Lets this connection's reads be answered from now on with what this replica has executed, which
+/// may be old. [B-STALE]
 pub(crate) fn readonly(call: &mut Call<'_>) -> Outcome {
     read_stale(call, true)
 }
@@ -112,7 +113,8 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
     right
 }
 
-/// Compares two texts in a time that depends only on the length of `given`, so that it tells nothing of the password.
+/// Compares two texts in a time that depends only on the length of `given`, so that it tells
+/// nothing of the password.
 fn equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
     let mut difference = expected.len() ^ given.len();
     for (i, byte) in given.iter().enumerate() {

@@ -95,7 +95,8 @@ fn clients(call: &Call<'_>, text: &mut String) {
     lines(text, &all);
 }
 
-/// Returns a file of `/proc` for this process, which has the replica's store, and for its children, the Redis servers.
+/// Returns a file of `/proc` for this process, which has the replica's store, and for its children,
+/// the Redis servers.
 fn of_processes(call: &Call<'_>, file: &str) -> Vec<String> {
     let servers = call.shared.native.iter().flat_map(Native::processes);
     let servers = servers.map(|number| format!("/proc/{number}/{file}"));
@@ -110,8 +111,8 @@ fn memory(call: &Call<'_>, text: &mut String) {
     let sum = |name: &str| of_all.iter().map(|status| kib(status, name)).sum::<u64>();
     let (used, peak) = (sum("VmRSS:"), sum("VmHWM:"));
     let metrics = &call.shared.metrics;
-    // The limit is compared with the memory that the Redis servers report. The key-value store reports none, so its
-    // resident memory is shown.
+    // The limit is compared with the memory that the Redis servers report. The key-value store
+    // reports none, so its resident memory is shown.
     let native = call.shared.native.as_ref();
     let of_servers = native.map(|native| native.seen().memory());
     let rss = used;
@@ -149,7 +150,8 @@ fn human(bytes: u64) -> String {
     }
 }
 
-/// Writes that Redis's own persistence is idle, since the log and the replica's checkpoints take its place.
+/// Writes that Redis's own persistence is idle, since the log and the replica's checkpoints take
+/// its place.
 fn persistence(_: &Call<'_>, text: &mut String) {
     let none = [
         "loading",
@@ -212,7 +214,8 @@ fn cpu(call: &Call<'_>, text: &mut String) {
     );
 }
 
-/// Returns the user and system time in `/proc/*/stat`, where the program's name, in brackets, may have any characters.
+/// Returns the user and system time in `/proc/*/stat`, where the program's name, in brackets, may
+/// have any characters.
 fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
@@ -220,12 +223,14 @@ fn cpu_seconds(stat: &str) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// Writes that the cluster is enabled; clients of Redis Cluster ask for it before they send CLUSTER.
+/// Writes that the cluster is enabled; clients of Redis Cluster ask for it before they send
+/// CLUSTER.
 fn cluster(_: &Call<'_>, text: &mut String) {
     lines(text, &[("cluster_enabled", 1)]);
 }
 
-/// Writes the number of keys that this replica had within the last second; nothing until it is known.
+/// Writes the number of keys that this replica had within the last second; nothing until it is
+/// known.
 fn keyspace(call: &Call<'_>, text: &mut String) {
     let keys = call.shared.keys.iter().map(|keys| keys.load(Relaxed));
     let known: Option<Vec<u64>> = keys
@@ -248,8 +253,8 @@ pub(crate) fn time(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// Answers ROLE: every replica takes writes, so each looks like a master to a client, and none has replicas of Redis's own
-/// kind.
+/// Answers ROLE: every replica takes writes, so each looks like a master to a client, and none has
+/// replicas of Redis's own kind.
 pub(crate) fn role(call: &mut Call<'_>) -> Outcome {
     let mut writer = call.writer();
     writer.array(3);

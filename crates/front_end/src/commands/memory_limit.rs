@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The limit of the memory of a replica's Redis servers. The front end refuses commands that would exceed it before
-//! they are ordered. A server itself must not refuse them, because other replicas' servers use more or less memory and
-//! would execute what this one refuses.
+//! The limit of the memory of a replica's Redis servers. The front end refuses commands that would
+//! exceed it before they are ordered. A server itself must not refuse them, because other replicas'
+//! servers use more or less memory and would execute what this one refuses.
 
 use apps::redis::Spec;
 
@@ -25,8 +25,8 @@ pub(crate) fn refusal(
         return None;
     }
     Metrics::add(&call.shared.metrics.refused_for_memory);
-    // The client of a numbered command may have sent it before and lost the answer, so the error must not say that it
-    // had no effect.
+    // The client of a numbered command may have sent it before and lost the answer, so the error
+    // must not say that it had no effect.
     let numbered = match call.is_numbered {
         true => "; if this command was sent before, it may have been executed: send it again later",
         false => "",

@@ -156,7 +156,8 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
     Some(Outcome::Waits(Box::new(waiting)))
 }
 
-/// Answers WAIT at once: every answered write is in the log, which all replicas of the group execute.
+/// Answers WAIT at once: every answered write is in the log, which all replicas of the group
+/// execute.
 fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     let [_, replicas, timeout] = call.args else {
         return Outcome::Answered;
@@ -173,7 +174,8 @@ fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
-/// Returns the partition that has all keys of a command, no partition if it names none, or nothing if there are several.
+/// Returns the partition that has all keys of a command, no partition if it names none, or nothing
+/// if there are several.
 fn partitions(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -> Option<Partitions> {
     let all = partitions_of_keys(call, spec, args);
     (all.len() < 2).then_some(all)
@@ -187,8 +189,8 @@ pub(crate) fn partitions_of_keys(call: &Call<'_>, spec: &Spec, args: &[&[u8]]) -
     all
 }
 
-/// Returns why a group of several partitions refuses a command that one partition would execute: Redis Cluster refuses it too,
-/// or only a part of its work would be done.
+/// Returns why a group of several partitions refuses a command that one partition would execute:
+/// Redis Cluster refuses it too, or only a part of its work would be done.
 pub(crate) fn refused_over_partitions(
     call: &Call<'_>,
     spec: &Spec,
@@ -318,7 +320,8 @@ fn serve_command(call: &mut Call<'_>, native: &Native) -> Outcome {
     }
 }
 
-/// Sends the one setting that clients may change to the log of partition 0, which all partitions follow.
+/// Sends the one setting that clients may change to the log of partition 0, which all partitions
+/// follow.
 pub(crate) fn config_set(call: &mut Call<'_>, native: &Native) -> Outcome {
     let why = match Notifications::asked(call.args) {
         Some(Ok(_)) => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Transactions: the commands between MULTI and EXEC are queued here, and then become one command of the log. WATCH notes the
-//! version of each key, and EXEC sends these versions with it.
+//! Transactions: the commands between MULTI and EXEC are queued here, and then become one command
+//! of the log. WATCH notes the version of each key, and EXEC sends these versions with it.
 
 use apps::kv::Command;
 use paxos::wire::value::MAX_VECTOR;
@@ -13,7 +13,8 @@ use crate::shared;
 use crate::state::transaction::{MAX_OWN, Transaction};
 use crate::state::watched::WatchList;
 
-/// A client may watch this many keys: a quarter of those that a partition watches before it drops the oldest.
+/// A client may watch this many keys: a quarter of those that a partition watches before it drops
+/// the oldest.
 pub(crate) const MAX_WATCHED: usize = 4_096;
 
 /// Queues a command of the table, unless it isn't available in transactions.
@@ -61,8 +62,8 @@ pub(crate) fn queue(call: &mut Call<'_>) {
     call.writer().status("QUEUED");
 }
 
-/// Ends the client's transaction, for EXEC. Returns the queued commands, or the error that answers EXEC; after an error of a
-/// queued command nothing is watched any more.
+/// Ends the client's transaction, for EXEC. Returns the queued commands, or the error that answers
+/// EXEC; after an error of a queued command nothing is watched any more.
 pub(crate) fn end(call: &mut Call<'_>) -> Result<Vec<Vec<Vec<u8>>>, &'static str> {
     let transaction = call.client.transaction.take();
     let transaction = transaction.ok_or("ERR EXEC without MULTI")?;
@@ -116,7 +117,8 @@ pub(crate) fn watch(call: &mut Call<'_>) -> Outcome {
     keys::of_keys(call, &keys, &Command::Watch { keys: keys.clone() }, shape)
 }
 
-/// Refuses a WATCH with so many keys that the partition would drop the keys of other clients, and the client's own.
+/// Refuses a WATCH with so many keys that the partition would drop the keys of other clients, and
+/// the client's own.
 pub(crate) fn may_watch(call: &Call<'_>) -> Result<(), String> {
     let all = call.client.watched.len() + call.args.len() - 1;
     match all <= MAX_WATCHED {
@@ -174,8 +176,8 @@ pub(crate) fn exec(call: &mut Call<'_>, run: fn(&mut Call<'_>) -> Outcome) -> Ou
     }
 }
 
-/// Executes the commands that need no log; returns the answers' parts, and the partitions and bytes of the commands for the
-/// log.
+/// Executes the commands that need no log; returns the answers' parts, and the partitions and bytes
+/// of the commands for the log.
 fn run_all(
     call: &mut Call<'_>,
     queued: &[Vec<Vec<u8>>],

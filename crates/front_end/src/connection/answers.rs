@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes the answers to the connection's commands, from the log and without it, and shows them to the client.
+//! Takes the answers to the connection's commands, from the log and without it, and shows them to
+//! the client.
 
 use apps::kv::Reply;
 use paxos::PartitionId;
@@ -24,8 +25,9 @@ use crate::turns::LOOK_UP;
 const NO_STORE: &str = "ERR the replicated application is no key-value store";
 
 impl Connection {
-    /// Takes the answer to a command in flight, or to a part of one. If KEYS must now collect its keys, returns its number, its
-    /// pattern, and a token that dies once the client no longer waits.
+    /// Takes the answer to a command in flight, or to a part of one. If KEYS must now collect its
+    /// keys, returns its number, its pattern, and a token that dies once the client no longer
+    /// waits.
     pub fn on_answer(
         &mut self,
         (pid, number): (PartitionId, u64),
@@ -151,7 +153,8 @@ impl Connection {
         let _ = shared.jobs.borrow_mut().push(count);
     }
 
-    /// Begins to fill in the counts within an answer to EXEC. Like PUBLISH's, they are made once the messages are delivered.
+    /// Begins to fill in the counts within an answer to EXEC. Like PUBLISH's, they are made once
+    /// the messages are delivered.
     fn begin_filling(&mut self, number: u64, filling: Filling, shared: &Shared) {
         shared.turn.copy(filling.len());
         self.slots.begin_filling(filling.len());
@@ -170,7 +173,8 @@ impl Connection {
         self.answer(number, shared, |writer| filling.show(writer, &shared.turn));
     }
 
-    /// Begins the count that PUBSUB asks for. It may take long if there are very many names, so no message waits for it.
+    /// Begins the count that PUBSUB asks for. It may take long if there are very many names, so no
+    /// message waits for it.
     fn begin_survey(&mut self, shared: &Shared) {
         let asker = self.client.waiter();
         let Blocked::PubSub(pubsub) = &mut self.blocked else {

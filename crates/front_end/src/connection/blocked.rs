@@ -79,8 +79,8 @@ impl Blocked {
         }
     }
 
-    /// Notes that the command of this number is answered. A command that waits, is executed in turns, or asks about all clients
-    /// is ended by its owner.
+    /// Notes that the command of this number is answered. A command that waits, is executed in
+    /// turns, or asks about all clients is ended by its owner.
     pub fn end(&mut self, number: u64) {
         let is_answered = match self {
             Blocked::Watch(of) => *of == number,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A connection's commands for the log in the client's order, and which of them may be sent when: the
-//! [`Order`] tells which may be in flight at once.
+//! A connection's commands for the log in the client's order, and which of them may be sent when:
+//! the [`Order`] tells which may be in flight at once.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -29,7 +29,8 @@ pub(crate) trait Sink {
     /// Sends a part of a command in the session of a partition.
     fn send_part(&mut self, pid: PartitionId, session: u64, number: u64, part: &[u8]);
 
-    /// Sends a command that takes effect once, however often and from wherever it is sent. [S-NAMED]
+    /// Sends a command that takes effect once, however often and from wherever it is sent.
+    /// [S-NAMED]
     fn send_once(&mut self, once: Once, logged: Logged);
 
     /// Returns true if reads without the log are possible now.
@@ -52,7 +53,8 @@ pub(crate) struct Orders {
     bytes: usize,
     /// The number of the last command.
     number: u64,
-    /// The command beside which no other may be in flight: it asks one partition after the other, or is in a name's session.
+    /// The command beside which no other may be in flight: it asks one partition after the other,
+    /// or is in a name's session.
     alone: Option<u64>,
     /// The command in a name's session, without its bytes, and how many bytes it has.
     named: Option<(Logged, usize)>,
@@ -99,14 +101,15 @@ impl Orders {
         self.bytes
     }
 
-    /// Returns true if the next command that waits arrived together with the one before it, whose answer can then wait for its
-    /// own.
+    /// Returns true if the next command that waits arrived together with the one before it, whose
+    /// answer can then wait for its own.
     pub fn has_followers(&self) -> bool {
         self.waiting.front().is_some_and(|next| next.follows)
     }
 
-    /// Sends the commands that may be sent now, and asks for the sessions that they need. Each lane may have `values`
-    /// values in flight. `stale` is true if reads may be answered with what this replica has executed.
+    /// Sends the commands that may be sent now, and asks for the sessions that they need. Each lane
+    /// may have `values` values in flight. `stale` is true if reads may be answered with what this
+    /// replica has executed.
     pub fn propose(&mut self, shared: &Shared, values: usize, stale: bool, sink: &mut impl Sink) {
         self.propose_waiting(shared, values, stale, sink);
         let mut part = Vec::new();
@@ -192,8 +195,8 @@ impl Orders {
         }
     }
 
-    /// Returns true unless a command must wait because it, or one before it, goes alone. A command that goes alone waits for all
-    /// commands before it, and all behind it wait for it.
+    /// Returns true unless a command must wait because it, or one before it, goes alone. A command
+    /// that goes alone waits for all commands before it, and all behind it wait for it.
     fn goes(&self, next: &Logged, at: usize, flight: &Flight) -> bool {
         match self.alone {
             Some(number) => next.number == number,
@@ -230,7 +233,8 @@ impl Orders {
         all
     }
 
-    /// Returns all partitions in which commands over several partitions that are in flight take effect.
+    /// Returns all partitions in which commands over several partitions that are in flight take
+    /// effect.
     fn spanning(&self) -> Partitions {
         let mut all = Partitions::default();
         let in_flight = self.lanes.iter().flat_map(Lane::in_flight);
@@ -260,7 +264,8 @@ impl Orders {
         !waits && self.lanes.iter().all(Lane::is_idle)
     }
 
-    /// Removes the lanes that have nothing to do and weren't used within the time `idle`; returns their sessions.
+    /// Removes the lanes that have nothing to do and weren't used within the time `idle`; returns
+    /// their sessions.
     pub fn take_unused(&mut self, idle: Duration) -> Vec<(PartitionId, u64)> {
         let mut sessions = Vec::new();
         if self.waiting.is_empty() {
@@ -275,8 +280,8 @@ impl Orders {
         sessions
     }
 
-    /// Forgets the session of a partition. None of the commands in flight in it took effect, so they all wait for another
-    /// session.
+    /// Forgets the session of a partition. None of the commands in flight in it took effect, so
+    /// they all wait for another session.
     pub fn lose_session(&mut self, pid: PartitionId) {
         if let Some(lane) = self.lane(pid) {
             let lost = lane.forget_session();
@@ -293,7 +298,8 @@ impl Orders {
         of_lanes.chain(named).map(|l| l.number).collect()
     }
 
-    /// Returns the command that this answer completes, or nothing if it answers only one of its parts.
+    /// Returns the command that this answer completes, or nothing if it answers only one of its
+    /// parts.
     pub fn answered(
         &mut self,
         (pid, number): (PartitionId, u64),
@@ -327,7 +333,8 @@ impl Orders {
         }
     }
 
-    /// Notes that keys are collected for the command that is alone; returns a token that dies once nobody waits for them.
+    /// Notes that keys are collected for the command that is alone; returns a token that dies once
+    /// nobody waits for them.
     pub fn begin_walk(&mut self) -> Weak<()> {
         self.walk.insert(Awaited::default()).token()
     }
@@ -376,7 +383,8 @@ struct Flight {
 }
 
 impl Flight {
-    /// Returns true if a read may go without the log: only other reads are unanswered before it there. [B-ALONE]
+    /// Returns true if a read may go without the log: only other reads are unanswered before it
+    /// there. [B-ALONE]
     fn lets_read(&self, order: Order, wanted: Partitions) -> bool {
         match order {
             Order::Connection => {
@@ -390,11 +398,12 @@ impl Flight {
         }
     }
 
-    /// Returns true if a command keeps its order when it is sent now. Each partition may have `values` values in flight.
+    /// Returns true if a command keeps its order when it is sent now. Each partition may have
+    /// `values` values in flight.
     fn lets_send(&self, order: Order, wanted: Partitions, values: usize) -> bool {
         let is_single = wanted.len() == 1;
-        // A session keeps the order of its commands in flight, so a command of one partition may follow others there.
-        // [S-ORDERED]
+        // A session keeps the order of its commands in flight, so a command of one partition may
+        // follow others there. [S-ORDERED]
         let may_join = values > 1 && is_single;
         match order {
             Order::Connection => {

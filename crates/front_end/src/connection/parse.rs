@@ -50,7 +50,8 @@ impl Input {
         &self.bytes[self.used..]
     }
 
-    /// Returns the next request, or nothing if it isn't complete. It stays in the input until it is [used](Self::use_up).
+    /// Returns the next request, or nothing if it isn't complete. It stays in the input until it is
+    /// [used](Self::use_up).
     pub fn parse(&mut self, limits: &Limits) -> Result<Option<Request>, ProtocolError> {
         let request = self.parser.parse(&self.bytes[self.used..], limits)?;
         if request.is_none() {

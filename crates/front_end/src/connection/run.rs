@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Executes the commands that have arrived: what is answered here goes into its slot, and what is logged into the orders.
+//! Executes the commands that have arrived: what is answered here goes into its slot, and what is
+//! logged into the orders.
 
 use crate::answer::Shape;
 use crate::answer::served::Served;
@@ -24,13 +25,15 @@ const NUMBERED_WAIT: &str =
     "ERR a command that waits has no number: send it without a name that begins with once:";
 
 impl Connection {
-    /// Executes the commands that have arrived, as long as there is room for their answers and until the turn is over.
+    /// Executes the commands that have arrived, as long as there is room for their answers and
+    /// until the turn is over.
     pub fn run(&mut self, shared: &Shared) {
         while !self.ended && !shared.turn.is_over() && self.run_next(shared) {}
         self.input.compact();
     }
 
-    /// Continues the command in hand, or executes the next one. Returns false if there is none, or no room for its answer.
+    /// Continues the command in hand, or executes the next one. Returns false if there is none, or
+    /// no room for its answer.
     fn run_next(&mut self, shared: &Shared) -> bool {
         match self.blocked {
             Blocked::Task(..) if self.has_room_for_answers() => {
@@ -220,7 +223,8 @@ impl Connection {
         self.order(Shape::Served(Served::Plain), false, bytes);
     }
 
-    /// Puts a command into the log of the first partition, behind all commands before it; returns its number.
+    /// Puts a command into the log of the first partition, behind all commands before it; returns
+    /// its number.
     fn order(&mut self, shape: Shape, is_shown: bool, bytes: Vec<u8>) -> u64 {
         let number = self.wait_for_answer(shape, is_shown);
         let follows = self.orders.follows();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answers to a client, in the order of its commands. A slot keeps the place of each answer that is still to come.
+//! The answers to a client, in the order of its commands. A slot keeps the place of each answer
+//! that is still to come.
 
 use std::collections::VecDeque;
 
@@ -55,7 +56,8 @@ impl Slots {
 
     /// Returns the bytes that the answers keep in memory.
     pub fn memory(&self) -> usize {
-        // An answer that is being filled in exists twice for a moment, because the counts are filled into a copy.
+        // An answer that is being filled in exists twice for a moment, because the counts are
+        // filled into a copy.
         self.slot_bytes + 2 * self.filling_bytes + self.output.len()
     }
 
@@ -72,8 +74,8 @@ impl Slots {
         })
     }
 
-    /// Returns where the answer to the next command is written: straight to the output if no answer is due before it, and
-    /// otherwise into `kept`, which must then be [pushed](Self::push).
+    /// Returns where the answer to the next command is written: straight to the output if no answer
+    /// is due before it, and otherwise into `kept`, which must then be [pushed](Self::push).
     pub fn place<'a>(&'a mut self, kept: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
         match self.slots.is_empty() {
             true => &mut self.output,
@@ -90,7 +92,8 @@ impl Slots {
             return self.output.extend_from_slice(&answer);
         }
         self.slot_bytes += answer.len();
-        // Messages may be very many, and each answer searches the slots; so ready answers share one slot.
+        // Messages may be very many, and each answer searches the slots; so ready answers share one
+        // slot.
         match self.slots.back_mut() {
             Some(Slot::Ready(last)) => last.extend_from_slice(&answer),
             _ => self.slots.push_back(Slot::Ready(answer)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of how long one client's commands occupy the front end's thread, in steps and turns: each command of a server's
-//! catalogue, and of the front end's own, with as many and as long arguments as a request may have.
+//! Tests of how long one client's commands occupy the front end's thread, in steps and turns: each
+//! command of a server's catalogue, and of the front end's own, with as many and as long arguments
+//! as a request may have.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -117,7 +118,8 @@ fn connection() -> Connection {
     })
 }
 
-/// Sends requests, a piece at a time, and continues until nothing is left to do. Returns the number of turns.
+/// Sends requests, a piece at a time, and continues until nothing is left to do. Returns the number
+/// of turns.
 fn send(connection: &mut Connection, shared: &Shared, requests: &[u8]) -> usize {
     let mut turns = 0;
     for piece in requests.chunks(PIECE) {
@@ -147,7 +149,8 @@ fn request<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
-/// Returns arguments that are as many or as long as a request may have: their number, and their bytes as they are sent.
+/// Returns arguments that are as many or as long as a request may have: their number, and their
+/// bytes as they are sent.
 fn largest() -> Vec<(usize, Vec<u8>)> {
     let short: Vec<String> = (0..MOST_BYTES / 12).map(|n| format!("{n:x}")).collect();
     let short: Vec<&[u8]> = short.iter().map(String::as_bytes).collect();
@@ -163,11 +166,13 @@ fn largest() -> Vec<(usize, Vec<u8>)> {
     vec![
         of(&vec![&b""[..]; MOST_BYTES / 7]),
         of(&short[..all]),
-        // Some commands have a number in the first or second place that says how many of the arguments are keys.
+        // Some commands have a number in the first or second place that says how many of the
+        // arguments are keys.
         of(&[&[some.as_bytes()], &short[..few]].concat()),
         of(&[&[&b"0"[..], some.as_bytes()], &short[..few]].concat()),
         of(&[b"k", &long, &long]),
-        // The pattern is a set of characters, and every byte of each name is compared with each byte of the set.
+        // The pattern is a set of characters, and every byte of each name is compared with each
+        // byte of the set.
         of(&[&class]),
         of(&[b"0", b"MATCH", &class]),
         of(&[&class[..]; 3]),
@@ -204,7 +209,8 @@ fn measure(shared: &Shared, names: &[String]) {
 fn no_command_of_a_server_keeps_others_waiting() {
     let Some(shared) = native() else { return };
     let native = shared.native.as_ref().unwrap();
-    // A command with subcommands is refused by its own name; those that the front end executes are tried in another test.
+    // A command with subcommands is refused by its own name; those that the front end executes are
+    // tried in another test.
     let mut names = native.names();
     names.retain(|name| !name.contains('|') || name.starts_with("pubsub"));
     assert!(names.len() > 200, "{}", names.len());

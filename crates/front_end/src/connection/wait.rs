@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A command of the connection that waits for something to appear: it is tried, and then stands in line until it can be tried
-//! again.
+//! A command of the connection that waits for something to appear: it is tried, and then stands in
+//! line until it can be tried again.
 
 use replica::Status;
 
@@ -16,7 +16,8 @@ use crate::turns::LOOK_UP;
 use crate::waits::waiting::{Tried, Waiting};
 
 impl Connection {
-    /// Begins the wait of a command for something to appear. If it needs the last ids of streams, it asks for those first.
+    /// Begins the wait of a command for something to appear. If it needs the last ids of streams,
+    /// it asks for those first.
     pub(super) fn begin_wait(&mut self, mut waiting: Box<Waiting>, shared: &Shared) {
         let is_shown = self.client.silence.answers();
         waiting.number = self.wait_for_answer(Shape::Served(Served::Tried), is_shown);
@@ -48,8 +49,8 @@ impl Connection {
         }
     }
 
-    /// Tries the waiting command once more, with the changed keys `first` before its others. Returns false if no
-    /// command waits any more.
+    /// Tries the waiting command once more, with the changed keys `first` before its others.
+    /// Returns false if no command waits any more.
     pub fn try_wait(&mut self, first: &[Vec<u8>], shared: &Shared) -> bool {
         let (Blocked::Wait(waiting), Some(native)) = (&mut self.blocked, &shared.native) else {
             return false;
@@ -74,7 +75,8 @@ impl Connection {
         true
     }
 
-    /// Takes the answer to a try of the waiting command: the command is answered, or continues to wait.
+    /// Takes the answer to a try of the waiting command: the command is answered, or continues to
+    /// wait.
     pub(super) fn on_tried(&mut self, answer: Result<&[u8], Option<Status>>, shared: &Shared) {
         let Blocked::Wait(waiting) = &mut self.blocked else {
             return;
@@ -108,7 +110,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if a command waits for a client that is gone and isn't being tried, so that the wait can end.
+    /// Returns true if a command waits for a client that is gone and isn't being tried, so that the
+    /// wait can end.
     pub fn waits_in_vain(&self) -> bool {
         let is_gone = self.input.is_at_end() || self.ended;
         is_gone && self.blocked.waiting().is_some_and(|waiting| !waiting.tries)

@@ -12,7 +12,8 @@ use replica::parts::{self, Progress, Sending};
 use crate::partitions::Partitions;
 use crate::state::once::Once;
 
-/// The number of answers that a session keeps, and so the number of commands that may be in flight in it.
+/// The number of answers that a session keeps, and so the number of commands that may be in flight
+/// in it.
 pub const SESSION_WINDOW: u16 = 64;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
@@ -28,26 +29,28 @@ pub(crate) enum Session {
 pub(crate) struct Logged {
     /// The command's number within the connection; its answer's slot has the same number.
     pub number: u64,
-    /// The partitions in which the command takes effect. It goes to the session in the lowest of them.
+    /// The partitions in which the command takes effect. It goes to the session in the lowest of
+    /// them.
     pub partitions: Partitions,
-    /// True if nothing else may be in flight meanwhile: the command asks one partition after the other, or is in a name's
-    /// session.
+    /// True if nothing else may be in flight meanwhile: the command asks one partition after the
+    /// other, or is in a name's session.
     pub alone: bool,
     /// True if the command may be answered without the log.
     pub reads: bool,
     /// True if the command arrived together with the one before it.
     pub follows: bool,
-    /// The name's session and the number there, if the command goes to a name's session instead of the connection's.
+    /// The name's session and the number there, if the command goes to a name's session instead of
+    /// the connection's.
     pub once: Option<Once>,
     pub bytes: Vec<u8>,
 }
 
 /// The session of one partition, with the commands in flight in it.
 ///
-/// The commands in flight never exceed one reply window. So however they are packed, lost, repeated or reordered, the session
-/// executes each once and in order, and keeps every answer until all answers before it are here. The front end limits the
-/// values in flight by the number of connections. A command longer than a value is in flight alone and travels in parts.
-/// [S-PARTS]
+/// The commands in flight never exceed one reply window. So however they are packed, lost, repeated
+/// or reordered, the session executes each once and in order, and keeps every answer until all
+/// answers before it are here. The front end limits the values in flight by the number of
+/// connections. A command longer than a value is in flight alone and travels in parts. [S-PARTS]
 pub(crate) struct Lane {
     pub pid: PartitionId,
     pub session: Session,
@@ -62,8 +65,8 @@ pub(crate) struct Lane {
     in_flight: VecDeque<(u64, Logged)>,
     /// The parts of the command in flight, if it is longer than a value.
     parts: Option<Sending>,
-    /// True if the replica has taken another replica's state while these commands were in flight, so that some may have been
-    /// executed without an answer here.
+    /// True if the replica has taken another replica's state while these commands were in flight,
+    /// so that some may have been executed without an answer here.
     overtaken: bool,
 }
 
@@ -109,7 +112,8 @@ impl Lane {
         all
     }
 
-    /// Returns true if one more command of `len` bytes may be sent beside those in flight, which may take `values` values.
+    /// Returns true if one more command of `len` bytes may be sent beside those in flight, which
+    /// may take `values` values.
     pub fn has_room(&self, len: usize, max_value: usize, values: usize) -> bool {
         let Some((oldest, _)) = self.in_flight.front() else {
             return true;
@@ -124,8 +128,8 @@ impl Lane {
         in_window && (shares_value || has_value)
     }
 
-    /// Puts a command in flight and passes it with its request number to `show`. If it is longer than a value, `show` isn't
-    /// called; its parts come from [`next_part`](Self::next_part).
+    /// Puts a command in flight and passes it with its request number to `show`. If it is longer
+    /// than a value, `show` isn't called; its parts come from [`next_part`](Self::next_part).
     pub fn send(&mut self, logged: Logged, max_value: usize, show: impl FnOnce(u64, &Logged)) {
         if self.is_idle() {
             self.value_bytes = 0;
@@ -149,7 +153,8 @@ impl Lane {
         self.parts.as_mut()?.next(&logged.bytes, out)
     }
 
-    /// Returns the command that this answer completes, or nothing if it answers only one of its parts.
+    /// Returns the command that this answer completes, or nothing if it answers only one of its
+    /// parts.
     pub fn answered(&mut self, number: u64, status: Option<Status>) -> Option<Logged> {
         let (request, part) = parts::split(number);
         if part.is_some() {
@@ -166,15 +171,16 @@ impl Lane {
         Some(logged)
     }
 
-    /// Notes that the replica has taken another replica's state of a partition. It may have skipped the commands in flight, and
-    /// then nobody answers them here.
+    /// Notes that the replica has taken another replica's state of a partition. It may have skipped
+    /// the commands in flight, and then nobody answers them here.
     pub fn overtake(&mut self, pid: PartitionId) {
         self.overtaken |= self.reach().meets(Partitions::one(pid));
     }
 
-    /// Returns true if the answer "unknown session" proves that nothing in flight took effect or ever will. The replica beside
-    /// this front end executes the first copy of a command before any other copy, and answers here. So if its first answer is
-    /// this one, the session was already gone at the first copy, and ids are never used again. [S-ANEW]
+    /// Returns true if the answer "unknown session" proves that nothing in flight took effect or
+    /// ever will. The replica beside this front end executes the first copy of a command before any
+    /// other copy, and answers here. So if its first answer is this one, the session was already
+    /// gone at the first copy, and ids are never used again. [S-ANEW]
     pub fn is_loss_certain(&self) -> bool {
         !self.overtaken
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that take effect once although their client sends them again, perhaps over another connection and to another
-//! replica, after the first one broke.
+//! Commands that take effect once although their client sends them again, perhaps over another
+//! connection and to another replica, after the first one broke.
 //!
-//! The client names itself and the command by sending `CLIENT SETNAME once:TOKEN:NUMBER` before it. A token has its own session
-//! in each partition that it uses, which belongs to no connection: its nonce follows from the token, so every front end that
-//! asks for it gets the same session, and every replica answers there. [S-NAMED]
+//! The client names itself and the command by sending `CLIENT SETNAME once:TOKEN:NUMBER` before it.
+//! A token has its own session in each partition that it uses, which belongs to no connection: its
+//! nonce follows from the token, so every front end that asks for it gets the same session, and
+//! every replica answers there. [S-NAMED]
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,7 +20,8 @@ use crate::log::{Log, Plane};
 use crate::state::once::{Once, is_named};
 use crate::state::waiter::Waiter;
 
-/// The number of answers that a name's session keeps in each partition; a command that is sent again may lag this far behind.
+/// The number of answers that a name's session keeps in each partition; a command that is sent
+/// again may lag this far behind.
 pub(crate) const NAMED_WINDOW: u16 = 16;
 
 /// The names that have commands here, or had them lately.
@@ -41,7 +43,8 @@ struct Named {
 struct Open {
     logged: Logged,
     parts: Option<Sending>,
-    /// True if the command was executed before, or can't be executed any more; its last part was sent to ask which.
+    /// True if the command was executed before, or can't be executed any more; its last part was
+    /// sent to ask which.
     asks_record: bool,
     waiters: BTreeSet<Waiter>,
 }
@@ -55,8 +58,8 @@ pub(crate) enum Taken {
 }
 
 impl Names {
-    /// Takes a connection's command. If the same command is in flight already, it isn't sent again, and both connections get
-    /// its answer.
+    /// Takes a connection's command. If the same command is in flight already, it isn't sent again,
+    /// and both connections get its answer.
     pub fn push<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -115,7 +118,8 @@ impl Names {
         if !awaited {
             return nobody;
         }
-        // The session has expired. Its commands may have taken effect, also through another front end.
+        // The session has expired. Its commands may have taken effect, also through another front
+        // end.
         if status == Some(Status::UnknownSession) {
             return Taken::Told(self.forget(log, pid, nonce), None);
         }
@@ -170,7 +174,8 @@ impl Names {
         Taken::Told(Vec::new(), None)
     }
 
-    /// Forgets a name's session, because it is gone or isn't needed now; returns the connections that wait for its answers.
+    /// Forgets a name's session, because it is gone or isn't needed now; returns the connections
+    /// that wait for its answers.
     fn forget<P: Plane>(&mut self, log: &mut Log<P>, pid: PartitionId, nonce: u64) -> Vec<Waiter> {
         let Some(named) = self.known.remove(&(pid, nonce)) else {
             return Vec::new();
@@ -184,7 +189,8 @@ impl Names {
         open.flat_map(|open| open.waiters).collect()
     }
 
-    /// Notes that a connection waits no longer for its command. If no other connection waits for it, it isn't sent again.
+    /// Notes that a connection waits no longer for its command. If no other connection waits for
+    /// it, it isn't sent again.
     pub fn leave<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -206,8 +212,8 @@ impl Names {
         }
     }
 
-    /// Forgets the names that weren't used within the time `idle`. Their sessions stay open; the next use asks for them
-    /// again.
+    /// Forgets the names that weren't used within the time `idle`. Their sessions stay open; the
+    /// next use asks for them again.
     pub fn release<P: Plane>(&mut self, log: &mut Log<P>, idle: Duration) {
         let unused = |named: &Named| named.open.is_empty() && named.last_used.elapsed() >= idle;
         let all = self.known.iter();
@@ -233,8 +239,8 @@ impl Open {
         }
     }
 
-    /// Asks for the recorded answer of a command in parts. It is recorded under the last part's number, whatever that part
-    /// holds now.
+    /// Asks for the recorded answer of a command in parts. It is recorded under the last part's
+    /// number, whatever that part holds now.
     fn ask_for_record<P: Plane>(
         &mut self,
         log: &mut Log<P>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads that are answered without the log: those of each connection that have no answer yet, and the queues in which
-//! the reads of all connections are handed to the workers.
+//! Reads that are answered without the log: those of each connection that have no answer yet, and
+//! the queues in which the reads of all connections are handed to the workers.
 
 use std::collections::VecDeque;
 
@@ -38,8 +38,9 @@ impl Reading {
         self.0.remove(at).map(|(_, logged)| logged)
     }
 
-    /// Removes and returns a read that got no answer, and those behind it in its partition, so that all of them go through the
-    /// log. The later ones were sent later and must not show an older state.
+    /// Removes and returns a read that got no answer, and those behind it in its partition, so that
+    /// all of them go through the log. The later ones were sent later and must not show an older
+    /// state.
     pub fn given_up(&mut self, number: u64) -> Vec<Logged> {
         let Some(at) = self.0.iter().position(|(n, _)| *n == number) else {
             return Vec::new();
@@ -95,12 +96,14 @@ impl ReadQueue {
         number
     }
 
-    /// Asks for the number of a partition's keys, as this replica has them; returns the number of the read.
+    /// Asks for the number of a partition's keys, as this replica has them; returns the number of
+    /// the read.
     pub fn push_own(&mut self, pid: PartitionId, command: &[u8]) -> u64 {
         self.push(OWN_INDEX, pid, command, true)
     }
 
-    /// Returns the index of the connection that has a read, or nothing if the read is the front end's own.
+    /// Returns the index of the connection that has a read, or nothing if the read is the front
+    /// end's own.
     pub fn index_of(number: u64) -> Option<usize> {
         let index = (number & ((1 << INDEX_BITS) - 1)) as usize;
         (index != OWN_INDEX).then_some(index)

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts the subscribers of each name at the other front ends, and tells the others this front end's own counts.
+//! Counts the subscribers of each name at the other front ends, and tells the others this front
+//! end's own counts.
 //!
-//! Whenever the number of a front end's clients that have subscribed to a name changes, the front end writes the new number to
-//! the log, in a message of a channel of the front ends' own. So all front ends have the same counts at the same place in the
-//! log. [S-AUDIENCE]
+//! Whenever the number of a front end's clients that have subscribed to a name changes, the front
+//! end writes the new number to the log, in a message of a channel of the front ends' own. So all
+//! front ends have the same counts at the same place in the log. [S-AUDIENCE]
 //!
-//! - A front end that starts, or whose replica has taken another replica's state, asks the others for all their counts. It uses
-//!   no message before its own question in the log, because the messages before that may be replayed.
-//! - A front end with subscribers sends a message every few seconds; a front end that sends none for longer is forgotten.
-//! - The messages are numbered, so a missing one is noticed; then the front end asks for all counts again.
+//! - A front end that starts, or whose replica has taken another replica's state, asks the others
+//!   for all their counts. It uses no message before its own question in the log, because the
+//!   messages before that may be replayed.
+//! - A front end with subscribers sends a message every few seconds; a front end that sends none
+//!   for longer is forgotten.
+//! - The messages are numbered, so a missing one is noticed; then the front end asks for all counts
+//!   again.
 //!
 //! There may be very many names, so every walk through them is divided into turns.
 
@@ -20,17 +24,20 @@ use crate::pubsub::by_name::ByName;
 use crate::state::subscriptions::{KINDS, Kind};
 use crate::turns::{LOOK_UP, Turn};
 
-/// A front end with subscribers sends a message at least this often, so that the others don't forget it.
+/// A front end with subscribers sends a message at least this often, so that the others don't
+/// forget it.
 pub(crate) const BEAT: Duration = Duration::from_secs(2);
 /// A front end that sends no message for this time is forgotten.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(6);
-/// The shortest time between two questions for all counts, and between the loss of a message and the next message.
+/// The shortest time between two questions for all counts, and between the loss of a message and
+/// the next message.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 /// A message has at most this many bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 /// A name longer than this is counted at its own front end only.
 const MAX_NAME: usize = 32 << 10;
-/// The queue of changed names may take this many bytes; beyond it the front end tells all its counts instead.
+/// The queue of changed names may take this many bytes; beyond it the front end tells all its
+/// counts instead.
 const MAX_QUEUE_BYTES: usize = 8 << 20;
 /// The names of one other front end may take this many bytes; further names aren't counted.
 const MAX_OTHERS_BYTES: usize = 64 << 20;
@@ -56,8 +63,8 @@ struct Other {
     counts: Counts,
 }
 
-/// The names whose counts have changed since they were last told, each once. Changes are numbered, and a name keeps the
-/// number of its first change.
+/// The names whose counts have changed since they were last told, each once. Changes are numbered,
+/// and a name keeps the number of its first change.
 #[derive(Default)]
 struct Queue {
     all: VecDeque<(u64, Kind, Vec<u8>)>,
@@ -70,14 +77,16 @@ struct Sweep {
     kind: Kind,
     /// The last name that was told.
     after: Option<Vec<u8>>,
-    /// True if the queue was emptied because of this sweep. Then its changes count as told only when the sweep ends.
+    /// True if the queue was emptied because of this sweep. Then its changes count as told only
+    /// when the sweep ends.
     stands_for_changes: bool,
 }
 
 /// The counts of the other front ends, and what this front end still has to tell them.
 pub(crate) struct Audience {
     node: u16,
-    /// The number of this start of the front end, which no other start has; 0 if there is nobody to tell.
+    /// The number of this start of the front end, which no other start has; 0 if there is nobody to
+    /// tell.
     start: u64,
     /// The number of the last message.
     number: u64,
@@ -86,8 +95,8 @@ pub(crate) struct Audience {
     /// Nothing is sent before this time; set after a message was lost.
     not_before: Option<Instant>,
     queue: Queue,
-    /// Three numbers of changes: all changes so far, those that were told to the other front ends, and those that are
-    /// in the log.
+    /// Three numbers of changes: all changes so far, those that were told to the other front ends,
+    /// and those that are in the log.
     changes: u64,
     said: u64,
     known: u64,
@@ -97,7 +106,8 @@ pub(crate) struct Audience {
     /// The front ends of which a message is missing, each with the time since when.
     missing: BTreeMap<u16, Instant>,
     asked: Option<Instant>,
-    /// The number of the first message that asks. No other front end's message counts before this one is in the log.
+    /// The number of the first message that asks. No other front end's message counts before this
+    /// one is in the log.
     believes_from: Option<u64>,
     last_said: Instant,
     /// The other front ends by node; one that starts anew replaces its former self.
@@ -133,7 +143,8 @@ impl Audience {
 
     // ---- Messages of this front end
 
-    /// Notes that the number of a name's subscribers has changed here, so that the next message tells it.
+    /// Notes that the number of a name's subscribers has changed here, so that the next message
+    /// tells it.
     pub fn changed(&mut self, kind: Kind, name: &[u8]) {
         if self.start == 0 {
             return;
@@ -148,7 +159,8 @@ impl Audience {
         }
     }
 
-    /// Returns true if changes needn't be queued, because the queue is full and all counts will be told instead.
+    /// Returns true if changes needn't be queued, because the queue is full and all counts will be
+    /// told instead.
     fn stands_for_changes(&self) -> bool {
         self.says_everything && self.queue.bytes > MAX_QUEUE_BYTES
     }
@@ -163,7 +175,8 @@ impl Audience {
         self.start == 0 || changes <= self.known
     }
 
-    /// Returns when the next message is due, or nothing if there is none to send or one is still on its way into the log.
+    /// Returns when the next message is due, or nothing if there is none to send or one is still on
+    /// its way into the log.
     pub fn deadline(&self, has_subscribers: bool) -> Option<Instant> {
         if self.start == 0 || self.under_way.is_some() {
             return None;
@@ -188,7 +201,8 @@ impl Audience {
         self.asked.map_or(self.last_said, |at| at + AGAIN)
     }
 
-    /// Returns the next message, with as many names as this turn has time for. `own` are the subscribers here.
+    /// Returns the next message, with as many names as this turn has time for. `own` are the
+    /// subscribers here.
     pub fn say(&mut self, now: Instant, own: &[ByName; KINDS], turn: &Turn) -> Vec<u8> {
         self.number += 1;
         let mut flags = 0;
@@ -198,7 +212,8 @@ impl Audience {
             self.asked = Some(now);
             self.believes_from.get_or_insert(self.number);
         }
-        // After such a silence the others may have forgotten this front end, so it tells all its counts.
+        // After such a silence the others may have forgotten this front end, so it tells all its
+        // counts.
         let was_silent = now >= self.last_said + 2 * BEAT;
         if self.says_everything || was_silent {
             flags |= EVERYTHING;
@@ -289,8 +304,8 @@ impl Audience {
         self.says_everything = true;
     }
 
-    /// Discards all counts and asks anew, because the replica has taken another replica's state and the messages before that
-    /// were missed.
+    /// Discards all counts and asks anew, because the replica has taken another replica's state and
+    /// the messages before that were missed.
     pub fn leapt(&mut self) {
         let all = std::mem::take(&mut self.others).into_values();
         self.discarded.extend(all.map(|other| other.counts));
@@ -305,8 +320,8 @@ impl Audience {
 
     // ---- Messages of all front ends
 
-    /// Takes a front end's message from the log, from offset `at` on; other texts are ignored. Returns true if the message is
-    /// done, and false if the turn was over first.
+    /// Takes a front end's message from the log, from offset `at` on; other texts are ignored.
+    /// Returns true if the message is done, and false if the turn was over first.
     pub fn hear(&mut self, text: &[u8], at: &mut usize, now: Instant, turn: &Turn) -> bool {
         let Some(head) = text.first_chunk::<HEAD_LEN>() else {
             return true;
@@ -326,7 +341,8 @@ impl Audience {
         other.is_none_or(|other| other.take(text, at, turn))
     }
 
-    /// Returns true if the entries of a message with this head are to be taken; notes what the head alone tells.
+    /// Returns true if the entries of a message with this head are to be taken; notes what the head
+    /// alone tells.
     fn is_to_take(
         &mut self,
         node: u16,
@@ -429,8 +445,8 @@ impl Audience {
     }
 }
 
-/// Returns true if a message has room for one more name; the first name always has room, as an overlong one is only
-/// skipped.
+/// Returns true if a message has room for one more name; the first name always has room, as an
+/// overlong one is only skipped.
 fn has_room(text: &[u8], name: &[u8]) -> bool {
     text.len() == HEAD_LEN || text.len() + ENTRY_LEN + name.len() <= MAX_MESSAGE
 }
@@ -466,7 +482,8 @@ impl Other {
         Some((self.start, self.number.checked_add(1)?))
     }
 
-    /// Takes a message's entries from offset `at` on. Returns true if all are taken, and false if the turn was over first.
+    /// Takes a message's entries from offset `at` on. Returns true if all are taken, and false if
+    /// the turn was over first.
     fn take(&mut self, text: &[u8], at: &mut usize, turn: &Turn) -> bool {
         while let Some((kind, name, count)) = entry(&text[*at..]) {
             if turn.is_over() {

@@ -101,7 +101,8 @@ impl Group {
     }
 }
 
-/// All front ends have the same counts once they have taken the same messages from the log. [S-AUDIENCE]
+/// All front ends have the same counts once they have taken the same messages from the log.
+/// [S-AUDIENCE]
 #[test]
 fn front_ends_know_what_others_have_said_before_in_the_log() {
     let mut group = Group::of(3);
@@ -165,7 +166,8 @@ fn what_lies_before_the_question_of_a_front_end_is_not_believed() {
     assert!(group.say(0));
     let old = group.log.clone();
     group.settle();
-    // The first front end starts again without subscribers, and the other one's replica executes the log anew.
+    // The first front end starts again without subscribers, and the other one's replica executes
+    // the log anew.
     group.all[0] = (Audience::new(1, 7), NONE);
     group.all[1] = (Audience::new(2, 8), NONE);
     group.now = Instant::now() + AGAIN;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fills in the answers to PUBLISH and PUBSUB within the answer to EXEC: the server that executes a transaction doesn't know how
-//! many clients have subscribed at the front ends.
+//! Fills in the answers to PUBLISH and PUBSUB within the answer to EXEC: the server that executes a
+//! transaction doesn't know how many clients have subscribed at the front ends.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -68,7 +68,8 @@ impl Filling {
         self.answer.len()
     }
 
-    /// Continues to fill in blanks. Returns true if all are done, and false if the turn was over first.
+    /// Continues to fill in blanks. Returns true if all are done, and false if the turn was over
+    /// first.
     pub fn go_on(&mut self, channels: &Channels, turn: &Turn) -> bool {
         loop {
             if let Some(survey) = &mut self.survey {
@@ -81,7 +82,8 @@ impl Filling {
                 return true;
             };
             let Some(range) = self.pass(turn) else {
-                // Without an end the server's answer isn't understood, and the client gets it as it is.
+                // Without an end the server's answer isn't understood, and the client gets it as it
+                // is.
                 return self.blanks.is_empty();
             };
             if place + 1 == self.place {
@@ -90,8 +92,8 @@ impl Filling {
         }
     }
 
-    /// Passes the answer to the next command, and returns where it is. Returns nothing if the turn was over first, or if the
-    /// answer has no end; then no blanks are left.
+    /// Passes the answer to the next command, and returns where it is. Returns nothing if the turn
+    /// was over first, or if the answer has no end; then no blanks are left.
     fn pass(&mut self, turn: &Turn) -> Option<Range<usize>> {
         while !turn.is_over() {
             let rest = &self.answer[self.at..];
@@ -115,7 +117,8 @@ impl Filling {
         None
     }
 
-    /// Begins the count for the next blank, which is at this place, unless the server has answered an error there.
+    /// Begins the count for the next blank, which is at this place, unless the server has answered
+    /// an error there.
     fn begin_next(&mut self, range: Range<usize>, turn: &Turn) {
         let Some(blank) = self.blanks.pop_front() else {
             return;

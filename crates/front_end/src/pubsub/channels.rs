@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notes who has subscribed to which channels at this front end. A message goes through the log, and each front end delivers it
-//! when its replica executes it; so all front ends deliver the messages of a channel in the same order.
+//! Notes who has subscribed to which channels at this front end. A message goes through the log,
+//! and each front end delivers it when its replica executes it; so all front ends deliver the
+//! messages of a channel in the same order.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +18,8 @@ use crate::state::subscriptions::{KINDS, Kind, Subscriptions};
 use crate::state::waiter::Waiter;
 use crate::turns::{LOOK_UP, Turn};
 
-/// A channel's name and a pattern may have this many bytes, because each message's channel is compared with all patterns.
+/// A channel's name and a pattern may have this many bytes, because each message's channel is
+/// compared with all patterns.
 const MAX_NAME: usize = 1_024;
 
 /// The subscriptions of this front end's clients, and the counts of the other front ends.
@@ -70,8 +72,8 @@ impl Default for Channels {
 }
 
 impl Channels {
-    /// Creates empty channels. `start` is a number that only this start of the front end has, or 0 if there are no other front
-    /// ends to tell.
+    /// Creates empty channels. `start` is a number that only this start of the front end has, or 0
+    /// if there are no other front ends to tell.
     pub fn new(news: News, (node, start): (u16, u64)) -> Channels {
         Channels {
             news,
@@ -130,8 +132,8 @@ impl Channels {
         Some(name)
     }
 
-    /// Forgets the subscriptions of a client that is gone. Returns true if all are forgotten, and false if the turn was over
-    /// first.
+    /// Forgets the subscriptions of a client that is gone. Returns true if all are forgotten, and
+    /// false if the turn was over first.
     pub fn leave(&mut self, subscriptions: &mut Subscriptions, client: u64, turn: &Turn) -> bool {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             while !turn.is_over() {
@@ -160,8 +162,9 @@ impl Channels {
         self.news.listen(!is_empty);
     }
 
-    /// Passes the subscribers of a channel, by its name and by patterns, to `tell`, which returns true if it is done with them.
-    /// Returns true if the round is done, and false if the turn was over first.
+    /// Passes the subscribers of a channel, by its name and by patterns, to `tell`, which returns
+    /// true if it is done with them. Returns true if the round is done, and false if the turn was
+    /// over first.
     pub fn go_on(
         &self,
         round: &mut Round,
@@ -189,7 +192,8 @@ impl Channels {
             round.is_of_patterns = true;
             round.told = 0;
         }
-        // A script may choose a longer name, to which nobody can have subscribed by a pattern either.
+        // A script may choose a longer name, to which nobody can have subscribed by a pattern
+        // either.
         is_sharded
             || channel.len() > MAX_NAME
             || self.go_on_with_patterns(round, channel, turn, tell)
@@ -206,7 +210,8 @@ impl Channels {
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let all = self.by_kind[Kind::Pattern as usize].range::<[u8], _>((from, Bound::Unbounded));
         for (pattern, members) in all {
-            // The pattern at which the last turn ended may be gone; then the comparison begins anew with the next one.
+            // The pattern at which the last turn ended may be gone; then the comparison begins anew
+            // with the next one.
             if in_hand.as_ref() != Some(pattern) {
                 (round.search, round.told) = (Search::default(), 0);
             }
@@ -245,7 +250,8 @@ impl Channels {
         members.map_or(0, BTreeMap::len) + self.audience.count(kind, name)
     }
 
-    /// Returns the first name of a kind, from the bound `from` on, that has subscribers at any front end.
+    /// Returns the first name of a kind, from the bound `from` on, that has subscribers at any
+    /// front end.
     pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let own = &self.by_kind[kind as usize];
         let own = own.range::<[u8], _>((from, Bound::Unbounded)).next();
@@ -259,7 +265,8 @@ impl Channels {
     }
 }
 
-/// Returns the bytes that deliver a message to a client which has subscribed by a name or by this pattern.
+/// Returns the bytes that deliver a message to a client which has subscribed by a name or by this
+/// pattern.
 pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.channel.len() + message.text.len() + 64);
     let mut writer = Writer {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs that belong to no connection's turn, such as delivering messages and removing the subscriptions of clients that are
-//! gone. They are done one after the other and in turns, as a message may have thousands of patterns to match and thousands of
-//! clients to reach.
+//! Jobs that belong to no connection's turn, such as delivering messages and removing the
+//! subscriptions of clients that are gone. They are done one after the other and in turns, as a
+//! message may have thousands of patterns to match and thousands of clients to reach.
 
 use std::collections::VecDeque;
 
@@ -54,7 +54,8 @@ pub(crate) struct Jobs {
     /// The number of jobs that were added to `all`, and the number of those that are done.
     added: u64,
     done: u64,
-    /// The jobs for which no other job waits, each with the number of jobs that must be done before it begins.
+    /// The jobs for which no other job waits, each with the number of jobs that must be done before
+    /// it begins.
     aside: VecDeque<(u64, Job)>,
 }
 
@@ -63,7 +64,8 @@ impl Jobs {
         self.all.is_empty() && self.aside.is_empty()
     }
 
-    /// Adds a job. Returns false if the messages take too much memory to deliver them all; then no message is left.
+    /// Adds a job. Returns false if the messages take too much memory to deliver them all; then no
+    /// message is left.
     #[must_use]
     pub fn push(&mut self, job: Job) -> bool {
         self.bytes += job.bytes();
@@ -78,7 +80,8 @@ impl Jobs {
         has_room
     }
 
-    /// Adds a job that is done beside the others, but begins only after all jobs that were added before it.
+    /// Adds a job that is done beside the others, but begins only after all jobs that were added
+    /// before it.
     pub fn push_aside(&mut self, job: Job) {
         self.aside.push_back((self.added, job));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts the subscribers at all front ends: for PUBLISH, whose answer is the number of clients that get the message, and for
-//! PUBSUB. There may be very many names, so the count is divided into turns.
+//! Counts the subscribers at all front ends: for PUBLISH, whose answer is the number of clients
+//! that get the message, and for PUBSUB. There may be very many names, so the count is divided into
+//! turns.
 
 use std::ops::Bound;
 
@@ -49,7 +50,8 @@ pub(crate) struct Survey {
     /// The progress of comparing that name with the pattern.
     search: Search,
     count: usize,
-    /// The names found so far, with their counts, as the client will get them, and how many bytes they may have.
+    /// The names found so far, with their counts, as the client will get them, and how many bytes
+    /// they may have.
     shown: Vec<u8>,
     most: usize,
 }
@@ -173,13 +175,14 @@ impl Walk<'_> {
         LOOK_UP * self.channels.front_ends()
     }
 
-    /// Continues the walk and passes each wanted name to `take`, until that returns false. Returns true if the walk is done,
-    /// and false if the turn was over first.
+    /// Continues the walk and passes each wanted name to `take`, until that returns false. Returns
+    /// true if the walk is done, and false if the turn was over first.
     fn go_on(&mut self, kind: Kind, fits: Fits<'_>, mut take: impl FnMut(&[u8]) -> bool) -> bool {
         let in_hand = self.next.take();
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let mut name = self.channels.first(kind, from);
-        // The name at which the last turn ended may be gone; then the comparison begins anew with the next name.
+        // The name at which the last turn ended may be gone; then the comparison begins anew with
+        // the next name.
         if name != in_hand.as_deref() {
             *self.search = Search::default();
         }
@@ -208,7 +211,8 @@ impl Walk<'_> {
         *self.next = Some(at.to_vec());
     }
 
-    /// Returns true if the walk looks for this name, or `None` if the turn was over before that was known.
+    /// Returns true if the walk looks for this name, or `None` if the turn was over before that was
+    /// known.
     fn compare(&mut self, name: &[u8], fits: Fits<'_>) -> Option<bool> {
         let (pattern, text) = match fits {
             Fits::All => return Some(true),

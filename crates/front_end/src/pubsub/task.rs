@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands of the connection that may have hundreds of thousands of names, and are therefore executed in turns. Commands
-//! behind such a one wait for its end.
+//! Commands of the connection that may have hundreds of thousands of names, and are therefore
+//! executed in turns. Commands behind such a one wait for its end.
 
 use crate::pubsub::channels::Channels;
 use crate::pubsub::name_list::NameList;
@@ -30,7 +30,8 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Continues the command, and appends its answer. Returns true if it is done, and false if the turn was over first.
+    /// Continues the command, and appends its answer. Returns true if it is done, and false if the
+    /// turn was over first.
     pub fn go_on(
         &mut self,
         client: &mut Client,
@@ -107,7 +108,8 @@ impl Task {
     }
 }
 
-/// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its remaining subscriptions.
+/// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its
+/// remaining subscriptions.
 fn confirm(client: &Client, out: &mut Vec<u8>, command: &str, kind: Kind, channel: Option<&[u8]>) {
     let count = client.subscriptions.counted_with(kind);
     let mut writer = Writer {

@@ -6,11 +6,13 @@ use crate::resp::request::{Argument, Limits, ProtocolError, Request};
 /// The longest line: an inline command, or a header that never ends.
 const MAX_LINE_LEN: usize = 64 << 10;
 const MAX_ARGUMENTS: i64 = 1 << 20;
-/// The longest argument that is read and skipped, as in Redis's `proto-max-bulk-len`. A longer one ends the connection.
+/// The longest argument that is read and skipped, as in Redis's `proto-max-bulk-len`. A longer one
+/// ends the connection.
 const MAX_BULK_LEN: i64 = 512 << 20;
 /// The memory of up to this many arguments is used again.
 const MAX_REUSED: usize = 16;
-/// A client that hasn't authenticated yet may send at most this many arguments, and this many bytes in each.
+/// A client that hasn't authenticated yet may send at most this many arguments, and this many bytes
+/// in each.
 const MAX_ARGUMENTS_UNAUTHENTICATED: i64 = 10;
 const MAX_BULK_LEN_UNAUTHENTICATED: i64 = 16 << 10;
 
@@ -19,8 +21,8 @@ pub fn parse(input: &[u8], limits: &Limits) -> Result<Option<Request>, ProtocolE
     Parser::default().parse(input, limits)
 }
 
-/// A parser that remembers how far it got with an incomplete request, so that one that arrives in many pieces isn't read from
-/// its beginning each time.
+/// A parser that remembers how far it got with an incomplete request, so that one that arrives in
+/// many pieces isn't read from its beginning each time.
 #[derive(Default, Debug)]
 pub struct Parser {
     at: usize,
@@ -39,8 +41,9 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Continues with the request at the beginning of `input`, which is the last call's input, extended, without the bytes that
-    /// were [skipped](Self::take_passed). After a call that returned a request, begins a new one.
+    /// Continues with the request at the beginning of `input`, which is the last call's input,
+    /// extended, without the bytes that were [skipped](Self::take_passed). After a call that
+    /// returned a request, begins a new one.
     pub fn parse(
         &mut self,
         input: &[u8],
@@ -62,8 +65,8 @@ impl Parser {
         }))
     }
 
-    /// Returns how many bytes at the beginning of the input belong to a request that is too large, and may be dropped before
-    /// the next call.
+    /// Returns how many bytes at the beginning of the input belong to a request that is too large,
+    /// and may be dropped before the next call.
     pub fn take_passed(&mut self) -> usize {
         if self.too_large {
             std::mem::take(&mut self.at)
@@ -177,7 +180,8 @@ impl Parser {
             if rest.len() > MAX_LINE_LEN {
                 return Err(too_long.into());
             }
-            // The last byte may be the first half of a line's end, so it is searched again with the next bytes.
+            // The last byte may be the first half of a line's end, so it is searched again with the
+            // next bytes.
             self.line = rest.len().saturating_sub(1);
             return Ok(None);
         };

@@ -43,8 +43,8 @@ pub struct Request {
     pub arguments: Vec<Argument>,
     /// The bytes of input that the request took.
     pub len: usize,
-    /// Set if the request is larger than the limits: the bytes of its arguments without the first one. `arguments` is empty
-    /// then.
+    /// Set if the request is larger than the limits: the bytes of its arguments without the first
+    /// one. `arguments` is empty then.
     pub too_large: Option<u64>,
 }
 

@@ -70,7 +70,8 @@ impl Writer<'_> {
         self.number(if self.resp3 { b'~' } else { b'*' }, len as i64);
     }
 
-    /// Writes the beginning of a message that answers no command: these words, after which two more items follow.
+    /// Writes the beginning of a message that answers no command: these words, after which two more
+    /// items follow.
     pub fn push(&mut self, words: &[&[u8]]) {
         let kind = if self.resp3 { b'>' } else { b'*' };
         self.number(kind, words.len() as i64 + 2);

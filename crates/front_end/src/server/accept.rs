@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a client to a connection: it is accepted, shakes hands, and shows the password in time.
+//! The way of a client to a connection: it is accepted, shakes hands, and shows the password in
+//! time.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -91,7 +92,8 @@ impl<P: Plane> Server<P> {
         peer.is_some_and(|peer| !peer.connection.client.authenticated)
     }
 
-    /// Removes the client that has been connected longest without authenticating; returns false if there is none.
+    /// Removes the client that has been connected longest without authenticating; returns false if
+    /// there is none.
     fn make_a_place(&mut self) -> bool {
         while let Some(first) = self.strangers.first() {
             if self.is_stranger(first) {
@@ -111,7 +113,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Begins the handshake if the connection has one; the oldest one is given up if there are too many.
+    /// Begins the handshake if the connection has one; the oldest one is given up if there are too
+    /// many.
     fn begin_handshake(&mut self, index: usize) {
         let peer = self.peers.at(index);
         if !peer.is_handshaking() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures for INFO once a second: asks the partitions how many keys they have, and computes how many commands come per
-//! second.
+//! Measures for INFO once a second: asks the partitions how many keys they have, and computes how
+//! many commands come per second.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -67,7 +67,8 @@ impl Census {
         }
     }
 
-    /// Takes the answer to a read. No answer, as from another program than the store, leaves the number of keys unknown.
+    /// Takes the answer to a read. No answer, as from another program than the store, leaves the
+    /// number of keys unknown.
     pub fn take(&mut self, number: u64, answer: Option<&[u8]>, shared: &Shared) {
         let keys = match (answer, &shared.native) {
             (Some(answer), Some(_)) => native::keys_counted(answer),

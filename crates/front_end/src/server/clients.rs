@@ -19,7 +19,8 @@ enum Told {
 }
 
 impl<P: Plane> Server<P> {
-    /// Answers a connection's question about all clients and lets the connection continue; returns false if it has none.
+    /// Answers a connection's question about all clients and lets the connection continue; returns
+    /// false if it has none.
     pub(super) fn tell_of_clients(&mut self, index: usize) -> bool {
         let peer = self.peers.at(index);
         let Some((number, ask)) = peer.connection.take_ask() else {
@@ -81,7 +82,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Ends the clients that fit and returns their number. If the client that asks is one of them, it still gets its answer.
+    /// Ends the clients that fit and returns their number. If the client that asks is one of them,
+    /// it still gets its answer.
     fn kill(&mut self, itself: u64, fits: impl Fn(&Client) -> bool) -> usize {
         let mut killed = 0;
         for (index, peer) in self.peers.iter_mut() {

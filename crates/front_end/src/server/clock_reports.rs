@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reports to each partition, through the log and once a second, what time most nodes have; the group's time is the median of
-//! its front ends' reports. The first report tells which server this replica has, and clients wait until the group has agreed
-//! on one. Notes by how much the group's time differs from the nodes' time. As long as it isn't known what
-//! time most nodes have, nothing is reported and clients wait.
+//! Reports to each partition, through the log and once a second, what time most nodes have; the
+//! group's time is the median of its front ends' reports. The first report tells which server this
+//! replica has, and clients wait until the group has agreed on one. Notes by how much the group's
+//! time differs from the nodes' time. As long as it isn't known what time most nodes have, nothing
+//! is reported and clients wait.
 //!
 //! ```text
 //!  no session ──OPEN──> open ──SERVER once, REPORT──> in flight ──answer──> open, until the next report is due
@@ -37,7 +38,8 @@ pub(crate) struct ClockReports {
     due: Instant,
     /// Clients wait for the group's first time until then; set once this front end can report.
     first_time_until: Option<Instant>,
-    /// True once every partition has agreed on a server and has a time, or clients have waited long enough for the time.
+    /// True once every partition has agreed on a server and has a time, or clients have waited long
+    /// enough for the time.
     has_time: bool,
     lanes: Vec<ReportLane>,
 }
@@ -56,7 +58,8 @@ struct ReportLane {
     last_request: u64,
     /// The time that the report in flight tells.
     in_flight: Option<u64>,
-    /// The time that this front end reports minus the partition's time; 0 if the two are about equal.
+    /// The time that this front end reports minus the partition's time; 0 if the two are about
+    /// equal.
     off_ms: i64,
 }
 
@@ -128,8 +131,9 @@ impl ClockReports {
         })
     }
 
-    /// Takes the first answer to a command of a session that these reports [own](Self::owns); `opened` is the new session's id
-    /// if the answer is to OPEN, and `number` the number of the command otherwise.
+    /// Takes the first answer to a command of a session that these reports [own](Self::owns);
+    /// `opened` is the new session's id if the answer is to OPEN, and `number` the number of the
+    /// command otherwise.
     pub fn take<P: Plane>(
         &mut self,
         log: &mut Log<P>,
@@ -163,7 +167,8 @@ impl ClockReports {
         }
     }
 
-    /// Shows the clock's largest difference over all partitions in the metrics, and how many replicas have other contents.
+    /// Shows the clock's largest difference over all partitions in the metrics, and how many
+    /// replicas have other contents.
     pub fn show(&self, native: &Native, metrics: &Metrics) {
         let all = self.lanes.iter().map(|lane| lane.off_ms);
         let most = all.max_by_key(|off| off.unsigned_abs()).unwrap_or(0);
@@ -172,8 +177,9 @@ impl ClockReports {
         metrics.replicas_that_differ.store(alarms, Relaxed);
     }
 
-    /// Returns until when clients must wait because the group has no time yet, or hasn't agreed on a server, or nothing if they
-    /// needn't. Before they know that their servers execute the same, replicas execute nothing for clients.
+    /// Returns until when clients must wait because the group has no time yet, or hasn't agreed on
+    /// a server, or nothing if they needn't. Before they know that their servers execute the same,
+    /// replicas execute nothing for clients.
     pub fn waits_for_time(&mut self, native: &Native) -> Option<Instant> {
         if self.has_time {
             return None;
@@ -193,7 +199,8 @@ impl ClockReports {
 }
 
 impl ReportLane {
-    /// Returns true if nothing is in flight in the session. The server's report is sent as soon as the session is open.
+    /// Returns true if nothing is in flight in the session. The server's report is sent as soon as
+    /// the session is open.
     fn is_idle(&self) -> bool {
         self.in_flight.is_none() && self.server.is_done()
     }
@@ -222,9 +229,9 @@ impl ReportLane {
         log.submit_part(pid, session, self.last_request, &bytes);
     }
 
-    /// Compares the group's time with the reported one, after the report was executed. The group is behind if its time is still
-    /// less than the reported one, and ahead if it exceeds the nodes' time now; so the report's travel time makes no
-    /// difference.
+    /// Compares the group's time with the reported one, after the report was executed. The group is
+    /// behind if its time is still less than the reported one, and ahead if it exceeds the nodes'
+    /// time now; so the report's travel time makes no difference.
     fn compare(&mut self, pid: PartitionId, native: &Native) {
         let Some(reported) = self.in_flight.take() else {
             return;

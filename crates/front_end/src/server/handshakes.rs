@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the TLS handshakes of new clients: their number, their duration, and their work in each turn of the loop, for which
-//! other clients wait.
+//! Limits the TLS handshakes of new clients: their number, their duration, and their work in each
+//! turn of the loop, for which other clients wait.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +16,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Handshakes {
     most: usize,
     patience: Duration,
-    /// The clients in a handshake, the oldest first, each with the time by which the handshake must be done.
+    /// The clients in a handshake, the oldest first, each with the time by which the handshake must
+    /// be done.
     open: VecDeque<(Instant, Waiter)>,
     /// The time spent in this turn.
     spent: Duration,
@@ -36,8 +37,8 @@ impl Handshakes {
         }
     }
 
-    /// Notes that a handshake begins. If there are too many, returns the oldest one for the caller to end: a client
-    /// that nothing holds up would have finished by now.
+    /// Notes that a handshake begins. If there are too many, returns the oldest one for the caller
+    /// to end: a client that nothing holds up would have finished by now.
     pub fn begin(&mut self, whose: Waiter, now: Instant) -> Option<Waiter> {
         self.open.push_back((now + self.patience, whose));
         let too_many = self.open.len() > self.most;
@@ -81,7 +82,8 @@ impl Handshakes {
         self.spent += time;
     }
 
-    /// Writes a line about a failed handshake to the log, at most one a second, because strangers can cause them.
+    /// Writes a line about a failed handshake to the log, at most one a second, because strangers
+    /// can cause them.
     pub fn say(&mut self, client: SocketAddr, why: &str, now: Instant) {
         if self.said.is_some_and(|at| now < at + SAY_AGAIN) {
             self.unsaid += 1;

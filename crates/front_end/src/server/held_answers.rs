@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers that wait for further answers to the same client.
 //!
-//! Writing to a client's socket takes longer than all other work for an answer. If the commands of a pipeline wait for one
-//! another, as they do over several partitions, their answers come one by one. So the answers that are there wait while
-//! commands that arrived together with theirs are still to be sent. They wait for a moment only, because nobody knows if the
-//! client waits for all of them.
+//! Writing to a client's socket takes longer than all other work for an answer. If the commands of
+//! a pipeline wait for one another, as they do over several partitions, their answers come one by
+//! one. So the answers that are there wait while commands that arrived together with theirs are
+//! still to be sent. They wait for a moment only, because nobody knows if the client waits for all
+//! of them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::state::waiter::Waiter;
 
-/// No answer waits longer than this, except for the precision of the clock by which the front end sleeps.
+/// No answer waits longer than this, except for the precision of the clock by which the front end
+/// sleeps.
 const LONGEST: Duration = Duration::from_millis(1);
 /// This many bytes are worth a write of their own.
 const ENOUGH_BYTES: usize = 16 << 10;
@@ -28,8 +30,9 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Returns true if a connection's answers, of `bytes` bytes, wait until others have joined them. Then
-    /// [`take_due`](Self::take_due) returns the connection when they have waited long enough.
+    /// Returns true if a connection's answers, of `bytes` bytes, wait until others have joined
+    /// them. Then [`take_due`](Self::take_due) returns the connection when they have waited long
+    /// enough.
     pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
         let is_over = hold.0.is_some_and(|until| until <= now);
         if is_over || bytes == 0 || bytes >= ENOUGH_BYTES {
@@ -48,7 +51,8 @@ impl Held {
         self.due.front().map(|(at, _)| *at)
     }
 
-    /// Returns the next connection whose answers have waited long enough; they may have left meanwhile.
+    /// Returns the next connection whose answers have waited long enough; they may have left
+    /// meanwhile.
     pub fn take_due(&mut self, now: Instant) -> Option<Waiter> {
         let (_, whose) = *self.due.front().filter(|(at, _)| *at <= now)?;
         self.due.pop_front();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The front end's own connection, which has no client: it writes the messages about subscribers for the other front ends.
+//! The front end's own connection, which has no client: it writes the messages about subscribers
+//! for the other front ends.
 //!
-//! The answer to SUBSCRIBE leaves once the other front ends can know of it, or after a moment if the log takes longer.
-//! [S-AUDIENCE]
+//! The answer to SUBSCRIBE leaves once the other front ends can know of it, or after a moment if
+//! the log takes longer. [S-AUDIENCE]
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use crate::state::waiter::Waiter;
 /// The answer to SUBSCRIBE waits no longer than this.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The wait of one connection's answers, if they wait: until when, and for how many changes to be in the log. `done` is the
-/// number of changes for which the wait is over.
+/// The wait of one connection's answers, if they wait: until when, and for how many changes to be
+/// in the log. `done` is the number of changes for which the wait is over.
 #[derive(Default)]
 pub(crate) struct Confirmation {
     until: Option<Instant>,
@@ -23,11 +24,13 @@ pub(crate) struct Confirmation {
     done: u64,
 }
 
-/// The place of the front end's own connection, and the connections whose answers wait for its messages.
+/// The place of the front end's own connection, and the connections whose answers wait for its
+/// messages.
 #[derive(Default)]
 pub(crate) struct Herald {
     place: Option<Waiter>,
-    /// The connections whose answers wait, each with the end of its wait. All wait equally long, so the first one ends first.
+    /// The connections whose answers wait, each with the end of its wait. All wait equally long, so
+    /// the first one ends first.
     waiting: VecDeque<(Instant, u64, Waiter)>,
 }
 
@@ -56,8 +59,8 @@ impl Herald {
         is_it
     }
 
-    /// Returns true if a client's answers must still wait, because the other front ends may not know yet what it has subscribed
-    /// to.
+    /// Returns true if a client's answers must still wait, because the other front ends may not
+    /// know yet what it has subscribed to.
     pub fn keeps(&mut self, client: &Client, of: &mut Confirmation, shared: &Shared) -> bool {
         let (changes, now) = (client.changes, Instant::now());
         let is_over = of.until.is_some_and(|until| until <= now);
@@ -91,8 +94,8 @@ impl Herald {
         taken
     }
 
-    /// Returns when [`take_confirmed`](Self::take_confirmed) or [`say`](crate::pubsub::channels::Channels::say) next has something to
-    /// do.
+    /// Returns when [`take_confirmed`](Self::take_confirmed) or
+    /// [`say`](crate::pubsub::channels::Channels::say) next has something to do.
     pub fn next_deadline(&self, shared: &Shared) -> Option<Instant> {
         let waiting = self.waiting.front().map(|(until, ..)| *until);
         let says = shared.channels.borrow().deadline();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes what the replica beside the front end has sent: answers of the log, and to reads without it.
+//! Takes what the replica beside the front end has sent: answers of the log, and to reads without
+//! it.
 
 use paxos::{PartitionId, Time};
 use replica::Status;
@@ -107,13 +108,15 @@ impl<P: Plane> Server<P> {
                 }
             }
         }
-        // Answers often come together, so the connection is noted once; it is served before the loop waits again.
+        // Answers often come together, so the connection is noted once; it is served before the
+        // loop waits again.
         if self.again.last() != Some(&index) {
             self.again.push(index);
         }
     }
 
-    /// Takes an answer to a report of the clock; returns false if the answer belongs to something else.
+    /// Takes an answer to a report of the clock; returns false if the answer belongs to something
+    /// else.
     fn take_clock_report(
         &mut self,
         pid: PartitionId,
@@ -131,7 +134,8 @@ impl<P: Plane> Server<P> {
         is_report
     }
 
-    /// Gives the answer to a command in a name's session to all connections that wait for it. [S-NAMED]
+    /// Gives the answer to a command in a name's session to all connections that wait for it.
+    /// [S-NAMED]
     fn tell(&mut self, waiters: &[Waiter], status: Option<Status>, bytes: &[u8]) {
         for waiter in waiters {
             if let Some(peer) = self.peers.of(*waiter) {
@@ -141,7 +145,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Takes the answer to a read without the log. Its connection may be gone, with another one in its place.
+    /// Takes the answer to a read without the log. Its connection may be gone, with another one in
+    /// its place.
     fn on_read(&mut self, number: u64, answer: Option<&[u8]>) {
         let Some(index) = ReadQueue::index_of(number) else {
             return self.census.take(number, answer, &self.shared);

@@ -84,8 +84,8 @@ impl<P: Plane> Server<P> {
         })
     }
 
-    /// Ends the connections of all subscribers, because messages were missed. A broken connection tells them so, as with any
-    /// other server.
+    /// Ends the connections of all subscribers, because messages were missed. A broken connection
+    /// tells them so, as with any other server.
     fn end_subscribers(&mut self) {
         for (index, peer) in self.peers.iter_mut() {
             if !peer.connection.client.subscriptions.is_empty() {
@@ -95,8 +95,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Queues the other front ends' messages before any answer is taken: a client that asks for counts relies on what was said
-    /// before. [S-AUDIENCE]
+    /// Queues the other front ends' messages before any answer is taken: a client that asks for
+    /// counts relies on what was said before. [S-AUDIENCE]
     pub(super) fn hear(&mut self, mail: &Mail) {
         for (pid, event) in &mail.news {
             match event {

@@ -136,8 +136,8 @@ impl Peer {
                 true
             }
             Ok(len) => {
-                // After a short read the socket is empty, and a later event tells of more. If its end was told with this event,
-                // no later one comes.
+                // After a short read the socket is empty, and a later event tells of more. If its
+                // end was told with this event, no later one comes.
                 self.readable = len == buffer.len() || self.is_closing;
                 true
             }
@@ -153,7 +153,8 @@ impl Peer {
         }
     }
 
-    /// Notes that the client is gone: the commands that it sent are still executed, and their answers are dropped.
+    /// Notes that the client is gone: the commands that it sent are still executed, and their
+    /// answers are dropped.
     fn lose(&mut self) {
         self.stream = None;
         self.connection.discard_output();

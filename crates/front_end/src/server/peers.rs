@@ -27,8 +27,8 @@ impl Peers {
         self.all.len()
     }
 
-    /// Takes a free index for one more connection, which must be [put](Self::put) there or the index [given
-    /// back](Self::give_back).
+    /// Takes a free index for one more connection, which must be [put](Self::put) there or the
+    /// index [given back](Self::give_back).
     pub fn place(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.all.push(None);

@@ -13,8 +13,9 @@ use crate::server::to_log::ToLog;
 use crate::state::waiter::Waiter;
 use crate::turns::LOOK_UP;
 
-/// The most values that one connection may have in flight, so that a pipeline of small commands needs few round trips. A
-/// single command beside it waits for them: for a fifth longer than with half as many.
+/// The most values that one connection may have in flight, so that a pipeline of small commands
+/// needs few round trips. A single command beside it waits for them: for a fifth longer than with
+/// half as many.
 const MOST_VALUES: usize = 16;
 /// The most rounds of reading and writing that a connection gets in one turn.
 const ROUNDS: usize = 16;
@@ -61,9 +62,9 @@ impl<P: Plane> Server<P> {
 
     /// Sends the connection's commands that may be sent now, and opens the sessions that they need.
     ///
-    /// The connections with commands in flight share half of the values that a partition may have open, and each gets
-    /// at most [`MOST_VALUES`]. So a pipeline needs few round trips, and nobody waits behind many values of another
-    /// connection.
+    /// The connections with commands in flight share half of the values that a partition may have
+    /// open, and each gets at most [`MOST_VALUES`]. So a pipeline needs few round trips, and nobody
+    /// waits behind many values of another connection.
     fn propose(&mut self, index: usize) {
         let peer = self.peers.at(index);
         let others = self.under_way - usize::from(peer.is_under_way);
@@ -144,8 +145,8 @@ impl<P: Plane> Server<P> {
         self.shared.metrics.memory_bytes.store(now, Relaxed);
     }
 
-    /// Gives up those clients whose connections keep most memory, until there is room. Clients that haven't authenticated go
-    /// first, clients that are to be kept go last.
+    /// Gives up those clients whose connections keep most memory, until there is room. Clients that
+    /// haven't authenticated go first, clients that are to be kept go last.
     fn evict(&mut self) {
         self.shared.turn.spend(self.peers.places() * LOOK_UP);
         let peers = self.peers.iter();

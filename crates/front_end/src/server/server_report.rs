@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tells a partition which server this replica has, as the first command of the session for
-//! [reports](crate::server::clock_reports). It is longer than a value, so it travels in parts. [S-PARTS]
+//! [reports](crate::server::clock_reports). It is longer than a value, so it travels in parts.
+//! [S-PARTS]
 
 use paxos::PartitionId;
 use replica::parts::{self, Progress, Sending};

@@ -14,8 +14,8 @@ use crate::server::Server;
 use crate::state::waiter::Waiter;
 
 impl<P: Plane> Server<P> {
-    /// Handles that a session has expired. If it is certain that nothing in flight took effect, the commands go into another
-    /// session and nobody notices; otherwise the connection ends. [S-ANEW]
+    /// Handles that a session has expired. If it is certain that nothing in flight took effect, the
+    /// commands go into another session and nobody notices; otherwise the connection ends. [S-ANEW]
     pub(super) fn lose_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         let connection = &mut self.peers.at(index).connection;
         let Some(lane) = connection.lane(pid) else {
@@ -27,14 +27,15 @@ impl<P: Plane> Server<P> {
         self.take_out_of_session(index, pid, id);
     }
 
-    /// Leaves a session in which a command was refused: it executes none of the commands behind that one, so they go into
-    /// another session. [S-ORDERED] [S-SAYS]
+    /// Leaves a session in which a command was refused: it executes none of the commands behind
+    /// that one, so they go into another session. [S-ORDERED] [S-SAYS]
     pub(super) fn leave_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         self.take_out_of_session(index, pid, id);
         self.log.close_session(pid, id);
     }
 
-    /// Takes the commands in flight out of a session in which they take no effect; they wait for another one.
+    /// Takes the commands in flight out of a session in which they take no effect; they wait for
+    /// another one.
     fn take_out_of_session(&mut self, index: usize, pid: PartitionId, id: u64) {
         let connection = &mut self.peers.at(index).connection;
         let numbers = connection.lane(pid).map(|lane| lane.numbers());
@@ -89,7 +90,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Notes that the replica has taken another replica's state of a partition, in which these sessions are open.
+    /// Notes that the replica has taken another replica's state of a partition, in which these
+    /// sessions are open.
     pub(super) fn take_sessions(&mut self, pid: PartitionId, sessions: &[LocalSession]) {
         for (_, peer) in self.peers.iter_mut() {
             peer.connection.lanes().for_each(|lane| lane.overtake(pid));
@@ -99,9 +101,9 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Closes a session that answers to this front end but belongs to none of its connections: an earlier process opened it, or
-    /// a late copy of an OPEN. Commands in flight in it take effect before it is closed, once, or never; nobody waits to learn
-    /// which. [S-CLOSE]
+    /// Closes a session that answers to this front end but belongs to none of its connections: an
+    /// earlier process opened it, or a late copy of an OPEN. Commands in flight in it take effect
+    /// before it is closed, once, or never; nobody waits to learn which. [S-CLOSE]
     pub(super) fn close_unless_ours(&mut self, pid: PartitionId, id: u64, nonce: u64) {
         let reports = self.clock_reports.as_ref();
         let ours = |number| {
@@ -113,8 +115,8 @@ impl<P: Plane> Server<P> {
         }
     }
 
-    /// Closes the sessions that connections haven't used for long, before the replicas let them expire. The next command opens
-    /// another one.
+    /// Closes the sessions that connections haven't used for long, before the replicas let them
+    /// expire. The next command opens another one.
     pub(super) fn release_idle_sessions(&mut self) {
         if Instant::now() < self.next_idle_check {
             return;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that haven't shown the password yet. They have limited time for it, and are the first to go when there are too many
-//! clients.
+//! Clients that haven't shown the password yet. They have limited time for it, and are the first to
+//! go when there are too many clients.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::state::waiter::Waiter;
 
-/// Connections in the order in which they came. One that has authenticated or gone stays in the list until its time is up, so
-/// that nobody has to search for it; the caller must check if it is still a stranger.
+/// Connections in the order in which they came. One that has authenticated or gone stays in the
+/// list until its time is up, so that nobody has to search for it; the caller must check if it is
+/// still a stranger.
 pub(crate) struct Strangers {
     patience: Duration,
     /// The time by which each connection must have authenticated.

@@ -32,8 +32,8 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Reads from the socket once and passes the client's bytes to `take`. Returns how many bytes were in the socket, or 0 at
-    /// the end of the client's bytes.
+    /// Reads from the socket once and passes the client's bytes to `take`. Returns how many bytes
+    /// were in the socket, or 0 at the end of the client's bytes.
     pub fn read(&mut self, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         let len = self.socket.read(buffer)?;
         let Some(tls) = &mut self.tls else {
@@ -52,8 +52,8 @@ impl Stream {
         Ok(if tls.is_at_end() { 0 } else { len })
     }
 
-    /// Writes some of the bytes; returns how many were taken. Bytes that were taken and aren't in the socket yet are
-    /// [flushed](Self::flush) before more are taken.
+    /// Writes some of the bytes; returns how many were taken. Bytes that were taken and aren't in
+    /// the socket yet are [flushed](Self::flush) before more are taken.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             return self.socket.write(bytes);

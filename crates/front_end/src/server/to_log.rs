@@ -15,7 +15,8 @@ use crate::state::waiter::Waiter;
 
 /// The sessions, open or asked for, and the connections to which they belong.
 pub(super) struct Routes {
-    /// The connection of each session, by partition and by the session's id or nonce; ids are unique within a partition only.
+    /// The connection of each session, by partition and by the session's id or nonce; ids are
+    /// unique within a partition only.
     connections: HashMap<(PartitionId, u64), usize>,
     nonces: SplitMix,
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! KEYS: a walk over all keys of all partitions, in its own thread.
 //!
-//! Before the walk, the front end sends a command through the log of each partition, from the first one to the last.
-//! When the last one is answered, the replica beside this front end has executed everything that any client was told
-//! before KEYS was called. So this replica's state is new enough, and no other replica's state is needed. [X-READ]
+//! Before the walk, the front end sends a command through the log of each partition, from the first
+//! one to the last. When the last one is answered, the replica beside this front end has executed
+//! everything that any client was told before KEYS was called. So this replica's state is new
+//! enough, and no other replica's state is needed. [X-READ]
 
 use std::io;
 use std::sync::{Weak, mpsc};
@@ -34,11 +35,13 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// Starts the thread, which puts the keys found into the mailbox. An answer has at most `most` bytes.
+    /// Starts the thread, which puts the keys found into the mailbox. An answer has at most `most`
+    /// bytes.
     pub fn start(mailbox: Mailbox, partitions: u16, most: usize) -> io::Result<Walker> {
         let (ask, asked) = mpsc::channel::<Walk>();
         let walk = move || {
-            // The walks are done one after the other, so that only one answer at a time takes memory.
+            // The walks are done one after the other, so that only one answer at a time takes
+            // memory.
             for walk in asked {
                 if let Some(found) = find(&mailbox, &walk, partitions, most) {
                     mailbox.walked(walk.asker, found);
@@ -60,7 +63,8 @@ impl Walker {
 }
 
 impl Drop for Walker {
-    /// Ends the thread. The connections must be gone already, so that no walk is awaited and this doesn't take long.
+    /// Ends the thread. The connections must be gone already, so that no walk is awaited and this
+    /// doesn't take long.
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {

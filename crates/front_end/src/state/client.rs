@@ -12,8 +12,8 @@ use crate::state::waiter::Waiter;
 use crate::state::watched::WatchList;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-/// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST shows the names of
-/// all clients.
+/// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST
+/// shows the names of all clients.
 const MAX_NAME: usize = 1_024;
 
 /// The client's state, which commands such as HELLO and CLIENT change.
@@ -35,7 +35,8 @@ pub(crate) struct Client {
     /// The keys that WATCH watches.
     pub watched: WatchList,
     pub subscriptions: Subscriptions,
-    /// The number of subscription changes that the other front ends must know before this client is answered.
+    /// The number of subscription changes that the other front ends must know before this client is
+    /// answered.
     pub changes: u64,
     pub name: Vec<u8>,
     /// The name's session and number for the next command, if the client's name gives them.
@@ -44,7 +45,8 @@ pub(crate) struct Client {
     pub library_version: Vec<u8>,
     pub last_command: LastCommand,
     pub silence: Silence,
-    /// True after CLIENT NO-EVICT ON: when memory is short, other clients are disconnected before this one.
+    /// True after CLIENT NO-EVICT ON: when memory is short, other clients are disconnected before
+    /// this one.
     pub is_kept: bool,
 }
 
@@ -164,8 +166,8 @@ impl Client {
         }
     }
 
-    /// Returns true if the client has subscribed and speaks RESP2. It may send little then, as messages look like answers
-    /// there.
+    /// Returns true if the client has subscribed and speaks RESP2. It may send little then, as
+    /// messages look like answers there.
     pub fn is_only_listening(&self) -> bool {
         !self.resp3 && !self.subscriptions.is_empty()
     }

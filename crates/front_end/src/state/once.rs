@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client's name that numbers its next command, so that the command takes effect once however often it is sent. [S-NAMED]
+//! A client's name that numbers its next command, so that the command takes effect once however
+//! often it is sent. [S-NAMED]
 
 use paxos::mix;
 
@@ -33,7 +34,8 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// Returns what a client's name says of its next command: nothing, unless it begins with `once:`.
+    /// Returns what a client's name says of its next command: nothing, unless it begins with
+    /// `once:`.
     pub fn parse(name: &[u8]) -> Result<Option<Once>, &'static str> {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             return Ok(None);

@@ -10,9 +10,11 @@ pub(crate) struct Pause {
     until: Option<Instant>,
     /// True if commands that only read are postponed, too.
     of_all: bool,
-    /// Commands for the servers are postponed until then, because it isn't known yet what time it is.
+    /// Commands for the servers are postponed until then, because it isn't known yet what time it
+    /// is.
     time_until: Option<Instant>,
-    /// The indexes of the clients whose next command is postponed, in their order, and the same without an order.
+    /// The indexes of the clients whose next command is postponed, in their order, and the same
+    /// without an order.
     postponed: Vec<usize>,
     known: HashSet<usize>,
 }
@@ -44,12 +46,14 @@ impl Pause {
         self.until.is_some() && self.of_all
     }
 
-    /// Returns true if commands for the servers are postponed, because it isn't known what time it is.
+    /// Returns true if commands for the servers are postponed, because it isn't known what time it
+    /// is.
     pub fn is_for_time(&self) -> bool {
         self.time_until.is_some()
     }
 
-    /// Postpones commands for the servers until this moment at most; `None` ends that, because the time is known.
+    /// Postpones commands for the servers until this moment at most; `None` ends that, because the
+    /// time is known.
     pub fn wait_for_time(&mut self, until: Option<Instant>) {
         self.time_until = until;
     }

@@ -36,7 +36,8 @@ impl Silence {
         self.skips_next = !self.off;
     }
 
-    /// Turns replies on again, for RESET. RESET's own reply is still skipped if REPLY SKIP came before.
+    /// Turns replies on again, for RESET. RESET's own reply is still skipped if REPLY SKIP came
+    /// before.
     pub fn end(&mut self) {
         self.off = false;
         self.skips_next = false;

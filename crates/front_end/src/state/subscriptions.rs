@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The subscriptions of one client. Their size is known without walking through them: a client may have subscribed to hundreds
-//! of thousands of channels, and each of its commands needs the size.
+//! The subscriptions of one client. Their size is known without walking through them: a client may
+//! have subscribed to hundreds of thousands of channels, and each of its commands needs the size.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ pub(crate) enum Kind {
 /// The number of kinds.
 pub(crate) const KINDS: usize = 3;
 
-/// The bytes that a subscription takes besides its name, here and in the channels' tables. This is an estimate.
+/// The bytes that a subscription takes besides its name, here and in the channels' tables. This is
+/// an estimate.
 const EACH: usize = 200;
 
 /// The names to which a client has subscribed.
@@ -58,8 +59,8 @@ impl Subscriptions {
         self.by_kind[kind as usize].len()
     }
 
-    /// Returns the number that a client is told: its subscriptions of this kind, and of the kinds that Redis counts together
-    /// with it.
+    /// Returns the number that a client is told: its subscriptions of this kind, and of the kinds
+    /// that Redis counts together with it.
     pub fn counted_with(&self, kind: Kind) -> usize {
         match kind {
             Kind::Shard => self.len(Kind::Shard),

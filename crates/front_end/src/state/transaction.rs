@@ -34,7 +34,8 @@ impl Transaction {
         }
     }
 
-    /// Counts one more command, and returns false if those that the front end itself answers are too many.
+    /// Counts one more command, and returns false if those that the front end itself answers are
+    /// too many.
     pub fn count(&mut self, is_own: bool) -> bool {
         self.own += usize::from(is_own);
         self.own <= MAX_OWN

@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 /// The bytes that a key takes besides its name, roughly.
 const EACH: usize = 80;
 
-/// A key that is watched. Two values are equal if their keys are, because a client watches each key once.
+/// A key that is watched. Two values are equal if their keys are, because a client watches each key
+/// once.
 pub(crate) struct Watched {
     pub key: Vec<u8>,
     pub version: u64,
-    /// True if the key existed at WATCH. Only Redis servers need this, since the store's versions show it.
+    /// True if the key existed at WATCH. Only Redis servers need this, since the store's versions
+    /// show it.
     pub existed: bool,
 }
 

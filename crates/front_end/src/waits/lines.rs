@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queues ("lines") of waiting commands that take something from keys, one line for each key. A waiting command,
-//! here called a question, stands in the line of each of its keys, and it is tried when it is first in all of them. So
-//! of two questions with a common key the older one is tried first, and never both at once.
+//! The queues ("lines") of waiting commands that take something from keys, one line for each key. A
+//! waiting command, here called a question, stands in the line of each of its keys, and it is tried
+//! when it is first in all of them. So of two questions with a common key the older one is tried
+//! first, and never both at once.
 
 use std::collections::{BTreeSet, HashMap};
 
 /// A place in a line: the position of the client that has waited longest, and the question's id.
 type Place = (u64, u64);
 
-/// The position of a question that is being tried. It is lower than all others, so no other question can get before it.
+/// The position of a question that is being tried. It is lower than all others, so no other
+/// question can get before it.
 const HELD: u64 = 0;
 
 #[derive(Default)]
@@ -29,7 +31,8 @@ struct Standing {
 }
 
 impl Lines {
-    /// Puts a question into the lines of its keys, each of which is named once. Positions begin at 1.
+    /// Puts a question into the lines of its keys, each of which is named once. Positions begin at
+    /// 1.
     pub fn enter(&mut self, id: u64, position: u64, keys: &[Vec<u8>]) {
         self.standing.insert(
             id,
@@ -74,7 +77,8 @@ impl Lines {
         }
     }
 
-    /// Counts that the question at `place` is first in one line more, if `is_first`, or in one line less.
+    /// Counts that the question at `place` is first in one line more, if `is_first`, or in one line
+    /// less.
     fn count(&mut self, place: Option<Place>, is_first: bool) {
         let Some((position, id)) = place else { return };
         let Some(standing) = self.standing.get_mut(&id) else {
@@ -91,13 +95,14 @@ impl Lines {
         };
     }
 
-    /// Takes the oldest question that is first in all of its lines. It keeps its places until it [leaves](Self::leave)
-    /// them.
+    /// Takes the oldest question that is first in all of its lines. It keeps its places until it
+    /// [leaves](Self::leave) them.
     pub fn take_ready(&mut self) -> Option<u64> {
         self.ready.pop_first().map(|(_, id)| id)
     }
 
-    /// Moves a question that is being tried to the front of its lines, so that no other one gets before it.
+    /// Moves a question that is being tried to the front of its lines, so that no other one gets
+    /// before it.
     pub fn hold(&mut self, id: u64, keys: &[Vec<u8>]) {
         self.leave(id, keys);
         self.enter(id, HELD, keys);

@@ -256,7 +256,8 @@ fn there_is_a_limit() {
 
 // ---- Steps
 
-/// Continues until nothing is left to do. Returns the acts, the steps that this took, and those of the longest turn.
+/// Continues until nothing is left to do. Returns the acts, the steps that this took, and those of
+/// the longest turn.
 fn count_steps(waits: &mut Waits, now: Instant) -> (usize, usize, usize) {
     let (turn, mut acts, mut steps) = (Turn::default(), 0, 0);
     loop {
@@ -273,7 +274,8 @@ fn count_steps(waits: &mut Waits, now: Instant) -> (usize, usize, usize) {
 }
 
 const MANY: u64 = 10_000;
-/// The steps that a client, or a key of a question, may cost each time that something happens to it.
+/// The steps that a client, or a key of a question, may cost each time that something happens to
+/// it.
 const STEPS_EACH: usize = 5 * LOOK_UP;
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A command that may wait, its timeout, and the form in which it is tried. In the log it has a form that doesn't wait,
-//! because the log must not stand still.
+//! A command that may wait, its timeout, and the form in which it is tried. In the log it has a
+//! form that doesn't wait, because the log must not stand still.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -16,7 +16,8 @@ const FROM_NOW_ON: &[u8] = b"$";
 const NO_SUCH_KEY: &[u8] = b"ERR no such key";
 /// The answers that say that there is nothing.
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
-/// The commands that wait and may get the wrong-type error for another key than the one for which they wait.
+/// The commands that wait and may get the wrong-type error for another key than the one for which
+/// they wait.
 const MOVES: [&str; 2] = ["blmove", "brpoplpush"];
 const WRONG_TYPE: &[u8] = b"-WRONGTYPE ";
 /// The bytes that a question about a key takes in the log, besides the key.
@@ -42,7 +43,8 @@ pub(crate) struct Waiting {
     pub deadline: Option<Instant>,
     /// True if the command changes nothing.
     pub is_read: bool,
-    /// The indexes of a stream's key and of its [last id](FROM_NOW_ON), for each last id that isn't known yet.
+    /// The indexes of a stream's key and of its [last id](FROM_NOW_ON), for each last id that isn't
+    /// known yet.
     last_ids: Vec<(usize, usize)>,
     /// True if the command is being tried.
     pub tries: bool,
@@ -66,8 +68,8 @@ pub(crate) enum Tried<'a> {
 }
 
 impl Waiting {
-    /// Parses a command that may wait by the server's description of it. Returns nothing if its arguments say that it doesn't
-    /// wait, or the error that answers it.
+    /// Parses a command that may wait by the server's description of it. Returns nothing if its
+    /// arguments say that it doesn't wait, or the error that answers it.
     pub fn parse(
         spec: &Spec,
         args: &[&[u8]],
@@ -153,8 +155,8 @@ impl Waiting {
         self.encode(Stamp::default(), &[]).len() + named_again
     }
 
-    /// Returns the command's bytes for the log or the worker, with the keys `first` before the others. They are a
-    /// transaction, because within one Redis never waits.
+    /// Returns the command's bytes for the log or the worker, with the keys `first` before the
+    /// others. They are a transaction, because within one Redis never waits.
     pub fn encode(&self, stamp: Stamp, first: &[Vec<u8>]) -> Vec<u8> {
         let exec = |resp3, commands| Command::Exec {
             stamp,
@@ -200,7 +202,8 @@ impl Waiting {
     /// Returns the arguments, with these keys before the others.
     fn with_first<'a>(&'a self, first: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
         let mut args = borrowed(&self.args);
-        // Keys of streams aren't reordered, since each key belongs to the id at the same position further behind.
+        // Keys of streams aren't reordered, since each key belongs to the id at the same position
+        // further behind.
         if !self.is_of_group {
             let known: HashSet<&[u8]> = first.iter().map(Vec::as_slice).collect();
             let others = self
@@ -244,7 +247,8 @@ impl Waiting {
         }
     }
 
-    /// Returns the types of the command's keys, if they were asked for, and the answer to the command itself.
+    /// Returns the types of the command's keys, if they were asked for, and the answer to the
+    /// command itself.
     fn split<'a>(&self, answer: &'a [u8]) -> (Option<Vec<&'a [u8]>>, &'a [u8]) {
         if self.is_read {
             return (None, answer);
@@ -270,7 +274,8 @@ impl Waiting {
         (self.may_be_gone().then_some(types), rest)
     }
 
-    /// Takes the last ids from XINFO's answers about the streams; returns an error if a key isn't a stream.
+    /// Takes the last ids from XINFO's answers about the streams; returns an error if a key isn't a
+    /// stream.
     fn take_last_ids<'a>(&mut self, answer: &'a [u8]) -> Result<(), &'a [u8]> {
         let value = Value::parse(answer).map_err(|_| answer)?;
         if matches!(value, Value::Error(_)) {
@@ -305,7 +310,8 @@ fn borrowed(args: &[Vec<u8>]) -> Vec<&[u8]> {
     args.iter().map(Vec::as_slice).collect()
 }
 
-/// Returns the index of BLOCK among the options of XREAD and XREADGROUP before the streams, if an argument follows it.
+/// Returns the index of BLOCK among the options of XREAD and XREADGROUP before the streams, if an
+/// argument follows it.
 fn block_of(args: &[Vec<u8>]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = args.get(at) {

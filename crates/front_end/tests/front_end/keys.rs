@@ -95,7 +95,8 @@ fn others_go_on_while_a_million_keys_are_walked() {
     c.ask(&["KEYS", "later:1?"], "*10\r\n");
 }
 
-/// KEYS waits until this replica has executed everything that any client may have been told of before. [X-READ]
+/// KEYS waits until this replica has executed everything that any client may have been told of
+/// before. [X-READ]
 #[test]
 fn keys_reads_the_state_once_all_logs_have_answered() {
     let cluster = Cluster::start_over("keys-late", Faults::default(), 4, Order::Connection);

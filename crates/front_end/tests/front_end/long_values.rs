@@ -56,7 +56,8 @@ fn a_value_of_a_mebibyte_is_stored_and_a_longer_command_refused() {
     c.ask(&["APPEND", "k", "y"], ":1048577\r\n");
 }
 
-/// An incomplete command isn't executed, and nothing is left of it in memory or in the log. [S-PARTS] [S-CLOSE]
+/// An incomplete command isn't executed, and nothing is left of it in memory or in the log.
+/// [S-PARTS] [S-CLOSE]
 #[test]
 fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     let cluster = Cluster::start("midway", Faults::default());
@@ -73,7 +74,8 @@ fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     eventually("memory", || {
         cluster.metrics().memory_bytes.load(Relaxed) < 10_000
     });
-    // This client has sent all of its command, and some parts are on their way: it takes effect like any command in flight.
+    // This client has sent all of its command, and some parts are on their way: it takes effect
+    // like any command in flight.
     let before = cluster.metrics().logged.load(Relaxed);
     let mut c = cluster.connect();
     c.send(&command);
@@ -84,7 +86,8 @@ fn a_client_that_is_gone_before_its_value_is_whole_leaves_nothing() {
     other.ask(&["STRLEN", "k"], ":500000\r\n");
 }
 
-/// Redis takes values of 512 MiB. A client that announces one costs only the memory of the bytes that are kept, which are none.
+/// Redis takes values of 512 MiB. A client that announces one costs only the memory of the bytes
+/// that are kept, which are none.
 #[test]
 fn a_value_of_512_mib_that_never_ends_costs_nothing() {
     let cluster = Cluster::start("half", Faults::default());
@@ -109,7 +112,8 @@ fn a_value_of_512_mib_that_never_ends_costs_nothing() {
     other.ask(&["GET", "k"], "$1\r\nv\r\n");
 }
 
-/// A client that takes long answers slowly gets all of them, and other clients are served meanwhile.
+/// A client that takes long answers slowly gets all of them, and other clients are served
+/// meanwhile.
 #[test]
 fn a_client_that_reads_slowly_gets_long_answers_and_holds_nobody_up() {
     let cluster = Cluster::start("slow", Faults::default());
@@ -129,7 +133,8 @@ fn a_client_that_reads_slowly_gets_long_answers_and_holds_nobody_up() {
     }
 }
 
-/// The session expires after some parts of a command have arrived, and the client doesn't notice. [S-PARTS] [S-ANEW]
+/// The session expires after some parts of a command have arrived, and the client doesn't notice.
+/// [S-PARTS] [S-ANEW]
 #[test]
 fn a_session_that_expires_before_a_value_is_whole_is_not_missed() {
     let cluster = Cluster::start("large-expired", BAD_NETWORK);

@@ -77,7 +77,8 @@ fn partitions_are_under_way_at_once_if_order_is_by_key_and_answers_leave_in_orde
     c.expect(":2\r\n:2\r\n+PONG\r\n:3\r\n:3\r\n");
 }
 
-/// Commands over several partitions take effect in all of them or none, and once. [V-STEPS] [V-DEAD]
+/// Commands over several partitions take effect in all of them or none, and once. [V-STEPS]
+/// [V-DEAD]
 #[test]
 fn commands_over_partitions_take_effect_everywhere_or_nowhere_and_once() {
     for (name, order) in [("connection", Order::Connection), ("key", Order::Key)] {

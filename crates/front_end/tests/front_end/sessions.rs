@@ -56,7 +56,8 @@ fn a_session_that_expired_is_opened_again_unseen() {
     }
 }
 
-/// If the replica has taken another replica's state, a lost session may hide executed commands, so the client is told. [S-ANEW]
+/// If the replica has taken another replica's state, a lost session may hide executed commands, so
+/// the client is told. [S-ANEW]
 #[test]
 fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unknown() {
     let cluster = Cluster::start("overtaken", Faults::default());
@@ -78,7 +79,8 @@ fn a_session_lost_while_the_replica_took_anothers_state_leaves_the_outcome_unkno
     let unknown = "-UNKNOWN the session is lost: the command took effect, once, or not at all";
     let in_flight = lines.iter().take_while(|line| **line == unknown).count();
     assert!((1..=64).contains(&in_flight), "{text}");
-    // The other commands were never sent to the log, and those that weren't read yet aren't answered.
+    // The other commands were never sent to the log, and those that weren't read yet aren't
+    // answered.
     let refused = "-ERR not executed: the session is lost";
     assert!(
         lines[in_flight..].iter().all(|line| *line == refused),
@@ -190,7 +192,8 @@ fn connections_beyond_the_sessions_are_told_so() {
     a.ask(&["INCR", "n"], ":4\r\n");
 }
 
-/// The front end closes the sessions that an earlier process of it has left, and no others. [S-CLOSE]
+/// The front end closes the sessions that an earlier process of it has left, and no others.
+/// [S-CLOSE]
 #[test]
 fn sessions_of_an_earlier_process_are_closed_and_no_others() {
     let earlier = 100;

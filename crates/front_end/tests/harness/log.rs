@@ -71,7 +71,8 @@ pub struct PartitionLog {
     pub next: Instance,
 }
 
-/// Stamps each command that gets through, decides it at once and lets the partition's worker execute it.
+/// Stamps each command that gets through, decides it at once and lets the partition's worker
+/// execute it.
 pub struct Log {
     pub socket: UdpSocket,
     pub partitions: Vec<PartitionLog>,
@@ -216,8 +217,8 @@ impl Log {
         self.assert_all_executed();
     }
 
-    /// Stamps all places of a command over several partitions at once. If the command is lost at one place, a repair puts a
-    /// no-op there, and the vector is dead.
+    /// Stamps all places of a command over several partitions at once. If the command is lost at
+    /// one place, a repair puts a no-op there, and the vector is dead.
     fn decide_vector(&mut self, header: &Header, value: &[u8]) {
         let mut value = value.to_vec();
         let partitions = &self.partitions;
@@ -260,8 +261,8 @@ impl Log {
         }
     }
 
-    /// Passes a partition's messages to the other partitions and its questions to the acceptor; returns the partitions that
-    /// have something to finish.
+    /// Passes a partition's messages to the other partitions and its questions to the acceptor;
+    /// returns the partitions that have something to finish.
     fn hand_on(&mut self, pid: PartitionId, mut out: ToMailbox) -> Vec<PartitionId> {
         let now = self.now();
         let mut open = Vec::new();
@@ -352,7 +353,8 @@ impl Log {
     }
 }
 
-/// The outbox of a partition: the mailbox of the front end, messages to other partitions, and questions to the acceptor.
+/// The outbox of a partition: the mailbox of the front end, messages to other partitions, and
+/// questions to the acceptor.
 struct ToMailbox(
     Mailbox,
     PartitionId,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A front end on its own logs: one replica's workers, one for each partition, with the real session table and a real store,
-//! behind a network that loses, repeats and reorders as asked.
+//! A front end on its own logs: one replica's workers, one for each partition, with the real
+//! session table and a real store, behind a network that loses, repeats and reorders as asked.
 
 #![allow(dead_code)] // each test binary uses a part
 
@@ -117,8 +117,8 @@ impl Cluster {
         })
     }
 
-    /// Starts a cluster whose log has its own limits, and in which an earlier process of the front end has left `earlier`
-    /// sessions.
+    /// Starts a cluster whose log has its own limits, and in which an earlier process of the front
+    /// end has left `earlier` sessions.
     pub fn start_on(
         name: &str,
         faults: Faults,

@@ -143,7 +143,8 @@ fn a_rotation_never_leaves_two_holders_without_a_common_generation() {
     for round in 0..3 {
         for step in [Rotation::Added, Rotation::Switched, Rotation::Removed] {
             assert_eq!(file.rotate().unwrap(), step, "round {round}");
-            // One holder has the old file and the other one the new file; each accepts what the other signs.
+            // One holder has the old file and the other one the new file; each accepts what the
+            // other signs.
             for (one, other) in [(&before, &file), (&file, &before)] {
                 let signed = mac(one, NODES, one.signs());
                 assert!(signed.is_some() && signed == mac(other, NODES, one.signs()));

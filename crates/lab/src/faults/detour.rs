@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process through which frames pass that must be duplicated, held back or delayed. It runs in the namespace of the
-//! wires. A frame that the program there passes on reaches only its socket, since the namespace has no addresses.
+//! The process through which frames pass that must be duplicated, held back or delayed. It runs in
+//! the namespace of the wires. A frame that the program there passes on reaches only its socket,
+//! since the namespace has no addresses.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

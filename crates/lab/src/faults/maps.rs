@@ -69,8 +69,8 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
     program.pin(self::program(bpffs)).map_err(|e| cannot(&e))
 }
 
-/// Returns the path of the compiled object: in `WIREPAXOS_BPF_DIR`, or in `bpf` beside or above the running program, or
-/// in `target/bpf` of the source tree.
+/// Returns the path of the compiled object: in `WIREPAXOS_BPF_DIR`, or in `bpf` beside or above the
+/// running program, or in `target/bpf` of the source tree.
 fn object() -> Result<PathBuf> {
     let candidates = match std::env::var_os(DIR_VARIABLE) {
         Some(given) => vec![PathBuf::from(given)],
@@ -113,8 +113,8 @@ impl Maps {
         self.wires.get(&index, 0).ok()
     }
 
-    /// Changes these faults from the next frame on. The program and the detour notice the new generation, and reset
-    /// their counters.
+    /// Changes these faults from the next frame on. The program and the detour notice the new
+    /// generation, and reset their counters.
     pub fn set_wire(&mut self, index: u32, wire: &Wire) -> Result<()> {
         let cpus = nr_cpus().map_err(|(what, e)| Error::new(format!("{what}: {e}")))?;
         let zero = PerCpuValues::try_from(vec![WireState::default(); cpus])

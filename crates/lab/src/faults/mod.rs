@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults on links. A link with faults leads through a wire: a pair of interfaces in a separate namespace, with the
-//! program `programs/xdp/fault.bpf.c` at both. So both ends of the link stay free for programs of the roles, and frames
-//! that those send meet the faults like all others.
+//! Faults on links. A link with faults leads through a wire: a pair of interfaces in a separate
+//! namespace, with the program `programs/xdp/fault.bpf.c` at both. So both ends of the link stay
+//! free for programs of the roles, and frames that those send meet the faults like all others.
 //!
-//! The program loses and corrupts frames. It can neither copy a frame nor keep one, so frames that must be duplicated,
-//! held back or delayed pass through a process, the detour, and return when user space sends them; meanwhile all others
-//! overtake them in the kernel.
+//! The program loses and corrupts frames. It can neither copy a frame nor keep one, so frames that
+//! must be duplicated, held back or delayed pass through a process, the detour, and return when
+//! user space sends them; meanwhile all others overtake them in the kernel.
 
 mod detour;
 mod layout;
@@ -94,8 +94,8 @@ pub struct Direction {
 }
 
 impl Lab {
-    /// Sets faults on links, which are named after their hosts; `all` stands for all links. `program` is a `wirepaxos`,
-    /// which runs the detour.
+    /// Sets faults on links, which are named after their hosts; `all` stands for all links.
+    /// `program` is a `wirepaxos`, which runs the detour.
     pub fn set_faults(&self, program: &Path, names: &[String], rates: &Rates) -> Result<()> {
         let state = self.state_when_up()?;
         rates.check()?;
@@ -160,8 +160,9 @@ impl Lab {
         links.iter().try_for_each(|link| self.wire(link))
     }
 
-    /// Leads a link through a wire without faults, unless it does so already. The host's end stays unchanged, and the
-    /// switch gets a new port of the same name; an interrupted attempt is continued.
+    /// Leads a link through a wire without faults, unless it does so already. The host's end stays
+    /// unchanged, and the switch gets a new port of the same name; an interrupted attempt is
+    /// continued.
     fn wire(&self, link: &Link) -> Result<()> {
         maps::load(&self.bpffs())?;
         let wires = self.namespace(WIRES);
@@ -207,8 +208,8 @@ impl Lab {
         namespace::ip(Some(&wires), &lines)
     }
 
-    /// Returns an error if there is a program at the port, since it would vanish with the port, and its owner wouldn't
-    /// know.
+    /// Returns an error if there is a program at the port, since it would vanish with the port, and
+    /// its owner wouldn't know.
     fn must_have_no_program(&self, link: &Link) -> Result<()> {
         let switch = self.namespace(&link.far.host);
         let shown = namespace::ip_json(&switch, &["link", "show", &link.far.interface])?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides how the detour treats frames: it duplicates them, holds them back, or delays them all. There is no clock and
-//! no socket; times are arguments, in nanoseconds.
+//! Decides how the detour treats frames: it duplicates them, holds them back, or delays them all.
+//! There is no clock and no socket; times are arguments, in nanoseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -84,8 +84,9 @@ impl Queue {
     }
 }
 
-/// Returns whether to duplicate a frame and whether to hold it back, given that it was sent here for either reason, or
-/// because all frames are delayed. Each happens with the requested probability, independently of the other.
+/// Returns whether to duplicate a frame and whether to hold it back, given that it was sent here
+/// for either reason, or because all frames are delayed. Each happens with the requested
+/// probability, independently of the other.
 fn fate(wire: &Wire, random: &mut Random) -> (bool, bool) {
     let duplicate = probability(wire.duplicate);
     let reorder = probability(wire.reorder);

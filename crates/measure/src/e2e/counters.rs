@@ -14,9 +14,11 @@ pub struct Counters {
     pub noops: u64,
     /// Views, or epochs, that began, seen in the same way.
     pub view_changes: u64,
-    /// How often, or for how many slots, a replica took back what it had executed; all of them together.
+    /// How often, or for how many slots, a replica took back what it had executed; all of them
+    /// together.
     pub rollbacks: u64,
-    /// How often commands of a replica had to wait for a commit, and it for more of the log; all of them together.
+    /// How often commands of a replica had to wait for a commit, and it for more of the log; all of
+    /// them together.
     pub commit_holds: u64,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Facts about the disk that a measurement of storage needs: its file system, and whether the stores had to write to
-//! it.
+//! Facts about the disk that a measurement of storage needs: its file system, and whether the
+//! stores had to write to it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures what clients notice when a part of a cluster with NOPaxos fails or changes: how long nothing is answered,
-//! and how long it takes until as much is answered as before (NOPaxos, section 6.4, Figure 9).
+//! Measures what clients notice when a part of a cluster with NOPaxos fails or changes: how long
+//! nothing is answered, and how long it takes until as much is answered as before (NOPaxos, section
+//! 6.4, Figure 9).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::stats::median;
 /// The event that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// No event: its gaps are compared with the others, because clients always have to wait now and then.
+    /// No event: its gaps are compared with the others, because clients always have to wait now and
+    /// then.
     Nothing,
     /// SIGKILL of the sequencer.
     SequencerKilled,
@@ -87,7 +89,8 @@ pub struct Plan {
 pub struct Run {
     /// The longest time without any answer.
     pub gap: Duration,
-    /// The time from the event until as much is answered as before; `None` if the run was too short for that.
+    /// The time from the event until as much is answered as before; `None` if the run was too short
+    /// for that.
     pub peak: Option<Duration>,
     /// Answers a second before the event.
     pub ops_per_s: f64,
@@ -179,8 +182,8 @@ impl Cluster {
         Ok(judged(ran, event_at))
     }
 
-    /// Prepares an event, and returns the node to which it will happen. A replica that is to join again is stopped
-    /// first, and the load goes on without it.
+    /// Prepares an event, and returns the node to which it will happen. A replica that is to join
+    /// again is stopped first, and the load goes on without it.
     fn prepare(&mut self, event: Event) -> Result<String, Error> {
         let group = self.file.groups[0].id;
         match event {
@@ -265,7 +268,8 @@ fn judged(ran: Ran, event_at: Duration) -> Run {
     }
 }
 
-/// Returns after how many buckets the answers are as many as usual, or 0 if they never became fewer.
+/// Returns after how many buckets the answers are as many as usual, or 0 if they never became
+/// fewer.
 fn back_to(usual: f64, after: &[u32]) -> Option<usize> {
     let dips = |n: &u32| f64::from(*n) < usual / 2.0;
     let Some(dip) = after.iter().position(dips) else {

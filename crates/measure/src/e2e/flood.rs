@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A sender without a key that floods the leader with wrongly signed requests, while a load is measured.
+//! A sender without a key that floods the leader with wrongly signed requests, while a load is
+//! measured.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use local_cluster::Error;
 pub struct Flood {
     /// Packets a second.
     pub per_s: u32,
-    /// True if the packets go to a socket that nobody reads, which shows the cost of the sender itself.
+    /// True if the packets go to a socket that nobody reads, which shows the cost of the sender
+    /// itself.
     pub to_nobody: bool,
 }
 

@@ -18,7 +18,8 @@ use local_cluster::latency::Latencies;
 const WINDOW: usize = 1024;
 /// A hundred percent.
 const ALL: u16 = 100;
-/// On a busy machine the kernel may verify the programs of all nodes for longer than a client usually waits.
+/// On a busy machine the kernel may verify the programs of all nodes for longer than a client
+/// usually waits.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 /// A run without any reply for this time has failed.
@@ -111,9 +112,9 @@ pub(super) fn run_all(loads: &mut [Load], until: Until<'_>, spread: bool) -> Res
     Ok(all)
 }
 
-/// Returns a session's window that is large enough for a request that lags behind many others. Clients with little in
-/// flight take a small one, since the windows of an address are bounded ([S-SHARE]), and a thousand clients have one
-/// address here.
+/// Returns a session's window that is large enough for a request that lags behind many others.
+/// Clients with little in flight take a small one, since the windows of an address are bounded
+/// ([S-SHARE]), and a thousand clients have one address here.
 fn window_for(outstanding: u16) -> u16 {
     outstanding.saturating_mul(16).clamp(64, WINDOW as u16)
 }
@@ -298,8 +299,8 @@ impl Load {
         Ok(true)
     }
 
-    /// Submits a command over two partitions, if it is the turn of one and the session in the lower of
-    /// them has room.
+    /// Submits a command over two partitions, if it is the turn of one and the session in the lower
+    /// of them has room.
     fn over_two(&mut self) -> Result<Option<(PartitionId, u64)>, Error> {
         self.owed = (self.owed + self.multi).min(2 * ALL);
         if self.owed < ALL {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The yardstick of `bench e2e --baseline local`: the store alone. For each replica a process that applies the
-//! commands of a generator of its own to the same application, partition by partition, without anything
-//! else.
+//! The yardstick of `bench e2e --baseline local`: the store alone. For each replica a process that
+//! applies the commands of a generator of its own to the same application, partition by partition,
+//! without anything else.
 
 use std::fmt;
 use std::path::PathBuf;

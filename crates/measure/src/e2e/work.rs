@@ -9,7 +9,8 @@ use paxos::PartitionId;
 use local_cluster::Error;
 use paxos::mix;
 
-/// Commands without end: of random bytes, or puts of such values to keys that nobody has used; and gets of what was put.
+/// Commands without end: of random bytes, or puts of such values to keys that nobody has used; and
+/// gets of what was put.
 pub(super) struct Work {
     /// No two have the same among all that run.
     stream: u64,
@@ -142,7 +143,8 @@ impl Work {
         answer == self.put.as_deref().unwrap_or(command)
     }
 
-    /// Returns whether this is what it must answer to a get. Where that may be old, it may know nothing of the key.
+    /// Returns whether this is what it must answer to a get. Where that may be old, it may know
+    /// nothing of the key.
     pub fn is_right_get(&self, command: &[u8], answer: &[u8], may_be_old: bool) -> bool {
         let key = match Command::parse(command) {
             Ok(Command::Get { key }) => key_named(key),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The roles behind a port of DPDK: a pair of memif ports, a ring in memory between them. There is no wire and no card, so
-//! this is what role, frames and DPDK take, and nothing else.
+//! The roles behind a port of DPDK: a pair of memif ports, a ring in memory between them. There is
+//! no wire and no card, so this is what role, frames and DPDK take, and nothing else.
 //!
-//! One thread plays both ends in turn, and only the role's end is timed. Beside it stands bare forwarding: another such
-//! port, whose end sends as many frames on as the role does, without looking into them.
+//! One thread plays both ends in turn, and only the role's end is timed. Beside it stands bare
+//! forwarding: another such port, whose end sends as many frames on as the role does, without
+//! looking into them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -39,8 +40,8 @@ pub struct Measured {
     pub frames_per_msg: f64,
     /// The measurements at each of [`BURSTS`].
     pub at: [AtBurst; 2],
-    /// The time from a message to the packets that it causes, one message at a time, with both ends in turn on one
-    /// core. For a learner it is the time to a decision.
+    /// The time from a message to the packets that it causes, one message at a time, with both ends
+    /// in turn on one core. For a learner it is the time to a decision.
     pub round_trip_ns: f64,
 }
 
@@ -372,7 +373,8 @@ fn received(port: &mut Port) -> usize {
     std::iter::from_fn(|| Some(port.receive()).filter(|n| *n > 0)).sum()
 }
 
-/// Sends each frame that was received on, as often as a role would; returns what is left of a frame to be sent.
+/// Sends each frame that was received on, as often as a role would; returns what is left of a frame
+/// to be sent.
 fn send_on(port: &mut Port, frames_per_msg: f64, mut owed: f64) -> f64 {
     port.send_on(|| {
         owed += frames_per_msg;

@@ -16,10 +16,11 @@ pub struct AtLinks {
     pub frames_per_msg: f64,
     /// Messages that it accepted a second, turn by turn.
     pub msgs_per_s: Vec<f64>,
-    /// The rates of bare forwarding in the turns before. In the kernel it makes as many frames of a message as the
-    /// role, in BMv2 only one.
+    /// The rates of bare forwarding in the turns before. In the kernel it makes as many frames of a
+    /// message as the role, in BMv2 only one.
     pub forwarding_msgs_per_s: Vec<f64>,
-    /// Messages that weren't accepted, and frames sent for them that didn't arrive, in all turns together.
+    /// Messages that weren't accepted, and frames sent for them that didn't arrive, in all turns
+    /// together.
     pub lost: u64,
 }
 

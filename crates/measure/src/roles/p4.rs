@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The roles' P4 programs in BMv2, at links: some frames are under way at a time, and those that come out are counted. In
-//! turns with that the program without roles forwards the same frames: a machine that changes its speed every few seconds
-//! does so to both.
+//! The roles' P4 programs in BMv2, at links: some frames are under way at a time, and those that
+//! come out are counted. In turns with that the program without roles forwards the same frames: a
+//! machine that changes its speed every few seconds does so to both.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ use crate::network::{Namespace, veth};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Frames under way: fewer than BMv2's queue has room for (64), as it drops the rest without a word.
+/// Frames under way: fewer than BMv2's queue has room for (64), as it drops the rest without a
+/// word.
 const AHEAD: u64 = 32;
 /// A frame that takes longer was lost.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The whole chain at real links, driven by the kernel: requests to the leader, three acceptors on
-//! links of their own, quorum learners at the replicas' links, their rings, a callback in user space,
-//! which checks that each instance comes once and holds what was sent.
+//! links of their own, quorum learners at the replicas' links, their rings, a callback in user
+//! space, which checks that each instance comes once and holds what was sent.
 //!
 //! Frames are made on every CPU given, as a network card's queues would bring them; what a frame
 //! leads to happens on its CPU. The same links with bare forwarding are measured beside.
@@ -33,8 +33,8 @@ const CHUNK: u32 = 1 << 22;
 const OUTSTANDING: u64 = 24_576;
 /// Values that acceptors still keep after they were delivered.
 const KEPT: u64 = 8_192;
-/// How long a reader of an empty ring sleeps: a ring has room for twenty times as much. A tenth of it
-/// costs the chain a tenth in switches between threads.
+/// How long a reader of an empty ring sleeps: a ring has room for twenty times as much. A tenth of
+/// it costs the chain a tenth in switches between threads.
 const NAP: Duration = Duration::from_millis(1);
 /// The longest time until the kernel begins, which may be a second on a busy machine.
 const BEGIN: Duration = Duration::from_secs(10);
@@ -61,8 +61,8 @@ pub struct Options {
 pub struct Run {
     /// Values stamped by the leader.
     pub sent: u64,
-    /// Values that the callbacks of all replicas have seen, each instance once and with what was sent:
-    /// that of the one that saw least.
+    /// Values that the callbacks of all replicas have seen, each instance once and with what was
+    /// sent: that of the one that saw least.
     pub delivered: u64,
     /// The number of instances that came more than once, at all replicas together.
     pub repeated: u64,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages a second of one core with live frames over veth: frames are made in the kernel, cross a
-//! link to the role in the driver of its far end, and what the role sends crosses links of its own to
-//! where it is counted and dropped. In turns with that bare forwarding, in the role's place, makes as
-//! many frames of each message: a machine that changes its speed every few seconds does so to both.
+//! link to the role in the driver of its far end, and what the role sends crosses links of its own
+//! to where it is counted and dropped. In turns with that bare forwarding, in the role's place,
+//! makes as many frames of each message: a machine that changes its speed every few seconds does so
+//! to both.
 
 use std::path::Path;
 use std::thread;
@@ -91,7 +92,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Prepares a role at its links. If `signs`, the source signs frames too, also before the bare path.
+    /// Prepares a role at its links. If `signs`, the source signs frames too, also before the bare
+    /// path.
     fn new(dir: &Path, role: Role, bare: bool, signs: bool) -> Result<Bench> {
         let [from, at, to] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         let (out, into) = veth((&from, "out"), (&at, "in"))?;
@@ -173,8 +175,8 @@ impl Bench {
     }
 
     /// Sends frames, on one CPU, and returns messages a second from the first on: a call takes
-    /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is trimmed,
-    /// and no instance sent that it has no room for.
+    /// milliseconds, on a busy machine a second, to begin and to end. Meanwhile an acceptor is
+    /// trimmed, and no instance sent that it has no room for.
     fn send(&mut self, seconds: f64) -> Result<f64> {
         let mut generator = Generator::of(&mut self.source)?;
         generator.batch = BATCH;
@@ -205,7 +207,8 @@ impl Bench {
         })
     }
 
-    /// Makes room by the number of messages made, not taken, so that a lost frame doesn't narrow the window for good.
+    /// Makes room by the number of messages made, not taken, so that a lost frame doesn't narrow
+    /// the window for good.
     fn make_room(&self) -> Result<()> {
         let Some(acceptor) = &self.acceptor else {
             return Ok(());

@@ -28,14 +28,15 @@ use loader::sys::pin_to_this_cpu;
 pub const VALUE_LEN: usize = 64;
 /// Repetitions of one system call: half a ring, as acceptors are trimmed in between.
 const CHUNK: u32 = 32_768;
-/// The least number of measurements of each role, however little time there is: a median of fewer says nothing.
+/// The least number of measurements of each role, however little time there is: a median of fewer
+/// says nothing.
 const MIN_CHUNKS: usize = 3;
 
 /// The cost of a message for one role.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RoleMeasurement {
-    /// `leader`, `acceptor`, `learner`, `sequencer`, `receiver`, `forwarder`, or `egress`: what each multicast copy
-    /// takes.
+    /// `leader`, `acceptor`, `learner`, `sequencer`, `receiver`, `forwarder`, or `egress`: what
+    /// each multicast copy takes.
     pub role: &'static str,
     /// Nanoseconds a message, the wrapper's taken off; the median of all chunks.
     pub ns_per_msg: f64,
@@ -51,13 +52,14 @@ pub struct RoleMeasurement {
     pub several: Option<Several>,
 }
 
-/// Measures all roles for this many seconds each, one after the other on one CPU, and those that stamp on all CPUs at
-/// once. Needs the privilege to load programs.
+/// Measures all roles for this many seconds each, one after the other on one CPU, and those that
+/// stamp on all CPUs at once. Needs the privilege to load programs.
 pub fn roles(seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     roles_from(&directory()?, seconds, signs)
 }
 
-/// Measures the roles with the objects of another directory. If `signs`, the roles check and make tags.
+/// Measures the roles with the objects of another directory. If `signs`, the roles check and make
+/// tags.
 pub fn roles_from(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasurement>> {
     // A thread of its own, as it binds itself to a CPU.
     let on_its_own = || on_this_thread(dir, seconds, signs);
@@ -88,7 +90,8 @@ fn on_this_thread(dir: &Path, seconds: f64, signs: bool) -> Result<Vec<RoleMeasu
 }
 
 fn forwarder(dir: &Path, seconds: f64, signs: bool) -> Result<RoleMeasurement> {
-    // The copies go to every entry of `multicast`; in a test run it doesn't matter that there is none.
+    // The copies go to every entry of `multicast`; in a test run it doesn't matter that there is
+    // none.
     let object = ready::forwarder(dir, None)?;
     let mut bench = Wrapped::new(object, Role::Forwarder.name(), MsgType::Request, 0, signs)?;
     bench.measure(seconds, action::REDIRECT, |_, _| Ok(()))

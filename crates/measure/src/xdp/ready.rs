@@ -142,8 +142,8 @@ pub(super) fn learner(dir: &Path, flags: u32) -> Result<Object> {
     Ok(object)
 }
 
-/// Listens to the first acceptor's number as its sequencer's. Messages go to ring 0, whose reader never waits for a
-/// wake-up.
+/// Listens to the first acceptor's number as its sequencer's. Messages go to ring 0, whose reader
+/// never waits for a wake-up.
 pub(super) fn receiver(dir: &Path) -> Result<(Object, Receiver)> {
     let sizes = Sizes {
         ring_bytes: 1 << 23,
@@ -206,7 +206,8 @@ fn keyring() -> Keyring {
     keyring
 }
 
-/// Has a role take nothing but signed messages, or a generator sign those that have [room](with_room).
+/// Has a role take nothing but signed messages, or a generator sign those that have
+/// [room](with_room).
 pub(super) fn sign(object: &mut Object) -> Result<()> {
     object.sign_with(&keyring())
 }

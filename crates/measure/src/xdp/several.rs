@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A role's program on several CPUs at once, in test-run: what its messages have in common goes from one CPU's
-//! cache to the other's.
+//! A role's program on several CPUs at once, in test-run: what its messages have in common goes
+//! from one CPU's cache to the other's.
 
 use std::path::Path;
 use std::sync::Barrier;

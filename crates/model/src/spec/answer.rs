@@ -28,7 +28,8 @@ impl Sender {
     }
 }
 
-/// An answer to a packet, if there is one: the header and value that follow from the packet and the memory.
+/// An answer to a packet, if there is one: the header and value that follow from the packet and the
+/// memory.
 pub(super) type Answer = Option<(Header, Vec<u8>)>;
 
 pub(super) fn reject(h: &Header, reason: Reason, round: Round, trim: Instance) -> Answer {

@@ -15,7 +15,8 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Counts a vote that a member of the round's epoch shows. Returns an error if that decides a second value.
+    /// Counts a vote that a member of the round's epoch shows. Returns an error if that decides a
+    /// second value.
     pub fn vote(
         &mut self,
         slot: Slot,
@@ -48,8 +49,8 @@ impl Decisions {
 }
 
 impl Decisions {
-    /// Returns whether `quorum` members of a round's epoch have shown votes for `value` there, in the one instance or
-    /// in any of its partition.
+    /// Returns whether `quorum` members of a round's epoch have shown votes for `value` there, in
+    /// the one instance or in any of its partition.
     pub fn has_quorum(
         &self,
         pid: PartitionId,

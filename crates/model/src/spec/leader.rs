@@ -142,8 +142,8 @@ impl Leader {
         }
     }
 
-    /// A request over several partitions takes one instance of each partition that its vector names, in ascending
-    /// order, or none at all. [L-MULTI]
+    /// A request over several partitions takes one instance of each partition that its vector
+    /// names, in ascending order, or none at all. [L-MULTI]
     fn receive_multi(&mut self, packet: &Packet<'_>) {
         let h = &packet.header;
         let Ok(vector) = Vector::parse(packet.value) else {

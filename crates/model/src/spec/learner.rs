@@ -33,8 +33,8 @@ impl Learner {
         }
     }
 
-    /// Returns whether f+1 members of the round's configuration voted for what a DELIVER says, as far as this node
-    /// heard.
+    /// Returns whether f+1 members of the round's configuration voted for what a DELIVER says, as
+    /// far as this node heard.
     pub fn may_deliver(&self, packet: &Packet<'_>, configuration: &Configuration) -> bool {
         let h = &packet.header;
         let value = value_of(packet);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The possible memories of an acceptor.
 //!
-//! A durable one that was killed may have lost the end of its log, as far as nobody has seen an answer to it. So after
-//! a restart there are several possible memories, one for each place where the log may end. The acceptor's later
-//! answers show which of them are wrong.
+//! A durable one that was killed may have lost the end of its log, as far as nobody has seen an
+//! answer to it. So after a restart there are several possible memories, one for each place where
+//! the log may end. The acceptor's later answers show which of them are wrong.
 
 use std::collections::VecDeque;
 

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups that agree by NOPaxos: what replicas and sequencers may send, by what reached them before.
+//! Groups that agree by NOPaxos: what replicas and sequencers may send, by what reached them
+//! before.
 //!
-//! Written from `docs/protocol.md`, as the rest of the specification is. A replica's log is never looked at: what it
-//! says of it must follow from the packets that it got.
+//! Written from `docs/protocol.md`, as the rest of the specification is. A replica's log is never
+//! looked at: what it says of it must follow from the packets that it got.
 //!
-//! - who acknowledges up to a slot, or answers for it, has got everything below since its view began, from the
-//!   sequencer, from another replica, or as a no-op ([N-ACK], [Y-APPLY], [H-OBEY], [H-NOOP]), and does so only in the view
-//!   that it is in ([N-MUTE]);
+//! - who acknowledges up to a slot, or answers for it, has got everything below since its view
+//!   began, from the sequencer, from another replica, or as a no-op ([N-ACK], [Y-APPLY], [H-OBEY],
+//!   [H-NOOP]), and does so only in the view that it is in ([N-MUTE]);
 //! - VIEW_CHANGE tells the last normal view, and at least what was acknowledged in it ([W-TELL]);
-//! - a view begins once, by its leader, with the VIEW_CHANGEs that it needs and the log that comes of them ([W-ONCE],
-//!   [W-QUORUM], [W-MERGE]);
+//! - a view begins once, by its leader, with the VIEW_CHANGEs that it needs and the log that comes
+//!   of them ([W-ONCE], [W-QUORUM], [W-MERGE]);
 //! - what was committed in a view is in the log with which a later one begins (INV-10);
-//! - a session is active behind a view that f others have begun, and its sequencer begins there ([F-STARTED], [F-PROGRAM]).
+//! - a session is active behind a view that f others have begun, and its sequencer begins there
+//!   ([F-STARTED], [F-PROGRAM]).
 //!
-//! What is stable may come with another replica's state, which isn't recorded. So a slot that the trace shows as stable
-//! needs no other reason.
+//! What is stable may come with another replica's state, which isn't recorded. So a slot that the
+//! trace shows as stable needs no other reason.
 
 mod node;
 mod views;
@@ -63,7 +65,8 @@ impl Ordered {
         }
     }
 
-    /// Checks that a session is active only if f others have begun a view of it in each partition. [F-ACTIVE]
+    /// Checks that a session is active only if f others have begun a view of it in each partition.
+    /// [F-ACTIVE]
     pub fn active(&self, epoch: Epoch, epochs: &Epochs, partitions: u16) -> Result<(), String> {
         let Some(session) = self.configuration(epoch, epochs) else {
             return Ok(());
@@ -80,8 +83,8 @@ impl Ordered {
         }
     }
 
-    /// Checks that a sequencer begins where f others have begun a view of its session. That the session is active may
-    /// be recorded later. [F-PROGRAM]
+    /// Checks that a sequencer begins where f others have begun a view of its session. That the
+    /// session is active may be recorded later. [F-PROGRAM]
     pub fn programmed(&self, program: &Program) -> Result<(), String> {
         let (epoch, f) = (program.epoch, program.f.into());
         for (pid, next) in (0..).zip(&program.next) {
@@ -170,8 +173,8 @@ impl Ordered {
         Ok(())
     }
 
-    /// Checks that a VIEW_CHANGE tells the replica's last normal view and at least the log that it had there. [W-TELL]
-    /// [W-UNTOUCHED]
+    /// Checks that a VIEW_CHANGE tells the replica's last normal view and at least the log that it
+    /// had there. [W-TELL] [W-UNTOUCHED]
     fn tells(&mut self, node: NodeId, packet: &Packet<'_>) -> Result<(), String> {
         let h = &packet.header;
         let known = self.node(h.pid, node);
@@ -186,8 +189,8 @@ impl Ordered {
         Ok(())
     }
 
-    /// Checks that a START_VIEW follows from what a quorum has told, and that each view starts only once. [W-ONCE]
-    /// [W-QUORUM] [W-MERGE]
+    /// Checks that a START_VIEW follows from what a quorum has told, and that each view starts only
+    /// once. [W-ONCE] [W-QUORUM] [W-MERGE]
     fn begins(
         &mut self,
         node: NodeId,
@@ -219,8 +222,9 @@ impl Ordered {
         Ok(())
     }
 
-    /// Returns the possible lists of sessions of which f+1 members each must tell their logs. Any of these lists will
-    /// do, since a replica may not have heard yet what the store has. [W-QUORUM]
+    /// Returns the possible lists of sessions of which f+1 members each must tell their logs. Any
+    /// of these lists will do, since a replica may not have heard yet what the store has.
+    /// [W-QUORUM]
     fn ways_to_begin(&self, view: Round, epochs: &Epochs, own: &Session) -> Vec<Vec<Session>> {
         let epoch = view.epoch();
         let mut ways = Vec::new();
@@ -256,7 +260,8 @@ impl Ordered {
         self.has_synced(node, h, session)
     }
 
-    /// Notes that a replica's log equals the leader's below a slot. The leader itself doesn't count as a follower.
+    /// Notes that a replica's log equals the leader's below a slot. The leader itself doesn't count
+    /// as a follower.
     fn has_synced(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         match session.leader(h.rnd, h.pid).node == node {
             true => Ok(()),
@@ -266,8 +271,8 @@ impl Ordered {
         }
     }
 
-    /// Checks that a replica has everything that its ACK, SYNC_REP or GAP_COMMIT_REP confirms. [N-ACK] [Y-APPLY]
-    /// [H-OBEY]
+    /// Checks that a replica has everything that its ACK, SYNC_REP or GAP_COMMIT_REP confirms.
+    /// [N-ACK] [Y-APPLY] [H-OBEY]
     fn has_filled(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
@@ -285,8 +290,8 @@ impl Ordered {
         }
     }
 
-    /// Checks that a replica that answers has everything up to the slot, and that f others have its no-ops. [N-ANSWER]
-    /// [H-NOOP]
+    /// Checks that a replica that answers has everything up to the slot, and that f others have its
+    /// no-ops. [N-ANSWER] [H-NOOP]
     fn answers(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
@@ -323,7 +328,8 @@ impl Ordered {
             .map_err(|slot| format!("node {node} has nothing in slot {slot}, and sends {h:?}"))
     }
 
-    /// Checks that f others have confirmed a point before SYNC_COMMIT makes it stable. [Y-POINT] [W-STABLE]
+    /// Checks that f others have confirmed a point before SYNC_COMMIT makes it stable. [Y-POINT]
+    /// [W-STABLE]
     fn makes_stable(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
         let f = usize::from(session.f);
         if !self.node(h.pid, node).was_synced_by(f, h.rnd, h.inst) {

@@ -47,7 +47,8 @@ impl Proposer {
         }
     }
 
-    /// Returns whether f+1 members of a configuration promised the round for all instances of a partition.
+    /// Returns whether f+1 members of a configuration promised the round for all instances of a
+    /// partition.
     pub fn has_range(&self, pid: PartitionId, round: Round, of: &Configuration) -> bool {
         let promised = |m: &&Member| self.ranges.contains(&(pid, round, m.node, m.nonce));
         of.acceptors.iter().filter(promised).count() > usize::from(of.f)
@@ -74,7 +75,8 @@ impl Proposer {
     }
 }
 
-/// Returns whether `quorum` of the promises show `value` as their highest vote, or, for a no-op, none.
+/// Returns whether `quorum` of the promises show `value` as their highest vote, or, for a no-op,
+/// none.
 fn is_justified(promises: &Promises, quorum: usize, plain_noop: bool, value: &Value) -> bool {
     let votes = || promises.values().flatten();
     let rounds: BTreeSet<Round> = votes()

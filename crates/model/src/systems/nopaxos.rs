@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters that agree by NOPaxos: sequencers, replicas with their receivers, the controller with its change of session,
-//! and a client that counts answers.
+//! Clusters that agree by NOPaxos: sequencers, replicas with their receivers, the controller with
+//! its change of session, and a client that counts answers.
 //!
-//! Whatever a replica's timers, the store or another replica may make it do, it may do at any moment: it goes to a view
-//! ([`Local::Go`]), asks and synchronises ([`Local::Tick`]), or gives a slot up ([`Local::GiveUp`]).
+//! Whatever a replica's timers, the store or another replica may make it do, it may do at any
+//! moment: it goes to a view ([`Local::Go`]), asks and synchronises ([`Local::Tick`]), or gives a
+//! slot up ([`Local::GiveUp`]).
 
 pub mod actor;
 pub mod bounds;
@@ -84,8 +85,8 @@ impl NoPaxos {
         sequencer
     }
 
-    /// Returns a client's request: each session's sequencer gets another one's, so that one can tell their messages
-    /// apart.
+    /// Returns a client's request: each session's sequencer gets another one's, so that one can
+    /// tell their messages apart.
     fn request(&self, client: u64, to: Place) -> Message {
         Message::request(client, self.bounds.client_place(), 1 << to)
     }
@@ -226,8 +227,8 @@ impl System for NoPaxos {
         Happened { after, out, flaw }
     }
 
-    /// Returns the messages for an actor's outputs. VIEW_CHANGE_REQ makes a replica go to a view, which it may do at
-    /// any moment; REJECT concerns nobody here.
+    /// Returns the messages for an actor's outputs. VIEW_CHANGE_REQ makes a replica go to a view,
+    /// which it may do at any moment; REJECT concerns nobody here.
     fn messages_of(
         &self,
         place: Place,
@@ -285,8 +286,8 @@ impl System for NoPaxos {
         !matches!(self.locals[at], Local::Open | Local::Crash(_))
     }
 
-    /// Returns true if the event may happen now. A session that names the next memory comes after the loss of the one
-    /// before.
+    /// Returns true if the event may happen now. A session that names the next memory comes after
+    /// the loss of the one before.
     fn may_happen(&self, at: usize, used: u32, _: &Sent) -> bool {
         let crash = self
             .locals

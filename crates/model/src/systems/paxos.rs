@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clusters that agree by Paxos: leaders, acceptors, learners, repairing hosts, and the controller with its candidates.
+//! Clusters that agree by Paxos: leaders, acceptors, learners, repairing hosts, and the controller
+//! with its candidates.
 //!
-//! `start.rs`: how a cluster begins; `step.rs`: what an actor makes of a message; `once.rs`: what happens
-//! at most once.
+//! `start.rs`: how a cluster begins; `step.rs`: what an actor makes of a message; `once.rs`: what
+//! happens at most once.
 
 mod once;
 mod start;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 roles in BMv2 behind the script runner's trait: a switch for each `role` line, with the test around it.
+//! The P4 roles in BMv2 behind the script runner's trait: a switch for each `role` line, with the
+//! test around it.
 //!
-//! Port 0 leads to whoever sends, port 1 to the members of the role's group. No step waits for a time: behind each packet
-//! two others are sent that the switch forwards to these ports, so what it sent before is there when they are.
+//! Port 0 leads to whoever sends, port 1 to the members of the role's group. No step waits for a
+//! time: behind each packet two others are sent that the switch forwards to these ports, so what it
+//! sent before is there when they are.
 
 #![allow(dead_code)]
 
@@ -29,7 +31,8 @@ use sim::script::{self, Device, Setup, Slot, State};
 
 /// Frames that a switch is sent at once, each with two others: its port has room for some thirty.
 const AHEAD: usize = 6;
-/// Frames that a switch is sent at once where nobody looks what each leads to: two bursts, each with another frame, fit its port.
+/// Frames that a switch is sent at once where nobody looks what each leads to: two bursts, each
+/// with another frame, fit its port.
 const BURST: usize = 12;
 /// An answer that takes longer was lost.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,7 +40,8 @@ const THRIFT_PORT: u16 = 9190;
 const TO_SENDER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 0);
 const TO_MEMBERS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub const ROLES: [&str; 4] = ["acceptor", "leader", "sequencer", "learner"];
-/// Roles of combinations, by the program and by their names there. Each control is among them: a run of its scripts is long.
+/// Roles of combinations, by the program and by their names there. Each control is among them: a
+/// run of its scripts is long.
 pub const IN_COMBINATIONS: [(&str, script::Role, &str); 5] = [
     ("leader_acceptor", script::Role::Leader, "leader"),
     ("leader_acceptor", script::Role::Acceptor, "first"),
@@ -311,8 +315,8 @@ impl P4Device {
         four.expect("an answer")[which % 4]
     }
 
-    /// Frames in, one after the other; what came out for each, by port. Those to the switch's process are
-    /// put aside.
+    /// Frames in, one after the other; what came out for each, by port. Those to the switch's
+    /// process are put aside.
     pub fn frames(&mut self, ins: &[Vec<u8>]) -> Result<Vec<Frames>, String> {
         let first = self.fences;
         let mut waiting = ins.iter();
@@ -345,8 +349,8 @@ impl P4Device {
         Ok(outs)
     }
 
-    /// Frames in, as fast as the switch takes them; whatever they lead to is left aside. It can't lose many without losing
-    /// fences, too.
+    /// Frames in, as fast as the switch takes them; whatever they lead to is left aside. It can't
+    /// lose many without losing fences, too.
     pub fn run(&mut self, frames: impl Iterator<Item = Vec<u8>>) -> Result<(), String> {
         let mut frames = frames.peekable();
         let mut sent = self.fences;
@@ -373,7 +377,8 @@ impl P4Device {
         Ok(())
     }
 
-    /// Sends a frame, and two more behind it: what the switch sent for the first one has come when theirs has.
+    /// Sends a frame, and two more behind it: what the switch sent for the first one has come when
+    /// theirs has.
     fn send(&mut self, frame: &[u8]) {
         self.bench.send(0, frame);
         self.send_fences();
@@ -389,7 +394,8 @@ impl P4Device {
         }
     }
 
-    /// Datagrams in, each in an IPv6 frame or not; what was sent for each, and how often each verdict was counted.
+    /// Datagrams in, each in an IPv6 frame or not; what was sent for each, and how often each
+    /// verdict was counted.
     pub fn batch(&mut self, ins: &[(Vec<u8>, bool)]) -> Result<(Vec<Sent>, Verdicts), String> {
         let frames = ins.iter().map(|(datagram, v6)| frame::build(datagram, *v6));
         let outs = self.frames(&frames.collect::<Vec<_>>())?;
@@ -458,7 +464,8 @@ fn copy(copy: &[u8], v6: bool) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Returns what is in the tables of a role in a test: it is at all addresses, and anybody speaks for anybody.
+/// Returns what is in the tables of a role in a test: it is at all addresses, and anybody speaks
+/// for anybody.
 fn lines(setup: &Setup) -> Vec<String> {
     let at = &setup.deployment;
     let enter = "ingress.role.enter";

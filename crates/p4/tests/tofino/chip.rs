@@ -40,7 +40,8 @@ pub struct Chip {
 }
 
 impl Chip {
-    /// Creates a chip with some lines of the programs changed, or returns `None` if there is no switch.
+    /// Creates a chip with some lines of the programs changed, or returns `None` if there is no
+    /// switch.
     pub fn new(role: Role, at: Deployment, changes: &[(&str, &str, &str)]) -> Option<Chip> {
         let tools = common::tools_or_skip()?;
         let sources = common::scratch();
@@ -89,7 +90,8 @@ impl Chip {
         }
     }
 
-    /// Sends a frame into the chip; returns the frames that leave before any that follow it, one for each port.
+    /// Sends a frame into the chip; returns the frames that leave before any that follow it, one
+    /// for each port.
     pub fn frames(&mut self, frame: &[u8]) -> Result<Frames, String> {
         self.bench.send(0, frame);
         self.fences += 1;
@@ -132,7 +134,8 @@ impl Chip {
         Ok(answer)
     }
 
-    /// Tells a learner of an epoch's acceptors, `quorum` of which decide. Its number here is that of the epoch.
+    /// Tells a learner of an epoch's acceptors, `quorum` of which decide. Its number here is that
+    /// of the epoch.
     pub fn learn(&mut self, epoch: Epoch, acceptors: &[NodeId], quorum: u32) -> Result<(), String> {
         let sets = (0u32..1 << acceptors.len()).filter(|set| set.count_ones() == quorum);
         let mut lines: Vec<_> = sets
@@ -170,8 +173,8 @@ impl Chip {
         }
     }
 
-    /// Returns the tables of a role: it is at the address of tests, anybody speaks for anybody, and its group has one
-    /// member.
+    /// Returns the tables of a role: it is at the address of tests, anybody speaks for anybody, and
+    /// its group has one member.
     fn lines(&self) -> Vec<String> {
         let enter = "ingress.enter";
         let port = frame::PORT;

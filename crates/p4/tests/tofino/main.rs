@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The programs for Tofino: their steps in BMv2 (`programs/p4/tna/include/on_bmv2.p4`) against the roles in Rust.
+//! The programs for Tofino: their steps in BMv2 (`programs/p4/tna/include/on_bmv2.p4`) against the
+//! roles in Rust.
 //!
 //! `P4_PACKETS=n` sets how many packets each role gets, `P4_SEED=n` which ones.
 
@@ -122,8 +123,8 @@ fn compare(role: Role, changes: &[(&str, &str, &str)]) {
     );
 }
 
-/// A Rust role and the program in a switch, in the same state. This end is the node's process, too: it has the Rust role do what
-/// the chip hands over, and orders what follows.
+/// A Rust role and the program in a switch, in the same state. This end is the node's process, too:
+/// it has the Rust role do what the chip hands over, and orders what follows.
 struct Pair {
     chip: Chip,
     setup: Setup,
@@ -139,7 +140,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// Creates a pair with some lines of the programs changed, or returns `None` if there is no switch.
+    /// Creates a pair with some lines of the programs changed, or returns `None` if there is no
+    /// switch.
     fn new(role: Role, seed: u64, changes: &[(&str, &str, &str)]) -> Option<Pair> {
         let deployment = Deployment {
             max_value: chip::MAX_VALUE,
@@ -172,7 +174,8 @@ impl Pair {
         self.control().expect("nothing differs the first time");
     }
 
-    /// Gives both a packet, sometimes after an order of the control plane. Returns true if anything was sent.
+    /// Gives both a packet, sometimes after an order of the control plane. Returns true if anything
+    /// was sent.
     fn step(&mut self) -> Result<bool, String> {
         if self.random.percent(2) || (self.is_retired() && self.random.percent(20)) {
             self.control()?;
@@ -213,7 +216,8 @@ impl Pair {
         match self.setup.role {
             Role::Acceptor => random::for_acceptor(&mut self.random, &self.near),
             Role::Learner => loop {
-                // Without a window a vote from far ahead closes its slot for ever, and from 2^34 on it isn't taken here.
+                // Without a window a vote from far ahead closes its slot for ever, and from 2^34 on
+                // it isn't taken here.
                 let datagram = random::for_learner(&mut self.random, &self.near);
                 let packet = Packet::parse(&datagram).ok();
                 if packet.is_none_or(|packet| packet.header.inst < 1 << 20) {
@@ -237,8 +241,8 @@ impl Pair {
                 })
     }
 
-    /// Returns the datagram without what a REJECT may tell differently: an acceptor's lower round, a leader's trim
-    /// point.
+    /// Returns the datagram without what a REJECT may tell differently: an acceptor's lower round,
+    /// a leader's trim point.
     fn comparable(&self, datagram: &[u8]) -> Vec<u8> {
         let mut datagram = datagram.to_vec();
         let rejected = Packet::parse(&datagram).ok().and_then(|packet| {
@@ -355,7 +359,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Returns the next instance of the Rust role, and the limit up to which it may stamp. [L-WINDOW]
+    /// Returns the next instance of the Rust role, and the limit up to which it may stamp.
+    /// [L-WINDOW]
     fn next_and_limit(&self, pid: PartitionId) -> (u64, u64) {
         match self.rust.state(pid) {
             Some(State::Leader { next, trimmed, .. }) => {
@@ -408,8 +413,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Moves the window forward by an order that names how often it was set before, so the same order again changes
-    /// nothing.
+    /// Moves the window forward by an order that names how often it was set before, so the same
+    /// order again changes nothing.
     fn open(&mut self, pid: PartitionId) -> Result<(), String> {
         let (_, limit) = self.next_and_limit(pid);
         let before = std::mem::replace(&mut self.limits[usize::from(pid)], limit);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the programs do otherwise than the roles in Rust: a script, or a test, for each row of the tables in
-//! `programs/p4/tna/README.md`.
+//! What the programs do otherwise than the roles in Rust: a script, or a test, for each row of the
+//! tables in `programs/p4/tna/README.md`.
 //!
-//! `UPDATE_SCRIPTS=1` rewrites the expectations of `testdata/tofino/` to what happens; read the difference before you commit it.
+//! `UPDATE_SCRIPTS=1` rewrites the expectations of `testdata/tofino/` to what happens; read the
+//! difference before you commit it.
 
 use std::cell::RefCell;
 use std::fs;
@@ -116,7 +117,8 @@ fn ipv6_passes_by() {
     assert_eq!(device.counters(), before, "it isn't the role's");
 }
 
-/// A frame with a right UDP checksum leaves a fixed remainder, and a flipped bit changes the remainder. [M-CHECKSUM]
+/// A frame with a right UDP checksum leaves a fixed remainder, and a flipped bit changes the
+/// remainder. [M-CHECKSUM]
 #[test]
 fn a_right_checksum_leaves_the_same() {
     let mut random = Rng::new(1);
@@ -140,8 +142,8 @@ fn a_right_checksum_leaves_the_same() {
 /// `SUM_IS_RIGHT`: UDP's number less the length of an IP header.
 const RIGHT: u16 = !3;
 
-/// Returns what the parser's unit leaves of a datagram when the IP header's length and addresses, and all behind it,
-/// are subtracted from nothing.
+/// Returns what the parser's unit leaves of a datagram when the IP header's length and addresses,
+/// and all behind it, are subtracted from nothing.
 fn left_of_checksum(frame: &[u8]) -> u16 {
     let known = [&frame[16..18], &frame[26..]].concat();
     let sum = known.chunks(2).fold(0u32, |sum, word| {
@@ -152,8 +154,9 @@ fn left_of_checksum(frame: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// A role on a chip as a script sees it. What goes to the node's process is shown as sent to its own node. What the
-/// chip counts as passed is `changed` if a partition shows something else then, and `answered` otherwise.
+/// A role on a chip as a script sees it. What goes to the node's process is shown as sent to its
+/// own node. What the chip counts as passed is `changed` if a partition shows something else then,
+/// and `answered` otherwise.
 struct TofinoDevice {
     chip: Rc<RefCell<Chip>>,
     setup: Setup,
@@ -269,8 +272,8 @@ impl Device for TofinoDevice {
         })
     }
 
-    /// Returns the state, without two things that the program doesn't keep: the epoch that enabled an acceptor, and
-    /// where a leader's acceptors have forgotten.
+    /// Returns the state, without two things that the program doesn't keep: the epoch that enabled
+    /// an acceptor, and where a leader's acceptors have forgotten.
     fn state(&self, pid: PartitionId) -> Option<State> {
         let look = self.look(pid);
         match self.setup.role {

@@ -46,7 +46,8 @@ pub struct Judge {
     /// Sessions by the number that named their opening.
     sessions: BTreeMap<u64, u64>,
     answers: BTreeMap<(u64, u64), Tally>,
-    /// For each finished command: when it was sent, when it was answered, and its place in the order.
+    /// For each finished command: when it was sent, when it was answered, and its place in the
+    /// order.
     finished: Vec<(Time, Time, u64)>,
     to_check: Vec<(Time, Time, u64, u64, Vec<u8>)>,
 }
@@ -66,7 +67,8 @@ impl Judge {
         self.state
     }
 
-    /// Notes that a replica holds this for committed: all that say anything of that slot must agree.
+    /// Notes that a replica holds this for committed: all that say anything of that slot must
+    /// agree.
     pub fn committed(&mut self, replica: NodeId, value: &Decided<'_>) {
         assert_eq!(value.inst, self.seen(replica));
         self.seen.insert(replica, value.inst + 1);

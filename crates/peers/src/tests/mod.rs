@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Groups of peers on a network that loses, repeats and reorders, whose replicas crash for good, f of them: all that is
-//! committed agrees, every command takes effect once, and what clients saw is linearizable. And each rule that is
-//! taken away is noticed.
+//! Groups of peers on a network that loses, repeats and reorders, whose replicas crash for good, f
+//! of them: all that is committed agrees, every command takes effect once, and what clients saw is
+//! linearizable. And each rule that is taken away is noticed.
 
 mod judge;
 mod world;
@@ -67,7 +67,8 @@ fn speculative_paxos_survives_a_bad_network_and_f_crashes() {
     seeds(Protocol::SpecPaxos, 5, 0..30, Plan::BAD);
 }
 
-/// The normal case of each protocol is the one that is measured: no view changes, nothing fetched or taken back.
+/// The normal case of each protocol is the one that is measured: no view changes, nothing fetched
+/// or taken back.
 #[test]
 fn on_a_good_network_the_first_view_lasts() {
     for protocol in ALL {

@@ -37,7 +37,8 @@ const LIMIT: Time = 120 * SECOND;
 #[derive(Clone, Copy)]
 pub struct Plan {
     rates: Rates,
-    /// How long packets take as a rule, in microseconds; if it is always the same, they come in one order everywhere.
+    /// How long packets take as a rule, in microseconds; if it is always the same, they come in one
+    /// order everywhere.
     usual_delay: (Time, Time),
     crashes: bool,
     cuts: bool,
@@ -329,7 +330,8 @@ impl World {
         let state = self.judge.total();
         self.hosts.values_mut().all(|host| {
             let is_there = host.worker.agreement().stable() == slots;
-            // A replica that speculates may have executed a repetition of which nobody else has heard.
+            // A replica that speculates may have executed a repetition of which nobody else has
+            // heard.
             if is_there && host.worker.next() == slots {
                 assert_eq!(*host.worker.application().state(), state);
             }

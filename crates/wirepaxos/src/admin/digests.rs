@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Digests of the replicas' contents. A replica must read all its contents to make one, so the caller waits for it as
-//! long as it gives signs of life, and no longer.
+//! Digests of the replicas' contents. A replica must read all its contents to make one, so the
+//! caller waits for it as long as it gives signs of life, and no longer.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ const ASK_DIGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// The answers of the replicas.
 #[derive(Default)]
 pub struct Digests {
-    /// The position of each replica and the digest of its contents there: (name, next instance, hex), partitions one
-    /// after the other.
+    /// The position of each replica and the digest of its contents there: (name, next instance,
+    /// hex), partitions one after the other.
     pub found: Vec<(String, u64, String)>,
     /// The names of the replicas that didn't answer.
     pub silent: Vec<String>,

@@ -11,9 +11,10 @@ use crate::Error;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns the last events that the controller has noted after the one numbered `after`: at most `limit`, and at most
-/// 1,000. `events` has them, oldest first, each with `n`, `at_ms`, `kind`, `text` and what else is known, and `newest` is
-/// the number of the last one. `None` if the controller is silent for a second.
+/// Returns the last events that the controller has noted after the one numbered `after`: at most
+/// `limit`, and at most 1,000. `events` has them, oldest first, each with `n`, `at_ms`, `kind`,
+/// `text` and what else is known, and `newest` is the number of the last one. `None` if the
+/// controller is silent for a second.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.

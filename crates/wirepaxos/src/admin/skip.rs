@@ -27,13 +27,14 @@ pub struct Skipped {
     pub silent: Vec<String>,
 }
 
-/// Orders that the command before which replicas wait takes no effect, in this instance of the group's partition, and
-/// waits until the replicas have passed it. A silent replica may have executed the command and answered its client; the
-/// order counts nevertheless, so that replica's state differs from then on.
+/// Orders that the command before which replicas wait takes no effect, in this instance of the
+/// group's partition, and waits until the replicas have passed it. A silent replica may have
+/// executed the command and answered its client; the order counts nevertheless, so that replica's
+/// state differs from then on.
 ///
 /// # Errors
-/// [`Error::Denied`] if no replica waits there, or if one has passed the instance, whose state the others then fetch.
-/// [`Error::TimedOut`] if the order isn't carried out in time.
+/// [`Error::Denied`] if no replica waits there, or if one has passed the instance, whose state the
+/// others then fetch. [`Error::TimedOut`] if the order isn't carried out in time.
 pub fn skip(
     cluster: &ClusterFile,
     group: GroupId,

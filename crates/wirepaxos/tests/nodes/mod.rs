@@ -23,7 +23,8 @@ pub const CONTROLLER: &str = "controller";
 /// The time after which a failing test ends.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Answers with the number of commands, so that a command that was lost or executed twice shows at once.
+/// Answers with the number of commands, so that a command that was lost or executed twice shows at
+/// once.
 #[derive(Default)]
 struct Counter(u64);
 
@@ -79,8 +80,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns a cluster whose nodes have the same ids and addresses as the nodes of equal names in every cluster at
-    /// `host`.
+    /// Returns a cluster whose nodes have the same ids and addresses as the nodes of equal names in
+    /// every cluster at `host`.
     pub fn new(dir: &Path, host: Ipv4Addr, number: u32, copies: u16) -> Cluster {
         let mut text = format!(
             "cluster = \"{number:08x}\"\ndata = \"{number:08x}\"\n\

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A program that `outside.rs` builds in a place of its own, with `wirepaxos` as its only dependency.
+//! A program that `outside.rs` builds in a place of its own, with `wirepaxos` as its only
+//! dependency.
 
 use std::io::{self, Read, Write};
 use std::path::Path;

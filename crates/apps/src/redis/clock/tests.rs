@@ -272,7 +272,8 @@ fn in_random_groups_a_minority_moves_the_time_by_its_reach_at_most() {
                 clock.ms <= now + REACH_MS + 600,
                 "seed {seed}: ahead at {now}"
             );
-            // Once all have reported, the time is no further behind than the last report of a front end that is right.
+            // Once all have reported, the time is no further behind than the last report of a front
+            // end that is right.
             if now > NOON + 3_000 {
                 let behind = now.saturating_sub(clock.ms);
                 assert!(behind <= 1_150, "seed {seed}: {behind} behind");

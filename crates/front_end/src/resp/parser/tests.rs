@@ -109,8 +109,8 @@ fn strangers_may_not_send_much() {
     assert_eq!(error(b"*1\r\n$16385\r\n"), "unauthenticated bulk length");
 }
 
-/// Feeds `input` in pieces and drops the bytes that may be dropped; returns the requests, and the most bytes that were ever
-/// kept.
+/// Feeds `input` in pieces and drops the bytes that may be dropped; returns the requests, and the
+/// most bytes that were ever kept.
 fn in_pieces(input: &[u8], piece: usize) -> (Vec<Request>, usize) {
     let (mut parser, mut kept) = (Parser::default(), Vec::new());
     let (mut requests, mut most) = (Vec::new(), 0);
@@ -154,7 +154,8 @@ fn what_is_too_large_is_passed_over_and_not_kept() {
             let (requests, most) = in_pieces(&input, piece);
             let too_large: Vec<_> = requests.iter().map(|r| r.too_large).collect();
             assert_eq!(too_large, [None, Some(size), None]);
-            // Up to the limit the request might still be accepted, so its arguments' ranges are kept until then.
+            // Up to the limit the request might still be accepted, so its arguments' ranges are
+            // kept until then.
             assert!(most < 8 * limits.max_request_len, "{most} bytes were kept");
         }
     }

@@ -11,7 +11,8 @@ use super::Session;
 /// A replica's part of one partition, as this module describes.
 #[derive(Default)]
 pub(super) struct Node {
-    /// The last view for which the replica left the one before, and how far it said that its log was filled.
+    /// The last view for which the replica left the one before, and how far it said that its log
+    /// was filled.
     left: (Round, Instance),
     /// Slots that it got from sequencers, by session.
     ordered: BTreeSet<(Epoch, Instance)>,
@@ -118,8 +119,8 @@ impl Node {
         }
     }
 
-    /// Returns whether the replica may still say of a view that its log is filled so far. Whatever it has told for the
-    /// next view, it may say later, too.
+    /// Returns whether the replica may still say of a view that its log is filled so far. Whatever
+    /// it has told for the next view, it may say later, too.
     pub fn may_speak(&self, view: Round, filled: Instance) -> bool {
         view >= self.left.0 || filled <= self.left.1
     }
@@ -134,8 +135,8 @@ impl Node {
         });
     }
 
-    /// Notes that the replica says how far its log is filled. In a batch that may come before its START_VIEW_REP, which
-    /// says the same of the log with which the view began.
+    /// Notes that the replica says how far its log is filled. In a batch that may come before its
+    /// START_VIEW_REP, which says the same of the log with which the view began.
     pub fn speaks(&mut self, view: Round, filled: Instance) {
         let told = self.told.get(&view).copied();
         if let Some(end) = told.filter(|end| *end <= filled) {
@@ -149,7 +150,8 @@ impl Node {
         last.map_or((Round::NONE, 0), |(view, log)| (*view, log.shown))
     }
 
-    /// Returns whether some of the VIEW_CHANGEs that came first, with its own, are enough and make this log.
+    /// Returns whether some of the VIEW_CHANGEs that came first, with its own, are enough and make
+    /// this log.
     pub fn may_begin(
         &self,
         h: &Header,
@@ -168,7 +170,8 @@ impl Node {
         })
     }
 
-    /// Returns what others told of the latest view must be in the log. What this replica has itself isn't in the trace.
+    /// Returns what others told of the latest view must be in the log. What this replica has itself
+    /// isn't in the trace.
     fn makes(&self, told: &[Told], h: &Header, noops: &Noops<'_>) -> bool {
         let (own, filled) = self.last_normal();
         let latest = told.iter().map(|t| t.last_normal).max();
@@ -186,8 +189,8 @@ impl Node {
 
     // ---- Slots
 
-    /// Returns whether everything below `next` has come since the view began here; otherwise the first slot that
-    /// hasn't.
+    /// Returns whether everything below `next` has come since the view began here; otherwise the
+    /// first slot that hasn't.
     pub fn has_filled(
         &mut self,
         view: Round,

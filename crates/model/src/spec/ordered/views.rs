@@ -114,8 +114,9 @@ impl Views {
         }
     }
 
-    /// Notes that a follower shows that its log equals the leader's below a slot. What f of them have shown is stable,
-    /// whether or not the leader says so: it may act on it before it tells others. [N-CROWD]
+    /// Notes that a follower shows that its log equals the leader's below a slot. What f of them
+    /// have shown is stable, whether or not the leader says so: it may act on it before it tells
+    /// others. [N-CROWD]
     pub fn sync(
         &mut self,
         round: Round,

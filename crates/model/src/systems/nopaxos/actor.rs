@@ -189,8 +189,8 @@ impl Host {
         verdict
     }
 
-    /// Puts the next request into the log; others of the session wait in the receiver. While the replica isn't normal
-    /// nothing waits, because whatever was sent may come later.
+    /// Puts the next request into the log; others of the session wait in the receiver. While the
+    /// replica isn't normal nothing waits, because whatever was sent may come later.
     fn ordered(&mut self, packet: &Packet<'_>, out: &mut Outputs) -> Verdict {
         let verdict = self.replica.step(NOW, packet, &mut out.packets);
         if verdict != Verdict::Dropped(Reason::Window) {
@@ -239,7 +239,8 @@ impl Host {
         }
     }
 
-    /// Makes the receiver follow the log. A receiver in which nothing waits is as good as a new one.
+    /// Makes the receiver follow the log. A receiver in which nothing waits is as good as a new
+    /// one.
     fn listen(&mut self) {
         if self.replica.status() != Status::Normal {
             return;
@@ -287,7 +288,8 @@ impl Host {
         true
     }
 
-    /// Executes and answers what is ready if the replica leads, and executes what is stable otherwise.
+    /// Executes and answers what is ready if the replica leads, and executes what is stable
+    /// otherwise.
     fn execute(&mut self, out: &mut Outputs) {
         let rewind = self.replica.take_rewind().filter(|_| !self.keeps);
         if let Some(inst) = rewind {

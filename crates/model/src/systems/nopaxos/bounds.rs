@@ -23,14 +23,16 @@ pub enum Local {
     Crash(Place),
 }
 
-/// A configuration: one partition; session 1 begins active and unused, with all replicas normal in its first view.
+/// A configuration: one partition; session 1 begins active and unused, with all replicas normal in
+/// its first view.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// The name in tests and reports.
     pub name: &'static str,
     /// A description of what the search contains.
     pub about: &'static str,
-    /// The events that a search must reach, because a search that never gets to its subject proves nothing.
+    /// The events that a search must reach, because a search that never gets to its subject proves
+    /// nothing.
     pub reaches: &'static [&'static str],
     /// 2f+1.
     pub replicas: u8,
@@ -46,10 +48,11 @@ pub struct Bounds {
     pub gives_up: bool,
     /// Whose memory is lost; session 2 names the next one.
     pub crashes: Option<Place>,
-    /// True if a client counts as the role does. Without it answers are still judged by what any client could see.
+    /// True if a client counts as the role does. Without it answers are still judged by what any
+    /// client could see.
     pub client: bool,
-    /// True if the first session's sequencer stamps while the search goes on. Otherwise it has stamped all slots
-    /// before.
+    /// True if the first session's sequencer stamps while the search goes on. Otherwise it has
+    /// stamped all slots before.
     pub stamps: bool,
 }
 
@@ -57,7 +60,8 @@ pub struct Bounds {
 const SEQUENCERS: u8 = 2;
 
 impl Bounds {
-    /// Returns small bounds: three replicas, one session, one view, two slots; nothing else happens.
+    /// Returns small bounds: three replicas, one session, one view, two slots; nothing else
+    /// happens.
     pub fn small(name: &'static str, about: &'static str) -> Bounds {
         Bounds {
             name,
@@ -253,8 +257,8 @@ pub fn everyday() -> Vec<Bounds> {
     ]
 }
 
-/// Returns bounds with two sessions, three replicas, two slots, gaps, view changes, and a memory that joins again. They
-/// are too large to be explored to their end.
+/// Returns bounds with two sessions, three replicas, two slots, gaps, view changes, and a memory
+/// that joins again. They are too large to be explored to their end.
 pub fn whole() -> Bounds {
     Bounds {
         views: vec![1, 1],

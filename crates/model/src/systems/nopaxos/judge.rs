@@ -170,7 +170,8 @@ impl Judge {
         }
     }
 
-    /// Returns the longest prefix of each view that its leader has answered and f others have acknowledged.
+    /// Returns the longest prefix of each view that its leader has answered and f others have
+    /// acknowledged.
     fn committed(&self, bounds: &Bounds, sent: &Sent) -> Vec<Committed> {
         let mut committed: Vec<Committed> = Vec::new();
         for id in sent {
@@ -348,7 +349,8 @@ fn has(replica: &Replica, log: &[u8]) -> bool {
     slots.all(|(at, what)| content(replica, at as Instance) == Some(*what))
 }
 
-/// Returns true if the replica has this log as far as its own log reaches, except for no-ops of which it hasn't heard.
+/// Returns true if the replica has this log as far as its own log reaches, except for no-ops of
+/// which it hasn't heard.
 fn fits(replica: &Replica, log: &[u8]) -> bool {
     let mut slots = log.iter().enumerate();
     slots.all(|(at, what)| {

@@ -74,7 +74,8 @@ fn falsify_packet(mutation: Mutation, host: &Host, header: &mut Header, value: &
     }
 }
 
-/// Falsifies what an actor keeps and sends after it took a message, or after something happened to it.
+/// Falsifies what an actor keeps and sends after it took a message, or after something happened to
+/// it.
 pub fn falsify_step(
     mutation: Mutation,
     bounds: &Bounds,

@@ -66,7 +66,8 @@ impl Paxos {
         }
     }
 
-    /// Returns whether it may happen now: epochs and ticks come in order, and a replica covers only what is decided.
+    /// Returns whether it may happen now: epochs and ticks come in order, and a replica covers only
+    /// what is decided.
     pub(super) fn is_possible(&self, at: usize, used: u32, sent: &Sent) -> bool {
         let local = &self.bounds.locals[at];
         let before = &self.bounds.locals[..at];

@@ -25,7 +25,8 @@ impl Paxos {
         Happened { after, out, flaw }
     }
 
-    /// Returns an error if a refused message changes something (INV-8), or if an acceptor raises an alarm.
+    /// Returns an error if a refused message changes something (INV-8), or if an acceptor raises an
+    /// alarm.
     fn flaw_of_step(
         &self,
         before: &Actor,
@@ -108,9 +109,10 @@ impl Paxos {
         }
     }
 
-    /// Returns true for an order that changes nothing of interest, and is left out to have fewer states. Enabling a
-    /// member that goes on only tells it its replicas again and raises `end`, which nothing reads any more in this
-    /// epoch; it is left out if the replicas stay and nothing is trimmed.
+    /// Returns true for an order that changes nothing of interest, and is left out to have fewer
+    /// states. Enabling a member that goes on only tells it its replicas again and raises `end`,
+    /// which nothing reads any more in this epoch; it is left out if the replicas stay and nothing
+    /// is trimmed.
     fn is_idle_order(&self, payload: &Payload) -> bool {
         let Payload::Enable(enable) = payload else {
             return false;
