@@ -35,7 +35,7 @@ const EXAMPLES: &[&str] = &[
     "wirepaxos bench catch-up --mib 256",
     "wirepaxos bench loss --rates 0,1 --replicas 3",
     "wirepaxos bench scale --replicas 3,5",
-    "wirepaxos bench failover --event sequencer-killed --runs 3",
+    "wirepaxos bench failover --event leader-killed --runs 3",
     "wirepaxos bench memory --replicas 5",
     "wirepaxos bench roles --plane xdp",
     "wirepaxos bench chain --replicas 3",

@@ -134,12 +134,21 @@ fn followers_can_be_stubs() {
 
 #[test]
 fn what_fails_leaves_a_gap() {
-    let words = "failover --event sequencer-killed,replica-leader-killed,replica-rejoins,hand-over --runs 1 --outstanding 4 \
-                 --seconds 2 --probe-ms 20";
-    let lines = lines(&mut bench(words));
-    let events = "sequencer-killed replica-leader-killed replica-rejoins hand-over";
-    assert_eq!(names(&lines, "event").join(" "), events);
-    for line in &lines {
+    let of_paxos = "leader-killed,leader-slow,acceptor-rejoins,hand-over";
+    let of_nopaxos = "sequencer-killed,replica-leader-killed,replica-rejoins,hand-over";
+    for (protocol, events) in [("paxos", of_paxos), ("nopaxos", of_nopaxos)] {
+        let words = format!(
+            "failover --protocol {protocol} --event {events} --runs 1 --outstanding 4 --seconds 2 \
+             --probe-ms 20"
+        );
+        let lines = lines(&mut bench(&words));
+        assert_eq!(names(&lines, "event").join(","), events);
+        assert_gaps(&lines);
+    }
+}
+
+fn assert_gaps(lines: &[Value]) {
+    for line in lines {
         assert_eq!(line["detection_ms"], 100, "{line}");
         assert!(line["gap_ms"]["median"].as_f64() > Some(0.0), "{line}");
         assert_eq!(line["gap_ms"]["median"], line["gap_ms"]["max"]);

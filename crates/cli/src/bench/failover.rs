@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos bench failover`: measures what clients of a cluster with NOPaxos notice when one of its parts fails or
-//! changes.
+//! `wirepaxos bench failover`: measures what clients of a cluster notice when one of its parts fails
+//! or changes.
 
 use std::time::Duration;
 
@@ -18,10 +18,14 @@ use super::seconds::seconds_within;
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
 pub struct Options {
-    /// Cause these events: nothing, sequencer-killed, sequencer-slow, replica-leader-killed,
-    /// replica-follower-killed, replica-rejoins, hand-over, or all of them
-    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = event)]
-    event: Vec<Events>,
+    /// Agree by this protocol
+    #[arg(long, default_value = "paxos", value_parser = ["paxos", "nopaxos"])]
+    protocol: String,
+    /// Cause these events, or all of the protocol. Of both: nothing, hand-over. Of paxos:
+    /// leader-killed, leader-slow, acceptor-killed, acceptor-rejoins. Of nopaxos: sequencer-killed,
+    /// sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    event: Vec<String>,
     /// Make this many runs of each, each with its own cluster
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
@@ -45,27 +49,38 @@ pub struct Options {
     json: bool,
 }
 
-/// The events that a word of `--event` names.
-type Events = std::sync::Arc<[Event]>;
-
-fn event(name: &str) -> Result<Events, String> {
-    if name == "all" {
-        return Ok(Event::ALL.into());
+/// Returns the events that words of `--event` name.
+fn events(contender: Contender, words: &[String]) -> Result<Vec<Event>, Error> {
+    let known = Event::of(contender.of_cluster_file());
+    let mut events = Vec::new();
+    for word in words {
+        let named = known.iter().filter(|e| word == "all" || e.name() == word);
+        let before = events.len();
+        events.extend(named.copied());
+        if events.len() == before {
+            let names: Vec<&str> = known.iter().map(|event| event.name()).collect();
+            return Err(Error::new(format!(
+                "{word} is no event of {}: take {}, or all; --protocol names another protocol",
+                contender.name(),
+                names.join(", ")
+            )));
+        }
     }
-    let found = Event::ALL.into_iter().find(|event| event.name() == name);
-    let names = Event::ALL.map(Event::name).join(", ");
-    let found = found.ok_or(format!("take {names}, or all"))?;
-    Ok([found].into())
+    Ok(events)
 }
 
 /// Measures, and prints a line for each event, and one for every 10 milliseconds of the run with the median gap.
 pub fn run(options: &Options) -> Result<(), Error> {
+    let contender = match options.protocol.as_str() {
+        "nopaxos" => Contender::NoPaxos,
+        _ => Contender::Paxos,
+    };
     let settings = Settings {
         app: options.app.clone(),
-        ..Settings::usual(Contender::NoPaxos)
+        ..Settings::usual(contender)
     };
-    for event in options.event.iter().flat_map(|named| named.iter()) {
-        let plan = options.plan(*event);
+    for event in events(contender, &options.event)? {
+        let plan = options.plan(event);
         let runs: Result<Vec<Run>, Error> = (0..options.runs)
             .map(|_| in_thread(|| failover::run(&settings, &plan)))
             .collect();
@@ -166,11 +181,16 @@ mod tests {
 
     #[test]
     fn each_event_has_its_name() {
-        for known in Event::ALL {
-            assert_eq!(event(known.name()).unwrap()[..], [known]);
+        let named = |contender, name: &str| events(contender, &[name.to_owned()]);
+        for contender in [Contender::Paxos, Contender::NoPaxos] {
+            let all = Event::of(contender.of_cluster_file());
+            for known in all {
+                assert_eq!(named(contender, known.name()).unwrap(), [*known]);
+            }
+            assert_eq!(named(contender, "all").unwrap(), all);
         }
-        assert_eq!(event("all").unwrap().len(), Event::ALL.len());
-        assert!(event("leader-killed").unwrap_err().contains("hand-over"));
+        let other = named(Contender::Paxos, "sequencer-killed").unwrap_err();
+        assert!(other.to_string().contains("leader-killed"), "{other}");
     }
 
     #[test]

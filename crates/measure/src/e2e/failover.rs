@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures what clients notice when a part of a cluster with NOPaxos fails or changes: how long
-//! nothing is answered, and how long it takes until as much is answered as before (NOPaxos, section
-//! 6.4, Figure 9).
+//! Measures what clients notice when a part of a cluster fails or changes: how long nothing is
+//! answered, and how long it takes until as much is answered as before (P4xos, section VII-C,
+//! Figure 8; NOPaxos, section 6.4, Figure 9).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,6 +22,14 @@ pub enum Event {
     /// No event: its gaps are compared with the others, because clients always have to wait now and
     /// then.
     Nothing,
+    /// SIGKILL of the leader.
+    LeaderKilled,
+    /// The leader stops for as long as is measured, so that only its silence shows that.
+    LeaderSlow,
+    /// SIGKILL of an acceptor.
+    AcceptorKilled,
+    /// An acceptor that was killed before starts again, and joins with an empty memory.
+    AcceptorRejoins,
     /// SIGKILL of the sequencer.
     SequencerKilled,
     /// The sequencer stops for as long as is measured, and goes on stamping then.
@@ -32,26 +40,42 @@ pub enum Event {
     ReplicaFollowerKilled,
     /// A replica that was killed before starts again, and becomes a member of the next session.
     ReplicaRejoins,
-    /// The next sequencer takes over by an operator's order.
+    /// The next leader or sequencer takes over by an operator's order.
     HandOver,
 }
 
 impl Event {
-    /// All events.
-    pub const ALL: [Event; 7] = [
-        Event::Nothing,
-        Event::SequencerKilled,
-        Event::SequencerSlow,
-        Event::ReplicaLeaderKilled,
-        Event::ReplicaFollowerKilled,
-        Event::ReplicaRejoins,
-        Event::HandOver,
-    ];
+    /// Returns all events of a cluster with this protocol.
+    pub fn of(protocol: Protocol) -> &'static [Event] {
+        match protocol {
+            Protocol::Paxos => &[
+                Event::Nothing,
+                Event::LeaderKilled,
+                Event::LeaderSlow,
+                Event::AcceptorKilled,
+                Event::AcceptorRejoins,
+                Event::HandOver,
+            ],
+            Protocol::NoPaxos => &[
+                Event::Nothing,
+                Event::SequencerKilled,
+                Event::SequencerSlow,
+                Event::ReplicaLeaderKilled,
+                Event::ReplicaFollowerKilled,
+                Event::ReplicaRejoins,
+                Event::HandOver,
+            ],
+        }
+    }
 
     /// Returns the name in arguments and results.
     pub fn name(self) -> &'static str {
         match self {
             Event::Nothing => "nothing",
+            Event::LeaderKilled => "leader-killed",
+            Event::LeaderSlow => "leader-slow",
+            Event::AcceptorKilled => "acceptor-killed",
+            Event::AcceptorRejoins => "acceptor-rejoins",
             Event::SequencerKilled => "sequencer-killed",
             Event::SequencerSlow => "sequencer-slow",
             Event::ReplicaLeaderKilled => "replica-leader-killed",
@@ -125,7 +149,7 @@ struct Cluster {
 impl Cluster {
     fn start(settings: &Settings, probing: Probing) -> Result<Cluster, Error> {
         let shape = Shape {
-            protocol: Protocol::NoPaxos,
+            protocol: settings.contender.of_cluster_file(),
             leaders: 2,
             acceptors: 3,
             learners: 0,
@@ -188,8 +212,19 @@ impl Cluster {
         let group = self.file.groups[0].id;
         match event {
             Event::Nothing => Ok(String::new()),
-            Event::SequencerKilled | Event::SequencerSlow | Event::HandOver => {
-                wait_for("a sequencer", || admin::leader(&self.file, group))
+            Event::LeaderKilled
+            | Event::LeaderSlow
+            | Event::SequencerKilled
+            | Event::SequencerSlow
+            | Event::HandOver => wait_for("who leads", || admin::leader(&self.file, group)),
+            Event::AcceptorKilled | Event::AcceptorRejoins => {
+                let last = self.file.with_role(Role::Acceptor).last();
+                let last = last.ok_or_else(|| Error::new("there is no acceptor"))?;
+                let name = last.name.clone();
+                if event == Event::AcceptorRejoins {
+                    self.processes.kill(&name);
+                }
+                Ok(name)
             }
             Event::ReplicaLeaderKilled => self.leading(),
             Event::ReplicaFollowerKilled | Event::ReplicaRejoins => {
@@ -216,13 +251,22 @@ impl Cluster {
     fn happen(&mut self, event: Event, victim: &str) -> Result<(), Error> {
         match event {
             Event::Nothing => {}
-            Event::SequencerKilled | Event::ReplicaLeaderKilled | Event::ReplicaFollowerKilled => {
+            Event::LeaderKilled
+            | Event::AcceptorKilled
+            | Event::SequencerKilled
+            | Event::ReplicaLeaderKilled
+            | Event::ReplicaFollowerKilled => {
                 self.processes.kill(victim);
             }
-            Event::SequencerSlow => self.processes.signal(victim, libc::SIGSTOP),
-            Event::ReplicaRejoins => self.processes.start_node(&self.local, victim)?,
+            Event::LeaderSlow | Event::SequencerSlow => {
+                self.processes.signal(victim, libc::SIGSTOP);
+            }
+            Event::AcceptorRejoins | Event::ReplicaRejoins => {
+                self.processes.start_node(&self.local, victim)?;
+            }
             Event::HandOver => {
-                let stamps = self.file.with_role(Role::Sequencer);
+                let stamps = [Role::Leader, Role::Sequencer];
+                let stamps = stamps.iter().flat_map(|role| self.file.with_role(*role));
                 let mut others = stamps.filter(|node| node.name != victim);
                 let to = others.next().map(|node| node.id);
                 admin::change_leader(&self.file, None, to, false)?;
