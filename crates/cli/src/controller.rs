@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use local_cluster::Error;
-use node::{RebuildOptions, RebuiltStore};
+use node::cluster_file::Node;
+use node::{ClusterFile, RebuildOptions, RebuiltStore};
 use serde_json::json;
 
 use crate::arguments::Cluster;
@@ -33,6 +34,9 @@ pub enum Command {
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
+    /// The controller whose store is made anew, if there are several
+    #[arg(long)]
+    name: Option<String>,
     /// Vouch that no old copy of an acceptor's files was put back
     #[arg(long)]
     trust_disks: bool,
@@ -48,19 +52,42 @@ pub struct Options {
 pub fn run(command: &Command) -> Result<(), Error> {
     let Command::Rebuild(options) = command;
     let cluster = options.cluster.load()?;
+    let controller = controller(&cluster, options.name.as_deref())?;
     let rebuilt = node::rebuild_store(
         &cluster,
+        controller,
         RebuildOptions {
             trusts_disks: options.trust_disks,
             patience: Duration::from_secs(options.wait),
         },
     )?;
-    let name = &cluster.controller_node().name;
+    let name = &controller.name;
     match options.json {
         true => print_json(&rebuilt),
         false => print_lines(&rebuilt, &options.cluster.file.display().to_string(), name),
     }
     Ok(())
+}
+
+/// Returns the controller of that name, or the only one.
+fn controller<'a>(cluster: &'a ClusterFile, name: Option<&str>) -> Result<&'a Node, Error> {
+    let mut controllers = cluster.controllers();
+    let Some(name) = name else {
+        return match cluster.controllers().count() {
+            1 => Ok(cluster.controller_node()),
+            n => Err(Error::new(format!(
+                "there are {n} controllers: say by --name which one's store is made anew; the \
+                others join it with empty data \
+                 directories"
+            ))),
+        };
+    };
+    let found = controllers.find(|node| node.name == name);
+    found.ok_or_else(|| {
+        Error::new(format!(
+            "there is no controller {name:?} in the cluster file"
+        ))
+    })
 }
 
 fn print_json(rebuilt: &RebuiltStore) {

@@ -37,12 +37,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let Some(first) = admin::events(&cluster, 0, options.limit)? else {
-        let controller = cluster.controller_node();
-        return Err(silence::error(
-            &cluster,
-            &options.cluster.file,
-            &[controller],
-        )?);
+        let controllers: Vec<_> = cluster.controllers().collect();
+        let file = &options.cluster.file;
+        return Err(silence::error(&cluster, file, &controllers)?);
     };
     let mut newest = newest_of(&first);
     let mut reads = print(&first, options.json);

@@ -69,9 +69,9 @@ fn look(
     file: &Path,
     only: Option<GroupId>,
 ) -> Result<(Vec<Value>, Option<String>), Error> {
-    let controller = cluster.controller_node();
-    let Some(document) = admin::ask(cluster, controller)? else {
-        return Err(silence::error(cluster, file, &[controller])?);
+    let Some(document) = admin::ask_controllers(cluster)? else {
+        let controllers: Vec<_> = cluster.controllers().collect();
+        return Err(silence::error(cluster, file, &controllers)?);
     };
     let groups = cluster.groups.iter();
     let wanted = groups.filter(|group| only.is_none_or(|id| id == group.id));

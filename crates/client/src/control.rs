@@ -55,9 +55,9 @@ impl ControlClient {
     pub fn new(cluster: &ClusterFile) -> io::Result<ControlClient> {
         let peers = ControlPeers::new(cluster, OUTSIDE);
         peers.check_keys().map_err(io::Error::other)?;
-        let any: SocketAddr = match peers.controller() {
-            SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        let any: SocketAddr = match peers.controllers().first() {
+            Some(SocketAddr::V6(_)) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+            _ => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
         };
         Ok(ControlClient {
             peers,

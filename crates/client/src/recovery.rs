@@ -105,7 +105,7 @@ impl Recovery {
         nonce: u64,
     ) -> Result<(), Error> {
         // Votes are counted by the configuration in the view, so only the controller's view is used.
-        let peers = [cluster.controller_node().control];
+        let peers: Vec<_> = cluster.controllers().map(|n| n.control).collect();
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
         let view = control.ask(

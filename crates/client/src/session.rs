@@ -935,9 +935,8 @@ pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deploy
 
 /// Returns the nodes that can tell the view: the controller, and the replicas in case the controller is down.
 pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node> {
-    let mut nodes = cluster.replicas(group);
-    nodes.insert(0, cluster.controller_node());
-    nodes
+    let controllers = cluster.controllers();
+    controllers.chain(cluster.replicas(group)).collect()
 }
 
 /// Returns a random number other than 0.

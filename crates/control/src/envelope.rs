@@ -139,7 +139,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::ResumeAcceptor { .. }
         | Message::DiscardMemory { .. }
         | Message::StopExecution { .. }
-        | Message::FailoverReply { .. } => sender == Sender::Controller,
+        | Message::FailoverReply { .. }
+        | Message::Register(_) => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no node.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
         Message::Record { node, .. }

@@ -11,7 +11,7 @@ mod lanes;
 mod memories;
 mod order;
 mod pace;
-mod plan;
+pub(crate) mod plan;
 mod report;
 mod room;
 mod session;

@@ -16,6 +16,7 @@
 //! | [`clocks`] | what time most nodes have |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
+//! | [`register`] | how several controllers keep that together, and which of them acts |
 //! | [`rebuild`] | what is remembered after the store was lost |
 
 mod attempt;
@@ -28,6 +29,7 @@ pub mod message;
 pub mod output;
 pub mod parts;
 pub mod rebuild;
+pub mod register;
 pub mod settings;
 pub mod state;
 pub mod status;

@@ -578,6 +578,8 @@ pub enum Message {
         /// The wall clock, in milliseconds since 1970.
         ms: u64,
     },
+    /// Controller → controller: votes on what they store together. [E-BALLOT]
+    Register(Box<crate::register::RegisterMessage>),
     /// Command line → any node: store your state and end.
     Stop,
     /// Node → command line: the state is stored, and the process ends.

@@ -303,8 +303,9 @@ impl Stub {
 
     /// Sends a message to the controller; its caller sends it again if it was lost.
     fn tell_controller(&self, message: &Message) -> Result<(), Error> {
-        let to = self.peers.controller();
-        let _ = self.control.send_to(&self.peers.seal(to, message)?, to);
+        for to in self.peers.controllers() {
+            let _ = self.control.send_to(&self.peers.seal(*to, message)?, to);
+        }
         Ok(())
     }
 }

@@ -5,6 +5,7 @@
 //! `docs/operations/cluster-file.md` describes the keys of the file; `docs/check-keys` compares them with the reader's
 //! records.
 
+mod controllers;
 mod network;
 mod planes;
 mod read;
@@ -388,6 +389,8 @@ pub struct Node {
     pub address: SocketAddr,
     /// The UDP address of the control plane; on a replica also its TCP address.
     pub control: SocketAddr,
+    /// The UDP address where one of several controllers hears the others.
+    pub peer: Option<SocketAddr>,
     /// The group that a replica executes, or for which a sequencer is the first choice. Nodes of the other roles serve
     /// all groups, as a sequencer without one does.
     pub group: Option<GroupId>,
@@ -588,13 +591,6 @@ impl ClusterFile {
     /// Returns the nodes of one role, in the order of the file.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |n| n.role == role)
-    }
-
-    /// Returns the controller.
-    pub fn controller_node(&self) -> &Node {
-        self.with_role(Role::Controller)
-            .next()
-            .expect("a valid file has exactly one controller")
     }
 
     /// Returns the replicas of a group, including those that leave, in ascending order of node id.

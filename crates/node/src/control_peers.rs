@@ -28,7 +28,7 @@ const MIN_SIGNED_LEN: usize = 140;
 pub struct ControlPeers {
     cluster: u32,
     me: NodeId,
-    controller: SocketAddr,
+    controllers: Vec<SocketAddr>,
     nodes: Vec<(SocketAddr, NodeId)>,
     keys: SharedKeys,
     known: Arc<Mutex<Known>>,
@@ -59,7 +59,7 @@ impl ControlPeers {
         ControlPeers {
             cluster: cluster.cluster,
             me,
-            controller: cluster.controller_node().control,
+            controllers: cluster.controllers().map(|n| n.control).collect(),
             nodes: cluster.nodes.iter().map(|n| (n.control, n.id)).collect(),
             keys: match me {
                 OUTSIDE => WatchedKeys::of_outside(cluster),
@@ -146,9 +146,9 @@ impl ControlPeers {
         })
     }
 
-    /// Returns the controller's address.
-    pub fn controller(&self) -> SocketAddr {
-        self.controller
+    /// Returns the addresses of the controllers, of which one acts.
+    pub fn controllers(&self) -> &[SocketAddr] {
+        &self.controllers
     }
 
     /// Returns the node at an address, if there is one.
@@ -242,7 +242,7 @@ impl ControlPeers {
             return Sender::Client;
         }
         match self.node_at(from) {
-            Some(_) if from == self.controller => Sender::Controller,
+            Some(_) if self.controllers.contains(&from) => Sender::Controller,
             Some(node) => Sender::Node(node),
             None => Sender::Outside,
         }

@@ -221,9 +221,11 @@ impl ControlSender {
         &self.peers
     }
 
-    /// Sends a message to the controller.
+    /// Sends a message to all controllers, of which the one that acts takes it. [E-ACTS]
     pub fn send_to_controller(&self, message: &Message) {
-        self.send(self.peers.controller(), message);
+        for controller in self.peers.controllers() {
+            self.send(*controller, message);
+        }
     }
 
     /// Sends a message like [`ControlSocket::send`].

@@ -71,7 +71,7 @@ pub use roles::replica::{
     AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
 };
 pub use senders::Senders;
-pub use status::{ask as ask_status, ask_events, is_refused};
+pub use status::{ask as ask_status, ask_events, is_refused, of_acting};
 pub use together::run as run_together;
 
 use cluster_file::{Node, Role, Storage};

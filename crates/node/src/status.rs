@@ -75,16 +75,22 @@ pub fn ask(
     ask_for(peers, nodes, timeout, &Assembler::new)
 }
 
-/// Asks the controller for the last events after one with a number, at most `limit`. Returns `None` if it doesn't answer.
+/// Asks the controllers for the last events after one with a number, at most `limit`. Returns `None` if none answers,
+/// and otherwise the answer of the one that acts, if that is among them.
 pub fn ask_events(
     peers: &ControlPeers,
     (after, limit): (u64, u32),
     timeout: Duration,
 ) -> io::Result<Option<Value>> {
-    let controller = peers.controller();
     let question = |id| Assembler::of_events(id, after, limit);
-    let mut answers = ask_for(peers, &[controller], timeout, &question)?;
-    Ok(answers.remove(&controller))
+    let answers = ask_for(peers, peers.controllers(), timeout, &question)?;
+    Ok(of_acting(answers.into_values()))
+}
+
+/// Returns the document of the controller that acts, or any if none of them does.
+pub fn of_acting(documents: impl IntoIterator<Item = Value>) -> Option<Value> {
+    let documents = documents.into_iter();
+    documents.max_by_key(|document| document["acts"] != false)
 }
 
 fn ask_for(
@@ -94,9 +100,9 @@ fn ask_for(
     question: &dyn Fn(u64) -> Assembler,
 ) -> io::Result<BTreeMap<SocketAddr, Value>> {
     peers.check_keys().map_err(io::Error::other)?;
-    let socket = match peers.controller() {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+    let socket = match peers.controllers().first() {
+        Some(SocketAddr::V6(_)) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+        _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
     };
     socket.set_read_timeout(Some(RESEND_AFTER))?;
     let send = |node, request: &Message| {

@@ -87,7 +87,9 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn whole(&self) -> Value {
-        let controller = self.answers.get(&self.cluster.controller_node().name);
+        let controllers = self.cluster.controllers();
+        let answers = controllers.filter_map(|node| self.answers.get(&node.name));
+        let controller = answers.max_by_key(|document| document["acts"] != false);
         let told = controller.map_or(Value::Null, |c| of_group(c, self.group));
         let session = entries(&told["epochs"]).last().cloned().unwrap_or_default();
         let partitions = (0..self.group.partitions).map(|pid| self.partition(pid));

@@ -9,8 +9,9 @@ use serde_json::Value;
 /// Returns the lines of one node.
 pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
     let mut lines: Vec<String> = match document["role"].as_str() {
-        Some("controller") => groups(document)
-            .flat_map(|g| controller(g, cluster))
+        Some("controller") => stands_by(document)
+            .into_iter()
+            .chain(groups(document).flat_map(|g| controller(g, cluster)))
             .collect(),
         Some("leader") => groups(document)
             .map(|g| stamper(g, "leads epoch", "backup"))
@@ -26,6 +27,15 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
     lines.extend(dropped(document));
     lines.extend(warnings(document));
     lines
+}
+
+/// Returns a line about one of several controllers.
+fn stands_by(document: &Value) -> Option<String> {
+    match (document["acts"].as_bool()?, document["acting"].as_str()) {
+        (true, _) => Some("acts".to_owned()),
+        (false, Some(acting)) => Some(format!("stands by; {acting} acts")),
+        (false, None) => Some("stands by; no controller acts".to_owned()),
+    }
 }
 
 /// Returns a line that names the nodes whose key file isn't the newest that any node has.

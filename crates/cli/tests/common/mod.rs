@@ -2,6 +2,7 @@
 //! A cluster of real processes on loopback, for tests.
 #![allow(dead_code)] // no test uses all of it
 
+pub mod counting;
 pub mod redis;
 #[path = "../waiting/mod.rs"]
 pub mod waiting;
@@ -17,7 +18,7 @@ use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
 use node::ClusterFile;
-use node::cluster_file::{Auth, Protocol};
+use node::cluster_file::{Auth, Draft, Protocol, Role};
 use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
@@ -147,6 +148,19 @@ impl TestCluster {
             local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
             processes: Processes::new(PROGRAM),
         }
+    }
+
+    /// Adds two controllers to the cluster file, and returns the names of all three.
+    pub fn add_controllers(&mut self) -> [&'static str; 3] {
+        let file = &self.local.file;
+        let mut draft = Draft::from(&ClusterFile::load(file).unwrap());
+        let host = draft.nodes[0].address.ip();
+        draft.add_nodes(&[(Role::Controller, 2)], host);
+        draft.write(file).unwrap();
+        let names = ["controller", "controller-2", "controller-3"];
+        let added = names[1..].iter().map(|name| (*name).to_owned());
+        self.local.nodes.extend(added);
+        names
     }
 
     pub fn start_all(&mut self) {

@@ -673,7 +673,7 @@ pub(super) fn lacking(
         .collect()
 }
 
-pub(super) fn listed(nodes: &[NodeId]) -> String {
+pub(crate) fn listed(nodes: &[NodeId]) -> String {
     let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
     nodes.join(", ")
 }

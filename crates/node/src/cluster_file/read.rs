@@ -54,6 +54,7 @@ pub(super) struct RawNode {
     pub role: Spanned<String>,
     pub address: Spanned<String>,
     pub control: Spanned<String>,
+    pub peer: Option<Spanned<String>>,
     pub group: Option<Spanned<i64>>,
     pub plane: Option<Spanned<String>>,
     pub dpdk_port: Option<Spanned<String>>,

@@ -136,7 +136,7 @@ const BAD: &[Bad] = &[
     ("id = 12", "id = 0", "id = 0", &["choose 1 to 65535"]),
     ("id = 12", "id = 70000", "id = 70000", &["choose 1 to 65535"]),
     ("role = \"acceptor\"", "role = \"acceptors\"", "acceptors", &["is unknown", "\"acceptor\""]),
-    ("role = \"acceptor\"", "role = \"controller\"", "[[node]]", &["second controller", "keep one"]),
+    ("role = \"acceptor\"", "role = \"controller\"", "[[node]]", &["2 controllers", "take 1, 3 or 5"]),
     ("id = 22\nrole = \"acceptor\"", "id = 22\nrole = \"leader\"", "[[group]]",
         &["2 acceptors are not 2f+1", "add one or remove one"]),
     ("role = \"controller\"", "role = \"leader\"", "", &["no controller"]),

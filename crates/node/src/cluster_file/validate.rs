@@ -107,13 +107,13 @@ fn share_machines(nodes: &mut [Node]) {
     }
 }
 
-fn at<T>(spanned: &Spanned<T>) -> usize {
+pub(super) fn at<T>(spanned: &Spanned<T>) -> usize {
     spanned.span().start
 }
 
 /// Collects errors. Every check returns a usable value, so that the next checks can continue.
 #[derive(Default)]
-struct Check {
+pub(super) struct Check {
     errors: Vec<ErrorAt>,
 }
 
@@ -124,7 +124,7 @@ const PUBLISHED_NUMBER: u32 = 0x5eed_0003;
 const PUBLISHED_PASSWORD: &str = "change me";
 
 impl Check {
-    fn error(&mut self, at: usize, problem: impl Display, remedy: impl Display) {
+    pub(super) fn error(&mut self, at: usize, problem: impl Display, remedy: impl Display) {
         self.errors.push(ErrorAt {
             at,
             problem: problem.to_string(),
@@ -437,6 +437,10 @@ impl Check {
             role,
             address: self.node_address("address", &raw.address),
             control: self.node_address("control", &raw.control),
+            peer: raw
+                .peer
+                .as_ref()
+                .map(|peer| self.node_address("peer", peer)),
             group: self.group_of(spanned, role, groups),
             plane: self.plane(raw),
             dpdk: self.dpdk(raw),
@@ -958,27 +962,6 @@ impl Check {
         }
     }
 
-    fn controllers(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>]) {
-        let mut controllers = nodes
-            .iter()
-            .zip(raw)
-            .filter(|(n, _)| n.role == Role::Controller);
-        if controllers.next().is_none() {
-            self.error(
-                0,
-                "there is no controller",
-                "add one node with role = \"controller\"",
-            );
-        }
-        for (_, raw) in controllers {
-            self.error(
-                at(raw),
-                "a second controller",
-                "keep one: its store is a file of its own",
-            );
-        }
-    }
-
     /// Checks that the roles fit the protocols, since each protocol has roles of its own.
     fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
         let speaks = |protocol| groups.iter().any(|g| g.protocol == protocol);
@@ -1171,6 +1154,9 @@ fn ports(node: &Node, raw: &RawNode, groups: &[Spanned<RawGroup>]) -> Vec<Taken>
         },
         taken("`control`", at(&raw.control), node.control, true, replica),
     ];
+    if let (Some(address), Some(raw)) = (node.peer, &raw.peer) {
+        all.push(taken("`peer`", at(raw), address, true, false));
+    }
     if let (Some(address), Some(raw)) = (node.redis, &raw.redis) {
         all.push(taken("`redis`", at(raw), address, false, true));
     }

@@ -144,6 +144,9 @@ pub struct NodeDraft {
     pub address: SocketAddr,
     /// The UDP address of the control plane; on a replica also its TCP address.
     pub control: SocketAddr,
+    /// The UDP address where one of several controllers hears the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<SocketAddr>,
     /// The group that a replica executes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
@@ -284,8 +287,8 @@ impl Draft {
     pub fn add_node(&mut self, role: Role, host: IpAddr) -> &mut NodeDraft {
         let number = 1 + self.nodes.iter().filter(|n| n.role == role).count();
         let name = match role {
-            // A cluster has one controller.
-            Role::Controller => role.name().to_owned(),
+            // Most clusters have one controller.
+            Role::Controller if number == 1 => role.name().to_owned(),
             _ => format!("{}-{number}", role.name()),
         };
         let id = 1 + self.nodes.iter().map(|n| n.id).max().unwrap_or(0);
@@ -294,6 +297,9 @@ impl Draft {
         let [address, control] = [port, control].map(|port| SocketAddr::new(host, port));
         let node = NodeDraft::new(name, id, role, address, control);
         self.nodes.push(node);
+        if role == Role::Controller && number > 1 {
+            self.connect_controllers();
+        }
         self.nodes.last_mut().expect("just pushed")
     }
 
@@ -302,7 +308,7 @@ impl Draft {
         let of_node = |n: &NodeDraft| {
             let last = self.ports_of_data(n.role) - 1;
             let data = SocketAddr::new(n.address.ip(), n.address.port().saturating_add(last));
-            [Some(data), Some(n.control), n.redis, n.metrics]
+            [Some(data), Some(n.control), n.peer, n.redis, n.metrics]
         };
         let taken = self.nodes.iter().flat_map(of_node).flatten();
         let here = taken.filter(|address| address.ip() == host);
@@ -406,6 +412,7 @@ impl NodeDraft {
             role,
             address,
             control,
+            peer: None,
             group: None,
             plane: None,
             dpdk_port: None,
@@ -499,6 +506,7 @@ impl From<&Node> for NodeDraft {
             role: node.role,
             address: node.address,
             control: node.control,
+            peer: node.peer,
             group: node.group,
             plane: (node.role != Role::Controller).then_some(node.plane),
             dpdk_port: node.dpdk.as_ref().map(|dpdk| dpdk.port.clone()),

@@ -8,8 +8,9 @@
 
 use super::lock::Lock;
 use crate::document::Document;
+use control::register::Ballot;
 use control::{GroupState, Store, StoreError};
-use paxos::GroupId;
+use paxos::{GroupId, NodeId};
 use replica::storage::replace_file;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const FORMAT: u32 = 2;
+/// The format of a file with [`Voting`].
+const FORMAT_OF_SEVERAL: u32 = 3;
 /// Written to the lock's file with the first document. After that, a missing document is an error.
 pub(super) const WRITTEN: &[u8] = b"the state file beside this one has been written\n";
 
@@ -25,6 +28,19 @@ pub(super) const WRITTEN: &[u8] = b"the state file beside this one has been writ
 pub(super) struct Body {
     pub cluster: u32,
     pub groups: BTreeMap<GroupId, GroupState>,
+    /// The part of one of several controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voting: Option<Voting>,
+}
+
+/// What one of several controllers stores beside the states.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Voting {
+    pub members: Vec<NodeId>,
+    pub origin: u64,
+    pub is_founding: bool,
+    pub promised: Ballot,
+    pub ballots: BTreeMap<GroupId, Ballot>,
 }
 
 /// What is found in the place of the document.
@@ -58,7 +74,11 @@ impl FileStore {
             Some(body) => body,
             None if note.is_empty() => {
                 let groups = BTreeMap::new();
-                let body = Body { cluster, groups };
+                let body = Body {
+                    cluster,
+                    groups,
+                    voting: None,
+                };
                 write(path, &body)?;
                 body
             }
@@ -72,6 +92,14 @@ impl FileStore {
             }
         };
         belongs_to(&body, cluster, path)?;
+        if body.voting.is_some() {
+            return Err(failed(format!(
+                "{} is of several controllers, and the cluster file has one: see \"Other \
+                controllers\" in \
+                 docs/operations/change.md",
+                path.display()
+            )));
+        }
         if note != WRITTEN {
             set_written(&mut lock, path)?;
         }
@@ -174,9 +202,10 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
         Ok(document) => document,
         Err(why) => return Ok(Found::Damaged(damaged(path, &why.to_string()))),
     };
-    if document.format != FORMAT {
+    if !matches!(document.format, FORMAT | FORMAT_OF_SEVERAL) {
         return Err(failed(format!(
-            "{} has format {}, and this program reads format {FORMAT}: use the version of \
+            "{} has format {}, and this program reads formats {FORMAT} and {FORMAT_OF_SEVERAL}: \
+            use the version of \
              wirepaxos that wrote it",
             path.display(),
             document.format
@@ -193,7 +222,11 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
 }
 
 pub(super) fn write(path: &Path, body: &Body) -> Result<(), StoreError> {
-    let document = Document::new(FORMAT, body);
+    let format = match body.voting {
+        None => FORMAT,
+        Some(_) => FORMAT_OF_SEVERAL,
+    };
+    let document = Document::new(format, body);
     let bytes = document.and_then(|document| serde_json::to_vec_pretty(&document));
     let mut bytes = bytes.map_err(|e| failed(e.to_string()))?;
     bytes.push(b'\n');

@@ -25,7 +25,11 @@ impl LostStore {
             Found::Nothing | Found::Damaged(_) => BTreeMap::new(),
             Found::Whole(body) => {
                 belongs_to(&body, cluster, path)?;
-                body.groups
+                // One of several controllers alone doesn't know what a majority has stored since.
+                match body.voting {
+                    None => body.groups,
+                    Some(_) => BTreeMap::new(),
+                }
             }
         };
         Ok(LostStore {
@@ -51,7 +55,13 @@ impl LostStore {
         let mut groups = self.left;
         groups.extend(states);
         let cluster = self.cluster;
-        write(&self.path, &Body { cluster, groups })?;
+        let voting = None;
+        let body = Body {
+            cluster,
+            groups,
+            voting,
+        };
+        write(&self.path, &body)?;
         set_written(&mut self.lock, &self.path)?;
         Ok(kept)
     }

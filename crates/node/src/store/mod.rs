@@ -5,8 +5,10 @@ mod file;
 mod kept_views;
 mod lock;
 mod lost;
+mod register_file;
 
 pub use file::FileStore;
 pub(crate) use kept_views::KeptViews;
 pub(crate) use lock::Lock;
 pub use lost::LostStore;
+pub(crate) use register_file::RegisterFile;

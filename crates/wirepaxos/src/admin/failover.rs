@@ -27,7 +27,7 @@ pub fn change_leader(
     accept_data_loss: bool,
 ) -> Result<Epoch, Error> {
     let group = known_group(cluster, group.unwrap_or(cluster.groups[0].id))?.id;
-    let controllers = [cluster.controller_node().control];
+    let controllers: Vec<_> = cluster.controllers().map(|n| n.control).collect();
     let mut socket = ControlClient::new(cluster)?;
     let view = socket.ask(
         &controllers,

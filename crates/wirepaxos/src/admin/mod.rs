@@ -29,4 +29,4 @@ pub use digests::{Digests, digests};
 pub use events::events;
 pub use failover::change_leader;
 pub use skip::{Skipped, skip};
-pub use status::{ask, ask_all, is_down, leader, leading_replica};
+pub use status::{ask, ask_all, ask_controllers, is_down, leader, leading_replica};

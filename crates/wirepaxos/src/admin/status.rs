@@ -33,6 +33,17 @@ pub fn ask(cluster: &ClusterFile, node: &Node) -> Result<Option<Value>, Error> {
     Ok(answers.remove(&node.name))
 }
 
+/// Returns the status document of the controller that acts, or of another one if none does; `None`
+/// if all are silent for a second.
+///
+/// # Errors
+/// [`Error::System`] if there is no socket.
+pub fn ask_controllers(cluster: &ClusterFile) -> Result<Option<Value>, Error> {
+    let controllers: Vec<Node> = cluster.controllers().cloned().collect();
+    let answers = ask_these(cluster, &controllers)?;
+    Ok(node::of_acting(answers.into_values()))
+}
+
 /// Returns true if nothing listens at the control address of a silent node, as its machine says. False says nothing: the
 /// machine may be off or out of reach, or the node may have another key.
 ///
@@ -75,7 +86,7 @@ pub fn leading_replica(
 }
 
 fn ask_controller(cluster: &ClusterFile, group: GroupId) -> Result<Option<GroupStatus>, Error> {
-    let status = ask(cluster, cluster.controller_node())?;
+    let status = ask_controllers(cluster)?;
     let status = status.and_then(|status| serde_json::from_value::<control::Status>(status).ok());
     let mut groups = status.map(|status| status.groups).unwrap_or_default();
     let at = groups.iter().position(|g| g.group == group);

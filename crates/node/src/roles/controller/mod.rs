@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller's process: [`control::Controller`] behind sockets, with a store in a file.
+//! The controller's process: [`control::Controller`] behind sockets, with a store in a file, or in
+//! the files of several controllers of which one acts.
 //!
 //! Everything that it must remember is in the store before it acts on it, so it can be killed at any time; only
 //! failover stops meanwhile.
@@ -10,6 +11,8 @@ mod event;
 mod events;
 mod orders;
 mod rebuilding;
+mod register_thread;
+mod seat;
 mod sockets;
 mod story;
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::{Message, Rebuild, Rebuilt};
+use control::{Message, OUTSIDE, Rebuild, Rebuilt};
 use paxos::{NodeId, Packet, Time, Verdict};
 use replica::storage::private_directory;
 use serde_json::Value;
@@ -17,7 +17,8 @@ use super::event::Event;
 use super::events::Events;
 use super::settings;
 use super::sockets::{ControlWays, Outgoing};
-use crate::cluster_file::ClusterFile;
+use crate::cluster_file::{ClusterFile, Node};
+use crate::control_peers::ControlPeers;
 use crate::control_socket::ControlSender;
 use crate::host::Stop;
 use crate::plane::{Ports, refuse_deafness};
@@ -25,7 +26,10 @@ use crate::roles::links::Links;
 use crate::roles::rotation::Rotation;
 use crate::roles::sockets::{self as behind_sockets, Role};
 use crate::store::LostStore;
-use crate::{Error, random_nonce};
+use crate::{Error, random_nonce, status};
+
+/// How long a controller that acts may take to say so.
+const ASK: Duration = Duration::from_millis(500);
 
 /// Options of [`rebuild`].
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +51,14 @@ pub struct RebuiltStore {
 
 /// Makes the controller's store anew from what the nodes know. Nothing is written if that can't be done for each group
 /// whose state is lost. [E-REBUILD]
-pub fn rebuild(cluster: &ClusterFile, options: RebuildOptions) -> Result<RebuiltStore, Error> {
-    let node = cluster.controller_node();
+pub fn rebuild(
+    cluster: &ClusterFile,
+    node: &Node,
+    options: RebuildOptions,
+) -> Result<RebuiltStore, Error> {
+    refuse_another_that_acts(cluster)?;
     refuse_deafness(cluster, node)?;
-    let directory = cluster.node_dir(node);
-    private_directory(&directory)
-        .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
-    let store = LostStore::open(&directory.join("epochs.json"), cluster.cluster)
-        .map_err(|e| Error::store(e.to_string()))?;
+    let (directory, store) = place(cluster, node)?;
     let seed = random_nonce()?;
     let (stop, ports) = (Stop::new()?, Ports::default());
     let outcome = Rc::new(RefCell::new(None));
@@ -105,6 +109,35 @@ pub fn rebuild(cluster: &ClusterFile, options: RebuildOptions) -> Result<Rebuilt
         events.keep(Event::warning("store_rebuilt", text.to_owned()).group(group));
     }
     Ok(RebuiltStore { groups, kept })
+}
+
+/// Returns the controller's directory, and the locked place of its store.
+fn place(cluster: &ClusterFile, node: &Node) -> Result<(PathBuf, LostStore), Error> {
+    let directory = cluster.node_dir(node);
+    private_directory(&directory)
+        .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
+    let store = LostStore::open(&directory.join("epochs.json"), cluster.cluster)
+        .map_err(|e| Error::store(e.to_string()))?;
+    Ok((directory, store))
+}
+
+/// Returns an error if a controller acts, as its record is newer than what the nodes know.
+fn refuse_another_that_acts(cluster: &ClusterFile) -> Result<(), Error> {
+    let peers = ControlPeers::new(cluster, OUTSIDE);
+    let answers = status::ask(&peers, peers.controllers(), ASK)?;
+    let acting = cluster.controllers().find(|node| {
+        let document = answers.get(&node.control);
+        document.is_some_and(|document| document["acts"] == true)
+    });
+    match acting {
+        None => Ok(()),
+        Some(acting) => Err(Error::new(format!(
+            "{} acts, so nothing needs to be made anew: a controller without its store joins \
+            again by itself, with an \
+             empty data directory",
+            acting.name
+        ))),
+    }
 }
 
 type Outcome = Result<Vec<Rebuilt>, String>;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
-use control::{ControlOutbox, Controller, Message, Peer};
-use paxos::{GroupId, Header, Outbox, Packet, Time, To, Verdict};
+use control::{ControlOutbox, Message, Peer};
+use paxos::{GroupId, Header, Outbox, Packet, Reason, Time, To, Verdict};
 use replica::storage::private_directory;
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -16,29 +16,33 @@ use super::durations::Durations;
 use super::event::Event;
 use super::events::Events;
 use super::orders::Orders;
-use super::settings;
+use super::seat::{Change, Seat};
 use super::story::Story;
+use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::ControlSender;
 use crate::host::is_due;
 use crate::names::Names;
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
-use crate::roles::unknown_members::check_members_are_known;
-use crate::store::FileStore;
-use crate::{Error, random_nonce};
 
+/// How soon a controller that stands by notices that it acts.
+const STAND_BY_INTERVAL: Duration = Duration::from_millis(10);
 /// How often new warnings are printed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct ControllerRole {
     groups: Vec<GroupId>,
-    controller: Controller<FileStore>,
+    seat: Seat,
+    /// Why this controller can't take over.
+    trouble: Option<String>,
     ways: ControlWays,
     /// Messages to nodes that are sent once the record that explains them is written.
     told: Vec<(SocketAddr, Message)>,
     started: Instant,
     looked: Option<Instant>,
+    /// When the register was asked who acts.
+    followed: Instant,
     /// The warnings at the last check.
     said: Vec<String>,
     names: Names,
@@ -53,17 +57,7 @@ impl ControllerRole {
         let directory = cluster.node_dir(node);
         private_directory(&directory)
             .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
-        let store = FileStore::open(&directory.join("epochs.json"), cluster.cluster)
-            .map_err(|e| Error::store(e.to_string()))?;
-        let seed = random_nonce()?;
-        let controller = Controller::new(settings(cluster, node), store, seed, 0)
-            .map_err(|e| Error::store(e.to_string()))?;
-        for group in &cluster.groups {
-            let epochs = controller
-                .state(group.id)
-                .map_or(&[][..], |state| &state.epochs);
-            check_members_are_known(cluster, group, epochs)?;
-        }
+        let seat = Seat::open(cluster, node)?;
         let mut events = Events::open(&directory, cluster.cluster);
         let version = crate::status::VERSION;
         events.keep(Event::new(
@@ -72,11 +66,13 @@ impl ControllerRole {
         ));
         Ok(ControllerRole {
             groups: cluster.groups.iter().map(|g| g.id).collect(),
-            controller,
+            seat,
+            trouble: None,
             ways: ControlWays::new(control),
             told: Vec::new(),
             started: Instant::now(),
             looked: None,
+            followed: Instant::now(),
             said: Vec::new(),
             names: Names::new(cluster),
             story: Story::new(cluster),
@@ -97,9 +93,39 @@ impl ControllerRole {
         self.events.keep(event);
     }
 
+    /// Begins or ceases to act. What a controller that doesn't act any more wanted to tell is
+    /// forgotten. [E-ACTS]
+    fn follow(&mut self) {
+        self.followed = Instant::now();
+        match self.seat.follow(self.now()) {
+            Ok(None) => {}
+            Ok(Some(Change::Acts)) => {
+                self.note(Event::new("acts", "this controller acts".to_owned()));
+            }
+            Ok(Some(Change::StandsBy(why))) => {
+                self.told.clear();
+                self.note(Event::new(
+                    "stands_by",
+                    format!("this controller stands by: {why}"),
+                ));
+            }
+            Err(why) => self.trouble = Some(why.to_string()),
+        }
+    }
+
+    fn groups(&self) -> Vec<GroupStatus> {
+        let controller = self.seat.acting();
+        controller.map_or_else(Vec::new, |c| c.status(self.now()).groups)
+    }
+
+    /// Returns warnings about the other controllers.
+    fn of_peers(&self) -> Vec<String> {
+        self.seat.standing().unwrap_or_default().warnings
+    }
+
     /// Logs what has changed, and new warnings once.
     fn say_news(&mut self) {
-        let groups = self.controller.status(self.now()).groups;
+        let groups = self.groups();
         for event in self.story.tell(&groups) {
             self.note(event);
         }
@@ -109,6 +135,7 @@ impl ControllerRole {
         }
         self.looked = Some(Instant::now());
         let mut warnings = warnings(&groups);
+        warnings.extend(self.of_peers());
         for warning in &mut warnings {
             *warning = self.names.put_into(warning);
         }
@@ -136,14 +163,17 @@ impl Role for ControllerRole {
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
         let mut out = Outgoing { links, ways, told };
-        Ok(self.controller.packet(now, packet, &mut out))
+        Ok(match self.seat.acting_mut() {
+            Some(controller) => controller.packet(now, packet, &mut out),
+            None => Verdict::Dropped(Reason::Unexpected),
+        })
     }
 
     /// Records the store's state before anything leaves, including messages to nodes, whose own records show what they
     /// do after that.
     fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
         for group in &self.groups {
-            if let Some(state) = self.controller.state(*group) {
+            if let Some(state) = self.seat.acting().and_then(|c| c.state(*group)) {
                 links.record(*group, |trace| trace.stored(state));
             }
         }
@@ -166,15 +196,23 @@ impl Role for ControllerRole {
     }
 
     fn due_in(&self) -> Option<Duration> {
-        let due = self.controller.next_deadline().saturating_sub(self.now());
+        let Some(controller) = self.seat.acting() else {
+            return Some(STAND_BY_INTERVAL.saturating_sub(self.followed.elapsed()));
+        };
+        let due = controller.next_deadline().saturating_sub(self.now());
         Some(Duration::from_nanos(due))
     }
 
     fn tick(&mut self, links: &mut Links) {
+        self.follow();
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
         let mut out = Outgoing { links, ways, told };
-        if self.controller.tick(now, &mut out) {
+        let has_news = match self.seat.acting_mut() {
+            Some(controller) => controller.tick(now, &mut out),
+            None => true,
+        };
+        if has_news {
             self.say_news();
         }
     }
@@ -186,12 +224,15 @@ impl Role for ControllerRole {
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
         let mut out = Outgoing { links, ways, told };
-        self.controller.refused(now, node, &mut out);
+        if let Some(controller) = self.seat.acting_mut() {
+            controller.refused(now, node, &mut out);
+        }
         self.say_news();
     }
 
     fn alarm(&self) -> Option<Error> {
-        self.controller.alarm().map(Error::new)
+        let alarm = self.seat.acting().and_then(|c| c.alarm());
+        alarm.or(self.trouble.as_deref()).map(Error::new)
     }
 
     fn message(
@@ -200,6 +241,10 @@ impl Role for ControllerRole {
         from: SocketAddr,
         links: &mut Links,
     ) -> Result<(), Error> {
+        self.follow();
+        if self.seat.acting().is_none() {
+            return Ok(());
+        }
         if let Some(event) = self.orders.ordered(from, message, Instant::now()) {
             self.note(event);
         }
@@ -207,12 +252,17 @@ impl Role for ControllerRole {
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
         let mut out = Outgoing { links, ways, told };
-        self.controller.message(now, peer, message, &mut out);
+        if let Some(controller) = self.seat.acting_mut() {
+            controller.message(now, peer, message, &mut out);
+        }
         Ok(())
     }
 
     fn stop(&mut self) -> Result<(), Error> {
-        self.controller.stop();
+        self.follow();
+        if let Some(controller) = self.seat.acting_mut() {
+            controller.stop();
+        }
         self.events.keep(Event::new(
             "stopped",
             "the controller stops in good order".to_owned(),
@@ -221,18 +271,28 @@ impl Role for ControllerRole {
     }
 
     fn events(&self, after: u64, limit: u32) -> Option<Value> {
-        Some(self.events.after(after, limit))
+        let mut events = self.events.after(after, limit);
+        events["acts"] = self.seat.acting().is_some().into();
+        Some(events)
     }
 
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
-        let groups = self.controller.status(self.now()).groups;
+        let groups = self.groups();
         warnings.extend(self::warnings(&groups));
+        warnings.extend(self.of_peers());
         let shown = |group: GroupStatus| {
             let mut shown = json!(group);
             shown["failovers"] = self.durations.to_json(group.group);
             shown
         };
         groups.into_iter().map(shown).collect()
+    }
+
+    fn show(&self, document: &mut Value, _warnings: &mut Vec<String>) {
+        if let Some(standing) = self.seat.standing() {
+            document["acts"] = self.seat.acting().is_some().into();
+            document["acting"] = standing.acting.map(|node| self.names.of(node)).into();
+        }
     }
 }
 

@@ -33,7 +33,8 @@ impl ClockQuestions {
         group: &Group,
         shown: Arc<ClusterClock>,
     ) -> ClockQuestions {
-        let nodes = std::iter::once(cluster.controller_node())
+        let nodes = cluster
+            .controllers()
             .chain(cluster.replicas(group.id))
             .chain(cluster.stampers(group))
             .chain(cluster.acceptors())

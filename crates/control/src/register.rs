@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store that several controllers keep among themselves: a register for each group, written by
+//! Paxos.
+//!
+//! One controller acts. It has prepared a ballot at a majority and taken over what it found, so
+//! each change takes one round to a majority; a later ballot of another controller ends that, and
+//! with it whatever the first one still wants to write. Who should act is decided by silence; what
+//! fences is the ballot. [E-BALLOT] [E-ACTS]
+//!
+//! The caller drives a [`Register`] so:
+//!
+//! 1. It calls [`Register::message`], [`Register::tick`] or [`Register::swap`].
+//! 2. If [`Register::is_unsaved`], it stores [`Register::record`], then calls [`Register::saved`].
+//!    If that fails it [forgets](Register::drop_messages) the messages and tries again later.
+//! 3. It sends each [`Register::poll_message`], those to itself back to [`Register::message`].
+//! 4. It takes every [`Register::poll_event`].
+
+mod acceptor;
+mod founding;
+mod proposer;
+mod report;
+mod said;
+
+pub use self::said::{Condition, Hello, Mark, Part, RegisterMessage, Said, Written};
+
+use self::founding::Collected;
+use self::proposer::Stance;
+use crate::{GroupState, StoreError};
+use paxos::{GroupId, NodeId, SplitMix, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+const MS: Time = 1_000_000;
+/// How often each controller says hello.
+const HELLO_INTERVAL: Time = 50 * MS;
+/// How long somebody counts as heard.
+const HEARD: Time = 500 * MS;
+/// How long an acceptor refuses other ballots after it has heard the acting controller, so that one
+/// that is cut off from it alone doesn't take over.
+const LOYALTY: Time = 300 * MS;
+/// How long the first member waits in silence before it takes over, and how much longer each next
+/// one.
+const PATIENCE: Time = 600 * MS;
+const PATIENCE_STEP: Time = 250 * MS;
+/// How long an attempt to act may take, and a change.
+const ATTEMPT: Time = 400 * MS;
+const SWAP: Time = 500 * MS;
+/// How often unanswered messages are repeated.
+const RESEND: Time = 25 * MS;
+/// How long the acting controller goes on without a majority that hears it.
+const ALONE: Time = 1_000 * MS;
+/// How often an empty member is looked after.
+const FILL_INTERVAL: Time = 1_000 * MS;
+
+/// The number of an attempt to write. No controller uses one twice: it promises its own ballot,
+/// durably, before it tells anybody. [E-BALLOT]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash, Serialize, Deserialize,
+)]
+pub struct Ballot {
+    /// Grows.
+    pub count: u64,
+    /// The controller that proposes.
+    pub by: NodeId,
+}
+
+/// What a controller stores.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The controllers that vote, ascending; only this one as long as it is alone.
+    pub members: Vec<NodeId>,
+    /// The number that was drawn when these members began.
+    pub origin: u64,
+    /// Some member may not have this record yet, so it doesn't vote. [E-FOUND]
+    pub is_founding: bool,
+    /// Nothing of an earlier ballot is accepted.
+    pub promised: Ballot,
+    /// What was accepted last in each group.
+    pub groups: BTreeMap<GroupId, Written>,
+}
+
+impl Record {
+    /// Returns the record of a controller that was alone until now.
+    pub fn alone(me: NodeId, groups: impl IntoIterator<Item = (GroupId, GroupState)>) -> Record {
+        let written = |state| Written {
+            ballot: Ballot::default(),
+            state,
+        };
+        Record {
+            members: vec![me],
+            origin: 0,
+            is_founding: false,
+            promised: Ballot::default(),
+            groups: groups.into_iter().map(|(id, s)| (id, written(s))).collect(),
+        }
+    }
+
+    /// Returns whether this is the record of a controller that is alone.
+    pub fn is_alone(&self) -> bool {
+        self.members.len() == 1
+    }
+
+    fn marks(&self) -> Vec<(GroupId, Mark)> {
+        let groups = self.groups.iter();
+        groups.map(|(id, w)| (*id, w.mark())).collect()
+    }
+}
+
+/// What is found in the place of a controller's record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Nothing, and whether there was a record once.
+    Nothing {
+        /// There was a record.
+        lost: bool,
+    },
+    /// A record.
+    Record(Record),
+}
+
+/// Something that the controller's main part must know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// This controller acts from now on, with these states. The ballot names the time until
+    /// [`Event::Ended`].
+    Acts(Ballot, BTreeMap<GroupId, GroupState>),
+    /// It stands by again, for this reason.
+    Ended(String),
+    /// The end of a [`Register::swap`].
+    Swapped(Result<(), StoreError>),
+}
+
+/// One controller's part in the register.
+pub struct Register {
+    me: NodeId,
+    /// The controllers of the cluster file, ascending.
+    members: Vec<NodeId>,
+    nonce: u64,
+    record: Option<Record>,
+    lost: bool,
+    unsaved: bool,
+    peers: BTreeMap<NodeId, Heard>,
+    /// A controller that has another cluster file, and the members there.
+    stranger: Option<(NodeId, Vec<NodeId>)>,
+    stance: Stance,
+    collected: Option<Collected>,
+    /// The highest ballot that anybody has shown.
+    highest: Ballot,
+    /// The main part of this controller works.
+    alive: bool,
+    due: Due,
+    random: SplitMix,
+    out: Outputs,
+}
+
+/// When the next of each is due.
+struct Due {
+    attempt: Time,
+    hello: Time,
+    resend: Time,
+    fill: Time,
+}
+
+#[derive(Default)]
+struct Outputs {
+    messages: VecDeque<(NodeId, Said)>,
+    events: VecDeque<Event>,
+}
+
+/// The last hello of a peer.
+struct Heard {
+    hello: Hello,
+    at: Time,
+    /// The peer has heard this process.
+    both_ways: bool,
+}
+
+impl Register {
+    /// Returns the part of controller `me` among `members`. `nonce` must differ at every process
+    /// start.
+    pub fn new(
+        me: NodeId,
+        mut members: Vec<NodeId>,
+        found: Found,
+        nonce: u64,
+        now: Time,
+    ) -> Register {
+        members.sort_unstable();
+        let (record, lost) = match found {
+            Found::Nothing { lost } => (None, lost),
+            Found::Record(record) => (Some(record), true),
+        };
+        let mut register = Register {
+            me,
+            members,
+            nonce,
+            record,
+            lost,
+            unsaved: false,
+            peers: BTreeMap::new(),
+            stranger: None,
+            stance: Stance::StandsBy,
+            collected: None,
+            highest: Ballot::default(),
+            alive: true,
+            due: Due {
+                attempt: 0,
+                hello: now,
+                resend: now,
+                fill: now,
+            },
+            random: SplitMix::new(nonce),
+            out: Outputs::default(),
+        };
+        register.wait(now);
+        register
+    }
+
+    // ---- Inputs ----------------------------------------------------------------------------
+
+    /// Handles a message from another controller, or from this one to itself.
+    pub fn message(&mut self, now: Time, from: NodeId, message: RegisterMessage) {
+        if !self.members.contains(&from) {
+            return;
+        }
+        if message.members != self.members {
+            self.stranger = Some((from, message.members));
+            return;
+        }
+        // Nobody begins to act on answers that were left lying.
+        self.give_up_late(now);
+        let votes = !matches!(message.said, Said::Hello(_) | Said::Join(_));
+        if votes
+            && self
+                .record
+                .as_ref()
+                .is_none_or(|r| r.origin != message.origin)
+        {
+            return;
+        }
+        match message.said {
+            Said::Hello(hello) => self.heard(now, from, hello),
+            Said::Prepare { ballot } => self.prepare(now, from, ballot),
+            Said::Promise { ballot, groups } => self.promise(now, from, ballot, groups),
+            Said::Refused { ballot, promised } => self.refused(now, ballot, promised),
+            Said::Fetch { ballot, group } => self.fetch(from, ballot, group),
+            Said::Fetched {
+                ballot,
+                group,
+                written,
+            } => self.fetched(now, ballot, group, written),
+            Said::Accept {
+                ballot,
+                group,
+                state,
+            } => self.accept(now, from, ballot, group, state),
+            Said::Accepted {
+                ballot,
+                group,
+                version,
+            } => self.accepted(now, from, ballot, group, version),
+            Said::Join(part) => self.join(now, from, part),
+        }
+    }
+
+    /// Says hello, repeats what isn't answered, takes over after silence, and gives up what takes
+    /// too long.
+    pub fn tick(&mut self, now: Time) {
+        if now >= self.due.hello {
+            self.due.hello = now + HELLO_INTERVAL;
+            self.say_hello(now);
+            self.found(now);
+        }
+        self.give_up_late(now);
+        if now >= self.due.resend {
+            self.due.resend = now + RESEND;
+            self.resend(now);
+        }
+        if now >= self.due.attempt && self.may_take_over(now) {
+            self.take_over(now);
+        }
+        if now >= self.due.fill {
+            self.due.fill = now + FILL_INTERVAL;
+            self.begin_to_fill(now);
+        }
+    }
+
+    /// Says that the main part of this controller works, or that it doesn't, so that another one
+    /// may take over.
+    pub fn set_alive(&mut self, alive: bool) {
+        self.alive = alive;
+    }
+
+    /// Returns when the next [`tick`](Self::tick) is due.
+    pub fn next_deadline(&self) -> Time {
+        match self.stance {
+            Stance::StandsBy => self.due.hello,
+            _ => self.due.hello.min(self.due.resend),
+        }
+    }
+
+    // ---- Outputs ---------------------------------------------------------------------------
+
+    /// Returns what must be stored, if there is anything.
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// Returns whether the record has changed since it was [saved](Self::saved).
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
+    /// Notes that the record is stored durably.
+    pub fn saved(&mut self) {
+        self.unsaved = false;
+    }
+
+    /// Forgets the messages that may not leave, as the record can't be stored.
+    pub fn drop_messages(&mut self) {
+        self.out.messages.clear();
+    }
+
+    /// Returns the next message. It may leave only once the record is stored.
+    pub fn poll_message(&mut self) -> Option<(NodeId, RegisterMessage)> {
+        let (to, said) = self.out.messages.pop_front()?;
+        let message = RegisterMessage {
+            members: self.members.clone(),
+            origin: self.record.as_ref().map_or(0, |r| r.origin),
+            said,
+        };
+        Some((to, message))
+    }
+
+    /// Returns the next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.events.pop_front()
+    }
+
+    // ---- What all parts use ----------------------------------------------------------------
+
+    fn say(&mut self, to: NodeId, said: Said) {
+        self.out.messages.push_back((to, said));
+    }
+
+    /// Returns the members that vote: this controller alone, or all.
+    fn voters(&self) -> &[NodeId] {
+        self.record.as_ref().map_or(&[], |r| &r.members)
+    }
+
+    fn quorum(&self) -> usize {
+        self.voters().len() / 2 + 1
+    }
+
+    fn peers(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.members.iter().copied().filter(|m| *m != self.me)
+    }
+
+    /// Returns the record if this controller votes. [E-EMPTY] [E-FOUND]
+    fn voting(&self) -> Option<&Record> {
+        self.record.as_ref().filter(|r| !r.is_founding)
+    }
+
+    /// Returns what a peer has said lately, after it heard this process.
+    fn condition_of(&self, now: Time, peer: NodeId) -> Option<&Hello> {
+        let heard = self.peers.get(&peer)?;
+        (heard.both_ways && now < heard.at + HEARD).then_some(&heard.hello)
+    }
+
+    fn condition(&self) -> Condition {
+        match &self.record {
+            None => Condition::Empty { lost: self.lost },
+            Some(r) if r.is_founding => Condition::Founding { origin: r.origin },
+            Some(r) if r.is_alone() && self.members.len() > 1 => Condition::Alone,
+            Some(r) => Condition::Member { origin: r.origin },
+        }
+    }
+
+    fn say_hello(&mut self, now: Time) {
+        let heard = self.peers.iter();
+        let heard = heard.filter(|(_, h)| now < h.at + HEARD);
+        let hello = Hello {
+            nonce: self.nonce,
+            heard: heard.map(|(node, h)| (*node, h.hello.nonce)).collect(),
+            condition: self.condition(),
+            promised: self
+                .record
+                .as_ref()
+                .map_or_else(Ballot::default, |r| r.promised),
+            acting: self.acts_in().filter(|_| self.alive),
+            follows: self.follows_another(now, self.me),
+        };
+        for peer in self.peers().collect::<Vec<_>>() {
+            self.say(peer, Said::Hello(hello.clone()));
+        }
+    }
+
+    fn heard(&mut self, now: Time, from: NodeId, hello: Hello) {
+        if from == self.me {
+            return;
+        }
+        if self
+            .stranger
+            .as_ref()
+            .is_some_and(|(node, _)| *node == from)
+        {
+            self.stranger = None;
+        }
+        self.highest = self.highest.max(hello.promised);
+        let both_ways = hello.heard.contains(&(self.me, self.nonce));
+        if hello.acting.is_some_and(|ballot| self.is_not_older(ballot)) {
+            self.wait(now);
+        }
+        self.outbid(now, hello.promised);
+        let at = now;
+        let heard = Heard {
+            hello,
+            at,
+            both_ways,
+        };
+        self.peers.insert(from, heard);
+    }
+
+    /// Returns whether nothing later than a ballot is promised here.
+    fn is_not_older(&self, ballot: Ballot) -> bool {
+        self.record.as_ref().is_none_or(|r| ballot >= r.promised)
+    }
+
+    /// Puts the next attempt off: the members take turns, so that two rarely collide. [E-ACTS]
+    fn wait(&mut self, now: Time) {
+        let rank = self.members.iter().position(|m| *m == self.me);
+        let step = PATIENCE_STEP * rank.unwrap_or(0) as Time;
+        let spread = self.random.draw() % (PATIENCE_STEP / 2);
+        self.due.attempt = now + PATIENCE + step + spread;
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The controllers' register in a simulated network that loses, repeats and delays messages, while
+//! controllers crash, hang, are cut off and lose their disks. All changes that were acknowledged
+//! must form one chain.
+
+mod world;
+
+use world::{Fault, Plan, World};
+
+/// Runs many seeds, or those of `SEEDS=FIRST..LAST`, and returns the first violation.
+fn first_violation(count: u64, plan: impl Fn(u64) -> Plan) -> Option<(u64, String)> {
+    let given = std::env::var("SEEDS").ok();
+    let seeds = match given.as_deref().and_then(|s| s.split_once("..")) {
+        Some((first, last)) => first.parse().unwrap()..last.parse().unwrap(),
+        None => 0..count,
+    };
+    for seed in seeds {
+        if let Err(why) = World::run(seed, plan(seed)) {
+            return Some((seed, why));
+        }
+    }
+    None
+}
+
+fn plan(seed: u64) -> Plan {
+    Plan {
+        members: if seed % 4 == 3 { 5 } else { 3 },
+        begins_alone: seed % 3 == 1,
+        fault: None,
+    }
+}
+
+/// Whatever happens, acknowledged changes form one chain, and with all controllers back one of them
+/// acts. [E-BALLOT] [E-COMPLETE] [E-FOUND] [E-EMPTY] [E-FILL] [E-ACTS]
+#[test]
+fn acknowledged_changes_form_one_chain() {
+    let found = first_violation(300, plan);
+    if let Some((seed, why)) = found {
+        panic!("{why}: SEEDS={seed}..{} repeats it", seed + 1);
+    }
+}
+
+/// The check finds an empty controller that votes as if it had promised nothing. [E-EMPTY]
+#[test]
+fn an_empty_controller_that_votes_is_caught() {
+    let fault = Some(Fault::EmptyVotes);
+    let found = first_violation(2_000, |seed| Plan {
+        fault,
+        ..plan(seed)
+    });
+    assert!(found.is_some_and(|(_, why)| why.contains("chain")));
+}
+
+/// The check finds a controller that answers before its record is stored. [E-BALLOT]
+#[test]
+fn a_controller_that_answers_before_it_stores_is_caught() {
+    let fault = Some(Fault::AnswersUnsaved);
+    let found = first_violation(2_000, |seed| Plan {
+        fault,
+        ..plan(seed)
+    });
+    assert!(found.is_some_and(|(_, why)| why.contains("chain")));
+}
+
+/// The check finds a controller that is filled in a ballot which the others didn't promise after it
+/// was empty. [E-FILL]
+#[test]
+fn two_lost_disks_of_three_are_refused() {
+    let mut world = World::new(
+        7,
+        Plan {
+            members: 3,
+            begins_alone: false,
+            fault: None,
+        },
+    );
+    world.calm();
+    world.until("somebody acts", |w| w.acked() > 3);
+    world.wipe(1);
+    world.wipe(2);
+    let acked = world.acked();
+    world.pass(20_000);
+    assert_eq!(world.acked(), acked, "nobody acts");
+    let warning = world.warnings(0).concat();
+    assert!(
+        warning.contains("controllers [2, 3] have lost their stores"),
+        "{warning}"
+    );
+}
+
+/// A controller with a store of its own that meets members doesn't act, and none of them joins it.
+/// [E-FOUND]
+#[test]
+fn a_second_store_is_named_and_does_not_act() {
+    let mut world = World::new(
+        8,
+        Plan {
+            members: 3,
+            begins_alone: false,
+            fault: None,
+        },
+    );
+    world.calm();
+    world.until("somebody acts", |w| w.acked() > 3);
+    world.put_alone(2);
+    world.pass(5_000);
+    let acked = world.acked();
+    world.until("the others go on", |w| w.acked() > acked);
+    let warning = world.warnings(2).concat();
+    assert!(warning.contains("have stores of their own"), "{warning}");
+}
+
+/// The acting controller that hangs is replaced, and stands by when it goes on. [E-ACTS]
+#[test]
+fn one_that_hung_stands_by() {
+    let mut world = World::new(
+        9,
+        Plan {
+            members: 3,
+            begins_alone: false,
+            fault: None,
+        },
+    );
+    world.calm();
+    world.until("somebody acts", |w| w.acting().is_some());
+    let first = world.acting().unwrap();
+    world.pause(first, 3_000);
+    world.until("another acts", |w| w.acting_but(first).is_some());
+    let acked = world.acked();
+    world.until("changes go on", |w| w.acked() > acked + 3);
+    world.pass(4_000);
+    assert_ne!(world.acting(), Some(first));
+}
