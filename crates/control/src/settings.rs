@@ -19,7 +19,8 @@ pub struct Settings {
     pub probe_interval: Time,
     /// How many unanswered PROBEs in a row make a node suspected.
     pub suspect_after: u32,
-    /// The time between two questions whether the port of a leader at work is still open.
+    /// The time between two questions whether the port of a leader at work is still open;
+    /// `Time::MAX` if nobody would say so.
     pub knock_interval: Time,
     /// The time between two rounds of views and repeated orders.
     pub view_interval: Time,

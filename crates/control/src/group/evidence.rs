@@ -11,8 +11,10 @@ impl Group {
     /// Returns when the leader in force is asked next whether its port is still open.
     pub fn knock_deadline(&self) -> Time {
         match self.stamper_in_force() {
-            Some((role, node)) => self.suspicion.knock_deadline(role, node),
-            None => Time::MAX,
+            Some((role, node)) if self.timing.knock_interval < Time::MAX => {
+                self.suspicion.knock_deadline(role, node)
+            }
+            _ => Time::MAX,
         }
     }
 

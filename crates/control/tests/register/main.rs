@@ -62,8 +62,7 @@ fn a_controller_that_answers_before_it_stores_is_caught() {
     assert!(found.is_some_and(|(_, why)| why.contains("chain")));
 }
 
-/// The check finds a controller that is filled in a ballot which the others didn't promise after it
-/// was empty. [E-FILL]
+/// Where no majority remembers, nobody acts, and the warning names who has lost a store. [E-FILL]
 #[test]
 fn two_lost_disks_of_three_are_refused() {
     let mut world = World::new(

@@ -137,7 +137,10 @@ fn settings(world: &World) -> Settings {
     Settings {
         probe_interval: 10 * MILLISECOND,
         suspect_after: 4,
-        knock_interval: 5 * MILLISECOND,
+        knock_interval: match scenario.refuses() {
+            true => 5 * MILLISECOND,
+            false => Time::MAX,
+        },
         view_interval: 100 * MILLISECOND,
         memory_interval: 200 * MILLISECOND,
         rejoin_delay: 20 * MILLISECOND,

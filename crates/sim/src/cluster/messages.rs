@@ -94,7 +94,8 @@ impl<G: Protocol> Cluster<G> {
     /// Lets the machine of a process that is dead refuse a PROBE. Nobody else looks at such
     /// messages.
     pub(super) fn refuse(&mut self, to: Endpoint, packet: &Packet<'_>) {
-        if packet.header.msgtype == MsgType::Probe && !self.host(to.node).off {
+        let refuses = self.world.scenario.refuses() && !self.host(to.node).off;
+        if packet.header.msgtype == MsgType::Probe && refuses {
             self.world.refuse(to.node);
         }
     }
