@@ -19,8 +19,9 @@ pub struct Settings {
     pub probe_interval: Time,
     /// How many unanswered PROBEs in a row make a node suspected.
     pub suspect_after: u32,
-    /// The time between two questions whether the port of a leader at work is still open;
-    /// `Time::MAX` if nobody would say so.
+    /// The nodes whose processes hold their ports, so that a closed port means a dead process.
+    pub on_sockets: Vec<NodeId>,
+    /// The time between two questions whether the port of a leader at work is still open.
     pub knock_interval: Time,
     /// The time between two rounds of views and repeated orders.
     pub view_interval: Time,
@@ -43,6 +44,7 @@ impl Settings {
             groups,
             probe_interval: 20 * MILLISECOND,
             suspect_after: 5,
+            on_sockets: Vec::new(),
             knock_interval: 2 * MILLISECOND,
             view_interval: 500 * MILLISECOND,
             memory_interval: 10_000 * MILLISECOND,

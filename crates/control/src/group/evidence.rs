@@ -10,24 +10,24 @@ use paxos::{NodeId, Round, Time};
 impl Group {
     /// Returns when the leader in force is asked next whether its port is still open.
     pub fn knock_deadline(&self) -> Time {
-        match self.stamper_in_force() {
-            Some((role, node)) if self.timing.knock_interval < Time::MAX => {
-                self.suspicion.knock_deadline(role, node)
-            }
-            _ => Time::MAX,
+        match self.stamper_on_sockets() {
+            Some((role, node)) => self.suspicion.knock_deadline(role, node),
+            None => Time::MAX,
         }
     }
 
-    fn stamper_in_force(&self) -> Option<(Probe, NodeId)> {
+    /// Returns the leader in force if a closed port shows that its process is dead.
+    fn stamper_on_sockets(&self) -> Option<(Probe, NodeId)> {
         let leader = self.state.in_force()?.leader.0;
-        Some((self.settings.stamper(), leader))
+        let is_on_sockets = self.timing.on_sockets.contains(&leader);
+        is_on_sockets.then_some((self.settings.stamper(), leader))
     }
 
     /// Asks the leader in force whether its port is still open, if that is due, and returns whether
     /// it was. [E-EVIDENCE]
     pub fn knock(&mut self, now: Time, out: &mut impl ControlOutbox) -> bool {
         let due = self.alarm.is_none() && now >= self.knock_deadline();
-        let stamper = self.stamper_in_force().filter(|_| due);
+        let stamper = self.stamper_on_sockets().filter(|_| due);
         if let Some((role, node)) = stamper {
             let interval = self.timing.knock_interval;
             self.suspicion.knock(now, role, node, interval, out);
@@ -44,7 +44,7 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        match self.stamper_in_force() {
+        match self.stamper_on_sockets() {
             Some((role, leader)) if leader == node && self.alarm.is_none() => {
                 self.suspicion.refused(role, node);
                 self.tick(now, store, out);

@@ -65,7 +65,7 @@ fn an_answer_from_the_past_makes_nobody_alive() {
 
 #[test]
 fn a_leader_whose_port_is_closed_is_replaced_without_waiting_for_silence() {
-    let mut world = World::started();
+    let mut world = started();
     world.net.down.insert(LEADER);
     refuse(&mut world, LEADER);
     assert_eq!((world.epoch(), world.leader()), (2, LEADERS[1]));
@@ -76,9 +76,18 @@ fn a_leader_whose_port_is_closed_is_replaced_without_waiting_for_silence() {
     assert!(world.is_served());
 }
 
+/// The machine beside a DPDK port or a program in the kernel says so of a leader that is alive.
+#[test]
+fn a_closed_port_is_no_evidence_of_a_leader_that_is_not_on_sockets() {
+    let mut world = World::started();
+    refuse(&mut world, LEADER);
+    world.run(100);
+    assert_eq!((world.epoch(), world.leader()), (1, LEADER));
+}
+
 #[test]
 fn a_closed_port_of_a_member_that_may_be_down_changes_nothing() {
-    let mut world = World::started();
+    let mut world = started();
     for node in [LEADERS[1], ACCEPTORS[0], REPLICAS[0], 999] {
         refuse(&mut world, node);
     }
@@ -90,7 +99,7 @@ fn a_closed_port_of_a_member_that_may_be_down_changes_nothing() {
 /// A leader that has never answered may be starting.
 #[test]
 fn a_closed_port_at_the_first_start_is_no_evidence() {
-    let mut world = World::new();
+    let mut world = on_sockets(World::new());
     world.net.down.insert(LEADER);
     refuse(&mut world, LEADER);
     world.net.down.clear();
@@ -101,7 +110,7 @@ fn a_closed_port_at_the_first_start_is_no_evidence() {
 /// Forged messages make epochs no faster than [E-PACE] allows, and the service goes on.
 #[test]
 fn forged_messages_cost_no_more_epochs_than_may_come() {
-    let mut world = World::started();
+    let mut world = started();
     for _ in 0..5_000 {
         let leader = world.leader();
         refuse(&mut world, leader);
@@ -114,7 +123,7 @@ fn forged_messages_cost_no_more_epochs_than_may_come() {
 
 #[test]
 fn a_live_leader_that_was_suspected_by_mistake_serves_again() {
-    let mut world = World::started();
+    let mut world = started();
     world.net.down.insert(LEADERS[1]);
     world.run(1_000);
     refuse(&mut world, LEADER);
@@ -151,6 +160,19 @@ fn a_port_is_asked_for_while_its_leader_is_at_work() {
         answer(&mut suspicion, 6);
     }
     assert_eq!(deadline(&suspicion), Time::MAX, "it rests");
+}
+
+/// Returns a cluster whose first epoch is in force, with leaders on sockets.
+fn started() -> World {
+    let mut world = on_sockets(World::new());
+    assert!(world.run_until(3_000, |w| w.is_served()));
+    world
+}
+
+fn on_sockets(mut world: World) -> World {
+    world.settings.on_sockets = LEADERS.to_vec();
+    world.start_controller();
+    world
 }
 
 /// Tells the controller that nobody has the port of this node.

@@ -239,6 +239,13 @@ impl Links {
         self.asker = NODES;
     }
 
+    /// Returns the node that has this address on the data plane.
+    pub fn node_at(&self, address: SocketAddr) -> Option<NodeId> {
+        let mut nodes = self.groups.iter().flat_map(|g| &g.directory.nodes);
+        let node = nodes.find(|n| n.addresses.contains(&address))?;
+        Some(node.node)
+    }
+
     /// Records another event of a group.
     pub fn record(&mut self, group: GroupId, event: impl FnOnce(&mut Recorder)) {
         if let Some(at) = self.position(group) {

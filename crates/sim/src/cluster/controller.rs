@@ -137,10 +137,11 @@ fn settings(world: &World) -> Settings {
     Settings {
         probe_interval: 10 * MILLISECOND,
         suspect_after: 4,
-        knock_interval: match scenario.refuses() {
-            true => 5 * MILLISECOND,
-            false => Time::MAX,
+        on_sockets: match scenario.refuses() {
+            true => group.leaders.clone(),
+            false => Vec::new(),
         },
+        knock_interval: 5 * MILLISECOND,
         view_interval: 100 * MILLISECOND,
         memory_interval: 200 * MILLISECOND,
         rejoin_delay: 20 * MILLISECOND,

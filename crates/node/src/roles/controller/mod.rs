@@ -23,7 +23,7 @@ use self::sockets::ControllerRole;
 use super::rotation::Rotation;
 use super::sockets as behind_sockets;
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Group, Node};
+use crate::cluster_file::{ClusterFile, Group, Node, Plane};
 use crate::plane::refuse_deafness;
 
 pub use self::rebuilding::{RebuildOptions, RebuiltStore, rebuild};
@@ -68,6 +68,13 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
     Settings {
         probe_interval: cluster.controller.probe_ms * 1_000_000,
         suspect_after: cluster.controller.suspect_after,
+        // Beside a DPDK port or a program in the kernel, the machine may say that nobody has a
+        // port whose packets these take.
+        on_sockets: ids(cluster
+            .nodes
+            .iter()
+            .filter(|n| n.plane == Plane::Udp)
+            .collect()),
         ..Settings::new(cluster.cluster, node.id, groups)
     }
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller behind sockets.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
 use control::{ControlOutbox, Message, Peer};
-use paxos::{GroupId, Header, NodeId, Outbox, Packet, Reason, Time, To, Verdict};
+use paxos::{GroupId, Header, Outbox, Packet, Reason, Time, To, Verdict};
 use replica::storage::private_directory;
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -20,7 +19,7 @@ use super::orders::Orders;
 use super::seat::{Change, Seat};
 use super::story::Story;
 use crate::Error;
-use crate::cluster_file::{ClusterFile, Node, Plane};
+use crate::cluster_file::{ClusterFile, Node};
 use crate::control_socket::ControlSender;
 use crate::host::is_due;
 use crate::names::Names;
@@ -47,9 +46,6 @@ pub(super) struct ControllerRole {
     /// The warnings at the last check.
     said: Vec<String>,
     names: Names,
-    /// The nodes whose processes hold their ports. The kernel of another plane's machine may say
-    /// that nobody has a port whose packets a program, a switch or a DPDK process takes.
-    on_sockets: BTreeMap<SocketAddr, NodeId>,
     story: Story,
     events: Events,
     orders: Orders,
@@ -79,7 +75,6 @@ impl ControllerRole {
             followed: Instant::now(),
             said: Vec::new(),
             names: Names::new(cluster),
-            on_sockets: on_sockets(cluster),
             story: Story::new(cluster),
             events,
             orders: Orders::new(cluster),
@@ -223,7 +218,7 @@ impl Role for ControllerRole {
     }
 
     fn refused(&mut self, by: SocketAddr, links: &mut Links) {
-        let Some(&node) = self.on_sockets.get(&by) else {
+        let Some(node) = links.node_at(by) else {
             return;
         };
         let now = self.now();
@@ -299,11 +294,6 @@ impl Role for ControllerRole {
             document["acting"] = standing.acting.map(|node| self.names.of(node)).into();
         }
     }
-}
-
-fn on_sockets(cluster: &ClusterFile) -> BTreeMap<SocketAddr, NodeId> {
-    let nodes = cluster.nodes.iter().filter(|n| n.plane == Plane::Udp);
-    nodes.map(|n| (n.address, n.id)).collect()
 }
 
 /// Returns the groups' warnings, each with the number of its group.
