@@ -43,20 +43,18 @@ fn acknowledged_changes_form_one_chain() {
 /// The check finds an empty controller that votes as if it had promised nothing. [E-EMPTY]
 #[test]
 fn an_empty_controller_that_votes_is_caught() {
-    let fault = Some(Fault::EmptyVotes);
-    let found = first_violation(2_000, |seed| Plan {
-        fault,
-        ..plan(seed)
-    });
-    assert!(found.is_some_and(|(_, why)| why.contains("chain")));
+    assert_caught(Fault::EmptyVotes);
 }
 
 /// The check finds a controller that answers before its record is stored. [E-BALLOT]
 #[test]
 fn a_controller_that_answers_before_it_stores_is_caught() {
-    let fault = Some(Fault::AnswersUnsaved);
+    assert_caught(Fault::AnswersUnsaved);
+}
+
+fn assert_caught(fault: Fault) {
     let found = first_violation(2_000, |seed| Plan {
-        fault,
+        fault: Some(fault),
         ..plan(seed)
     });
     assert!(found.is_some_and(|(_, why)| why.contains("chain")));
@@ -65,15 +63,7 @@ fn a_controller_that_answers_before_it_stores_is_caught() {
 /// Where no majority remembers, nobody acts, and the warning names who has lost a store. [E-FILL]
 #[test]
 fn two_lost_disks_of_three_are_refused() {
-    let mut world = World::new(
-        7,
-        Plan {
-            members: 3,
-            begins_alone: false,
-            fault: None,
-        },
-    );
-    world.calm();
+    let mut world = three_in_calm(7);
     world.until("somebody acts", |w| w.acked() > 3);
     world.wipe(1);
     world.wipe(2);
@@ -91,15 +81,7 @@ fn two_lost_disks_of_three_are_refused() {
 /// [E-FOUND]
 #[test]
 fn a_second_store_is_named_and_does_not_act() {
-    let mut world = World::new(
-        8,
-        Plan {
-            members: 3,
-            begins_alone: false,
-            fault: None,
-        },
-    );
-    world.calm();
+    let mut world = three_in_calm(8);
     world.until("somebody acts", |w| w.acked() > 3);
     world.put_alone(2);
     world.pass(5_000);
@@ -112,15 +94,7 @@ fn a_second_store_is_named_and_does_not_act() {
 /// The acting controller that hangs is replaced, and stands by when it goes on. [E-ACTS]
 #[test]
 fn one_that_hung_stands_by() {
-    let mut world = World::new(
-        9,
-        Plan {
-            members: 3,
-            begins_alone: false,
-            fault: None,
-        },
-    );
-    world.calm();
+    let mut world = three_in_calm(9);
     world.until("somebody acts", |w| w.acting().is_some());
     let first = world.acting().unwrap();
     world.pause(first, 3_000);
@@ -129,4 +103,16 @@ fn one_that_hung_stands_by() {
     world.until("changes go on", |w| w.acked() > acked + 3);
     world.pass(4_000);
     assert_ne!(world.acting(), Some(first));
+}
+
+/// Returns three new controllers, to which nothing happens by itself.
+fn three_in_calm(seed: u64) -> World {
+    let plan = Plan {
+        members: 3,
+        begins_alone: false,
+        fault: None,
+    };
+    let mut world = World::new(seed, plan);
+    world.calm();
+    world
 }
