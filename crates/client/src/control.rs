@@ -55,13 +55,9 @@ impl ControlClient {
     pub fn new(cluster: &ClusterFile) -> io::Result<ControlClient> {
         let peers = ControlPeers::new(cluster, OUTSIDE);
         peers.check_keys().map_err(io::Error::other)?;
-        let any: SocketAddr = match peers.controllers().first() {
-            Some(SocketAddr::V6(_)) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-            _ => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-        };
         Ok(ControlClient {
+            socket: peers.open_socket()?,
             peers,
-            socket: UdpSocket::bind(any)?,
             buffer: vec![0; MAX_MESSAGE_LEN],
             sent: BTreeMap::new(),
         })

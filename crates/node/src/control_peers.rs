@@ -3,7 +3,8 @@
 //! says who has which key.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use control::{Envelope, Message, OUTSIDE, Sender, Turned, is_for_clients};
@@ -53,6 +54,14 @@ pub struct Opened {
     pub challenged: Option<u64>,
 }
 
+/// Returns a new socket at any port, of the IP version of an address.
+pub(crate) fn open_socket_to(address: SocketAddr) -> io::Result<UdpSocket> {
+    match address {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+    }
+}
+
 impl ControlPeers {
     /// Returns the peers of a node, or of a client ([`OUTSIDE`]).
     pub fn new(cluster: &ClusterFile, me: NodeId) -> ControlPeers {
@@ -67,6 +76,11 @@ impl ControlPeers {
             },
             known: Arc::default(),
         }
+    }
+
+    /// Returns a new socket of the controllers' IP version, for somebody who is no node.
+    pub fn open_socket(&self) -> io::Result<UdpSocket> {
+        open_socket_to(self.controllers[0])
     }
 
     /// Returns an error if keys are required and missing, since then no message can be sent.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::{Assembler, Message, Progress};
@@ -11,7 +11,7 @@ use paxos::Instance;
 use serde_json::{Value, json};
 
 use crate::cluster_file::Node;
-use crate::control_peers::ControlPeers;
+use crate::control_peers::{ControlPeers, open_socket_to};
 use crate::host::is_due;
 use crate::log;
 use crate::random_nonce;
@@ -100,10 +100,7 @@ fn ask_for(
     question: &dyn Fn(u64) -> Assembler,
 ) -> io::Result<BTreeMap<SocketAddr, Value>> {
     peers.check_keys().map_err(io::Error::other)?;
-    let socket = match peers.controllers().first() {
-        Some(SocketAddr::V6(_)) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-        _ => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-    };
+    let socket = peers.open_socket()?;
     socket.set_read_timeout(Some(RESEND_AFTER))?;
     let send = |node, request: &Message| {
         // A message to a node that is down is lost.
@@ -155,10 +152,7 @@ pub fn is_refused(peers: &ControlPeers, node: SocketAddr, timeout: Duration) -> 
         id: random_nonce().map_err(io::Error::other)?,
         part: 0,
     };
-    let socket = match node {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
-    };
+    let socket = open_socket_to(node)?;
     // Only a connected socket hears of such an answer.
     socket.connect(node)?;
     socket.set_read_timeout(Some(timeout))?;
@@ -185,6 +179,7 @@ fn conflicts(document: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, UdpSocket};
 
     #[test]
     fn a_machine_without_the_node_is_told_from_a_node_that_is_silent() {
