@@ -212,7 +212,7 @@ impl Contender {
     }
 
     /// Returns what stands in the cluster file; that of others only says where they are.
-    pub fn of_cluster_file(self) -> Protocol {
+    fn of_cluster_file(self) -> Protocol {
         match self {
             Contender::NoPaxos => Protocol::NoPaxos,
             _ => Protocol::Paxos,

@@ -9,18 +9,20 @@ use local_cluster::Error;
 use measure::e2e::failover::{self, Event, Plan, Probing, Run};
 use measure::e2e::{Contender, Settings};
 use measure::stats::median;
+use node::cluster_file::Protocol;
 use serde_json::{Value, json};
 
 use super::e2e::in_thread;
 use super::lines::tenths;
 use super::seconds::seconds_within;
+use crate::arguments::protocol;
 
 /// Options of `wirepaxos bench failover`.
 #[derive(Args)]
 pub struct Options {
     /// Agree by this protocol
-    #[arg(long, default_value = "paxos", value_parser = ["paxos", "nopaxos"])]
-    protocol: String,
+    #[arg(long, default_value = "paxos", value_parser = protocol)]
+    protocol: Protocol,
     /// Cause these events, or all of the protocol. Of both: nothing, hand-over. Of paxos:
     /// leader-killed, leader-slow, acceptor-killed, acceptor-rejoins. Of nopaxos: sequencer-killed,
     /// sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins
@@ -50,8 +52,8 @@ pub struct Options {
 }
 
 /// Returns the events that words of `--event` name.
-fn events(contender: Contender, words: &[String]) -> Result<Vec<Event>, Error> {
-    let known = Event::of(contender.of_cluster_file());
+fn events(protocol: Protocol, words: &[String]) -> Result<Vec<Event>, Error> {
+    let known = Event::of(protocol);
     let mut events = Vec::new();
     for word in words {
         let named = known.iter().filter(|e| word == "all" || e.name() == word);
@@ -61,7 +63,7 @@ fn events(contender: Contender, words: &[String]) -> Result<Vec<Event>, Error> {
             let names: Vec<&str> = known.iter().map(|event| event.name()).collect();
             return Err(Error::new(format!(
                 "{word} is no event of {}: take {}, or all; --protocol names another protocol",
-                contender.name(),
+                protocol.name(),
                 names.join(", ")
             )));
         }
@@ -71,15 +73,15 @@ fn events(contender: Contender, words: &[String]) -> Result<Vec<Event>, Error> {
 
 /// Measures, and prints a line for each event, and one for every 10 milliseconds of the run with the median gap.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let contender = match options.protocol.as_str() {
-        "nopaxos" => Contender::NoPaxos,
-        _ => Contender::Paxos,
+    let contender = match options.protocol {
+        Protocol::Paxos => Contender::Paxos,
+        Protocol::NoPaxos => Contender::NoPaxos,
     };
     let settings = Settings {
         app: options.app.clone(),
         ..Settings::usual(contender)
     };
-    for event in events(contender, &options.event)? {
+    for event in events(options.protocol, &options.event)? {
         let plan = options.plan(event);
         let runs: Result<Vec<Run>, Error> = (0..options.runs)
             .map(|_| in_thread(|| failover::run(&settings, &plan)))
@@ -181,15 +183,15 @@ mod tests {
 
     #[test]
     fn each_event_has_its_name() {
-        let named = |contender, name: &str| events(contender, &[name.to_owned()]);
-        for contender in [Contender::Paxos, Contender::NoPaxos] {
-            let all = Event::of(contender.of_cluster_file());
+        let named = |protocol, name: &str| events(protocol, &[name.to_owned()]);
+        for protocol in Protocol::ALL {
+            let all = Event::of(protocol);
             for known in all {
-                assert_eq!(named(contender, known.name()).unwrap(), [*known]);
+                assert_eq!(named(protocol, known.name()).unwrap(), [*known]);
             }
-            assert_eq!(named(contender, "all").unwrap(), all);
+            assert_eq!(named(protocol, "all").unwrap(), all);
         }
-        let other = named(Contender::Paxos, "sequencer-killed").unwrap_err();
+        let other = named(Protocol::Paxos, "sequencer-killed").unwrap_err();
         assert!(other.to_string().contains("leader-killed"), "{other}");
     }
 
