@@ -31,8 +31,10 @@ pub struct Watched {
     pub asked: Vec<u64>,
     missed: u32,
     answered: u64,
-    /// The PROBE whose answer last showed that a position has moved.
-    moved: u64,
+    /// The last two PROBEs whose answers showed that a position had moved; 0 if there is none.
+    moved: [u64; 2],
+    /// The last PROBE that was repeated to ask for the port alone.
+    knocked: u64,
     /// The last PROBE that had been sent when this start of this memory was first seen.
     since: u64,
 }
@@ -42,7 +44,7 @@ impl Watched {
         let pid = usize::from(header.pid);
         let known = self.partitions[pid];
         if known.is_some_and(|known| known.inst != header.inst) {
-            self.moved = sequence;
+            self.moved = [self.moved[1], sequence];
         }
         self.asked[pid] = sequence;
         self.partitions[pid] = Some(PartitionStatus {
@@ -121,7 +123,8 @@ impl Suspicion {
                 asked: vec![0; self.deployment.partitions as usize],
                 missed: 0,
                 answered: self.sequence,
-                moved: 0,
+                moved: [0; 2],
+                knocked: 0,
                 since: 0,
             });
         }
@@ -129,7 +132,11 @@ impl Suspicion {
 
     /// Returns the knowledge about a role of a node.
     pub fn get(&self, role: Probe, node: NodeId) -> Option<&Watched> {
-        self.iter().find(|w| w.role == role && w.node == node)
+        self.position(role, node).map(|at| &self.watched[at])
+    }
+
+    fn position(&self, role: Probe, node: NodeId) -> Option<usize> {
+        self.iter().position(|w| w.role == role && w.node == node)
     }
 
     /// Returns all roles that are watched.
@@ -209,13 +216,13 @@ impl Suspicion {
     }
 
     /// Returns when [`knock`](Self::knock) is due at a role of a node: often while its position
-    /// moves, so that the closed port of a dead process shows at once, and never otherwise.
+    /// moves from PROBE to PROBE, so that the closed port of a dead process shows at once, and
+    /// never otherwise. The clock ticks of an idle group don't count, as they come rarely.
     pub fn knock_deadline(&self, role: Probe, node: NodeId) -> Time {
-        let rounds = u64::from(self.deployment.partitions) + 1;
-        let is_at_work = |w: &Watched| w.moved != 0 && self.sequence <= w.moved + rounds;
+        let lately = 2 * u64::from(self.deployment.partitions) + 1;
+        let is_at_work = |w: &Watched| w.moved[0] != 0 && self.sequence <= w.moved[0] + lately;
         let watched = self.get(role, node);
-        let at_work = watched.is_some_and(|w| is_at_work(w) && !self.is_suspect(w));
-        match at_work {
+        match watched.is_some_and(|w| is_at_work(w) && !self.is_suspect(w)) {
             true => self.next_knock,
             false => Time::MAX,
         }
@@ -232,18 +239,20 @@ impl Suspicion {
         out: &mut impl Outbox,
     ) {
         self.next_knock = now + interval;
-        if let Some(watched) = self.get(role, node) {
-            self.ask(watched, out);
+        if let Some(at) = self.position(role, node) {
+            self.watched[at].knocked = self.sequence;
+            self.ask(&self.watched[at], out);
         }
     }
 
     /// Notes that nobody has the port to which a PROBE went. A node that has answered before is
     /// suspected until it answers a later PROBE. [E-EVIDENCE]
     pub fn refused(&mut self, role: Probe, node: NodeId) {
-        let suspect_after = self.suspect_after;
-        let is_meant = |w: &&mut Watched| w.role == role && w.node == node && w.memory.is_some();
-        if let Some(watched) = self.watched.iter_mut().find(is_meant) {
-            (watched.missed, watched.refused) = (suspect_after, true);
+        if let Some(at) = self.position(role, node) {
+            let watched = &mut self.watched[at];
+            if watched.memory.is_some() {
+                (watched.missed, watched.refused) = (self.suspect_after, true);
+            }
         }
     }
 
@@ -271,7 +280,8 @@ impl Suspicion {
             .find(|w| w.node == header.swid && w.role as u64 == role)
             .ok_or(Reason::UnknownSender)?;
         if sequence <= watched.answered {
-            return Err(Reason::Stale);
+            let is_knocks = sequence == watched.knocked;
+            return is_knocks.then_some(watched.role).ok_or(Reason::Stale);
         }
         let (start, mute) = match (watched.role, report.start) {
             // A replica whose log is in memory can't start with an old one.

@@ -151,13 +151,17 @@ fn a_port_is_asked_for_while_its_leader_is_at_work() {
     }
     assert_eq!(deadline(&suspicion), Time::MAX);
     answer(&mut suspicion, 6);
-    assert!(deadline(&suspicion) < Time::MAX, "it has moved");
+    assert_eq!(deadline(&suspicion), Time::MAX, "once is no work");
+    answer(&mut suspicion, 7);
+    assert!(deadline(&suspicion) < Time::MAX, "it moves on");
     let mut out = Sent::default();
     suspicion.knock(100, Probe::Leader, LEADER, 2, &mut out);
     assert_eq!(out.0.len(), 1);
     assert_eq!(deadline(&suspicion), 102);
+    let again = ack(&out.0[0].1, 7);
+    assert_eq!(suspicion.answer(&again.packet()), Ok(Probe::Leader));
     for _ in 0..6 {
-        answer(&mut suspicion, 6);
+        answer(&mut suspicion, 7);
     }
     assert_eq!(deadline(&suspicion), Time::MAX, "it rests");
 }
