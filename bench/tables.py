@@ -602,24 +602,36 @@ def protocols_scale():
     return table(rows) + ["", results.origin() + "."]
 
 
+def events(results, name):
+    """A row for each event of `bench failover`: its name, its gaps, and when all is as before; and its lines."""
+    for event in dict.fromkeys(line["event"] for line in results.lines(name)):
+        lines = results.lines(name, event=event)
+        gaps = [gap for line in lines for gap in line["gap_ms"]["runs"]]
+        peaks = [peak for line in lines for peak in line["peak_ms_runs"]]
+        yield [
+            event.replace("-", " "),
+            f"{statistics.median(gaps):.0f} ms, {max(gaps):.0f} ms",
+            f"{statistics.median(peaks):.0f} ms",
+        ], lines
+
+
+def failures_events():
+    results = Results("failures")
+    rows = [["what happens", "nothing answered: median, longest", "as many answers as before after"]]
+    rows.extend(row for row, _ in events(results, "events"))
+    rows.extend([f"NOPaxos: {row[0]}", *row[1:]] for row, _ in events(results, "events-nopaxos"))
+    return table(rows) + ["", f"{results.origin()}, each of 7."]
+
+
 def protocols_failover():
     """Figure 9."""
     results = Results("protocols")
     rows = [["what happens", "detected after", "nothing answered: median, longest", "as many answers as before after"]]
     for name in ("failover", "failover-fast"):
-        events = dict.fromkeys(line["event"] for line in results.lines(name))
-        for event in events:
-            lines = results.lines(name, event=event)
-            gaps = [gap for line in lines for gap in line["gap_ms"]["runs"]]
-            peaks = [peak for line in lines for peak in line["peak_ms_runs"]]
+        for (event, gaps, peaks), lines in events(results, name):
             # Replicas notice by themselves that their leader is silent.
             detected = f"{lines[0]['detection_ms']} ms" if event.startswith("sequencer") else ""
-            rows.append([
-                event.replace("-", " "),
-                detected,
-                f"{statistics.median(gaps):.0f} ms, {max(gaps):.0f} ms",
-                f"{statistics.median(peaks):.0f} ms",
-            ])
+            rows.append([event, detected, gaps, peaks])
     return table(rows) + ["", results.origin() + "."]
 
 
