@@ -35,6 +35,8 @@ const MS: Time = 1_000_000;
 const HELLO_INTERVAL: Time = 50 * MS;
 /// How long somebody counts as heard.
 const HEARD: Time = 500 * MS;
+/// A hello that answers none of the last so many that were said here is an old one.
+const LATEST: u64 = HEARD / HELLO_INTERVAL;
 /// How long an acceptor refuses other ballots after it has heard the acting controller, so that one
 /// that is cut off from it alone doesn't take over.
 const LOYALTY: Time = 300 * MS;
@@ -163,6 +165,8 @@ struct Due {
 
 #[derive(Default)]
 struct Outputs {
+    /// The number of the last hello.
+    hellos: u64,
     messages: VecDeque<(NodeId, Said)>,
     events: VecDeque<Event>,
 }
@@ -171,7 +175,7 @@ struct Outputs {
 struct Heard {
     hello: Hello,
     at: Time,
-    /// The peer has heard this process.
+    /// The peer has heard this process lately, so the hello isn't an old one.
     both_ways: bool,
 }
 
@@ -274,7 +278,7 @@ impl Register {
         self.give_up_late(now);
         if now >= self.due.resend {
             self.due.resend = now + RESEND;
-            self.resend(now);
+            self.resend();
         }
         if now >= self.due.attempt && self.may_take_over(now) {
             self.take_over(now);
@@ -377,16 +381,17 @@ impl Register {
     }
 
     fn say_hello(&mut self, now: Time) {
+        self.out.hellos += 1;
         let heard = self.peers.iter();
         let heard = heard.filter(|(_, h)| now < h.at + HEARD);
         let hello = Hello {
             nonce: self.nonce,
-            heard: heard.map(|(node, h)| (*node, h.hello.nonce)).collect(),
+            number: self.out.hellos,
+            heard: heard
+                .map(|(node, h)| (*node, h.hello.nonce, h.hello.number))
+                .collect(),
             condition: self.condition(),
-            promised: self
-                .record
-                .as_ref()
-                .map_or_else(Ballot::default, |r| r.promised),
+            promised: self.promised(),
             acting: self.acts_in().filter(|_| self.alive),
             follows: self.follows_another(now, self.me),
         };
@@ -395,35 +400,51 @@ impl Register {
         }
     }
 
+    /// Takes a hello. It counts only if it answers one that was said here lately: an old one may be
+    /// of a process that is dead. [E-ACTS]
     fn heard(&mut self, now: Time, from: NodeId, hello: Hello) {
-        if from == self.me {
+        let is_answer = |(node, nonce, number): &(NodeId, u64, u64)| {
+            (*node, *nonce) == (self.me, self.nonce) && number + LATEST >= self.out.hellos
+        };
+        let both_ways = hello.heard.iter().any(is_answer);
+        let is_older = |known: &Heard| match known.hello.nonce == hello.nonce {
+            true => hello.number <= known.hello.number,
+            false => known.both_ways && now < known.at + HEARD && !both_ways,
+        };
+        if from == self.me || self.peers.get(&from).is_some_and(is_older) {
             return;
         }
-        if self
-            .stranger
-            .as_ref()
-            .is_some_and(|(node, _)| *node == from)
-        {
-            self.stranger = None;
+        self.stranger = self.stranger.take().filter(|(node, _)| *node != from);
+        if both_ways && self.is_fellow(&hello) {
+            self.highest = self.highest.max(hello.promised);
+            if hello.acting.is_some_and(|ballot| self.is_not_older(ballot)) {
+                self.wait(now);
+            }
+            self.outbid(now, hello.promised);
         }
-        self.highest = self.highest.max(hello.promised);
-        let both_ways = hello.heard.contains(&(self.me, self.nonce));
-        if hello.acting.is_some_and(|ballot| self.is_not_older(ballot)) {
-            self.wait(now);
-        }
-        self.outbid(now, hello.promised);
-        let at = now;
         let heard = Heard {
             hello,
-            at,
+            at: now,
             both_ways,
         };
         self.peers.insert(from, heard);
     }
 
+    /// Returns whether a peer votes together with this controller.
+    fn is_fellow(&self, hello: &Hello) -> bool {
+        let origin = self.record.as_ref().map(|record| record.origin);
+        origin.is_some_and(|origin| hello.condition == Condition::Member { origin })
+    }
+
+    fn promised(&self) -> Ballot {
+        self.record
+            .as_ref()
+            .map_or_else(Ballot::default, |record| record.promised)
+    }
+
     /// Returns whether nothing later than a ballot is promised here.
     fn is_not_older(&self, ballot: Ballot) -> bool {
-        self.record.as_ref().is_none_or(|r| ballot >= r.promised)
+        ballot >= self.promised()
     }
 
     /// Puts the next attempt off: the members take turns, so that two rarely collide. [E-ACTS]

@@ -38,15 +38,17 @@ impl Register {
         let Some(record) = &mut self.record else {
             return;
         };
-        let known = record.groups.get(&group).map(Written::mark);
-        // An older write of the same ballot comes late, and its successor is stored already.
-        // [E-BALLOT]
-        if known.is_some_and(|known| known > (ballot, version)) {
-            return;
-        }
-        if known != Some((ballot, version)) {
-            record.groups.insert(group, Written { ballot, state });
-            self.unsaved = true;
+        match record.groups.get(&group) {
+            // An older write of the same ballot comes late, and its successor is stored already.
+            // [E-BALLOT]
+            Some(known) if known.mark() > (ballot, version) => return,
+            // No ballot writes one version twice, so somebody breaks the rules.
+            Some(known) if known.mark() == (ballot, version) && known.state != state => return,
+            Some(known) if known.mark() == (ballot, version) => {}
+            _ => {
+                record.groups.insert(group, Written { ballot, state });
+                self.unsaved = true;
+            }
         }
         self.promise_it(ballot);
         self.outbid(now, ballot);
@@ -100,7 +102,7 @@ impl Register {
     pub(super) fn follows_another(&self, now: Time, from: NodeId) -> bool {
         let mut others = self.peers.iter().filter(|(node, _)| **node != from);
         others.any(|(_, heard)| {
-            let acting = heard.hello.acting;
+            let acting = heard.hello.acting.filter(|_| heard.both_ways);
             now < heard.at + LOYALTY && acting.is_some_and(|ballot| self.is_not_older(ballot))
         })
     }

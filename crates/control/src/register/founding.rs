@@ -8,9 +8,6 @@ use super::{Ballot, Condition, Part, Record, Register, Said, Written};
 use paxos::{GroupId, NodeId, Time};
 use std::collections::BTreeMap;
 
-/// The origin of members that began without any state.
-const NEW: u64 = 0;
-
 /// The parts of a record that have come so far.
 pub(super) struct Collected {
     from: NodeId,
@@ -27,45 +24,29 @@ impl Register {
         if self.members.len() == 1 {
             return;
         }
-        let peers = self.peers();
-        let others: Option<Vec<(NodeId, u64, Condition)>> = peers
-            .map(|peer| {
-                let hello = self.condition_of(now, peer)?;
-                Some((peer, hello.nonce, hello.condition))
-            })
+        let others: Vec<_> = self
+            .peers()
+            .filter_map(|peer| Some((peer, self.condition_of(now, peer)?)))
+            .map(|(peer, hello)| (peer, hello.nonce, hello.condition))
             .collect();
-        let Some(others) = others else { return };
-        let all = |is: &dyn Fn(Condition) -> bool| others.iter().all(|(.., c)| is(*c));
-        let is_new = |c| {
-            matches!(
-                c,
-                Condition::Empty { lost: false } | Condition::Founding { origin: NEW }
-            )
-        };
+        let all_answer = others.len() + 1 == self.members.len();
+        let all = |is: Condition| all_answer && others.iter().all(|(.., c)| *c == is);
+        let new = Condition::Empty { lost: false };
         match self.condition() {
-            Condition::Empty { lost: false } if all(&is_new) => {
-                self.record = Some(Record {
-                    members: self.members.clone(),
-                    origin: NEW,
-                    is_founding: true,
-                    promised: Ballot::default(),
-                    groups: BTreeMap::new(),
-                });
-                self.unsaved = true;
+            // One of them begins, so that all have the same origin.
+            condition if condition == new && all(new) && self.me == self.members[0] => {
+                self.begin_together(now);
             }
-            Condition::Alone if all(&|c| matches!(c, Condition::Empty { .. })) => {
-                self.stop_being_alone(now)
+            Condition::Alone if self.others_are_empty(now) && all_answer => {
+                self.begin_together(now);
             }
             Condition::Founding { origin } => {
-                let follows = |c| match c {
-                    Condition::Founding { origin: o } | Condition::Member { origin: o } => {
-                        o == origin
-                    }
-                    _ => false,
-                };
-                if all(&follows) {
+                // A member has seen that all had the record, even if one has lost it since.
+                let member = Condition::Member { origin };
+                let is_founded = others.iter().any(|(.., c)| *c == member);
+                if is_founded || all(Condition::Founding { origin }) {
                     self.become_member(now);
-                } else if origin != NEW && self.nobody_votes(now, origin) {
+                } else if self.nobody_votes(now, origin) {
                     self.hand_over_to_empty(&others);
                 }
             }
@@ -73,17 +54,20 @@ impl Register {
         }
     }
 
-    /// Gives up acting alone: from now on the state is that of all members, once all have it.
-    /// [E-FOUND]
-    fn stop_being_alone(&mut self, now: Time) {
+    /// Makes the first record of all members, with the states of this controller if it was alone.
+    /// Nobody acts until all have it. [E-FOUND]
+    fn begin_together(&mut self, now: Time) {
         self.end(now, "the other controllers join".to_owned());
-        let origin = self.random.draw().max(NEW + 1);
-        if let Some(record) = &mut self.record {
-            record.members.clone_from(&self.members);
-            record.origin = origin;
-            record.is_founding = true;
-            self.unsaved = true;
-        }
+        let promised = self.promised();
+        let alone = self.record.take();
+        self.record = Some(Record {
+            members: self.members.clone(),
+            origin: self.random.draw().max(1),
+            is_founding: true,
+            promised,
+            groups: alone.map(|record| record.groups).unwrap_or_default(),
+        });
+        self.unsaved = true;
     }
 
     fn become_member(&mut self, now: Time) {

@@ -82,6 +82,14 @@ impl Register {
         }
     }
 
+    fn term_mut(&mut self) -> Option<&mut Term> {
+        match &mut self.stance {
+            Stance::Acts(term) => Some(term),
+            Stance::Prepares(attempt) => attempt.renews.as_mut().map(|(term, _)| term),
+            _ => None,
+        }
+    }
+
     /// Returns whether this controller acts and a majority has heard it lately.
     pub(super) fn is_heard(&self, now: Time, lately: Time) -> bool {
         self.term().is_some_and(|term| now < term.heard_at + lately)
@@ -101,24 +109,30 @@ impl Register {
         // that one.
         let would_promise = |v: &&NodeId| {
             let hello = self.condition_of(now, **v);
-            **v == self.me || hello.is_some_and(|h| !h.follows && is_member(h.condition))
+            **v == self.me || hello.is_some_and(|h| !h.follows && self.is_fellow(h))
         };
         record.members.iter().filter(would_promise).count() >= self.quorum()
     }
 
     pub(super) fn take_over(&mut self, now: Time) {
-        self.prepare_next(now, None);
+        if let Some(ballot) = self.next_ballot() {
+            self.prepare_next(now, ballot, None);
+        }
     }
 
-    fn prepare_next(&mut self, now: Time, renews: Option<(Term, BTreeMap<NodeId, u64>)>) {
-        let promised = self
-            .record
-            .as_ref()
-            .map_or_else(Ballot::default, |r| r.promised);
-        let ballot = Ballot {
-            count: self.highest.max(promised).count.saturating_add(1),
-            by: self.me,
-        };
+    /// Returns a ballot that nobody has used. There is none behind the largest count, which nobody
+    /// reaches who keeps the rules.
+    fn next_ballot(&self) -> Option<Ballot> {
+        let count = self.highest.max(self.promised()).count.checked_add(1)?;
+        Some(Ballot { count, by: self.me })
+    }
+
+    fn prepare_next(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        renews: Option<(Term, BTreeMap<NodeId, u64>)>,
+    ) {
         // The own promise is stored before anybody is asked. [E-BALLOT]
         self.promise_it(ballot);
         self.stance = Stance::Prepares(Attempt {
@@ -165,7 +179,11 @@ impl Register {
         let quorum = self.quorum();
         let groups = findings(&attempt.promises, quorum);
         let own = self.record.as_ref().map(|r| r.marks()).unwrap_or_default();
-        if let Some((term, empty)) = attempt.renews {
+        if let Some((mut term, empty)) = attempt.renews {
+            // A change that has waited for this ballot gets its whole time.
+            if let Some(swap) = &mut term.swap {
+                swap.since = now;
+            }
             let is_newest =
                 |(id, finding): (&GroupId, &Finding)| own.contains(&(*id, finding.mark));
             if !groups.iter().all(is_newest) {
@@ -284,13 +302,8 @@ impl Register {
         expected: u64,
         state: GroupState,
     ) {
-        let acting = match &mut self.stance {
-            Stance::Acts(acting) => Some(acting),
-            Stance::Prepares(attempt) => attempt.renews.as_mut().map(|(acting, _)| acting),
-            _ => None,
-        };
         let counts = |acting: &&mut Term| acting.name == term && acting.swap.is_none();
-        let Some(acting) = acting.filter(counts) else {
+        let Some(acting) = self.term_mut().filter(counts) else {
             let conflict = Event::Swapped(Err(StoreError::Conflict));
             return self.out.events.push_back(conflict);
         };
@@ -396,17 +409,18 @@ impl Register {
         }
     }
 
+    /// Ends the time of acting that began with this ballot, as whoever acts can't go on.
+    pub fn resign(&mut self, now: Time, term: Ballot, why: &str) {
+        if self.term().is_some_and(|acting| acting.name == term) {
+            self.end(now, why.to_owned());
+        }
+    }
+
     /// Ends the attempt or the time of acting. A change that was begun may or may not be completed
     /// by the next.
     pub(super) fn end(&mut self, now: Time, why: String) {
-        let term = match &mut self.stance {
-            Stance::Acts(term) => Some(term),
-            Stance::Prepares(attempt) => attempt.renews.as_mut().map(|(term, _)| term),
-            _ => None,
-        };
-        let was_swapping = term.as_ref().is_some_and(|term| term.swap.is_some());
-        if term.is_some() {
-            if was_swapping {
+        if let Some(term) = self.term() {
+            if term.swap.is_some() {
                 let failed =
                     StoreError::Failed(format!("the change isn't known to be stored: {why}"));
                 self.out.events.push_back(Event::Swapped(Err(failed)));
@@ -457,7 +471,7 @@ impl Register {
         let voters = self.voters().iter();
         let hears = |v: &&NodeId| {
             let hello = self.condition_of(now, **v);
-            **v == self.me || hello.is_some_and(|h| is_member(h.condition))
+            **v == self.me || hello.is_some_and(|h| self.is_fellow(h))
         };
         let heard = voters.filter(hears).count() >= self.quorum();
         match &mut self.stance {
@@ -466,7 +480,7 @@ impl Register {
         }
     }
 
-    pub(super) fn resend(&mut self, _now: Time) {
+    pub(super) fn resend(&mut self) {
         match &self.stance {
             Stance::StandsBy => {}
             Stance::Prepares(attempt) => {
@@ -478,10 +492,7 @@ impl Register {
                 }
             }
             Stance::Completes(_) => self.ask_and_write(),
-            Stance::Acts(_) => {
-                self.write_swap();
-                self.fill();
-            }
+            Stance::Acts(_) => self.write_swap(),
         }
     }
 
@@ -517,8 +528,11 @@ impl Register {
         if empty.is_empty() || self.voters().len() - empty.len() < self.quorum() {
             return;
         }
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
         if let Stance::Acts(term) = std::mem::replace(&mut self.stance, Stance::StandsBy) {
-            self.prepare_next(now, Some((term, empty)));
+            self.prepare_next(now, ballot, Some((term, empty)));
         }
     }
 
@@ -544,10 +558,6 @@ impl Register {
             self.send_record(node, nonce, (origin, ballot, false), &groups);
         }
     }
-}
-
-fn is_member(condition: Condition) -> bool {
-    matches!(condition, Condition::Member { .. })
 }
 
 /// Returns the newest state of each group that any of the promises shows. What a majority has

@@ -14,9 +14,19 @@ impl Register {
         if self.acts_in().is_some() {
             return Some(self.me);
         }
-        let heard = self.peers.iter().filter(|(_, h)| now < h.at + super::HEARD);
-        let acting = heard.filter_map(|(node, h)| Some((h.hello.acting?, *node)));
+        let acting = self
+            .peers()
+            .filter_map(|peer| Some((self.condition_of(now, peer)?.acting?, peer)));
         acting.max().map(|(_, node)| node)
+    }
+
+    /// Returns the origin of the record of the controller that acts, if it isn't alone.
+    fn origin_of_acting(&self, now: Time) -> Option<u64> {
+        let node = self.acting(now)?;
+        match node == self.me {
+            true => origin_of(self.condition()),
+            false => origin_of(self.condition_of(now, node)?.condition),
+        }
     }
 
     /// Returns who doesn't answer, in words; nothing if all do.
@@ -53,40 +63,58 @@ impl Register {
         warnings
     }
 
-    /// Returns why no controller can act, if the stores are the reason.
-    fn trouble(&self, now: Time) -> Option<String> {
-        let all = || {
-            let peers = self.peers();
-            let peers = peers.filter_map(|p| Some((p, self.condition_of(now, p)?.condition)));
-            peers.chain([(self.me, self.condition())])
-        };
-        let with = |is: &dyn Fn(Condition) -> bool| -> Vec<NodeId> {
-            let mut nodes: Vec<_> = all().filter(|(_, c)| is(*c)).map(|(n, _)| n).collect();
-            nodes.sort_unstable();
-            nodes
-        };
-        let empty = with(&|c| matches!(c, Condition::Empty { .. }));
-        let lost = with(&|c| c == Condition::Empty { lost: true });
-        let members = with(&|c| matches!(c, Condition::Member { .. }));
-        let alone = with(&|c| c == Condition::Alone);
-        let n = self.members.len();
-        let origins: BTreeSet<u64> = all().filter_map(|(_, c)| origin_of(c)).collect();
+    /// Returns the condition of each controller that is known, ascending.
+    fn conditions(&self, now: Time) -> Vec<(NodeId, Condition)> {
+        let peers = self.peers();
+        let peers = peers.filter_map(|p| Some((p, self.condition_of(now, p)?.condition)));
+        let mut all: Vec<_> = peers.chain([(self.me, self.condition())]).collect();
+        all.sort_unstable_by_key(|(node, _)| *node);
+        all
+    }
+
+    /// Returns whose stores don't belong together, if there are such.
+    fn foreign_stores(&self, now: Time, all: &[(NodeId, Condition)]) -> Option<String> {
+        let members = with(all, |c| matches!(c, Condition::Member { .. }));
+        let alone = with(all, |c| c == Condition::Alone);
+        let origins: BTreeSet<u64> = all.iter().filter_map(|(_, c)| origin_of(*c)).collect();
         if origins.len() > 1 {
+            let right = self.origin_of_acting(now);
+            let wrong = with(all, |c| origin_of(c).is_some() && origin_of(c) != right);
             return Some(format!(
-                "controllers [{}] have stores that don't belong together: one is an old copy, or \
-                was left when the \
-                 others' was made anew. Empty that one's data directory while it is stopped",
-                listed(&with(&|c| origin_of(c).is_some()))
+                "the stores of controllers [{}] don't belong together with the others: each is an \
+                old copy, or was left when the others' was made anew. Stop those that are old, \
+                and empty their data directories",
+                listed(&wrong)
+            ));
+        }
+        if !alone.is_empty() && !members.is_empty() && self.origin_of_acting(now).is_some() {
+            return Some(format!(
+                "controllers [{}] have stores of their own, of a time when they were alone: stop \
+                them, and empty their data directories",
+                listed(&alone)
             ));
         }
         if alone.len() > 1 || !alone.is_empty() && !members.is_empty() {
             return Some(format!(
                 "controllers [{}] have stores of their own and don't act: keep the newest one, \
-                and empty the data \
-                 directories of the others while they are stopped",
+                and empty the data directories of the others while they are stopped",
                 listed(&[alone, members].concat())
             ));
         }
+        None
+    }
+
+    /// Returns why no controller can act, if the stores are the reason.
+    fn trouble(&self, now: Time) -> Option<String> {
+        let all = self.conditions(now);
+        if let Some(why) = self.foreign_stores(now, &all) {
+            return Some(why);
+        }
+        let empty = with(&all, |c| matches!(c, Condition::Empty { .. }));
+        let lost = with(&all, |c| c == Condition::Empty { lost: true });
+        let members = with(&all, |c| matches!(c, Condition::Member { .. }));
+        let alone = with(&all, |c| c == Condition::Alone);
+        let n = self.members.len();
         if !alone.is_empty() {
             return Some(format!(
                 "controller {} acts alone until all {n} controllers answer, and the others are \
@@ -108,6 +136,12 @@ impl Register {
             )
         })
     }
+}
+
+/// Returns those controllers whose condition is so.
+fn with(all: &[(NodeId, Condition)], is: impl Fn(Condition) -> bool) -> Vec<NodeId> {
+    let those = all.iter().filter(|(_, condition)| is(*condition));
+    those.map(|(node, _)| *node).collect()
 }
 
 fn origin_of(condition: Condition) -> Option<u64> {

@@ -123,8 +123,10 @@ pub struct Part {
 pub struct Hello {
     /// Drawn at the start of the process.
     pub nonce: u64,
-    /// The members that the sender has heard lately, each with its nonce.
-    pub heard: Vec<(NodeId, u64)>,
+    /// Grows with each hello of the process.
+    pub number: u64,
+    /// The last hellos that the sender has heard lately: controller, nonce and number.
+    pub heard: Vec<(NodeId, u64, u64)>,
     /// The state of its store.
     pub condition: Condition,
     /// The ballot that it promised last.

@@ -5,6 +5,7 @@
 
 mod world;
 
+use control::register::Record;
 use world::{Fault, Plan, World};
 
 /// Runs many seeds, or those of `SEEDS=FIRST..LAST`, and returns the first violation.
@@ -103,6 +104,70 @@ fn one_that_hung_stands_by() {
     world.until("changes go on", |w| w.acked() > acked + 3);
     world.pass(4_000);
     assert_ne!(world.acting(), Some(first));
+}
+
+/// Somebody who repeats what a dead controller said last doesn't keep the others loyal to it.
+/// [E-ACTS]
+#[test]
+fn the_last_words_of_a_dead_controller_keep_nobody_from_acting() {
+    let mut world = three_in_calm(10);
+    world.until("somebody acts", |w| w.acting().is_some());
+    let first = world.acting().unwrap();
+    let last = world.next_hellos(first);
+    world.crash(first);
+    for _ in 0..100 {
+        world.say_again(&last);
+        world.pass(50);
+    }
+    assert!(world.acting().is_some(), "{:?}", world.warnings(2));
+}
+
+/// A disk that is lost before all vote doesn't keep the others from voting. [E-FOUND]
+#[test]
+fn a_disk_that_is_lost_while_controllers_begin_stops_nobody() {
+    let mut world = three_in_calm(11);
+    world.until("somebody acts", |w| w.acked() > 3);
+    let member = world.disk(1).unwrap();
+    for at in 0..3 {
+        world.crash(at);
+    }
+    world.put(0, Some(member.clone()));
+    let founding = Record {
+        is_founding: true,
+        ..member
+    };
+    world.put(1, Some(founding));
+    world.wipe(2);
+    let acked = world.acked();
+    world.until("changes go on", |w| w.acked() > acked + 3);
+    let is_filled = |w: &World| w.disk(2).is_some_and(|record| !record.is_founding);
+    world.until("the empty one is filled", is_filled);
+}
+
+/// A disk of controllers that began earlier, whose ballots are later, is told from those of now.
+/// [E-FOUND]
+#[test]
+fn a_disk_of_an_earlier_beginning_does_not_count() {
+    let mut world = three_in_calm(12);
+    world.until("changes were made", |w| w.acked() > 50);
+    let mut earlier = world.disk(2).unwrap();
+    earlier.promised.count += 1_000;
+    for written in earlier.groups.values_mut() {
+        written.ballot.count += 1_000;
+    }
+    world.begin_anew();
+    let acked = world.acked();
+    world.until("somebody acts again", |w| w.acked() > acked + 3);
+    world.put(2, Some(earlier));
+    world.pass(10_000);
+    let acked = world.acked();
+    world.until("the others go on", |w| w.acked() > acked + 3);
+    assert_eq!(world.violation(), None);
+    let warning = world.warnings(0).concat();
+    assert!(
+        warning.contains("the stores of controllers [3] don't belong together"),
+        "{warning}"
+    );
 }
 
 /// Returns three new controllers, to which nothing happens by itself.

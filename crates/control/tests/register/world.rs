@@ -2,7 +2,7 @@
 //! The simulated network and disks, the nemesis, and the check.
 
 use control::GroupState;
-use control::register::{Ballot, Event, Found, Record, Register, RegisterMessage};
+use control::register::{Ballot, Event, Found, Record, Register, RegisterMessage, Said};
 use paxos::{GroupId, NodeId, SplitMix, Time};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,8 @@ struct Node {
     /// What a restart finds; what a process that answers unsaved hasn't stored is missing.
     disk: Option<Record>,
     was_written: bool,
+    /// The origin of its last record.
+    origin: u64,
     register: Option<Register>,
     paused_until: Time,
     term: Option<(Ballot, BTreeMap<GroupId, GroupState>)>,
@@ -89,6 +91,7 @@ impl World {
                 id,
                 disk: alone.then(|| Record::alone(id, [])),
                 was_written: alone,
+                origin: 0,
                 register: None,
                 paused_until: 0,
                 term: None,
@@ -169,17 +172,62 @@ impl World {
 
     /// A restart with an empty disk.
     pub fn wipe(&mut self, at: usize) {
-        self.crash(at);
-        self.nodes[at].disk = None;
-        self.start(at);
+        self.put(at, None);
     }
 
     /// A restart with the store of a controller that was alone.
     pub fn put_alone(&mut self, at: usize) {
-        self.crash(at);
         let id = self.nodes[at].id;
-        self.nodes[at].disk = Some(Record::alone(id, []));
+        self.put(at, Some(Record::alone(id, [])));
+    }
+
+    /// A restart with this record.
+    pub fn put(&mut self, at: usize, disk: Option<Record>) {
+        self.crash(at);
+        self.nodes[at].disk = disk;
         self.start(at);
+    }
+
+    /// A restart of all with new directories, in which nothing counts that was acknowledged before.
+    pub fn begin_anew(&mut self) {
+        (self.tips, self.known) = Default::default();
+        self.flying.clear();
+        for at in 0..self.nodes.len() {
+            self.crash(at);
+            (self.nodes[at].disk, self.nodes[at].was_written) = (None, false);
+        }
+        (0..self.nodes.len()).for_each(|at| self.start(at));
+    }
+
+    pub fn disk(&self, at: usize) -> Option<Record> {
+        self.nodes[at].disk.clone()
+    }
+
+    /// Returns what broke a rule, if anything did.
+    pub fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
+    }
+
+    /// Returns the next hello of a controller to each other one.
+    pub fn next_hellos(&mut self, at: usize) -> Vec<(NodeId, NodeId, RegisterMessage)> {
+        let (id, others) = (self.nodes[at].id, self.nodes.len() - 1);
+        loop {
+            let flying = self.flying.values();
+            let is_hello = |m: &RegisterMessage| matches!(m.said, Said::Hello(_));
+            let hellos = flying.filter(|(from, _, m)| *from == id && is_hello(m));
+            let hellos: Vec<_> = hellos.cloned().collect();
+            if hellos.len() >= others {
+                return hellos;
+            }
+            self.step();
+        }
+    }
+
+    /// Somebody sends what a controller has said once more.
+    pub fn say_again(&mut self, said: &[(NodeId, NodeId, RegisterMessage)]) {
+        for (from, to, message) in said.iter().cloned() {
+            self.send(from, to, message);
+        }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -198,6 +246,7 @@ impl World {
             None if node.was_written && self.plan.fault == Some(Fault::EmptyVotes) => {
                 Found::Record(Record {
                     members: members.clone(),
+                    origin: node.origin,
                     ..Record::alone(node.id, [])
                 })
             }
@@ -208,7 +257,7 @@ impl World {
         node.register = Some(Register::new(node.id, members, found, nonce, self.now));
     }
 
-    fn crash(&mut self, at: usize) {
+    pub fn crash(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.register = None;
         node.term = None;
@@ -276,6 +325,7 @@ impl World {
                 if !unsaved {
                     node.disk = register.record().cloned();
                     node.was_written = true;
+                    node.origin = node.disk.as_ref().map_or(0, |record| record.origin);
                 }
                 register.saved();
             }
