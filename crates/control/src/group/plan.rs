@@ -403,7 +403,7 @@ impl Group {
         let last = self.state.last_epoch();
         let remedy = match self.settings.protocol {
             Protocol::Paxos => {
-                "Stop this controller, and make its store anew from what the nodes know: `wirepaxos controller rebuild`"
+                "Stop all controllers, and make the store anew from what the nodes know: `wirepaxos controller rebuild`"
             }
             Protocol::NoPaxos => {
                 "Stop this controller, and restore the newest copy of its epochs.json"

@@ -93,7 +93,7 @@ fn found(body: Body, path: &Path, me: NodeId, members: &[NodeId]) -> Result<Foun
         return Err(StoreError::Failed(format!(
             "{} is of controllers with the ids {:?}, and the cluster file has {members:?}: use a \
             cluster file with \
-             these, or see \"Other controllers\" in docs/operations/change.md",
+            these, or see \"Other controllers\" in docs/operations/change.md",
             path.display(),
             voting.members
         )));

@@ -133,8 +133,8 @@ fn refuse_another_that_acts(cluster: &ClusterFile) -> Result<(), Error> {
         None => Ok(()),
         Some(acting) => Err(Error::new(format!(
             "{} acts, so nothing needs to be made anew: a controller without its store joins \
-            again by itself, with an \
-             empty data directory",
+            again by itself, with an empty data directory. If it warns that its own store is old, \
+            stop all controllers first",
             acting.name
         ))),
     }

@@ -70,7 +70,14 @@ struct Shared {
     standing: Mutex<Standing>,
 }
 
-struct Request {
+enum Request {
+    Swap(Box<Swap>),
+    /// The main thread can't go on with this time of acting.
+    Resign(Ballot),
+}
+
+/// A change of a group's state.
+struct Swap {
     term: Ballot,
     group: GroupId,
     expected: u64,
@@ -178,8 +185,8 @@ fn ring(bell: &UnixStream) {
     let _ = (&mut &*bell).write(&[1]);
 }
 
-/// The register as the store of a controller while it acts. After an error it stays failed: whoever
-/// acts next loads what was stored. [E-ACTS]
+/// The register as the store of a controller while it acts. After an error it stays failed, and
+/// this controller stands by: whoever acts next loads what was stored. [E-ACTS]
 pub(super) struct TermStore {
     term: Term,
     requests: Sender<Request>,
@@ -190,17 +197,8 @@ pub(super) struct TermStore {
 impl TermStore {
     fn write(&self, group: GroupId, expected: u64, state: &GroupState) -> Result<(), StoreError> {
         let failed = |why: &str| StoreError::Failed(why.to_owned());
-        let bytes = serde_json::to_vec(state).map_err(|e| StoreError::Failed(e.to_string()))?;
-        if bytes.len() > MAX_STATE {
-            return Err(StoreError::Failed(format!(
-                "group {group}: the state has {} bytes, and {MAX_STATE} fit a message between \
-                controllers: remove acceptors \
-                 and replicas that are leaving from the cluster file",
-                bytes.len()
-            )));
-        }
         let (answer, answered) = sync_channel(1);
-        let request = Request {
+        let swap = Swap {
             term: self.term.name,
             group,
             expected,
@@ -208,7 +206,9 @@ impl TermStore {
             answer,
         };
         let gone = |_| failed("the thread that speaks with the other controllers has ended");
-        self.requests.send(request).map_err(gone)?;
+        self.requests
+            .send(Request::Swap(Box::new(swap)))
+            .map_err(gone)?;
         ring(&self.bell);
         let answer = answered.recv_timeout(ANSWER);
         answer.unwrap_or_else(|_| Err(failed("the other controllers' answers don't come in time")))
@@ -232,15 +232,30 @@ impl Store for TermStore {
         if self.load(group)?.version != expected {
             return Err(StoreError::Conflict);
         }
-        match self.write(group, expected, state) {
-            Ok(()) => drop(self.term.states.insert(group, state.clone())),
-            Err(why) => {
-                self.failed = Some(why.clone());
-                return Err(why);
-            }
+        fits(group, state)?;
+        if let Err(why) = self.write(group, expected, state) {
+            self.failed = Some(why.clone());
+            // The thread may have ended; then this process does, too.
+            let _ = self.requests.send(Request::Resign(self.term.name));
+            ring(&self.bell);
+            return Err(why);
         }
+        self.term.states.insert(group, state.clone());
         Ok(())
     }
+}
+
+/// Returns an error if a state is too large for a message. It hurts no other group.
+fn fits(group: GroupId, state: &GroupState) -> Result<(), StoreError> {
+    let bytes = serde_json::to_vec(state).map_err(|e| StoreError::Failed(e.to_string()))?;
+    if bytes.len() <= MAX_STATE {
+        return Ok(());
+    }
+    Err(StoreError::Failed(format!(
+        "group {group}: the state has {} bytes, and {MAX_STATE} fit a message between \
+        controllers: remove acceptors and replicas that are leaving from the cluster file",
+        bytes.len()
+    )))
 }
 
 /// The thread's state.
@@ -276,11 +291,24 @@ impl Keeper {
             self.receive(&mut buffer);
             self.take_requests();
             let now = self.now();
-            if now >= self.register.next_deadline() {
+            let is_due = now >= self.register.next_deadline();
+            if is_due {
                 self.register.tick(now);
             }
             self.settle();
+            if is_due {
+                self.show();
+            }
         }
+    }
+
+    /// Tells the main thread about the other controllers.
+    fn show(&self) {
+        let now = self.now();
+        let mut standing = lock(&self.shared.standing);
+        standing.acting = self.register.acting(now);
+        standing.warnings = self.register.warnings(now);
+        standing.warnings.extend(self.trouble.clone());
     }
 
     fn now(&self) -> Time {
@@ -312,15 +340,18 @@ impl Keeper {
         let mut rings = [0; 64];
         while matches!((&self.rung).read(&mut rings), Ok(n) if n == rings.len()) {}
         while let Ok(request) = self.waiting.try_recv() {
-            self.answers.push_back(request.answer);
             let now = self.now();
-            self.register.swap(
-                now,
-                request.term,
-                request.group,
-                request.expected,
-                request.state,
-            );
+            match request {
+                Request::Swap(swap) => {
+                    self.answers.push_back(swap.answer);
+                    self.register
+                        .swap(now, swap.term, swap.group, swap.expected, swap.state);
+                }
+                Request::Resign(term) => {
+                    let why = "a change wasn't stored in time";
+                    self.register.resign(now, term, why);
+                }
+            }
         }
     }
 
@@ -342,11 +373,6 @@ impl Keeper {
         while let Some(event) = self.register.poll_event() {
             self.tell(event);
         }
-        let now = self.now();
-        let mut standing = lock(&self.shared.standing);
-        standing.acting = self.register.acting(now);
-        standing.warnings = self.register.warnings(now);
-        standing.warnings.extend(self.trouble.clone());
     }
 
     fn save(&mut self) -> bool {

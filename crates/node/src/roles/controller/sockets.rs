@@ -210,7 +210,7 @@ impl Role for ControllerRole {
         let mut out = Outgoing { links, ways, told };
         let has_news = match self.seat.acting_mut() {
             Some(controller) => controller.tick(now, &mut out),
-            None => true,
+            None => is_due(self.looked, LOOK_INTERVAL),
         };
         if has_news {
             self.say_news();
