@@ -290,9 +290,7 @@ impl UdpPlane {
         let mut is_told = !self.hears_refusals;
         while let Some(first) = items.first() {
             match sys::send_many(self.socket.as_fd(), items) {
-                Err(error) if !is_told && error.kind() == io::ErrorKind::ConnectionRefused => {
-                    is_told = true;
-                }
+                Err(error) if !is_told && !is_full(&error) => is_told = true,
                 Ok(n) => {
                     is_told = !self.hears_refusals;
                     self.counters.sent += items[..n].iter().map(datagrams_of).sum::<u64>();
@@ -312,11 +310,9 @@ impl UdpPlane {
                     return;
                 }
                 Err(error) => {
-                    match error.raw_os_error() {
-                        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
-                            self.counters.dropped += datagrams_of(first);
-                        }
-                        _ => self.counters.refused += datagrams_of(first),
+                    match is_full(&error) {
+                        true => self.counters.dropped += datagrams_of(first),
+                        false => self.counters.refused += datagrams_of(first),
                     }
                     items = &items[1..];
                 }
@@ -382,22 +378,34 @@ fn is_refusal_to_segment(error: &io::Error, item: &SendItem<'_>) -> bool {
     item.segment.is_some() && refusal
 }
 
-/// Returns whether a later receive may succeed after this error: no datagram is there, a signal came, an ICMP message
-/// is about an earlier send, or memory is short at the moment.
-fn is_transient(error: &io::Error) -> bool {
+/// Returns whether a buffer or memory is short at the moment.
+fn is_full(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)
+    )
+}
+
+/// Returns whether a later receive may succeed after this error: no datagram is there, a signal
+/// came, memory is short, or an ICMP message of any kind is about an earlier send.
+fn is_transient(error: &io::Error) -> bool {
+    let is_icmp = matches!(
+        error.raw_os_error(),
         Some(
-            libc::EAGAIN
-                | libc::EINTR
-                | libc::ECONNREFUSED
+            libc::ECONNREFUSED
                 | libc::ECONNRESET
                 | libc::EHOSTUNREACH
+                | libc::EHOSTDOWN
                 | libc::ENETUNREACH
-                | libc::ENOBUFS
-                | libc::ENOMEM
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::EMSGSIZE
+                | libc::EPROTO
+                | libc::EACCES
         )
-    )
+    );
+    is_icmp || is_full(error) || error.kind() == io::ErrorKind::Interrupted
 }
 
 #[cfg(test)]
