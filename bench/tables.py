@@ -34,7 +34,7 @@ def readme():
     return table(rows) + [
         "",
         "In brackets: the share of what one server without replication does in the same run. "
-        + f"{e2e.origin()}. RocksDB's rows: {stores.origin()}.",
+        + f"{e2e.origin()}. RocksDB's rows: {stores.origin()}. The last row: {failures.origin()}.",
     ]
 
 

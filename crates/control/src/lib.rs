@@ -16,7 +16,7 @@
 //! | [`clocks`] | what time most nodes have |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
-//! | [`register`] | how several controllers keep that together, and which of them acts |
+//! | [`register`] | how several controllers share the store, and which one acts |
 //! | [`rebuild`] | what is remembered after the store was lost |
 
 mod attempt;

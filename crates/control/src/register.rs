@@ -4,15 +4,16 @@
 //!
 //! One controller acts. It has prepared a ballot at a majority and taken over what it found, so
 //! each change takes one round to a majority; a later ballot of another controller ends that, and
-//! with it whatever the first one still wants to write. Who should act is decided by silence; what
-//! fences is the ballot. [E-BALLOT] [E-ACTS]
+//! with it whatever the first one still wants to write. Silence decides who takes over; the ballot
+//! keeps the earlier one from writing. [E-BALLOT] [E-ACTS]
 //!
 //! The caller drives a [`Register`] so:
 //!
 //! 1. It calls [`Register::message`], [`Register::tick`] or [`Register::swap`].
 //! 2. If [`Register::is_unsaved`], it stores [`Register::record`], then calls [`Register::saved`].
 //!    If that fails it [forgets](Register::drop_messages) the messages and tries again later.
-//! 3. It sends each [`Register::poll_message`], those to itself back to [`Register::message`].
+//! 3. It takes one [`Register::poll_message`] and sends it, or gives one to itself back to
+//!    [`Register::message`], and repeats step 2 before the next one.
 //! 4. It takes every [`Register::poll_event`].
 
 mod acceptor;
@@ -35,7 +36,7 @@ const MS: Time = 1_000_000;
 const HELLO_INTERVAL: Time = 50 * MS;
 /// How long somebody counts as heard.
 const HEARD: Time = 500 * MS;
-/// A hello that answers none of the last so many that were said here is an old one.
+/// A hello that answers none of our last this many hellos is an old one.
 const LATEST: u64 = HEARD / HELLO_INTERVAL;
 /// How long an acceptor refuses other ballots after it has heard the acting controller, so that one
 /// that is cut off from it alone doesn't take over.
@@ -44,14 +45,15 @@ const LOYALTY: Time = 300 * MS;
 /// one.
 const PATIENCE: Time = 600 * MS;
 const PATIENCE_STEP: Time = 250 * MS;
-/// How long an attempt to act may take, and a change.
+/// How long an attempt to take over may take.
 const ATTEMPT: Time = 400 * MS;
+/// How long a change may take.
 const SWAP: Time = 500 * MS;
 /// How often unanswered messages are repeated.
 const RESEND: Time = 25 * MS;
 /// How long the acting controller goes on without a majority that hears it.
 const ALONE: Time = 1_000 * MS;
-/// How often an empty member is looked after.
+/// How often the acting controller looks for empty members.
 const FILL_INTERVAL: Time = 1_000 * MS;
 
 /// The number of an attempt to write. No controller uses one twice: it promises its own ballot,
@@ -66,18 +68,18 @@ pub struct Ballot {
     pub by: NodeId,
 }
 
-/// What a controller stores.
+/// A controller's stored record.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The controllers that vote, ascending; only this one as long as it is alone.
     pub members: Vec<NodeId>,
-    /// The number that was drawn when these members began.
+    /// A random number that tells these members' records from those of earlier ones.
     pub origin: u64,
-    /// Some member may not have this record yet, so it doesn't vote. [E-FOUND]
+    /// The owner doesn't vote yet, since another member may lack this record. [E-FOUND]
     pub is_founding: bool,
     /// Nothing of an earlier ballot is accepted.
     pub promised: Ballot,
-    /// What was accepted last in each group.
+    /// The state that was accepted last, by group.
     pub groups: BTreeMap<GroupId, Written>,
 }
 
@@ -108,7 +110,7 @@ impl Record {
     }
 }
 
-/// What is found in the place of a controller's record.
+/// The result of reading a controller's record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Nothing, and whether there was a record once.
@@ -155,7 +157,7 @@ pub struct Register {
     out: Outputs,
 }
 
-/// When the next of each is due.
+/// When the next attempt, hello, repetition and fill are due.
 struct Due {
     attempt: Time,
     hello: Time,

@@ -23,7 +23,7 @@ pub struct Watched {
     pub mute: bool,
     /// The memory went backwards, so it isn't relied on.
     pub lost: bool,
-    /// Its machine says that nobody has its port.
+    /// Its machine answered a PROBE with ICMP port unreachable.
     pub refused: bool,
     /// The last answer of each partition.
     pub partitions: Vec<Option<PartitionStatus>>,
@@ -246,7 +246,7 @@ impl Suspicion {
     }
 
     /// Notes that nobody has the port to which a PROBE went. A node that has answered before is
-    /// suspected until it answers a later PROBE. [E-EVIDENCE]
+    /// suspected until it answers another PROBE. [E-EVIDENCE]
     pub fn refused(&mut self, role: Probe, node: NodeId) {
         if let Some(at) = self.position(role, node) {
             let watched = &mut self.watched[at];

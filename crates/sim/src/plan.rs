@@ -238,8 +238,8 @@ pub enum Action {
     /// than f or g have lost theirs; the controller dies, and its store becomes empty.
     Forget(Name),
     /// An acceptor's range promises and PROBE_ACKs say from now on that it has trimmed to the first
-    /// number and voted up to the second; a NOPaxos replica's PROBE_ACKs that its checkpoint covers
-    /// the first, and that the second leads it.
+    /// number and voted up to the second; a NOPaxos replica's PROBE_ACKs show the first as its
+    /// checkpoint, and the second as the number of its leader.
     Claim(Name, Instance, Instance),
     /// An operator orders a change of leader and accepts the loss of what only acceptors knew.
     AcceptLoss,
@@ -256,8 +256,8 @@ pub enum Action {
 }
 
 impl Scenario {
-    /// Returns whether machines say that a dead process's port is closed. Most don't, so that a
-    /// dead process is found by its silence.
+    /// Returns whether machines say that a dead process's port is closed, as in one of four
+    /// scenarios; in the others only its silence shows.
     pub fn refuses(&self) -> bool {
         self.seed % 4 == 2
     }

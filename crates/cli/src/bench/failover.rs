@@ -23,9 +23,9 @@ pub struct Options {
     /// Agree by this protocol
     #[arg(long, default_value = "paxos", value_parser = protocol)]
     protocol: Protocol,
-    /// Cause these events, or all of the protocol. Of both: nothing, hand-over. Of paxos:
-    /// leader-killed, leader-slow, acceptor-killed, acceptor-rejoins. Of nopaxos: sequencer-killed,
-    /// sequencer-slow, replica-leader-killed, replica-follower-killed, replica-rejoins
+    /// Cause these events, or all. Any protocol: nothing, hand-over; paxos: leader-killed,
+    /// leader-slow, acceptor-killed, acceptor-rejoins; nopaxos: sequencer-killed, sequencer-slow,
+    /// replica-leader-killed, replica-follower-killed, replica-rejoins
     #[arg(long, value_delimiter = ',', default_value = "all")]
     event: Vec<String>,
     /// Make this many runs of each, each with its own cluster

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What shows that a leader or sequencer is dead. [E-EVIDENCE]
+//! Evidence that a leader or sequencer is dead. [E-EVIDENCE]
 
 use super::Group;
 use super::report::role_name;
@@ -16,7 +16,7 @@ impl Group {
         }
     }
 
-    /// Returns the leader in force if a closed port shows that its process is dead.
+    /// Returns the leader in force if it is on sockets, where a closed port means a dead process.
     fn stamper_on_sockets(&self) -> Option<(Probe, NodeId)> {
         let leader = self.state.in_force()?.leader.0;
         let is_on_sockets = self.timing.on_sockets.contains(&leader);

@@ -2,7 +2,7 @@
 //! How controllers become members together, and how an empty one joins.
 //!
 //! A record is *founding* until each member has one of the same origin: nobody votes before that,
-//! so an empty member among them never stands for one that has voted and forgotten. [E-FOUND]
+//! so no empty member can have forgotten a vote. [E-FOUND]
 
 use super::{Ballot, Condition, Part, Record, Register, Said, Written};
 use paxos::{GroupId, NodeId, Time};
@@ -144,7 +144,7 @@ impl Register {
         if collected.groups.len() < collected.count {
             return;
         }
-        // This one may be a member that has lost its store while the others went on.
+        // Our lost store may have voted.
         if part.is_founding && !self.nobody_votes(now, part.origin) {
             return;
         }
@@ -171,9 +171,8 @@ impl Register {
         self.peers().all(|peer| heard(peer).is_some_and(is_before))
     }
 
-    /// Returns whether nobody else has anything: the controller that was alone goes on until the
-    /// others have its state. Those that don't answer may be off, as before there were others.
-    /// [E-FOUND]
+    /// Returns whether every other controller that answers is empty, so that the one that was alone
+    /// may act. Silent ones may not have been started yet. [E-FOUND]
     pub(super) fn others_are_empty(&self, now: Time) -> bool {
         let heard = |peer| Some(self.condition_of(now, peer)?.condition);
         let is_empty = |peer| heard(peer).is_none_or(|c| matches!(c, Condition::Empty { .. }));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The states that are known to be chosen.
 pub(super) type States = BTreeMap<GroupId, GroupState>;
 
-/// What a controller is doing.
+/// A controller's phase.
 pub(super) enum Stance {
     StandsBy,
     /// It collects promises.
@@ -29,7 +29,7 @@ pub(super) struct Attempt {
     renews: Option<(Term, BTreeMap<NodeId, u64>)>,
 }
 
-/// What was found, on its way to a majority.
+/// Found states that are being stored by a majority.
 pub(super) struct Completion {
     ballot: Ballot,
     since: Time,
@@ -41,13 +41,13 @@ struct Finding {
     mark: Mark,
     holder: NodeId,
     state: Option<GroupState>,
-    /// A majority has this very mark, so it is chosen. Otherwise the members that have accepted it
-    /// in our ballot.
+    /// A majority has this very mark.
     is_chosen: bool,
+    /// The members that accepted it in our ballot.
     accepted: BTreeSet<NodeId>,
 }
 
-/// The time in which this controller acts.
+/// A term: the time from taking over until standing by.
 pub(super) struct Term {
     /// The ballot with which it began.
     name: Ballot,
@@ -105,8 +105,7 @@ impl Register {
         if record.is_alone() {
             return self.others_are_empty(now);
         }
-        // Only with a majority that hears no acting one either: otherwise it would just disturb
-        // that one.
+        // A majority must hear nobody act, too: else this would only disturb whoever acts.
         let would_promise = |v: &&NodeId| {
             let hello = self.condition_of(now, **v);
             **v == self.me || hello.is_some_and(|h| !h.follows && self.is_fellow(h))
@@ -120,8 +119,8 @@ impl Register {
         }
     }
 
-    /// Returns a ballot that nobody has used. There is none behind the largest count, which nobody
-    /// reaches who keeps the rules.
+    /// Returns an unused ballot, or `None` if the count overflows, which only a forged ballot can
+    /// cause.
     fn next_ballot(&self) -> Option<Ballot> {
         let count = self.highest.max(self.promised()).count.checked_add(1)?;
         Some(Ballot { count, by: self.me })
@@ -292,8 +291,7 @@ impl Register {
     // ---- Changes ---------------------------------------------------------------------------
 
     /// Begins to replace the state whose version is `expected`; [`Event::Swapped`] tells the end.
-    /// `term` is the ballot of [`Event::Acts`]: a change of an earlier time of acting is a
-    /// conflict.
+    /// `term` is the ballot of [`Event::Acts`]: a change of an earlier term is a conflict.
     pub fn swap(
         &mut self,
         now: Time,
@@ -409,15 +407,15 @@ impl Register {
         }
     }
 
-    /// Ends the time of acting that began with this ballot, as whoever acts can't go on.
+    /// Ends the term that began with this ballot, as its owner can't go on.
     pub fn resign(&mut self, now: Time, term: Ballot, why: &str) {
         if self.term().is_some_and(|acting| acting.name == term) {
             self.end(now, why.to_owned());
         }
     }
 
-    /// Ends the attempt or the time of acting. A change that was begun may or may not be completed
-    /// by the next.
+    /// Ends the attempt or the term. A change that was begun may or may not be completed by the
+    /// next.
     pub(super) fn end(&mut self, now: Time, why: String) {
         if let Some(term) = self.term() {
             if term.swap.is_some() {
@@ -504,9 +502,8 @@ impl Register {
 
     // ---- Empty members ---------------------------------------------------------------------
 
-    /// Begins to fill members whose stores were lost: with a ballot that all others promise after
-    /// the empty ones have said that they are empty. So it is above all that those may have
-    /// promised before. [E-FILL]
+    /// Begins to fill members whose stores were lost, in a ballot that all others promise after
+    /// these said that they are empty. So no promise that they forgot is above it. [E-FILL]
     pub(super) fn begin_to_fill(&mut self, now: Time) {
         let Stance::Acts(term) = &self.stance else {
             return;

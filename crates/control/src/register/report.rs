@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What operators are told about the controllers.
+//! Warnings about the controllers, for operators.
 
 use super::{Condition, Register};
 use crate::group::plan::listed;
@@ -80,12 +80,19 @@ impl Register {
         if origins.len() > 1 {
             let right = self.origin_of_acting(now);
             let wrong = with(all, |c| origin_of(c).is_some() && origin_of(c) != right);
-            return Some(format!(
-                "the stores of controllers [{}] don't belong together with the others: each is an \
-                old copy, or was left when the others' was made anew. Stop those that are old, \
-                and empty their data directories",
-                listed(&wrong)
-            ));
+            let listed = listed(&wrong);
+            return Some(match right {
+                Some(_) => format!(
+                    "the stores of controllers [{listed}] don't belong together with those of the \
+                    others: each is an old copy, or was left when the others' was made anew. Stop \
+                    these, and empty their data directories"
+                ),
+                None => format!(
+                    "the stores of controllers [{listed}] don't belong together: keep those of \
+                    the newest beginning (`epochs` in `epochs.json`), stop the others, and empty \
+                    their data directories"
+                ),
+            });
         }
         if !alone.is_empty() && !members.is_empty() && self.origin_of_acting(now).is_some() {
             return Some(format!(
@@ -96,8 +103,8 @@ impl Register {
         }
         if alone.len() > 1 || !alone.is_empty() && !members.is_empty() {
             return Some(format!(
-                "controllers [{}] have stores of their own and don't act: keep the newest one, \
-                and empty the data directories of the others while they are stopped",
+                "controllers [{}] have stores of their own and don't act: keep the one with the \
+                newest epoch in `epochs.json`, stop the others, and empty their data directories",
                 listed(&[alone, members].concat())
             ));
         }
@@ -117,9 +124,9 @@ impl Register {
         let n = self.members.len();
         if !alone.is_empty() {
             return Some(format!(
-                "controller {} acts alone until all {n} controllers answer, and the others are \
-                empty",
-                alone[0]
+                "controller {} acts alone: start the other {} with empty data directories",
+                alone[0],
+                n - 1
             ));
         }
         if empty.len() > n / 2 && (!members.is_empty() || !lost.is_empty()) {
@@ -131,7 +138,7 @@ impl Register {
         }
         (!empty.is_empty()).then(|| {
             format!(
-                "controllers [{}] have no store yet: they join once all {n} controllers answer",
+                "controllers [{}] are empty: start all {n} controllers, so that they join",
                 listed(&empty)
             )
         })

@@ -32,7 +32,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Returns which of two states was written later.
+    /// Returns the mark by which two states are compared.
     pub fn mark(&self) -> Mark {
         (self.ballot, self.state.version)
     }
@@ -42,35 +42,35 @@ impl Written {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// I live; said all the time.
+    /// Repeated while the sender lives.
     Hello(Hello),
-    /// Promise to accept nothing of an earlier ballot.
+    /// Asks for the promise to accept nothing of an earlier ballot.
     Prepare {
         /// The ballot, which is the sender's.
         ballot: Ballot,
     },
-    /// It is promised; this is what was accepted before.
+    /// Promises the ballot, and shows what was accepted before.
     Promise {
         /// The ballot that is promised.
         ballot: Ballot,
         /// What was accepted last in each group.
         groups: Vec<(GroupId, Mark)>,
     },
-    /// The ballot is too old, or another controller acts that I hear.
+    /// Refuses the ballot: it is too old, or the sender hears another controller act.
     Refused {
         /// The ballot that is refused.
         ballot: Ballot,
         /// The ballot that was promised last.
         promised: Ballot,
     },
-    /// Tell the state that you accepted last.
+    /// Asks for the state that the receiver accepted last.
     Fetch {
         /// The ballot that you promised to the sender.
         ballot: Ballot,
         /// The group.
         group: GroupId,
     },
-    /// This is it.
+    /// Answers [`Said::Fetch`] with the state.
     Fetched {
         /// The ballot of the question.
         ballot: Ballot,
@@ -79,7 +79,7 @@ pub enum Said {
         /// The state.
         written: Written,
     },
-    /// Store this state.
+    /// Asks the receiver to store a state.
     Accept {
         /// The ballot, which is the sender's.
         ballot: Ballot,
@@ -88,7 +88,7 @@ pub enum Said {
         /// The state.
         state: GroupState,
     },
-    /// The state of this version is stored.
+    /// Says that the state of this version is stored.
     Accepted {
         /// The ballot.
         ballot: Ballot,
@@ -97,14 +97,14 @@ pub enum Said {
         /// The version.
         version: u64,
     },
-    /// Join: with the state of the controller that was alone, or again after your store was lost.
+    /// Lets an empty controller join, with a part of the record.
     Join(Part),
 }
 
 /// A part of the record with which an empty controller joins.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// The process that is meant; another one may have lost its store since. [E-EMPTY]
+    /// The nonce of the receiving process, as a later one may be empty again. [E-EMPTY]
     pub nonce: u64,
     /// The number that was drawn when the record of the members began.
     pub origin: u64,
@@ -114,11 +114,11 @@ pub struct Part {
     pub is_founding: bool,
     /// How many groups there are.
     pub groups: usize,
-    /// One of them; none if there is none.
+    /// One group; `None` if the record has none.
     pub group: Option<(GroupId, Written)>,
 }
 
-/// What a controller says about itself.
+/// A controller's report about itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Drawn at the start of the process.

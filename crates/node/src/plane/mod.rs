@@ -55,7 +55,7 @@ pub trait DataPlane: Sends {
     /// Receives the datagrams that are there, without waiting. Returns false if there are none.
     fn receive(&mut self) -> io::Result<bool>;
 
-    /// Returns the addresses whose machines say that nobody has the port to which a datagram went.
+    /// Returns the addresses that answered a datagram with ICMP port unreachable.
     fn refused(&mut self) -> Vec<SocketAddr> {
         Vec::new()
     }

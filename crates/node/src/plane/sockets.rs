@@ -29,7 +29,10 @@ impl Sockets {
             .map_err(|e| Error::new(cannot_listen(node.address, "UDP", "address", &e)))?;
         if node.role == Role::Controller {
             if let Err(why) = socket.hear_refusals() {
-                warn!("a dead leader will only show by its silence: {why}");
+                warn!(
+                    "can't hear of closed ports, so a dead process is found as late as a silent \
+                    machine: {why}"
+                );
             }
         }
         Ok(Sockets {

@@ -155,14 +155,14 @@ impl UdpPlane {
         })
     }
 
-    /// Makes the kernel keep what other machines say about ports that nobody has.
+    /// Makes the kernel keep ICMP errors for [`refused`](UdpPlane::refused) (IP_RECVERR).
     pub fn hear_refusals(&mut self) -> io::Result<()> {
         sys::enable_refusals(self.socket.as_fd(), &self.local_addr()?)?;
         self.hears_refusals = true;
         Ok(())
     }
 
-    /// Returns the addresses whose machines say that nobody has the port to which a datagram went.
+    /// Returns the addresses that answered a datagram with ICMP port unreachable.
     pub fn refused(&mut self) -> Vec<SocketAddr> {
         let mut refused = Vec::new();
         if !self.hears_refusals {
@@ -286,7 +286,8 @@ impl UdpPlane {
     }
 
     fn send_items(&mut self, mut items: &[SendItem<'_>]) {
-        // The first error may be that of an earlier datagram, which is told once.
+        // The first error may be an ICMP message about an earlier datagram, so the send is
+        // repeated.
         let mut is_told = !self.hears_refusals;
         while let Some(first) = items.first() {
             match sys::send_many(self.socket.as_fd(), items) {

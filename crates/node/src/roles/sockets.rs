@@ -75,7 +75,7 @@ pub(crate) trait Role {
         Ok(())
     }
 
-    /// Takes the word of a machine that nobody has the port to which a packet went.
+    /// Handles ICMP port unreachable from the machine at `by`.
     fn refused(&mut self, _by: SocketAddr, _links: &mut Links) {}
 
     /// Answers a question of the controller, if it is for this role.

@@ -91,8 +91,7 @@ impl World {
 }
 
 impl<G: Protocol> Cluster<G> {
-    /// Lets the machine of a process that is dead refuse a PROBE. Nobody else looks at such
-    /// messages.
+    /// Lets a dead process's machine answer a PROBE by ICMP; only the controller listens.
     pub(super) fn refuse(&mut self, to: Endpoint, packet: &Packet<'_>) {
         let refuses = self.world.scenario.refuses() && !self.host(to.node).off;
         if packet.header.msgtype == MsgType::Probe && refuses {
@@ -107,7 +106,7 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Forges such a message.
+    /// Forges an ICMP message of this node's machine.
     pub(super) fn forge_refusal(&mut self, name: Name) {
         if let Some(at) = self.index(name) {
             self.world.refuse(at);

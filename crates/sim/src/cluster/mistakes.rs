@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arriving packets as receivers with a deliberate mistake, or a damaged memory, take them.
+//! Changes arriving packets for receivers that make a deliberate mistake, and of senders with a
+//! damaged memory.
 
 use paxos::{Header, Packet, To};
 

@@ -9,7 +9,7 @@ use crate::queue::MILLISECOND;
 use crate::rng::Rng;
 
 /// Damages an acceptor's memory in one of sixteen runs, so that it shows votes or trim points that
-/// can't be, drawn separately.
+/// can't be.
 pub fn claims(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x636c_6169_6d73);
     if !rng.chance(62_500) {

@@ -45,19 +45,19 @@ pub(super) struct RegisterThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The time in which this controller acts, and the states with which it began.
+/// A term of this controller, and the states with which it began.
 #[derive(Clone)]
 pub(super) struct Term {
     pub name: Ballot,
     pub states: BTreeMap<GroupId, GroupState>,
 }
 
-/// What the controller tells about its peers.
+/// The thread's report to the main thread.
 #[derive(Clone, Default)]
 pub(super) struct Standing {
     /// The controller that acts, as far as this one knows.
     pub acting: Option<NodeId>,
-    /// Why this controller stands by since it last acted.
+    /// Why its last term ended.
     pub ended: Option<String>,
     pub warnings: Vec<String>,
 }
@@ -72,7 +72,7 @@ struct Shared {
 
 enum Request {
     Swap(Box<Swap>),
-    /// The main thread can't go on with this time of acting.
+    /// The main thread can't go on with this term.
     Resign(Ballot),
 }
 
@@ -140,12 +140,12 @@ impl RegisterThread {
         self.shared.worked_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Returns the time in which this controller acts, if it does now.
+    /// Returns the term, if this controller acts.
     pub fn term(&self) -> Option<Term> {
         lock(&self.shared.term).clone()
     }
 
-    /// Returns the name of that time.
+    /// Returns the ballot that names the term.
     pub fn term_name(&self) -> Option<Ballot> {
         lock(&self.shared.term).as_ref().map(|term| term.name)
     }
@@ -159,7 +159,7 @@ impl RegisterThread {
         lock(&self.shared.standing).clone()
     }
 
-    /// Returns the store of a time in which this controller acts.
+    /// Returns the store of a term.
     pub fn store(&self, term: Term) -> TermStore {
         TermStore {
             term,
@@ -320,14 +320,14 @@ impl Keeper {
             let (n, from) = match self.socket.recv_from(buffer) {
                 Ok(received) => received,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // It is about an earlier send, to a controller that is down.
+                // ICMP says that another controller is down.
                 Err(_) => continue,
             };
             let Some((node, _, control)) = self.ways.iter().find(|(_, peer, _)| *peer == from)
             else {
                 continue;
             };
-            // The others send in the name of their `control` address, which the rules of messages
+            // The message is opened as if it came from the `control` address, which keys and rules
             // know. [E-VIEW] [E-SIGNED]
             if let Ok(Message::Register(message)) = self.peers.open(&buffer[..n], *control) {
                 let node = *node;

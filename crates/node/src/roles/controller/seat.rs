@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether this controller acts: always if it is the only one, and otherwise while the register
-//! says so.
+//! Decides whether this controller acts: always if it is alone, otherwise while the register says
+//! so.
 
 use control::register::Ballot;
 use control::{Controller, GroupState, Store, StoreError};

@@ -26,7 +26,7 @@ use crate::names::Names;
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
 
-/// How soon a controller that stands by notices that it acts.
+/// How often a controller that stands by asks whether it is to act.
 const STAND_BY_INTERVAL: Duration = Duration::from_millis(10);
 /// How often new warnings are printed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

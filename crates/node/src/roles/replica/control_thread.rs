@@ -349,10 +349,10 @@ impl ReplicaControl<'_> {
 
     fn contradiction(&self, epoch: Epoch) -> String {
         format!(
-            "group {}: session {epoch} was told with another sequencer or other members than {} has on disk: there are two \
-             controllers, or the controller's store was replaced by an old copy. Keep one controller, the one whose store \
-             has the newest epoch (`epochs` of `wirepaxos status`), stop every other, and then start this node again: it \
-             goes on in the next session, which it has asked for",
+            "group {}: session {epoch} was told with another sequencer or other members than {} has on disk: two \
+             controllers act, or their store was replaced by an old copy. Stop every controller that isn't in this \
+             cluster file, or whose epochs are older (`epochs` of `wirepaxos status`), and then start this node again: \
+             it goes on in the next session, which it has asked for",
             self.group.id, self.node.name
         )
     }
