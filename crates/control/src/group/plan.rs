@@ -532,17 +532,11 @@ impl Group {
     }
 
     /// Returns the instances to give up when the acceptors' knowledge is lost: everything that no replica has executed.
-    /// All acceptors (with NOPaxos replicas) must be there, each in the memory that the new epoch names, so that no old
-    /// vote comes back later. [G-RANGE] [G-ALL]
+    /// All acceptors must be there, each in the memory that the new epoch names, so that no old vote comes back later,
+    /// and all replicas, since any of them may have executed most. [G-RANGE] [G-ALL]
     fn what_is_lost(&self, now: Time) -> Result<Loss, String> {
-        let (role, voters) = self.settings.voters();
-        if let Some(node) = voters.iter().find(|n| !self.suspicion.is_alive(role, **n)) {
-            return Err(format!(
-                "accepting data loss needs every {}, also an empty one; node {node} doesn't answer: start it, \
-                 or replace it in the cluster file",
-                role_name(role)
-            ));
-        }
+        self.all_answer(self.settings.voters())?;
+        self.all_answer((Probe::Replica, &self.settings.replicas))?;
         let pids = 0..self.settings.partitions;
         if self.stopping.is_none() {
             // If the most advanced replica is down, for example, no replica has to stop.
@@ -560,6 +554,17 @@ impl Group {
         let to = pids.clone().map(|pid| self.beyond_all(pid));
         let to = to.collect::<Result<_, _>>()?;
         Ok(Loss::Known(GivenUp { from, to }))
+    }
+
+    fn all_answer(&self, (role, nodes): (Probe, &[NodeId])) -> Result<(), String> {
+        let mut silent = nodes.iter().filter(|n| !self.suspicion.is_alive(role, **n));
+        silent.next().map_or(Ok(()), |node| {
+            Err(format!(
+                "accepting data loss needs every {}, also an empty one; node {node} doesn't answer: start it, \
+                 or replace it in the cluster file",
+                role_name(role)
+            ))
+        })
     }
 
     /// Returns an instance so far ahead that no node has reached it. [G-ALL]

@@ -78,9 +78,8 @@ impl Group {
         }
     }
 
-    /// Returns the positions of the replica from which the next epoch continues: the one that has executed most among
-    /// those that are alive, all of which must have stopped. `fits` returns an error for positions that can't be used.
-    /// [G-ONE]
+    /// Returns the positions of the replica from which the next epoch continues: the one that has executed most. All
+    /// must have stopped. `fits` returns an error for positions that can't be used. [G-ONE]
     pub(super) fn where_to_go_on(
         &self,
         fits: impl Fn(&[Instance]) -> Result<(), String>,
@@ -90,13 +89,13 @@ impl Group {
         // Former members are watched, too, but their state can't be fetched.
         let is_configured = |w: &&Watched| self.settings.replicas.contains(&w.node);
         let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
-        let alive = replicas.filter(|w| !self.suspicion.is_suspect(w));
-        for replica in alive.filter(is_configured) {
+        for replica in replicas.filter(is_configured) {
             let stopping = self.stopping.as_ref();
             let Some(positions) = stopping.and_then(|s| s.of(replica)) else {
                 return Err(format!(
                     "replica {} hasn't stopped execution: it is starting, or installs another one's state, \
-                     or is too busy. If that doesn't end, stop it, and what it alone has executed is lost",
+                     or is too busy. If that doesn't end, start it with an empty data directory: what it alone has \
+                     executed is lost",
                     replica.node
                 ));
             };
