@@ -38,12 +38,14 @@ fn acting(cluster: &TestCluster, but: &[&str]) -> String {
     })
 }
 
-fn stands_by(cluster: &TestCluster, name: &str) {
-    eventually(&format!("{name} stands by, and none is missing"), || {
+/// Waits until a controller stands by and misses nobody. On a busy machine it may also have taken
+/// over again.
+fn takes_part(cluster: &TestCluster, name: &str) {
+    eventually(&format!("{name} takes part, and none is missing"), || {
         let all = controllers(cluster);
         let (_, document) = all.iter().find(|(found, _)| found == name)?;
         let quiet = document["warnings"].as_array()?.is_empty();
-        (document["acts"] == false && document["acting"].is_string() && quiet).then_some(())
+        (document["acting"].is_string() && quiet).then_some(())
     });
 }
 
@@ -104,36 +106,39 @@ fn any_controller_may_die_hang_or_lose_its_disk() {
         cluster.processes.kill(&first);
         cluster.processes.kill(&dead);
         serves(counted);
-        let second = acting(cluster, &[&first]);
+        acting(cluster, &[&first]);
         cluster.start_node(&dead);
         cluster.start_node(&first);
-        stands_by(cluster, &first);
+        takes_part(cluster, &first);
         eventually("an order is carried out", || {
             let output = cluster.run("failover", &["--to", &dead]);
             output.status.success().then_some(())
         });
 
         // It hangs, and another acts meanwhile.
+        let second = acting(cluster, &[]);
         signal(cluster, &second, "STOP");
-        let third = acting(cluster, &[&second]);
+        acting(cluster, &[&second]);
         let dead = leader(cluster);
         cluster.processes.kill(&dead);
         serves(counted);
         signal(cluster, &second, "CONT");
         cluster.start_node(&dead);
-        stands_by(cluster, &second);
+        takes_part(cluster, &second);
         serves(counted);
 
         // It loses its disk, and joins again.
+        let third = acting(cluster, &[]);
         lose_disk(cluster, &third);
-        let fourth = acting(cluster, &[&third]);
+        acting(cluster, &[&third]);
         cluster.start_node(&third);
-        stands_by(cluster, &third);
+        takes_part(cluster, &third);
         eventually("its file is written", || {
             let file = directory(cluster, &third).join("epochs.json");
             let text = std::fs::read_to_string(file).ok()?;
             text.contains("\"is_founding\": false").then_some(())
         });
+        let fourth = acting(cluster, &[]);
         cluster.processes.kill(&fourth);
         acting(cluster, &[&fourth]);
         let dead = leader(cluster);
@@ -181,7 +186,7 @@ fn two_lost_disks_are_refused_until_the_store_is_made_anew() {
         assert!(rebuilt.status.success(), "{}", text(&rebuilt.stderr));
         cluster.start_node("controller");
         acting(cluster, &[]);
-        stands_by(cluster, "controller-3");
+        takes_part(cluster, "controller-3");
         let dead = leader(cluster);
         cluster.processes.kill(&dead);
         serves(counted);
@@ -226,6 +231,6 @@ fn one_controller_becomes_three_under_load() {
         serves(counted);
         cluster.start_node(&dead);
         cluster.start_node(&first);
-        stands_by(cluster, &first);
+        takes_part(cluster, &first);
     });
 }
