@@ -38,6 +38,16 @@ def latency_by_throughput(ours):
     return panels, values
 
 
+def message_counts(ours):
+    results = ours.of("message-counts")
+
+    def of(field):
+        return [results.median(lambda line: line[field], "five", protocol=each) for each in ("vr", "fast", "spec", "nopaxos")]
+
+    delays, most = of("delays"), of("bottleneck")
+    return [[{"label": "ours", "values": delays}], [{"label": "ours", "values": most}]], {"delays": delays[-1], "nopaxos": most[-1]}
+
+
 def sequencers(ours):
     results = ours.of("protocols")
     places = ["switch", "host"]
@@ -152,6 +162,7 @@ def sequencer_latency(ours):
 
 
 FIGURES = {
+    "nopaxos-table1": message_counts,
     "nopaxos-4.1": fat_tree,
     "nopaxos-4.2.2": sequencer_latency,
     "nopaxos-fig5": latency_by_throughput,
