@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the epoch in force.
-//!
 //! [`plan`] decides when a new epoch is needed, and who is in it.
 
 mod asked;
@@ -8,6 +7,7 @@ mod belief;
 mod enrol;
 mod evidence;
 mod lanes;
+mod loss;
 mod memories;
 mod order;
 mod pace;
