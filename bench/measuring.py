@@ -36,20 +36,22 @@ def read_commands(experiment, only=None):
 
 
 def run(experiment, program, words):
-    """The JSON objects that it prints, one a line."""
+    """The JSON objects that it prints, one a line. If it fails, the last line of its errors says why."""
     start = [program]
     if words[0].startswith("./"):
         start = [str(HERE / experiment / words[0]), "--program", program]
         words = words[1:]
     line = [*start, *words, "--json"]
     try:
-        ended = subprocess.run(line, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
+        ended = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)
     except OSError as error:
         raise Failed(f"{start[0]}: {error.strerror}; build it with ./dev setup") from error
     except subprocess.TimeoutExpired as error:
         raise Failed(f"took more than {TIMEOUT} s: {' '.join(line)}") from error
+    sys.stderr.write(ended.stderr)
     if ended.returncode != 0:
-        raise Failed(f"failed: {' '.join(line)}")
+        why = (ended.stderr.strip().splitlines() or [f"status {ended.returncode}"])[-1]
+        raise Failed(f"failed: {' '.join(line)}: {why}")
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 

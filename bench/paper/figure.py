@@ -26,8 +26,9 @@ class Figure:
         if name in SIDES:
             try:
                 self.series, self.values = SIDES[name](self.ours)
-            except (NoResults, KeyError) as why:
-                self.missing = str(why) if isinstance(why, NoResults) else f"There are no results of {why}."
+            # One whose results lack something doesn't keep the others from their pages.
+            except (NoResults, KeyError, SystemExit) as why:
+                self.missing = f"There are no results of {why}." if isinstance(why, KeyError) else str(why)
         self.series = self.series or [[] for _ in self.document["panels"]]
 
     def path(self, suffix):
