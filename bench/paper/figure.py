@@ -73,6 +73,10 @@ class Claim:
             return self.ours >= (1 - MARGIN) * self.theirs
         return self.ours <= (1 + MARGIN) * self.theirs
 
+    def limit(self):
+        """The paper's value, marked where less is better."""
+        return ("≤ " if self.document["better"] == "lower" else "") + self.shown(self.theirs)
+
     def shown(self, value):
         if value is None:
             return "not measured"
