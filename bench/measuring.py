@@ -20,7 +20,7 @@ class Failed(Exception):
 
 def built():
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
-    return str(target / "release" / "wirepaxos")
+    return str(target / "release" / "wirepaxos-lab")
 
 
 def read_commands(experiment, only=None):
@@ -39,7 +39,7 @@ def run(experiment, program, words):
     """The JSON objects that it prints, one a line. If it fails, the last line of its errors says why."""
     start = [program]
     if words[0].startswith("./"):
-        start = [str(HERE / experiment / words[0]), "--program", program]
+        start = [str(HERE / experiment / words[0]), "--program", str(pathlib.Path(program).with_name("wirepaxos"))]
         words = words[1:]
     line = [*start, *words, "--json"]
     try:

@@ -104,7 +104,7 @@ def command_lines(figure):
 
 
 def words_of(figure, experiment, name):
-    """The arguments of `wirepaxos`, or a program of the experiment."""
+    """The arguments of `wirepaxos-lab`, or a program of the experiment."""
     if experiment == "own":
         return figure.document["measurements"]["own"][name]
     return " ".join(read_commands(experiment, [name])[0][1])

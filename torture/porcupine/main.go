@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a history of `wirepaxos torture` with Porcupine, key by key.
+// Checks a history of `wirepaxos-lab torture` with Porcupine, key by key.
 //
 // Input, on stdin: a line of JSON an operation, with its client, key, op, arg, call and return (null: no answer came),
 // answer. A key may stand for a group of keys; members are those of it that the operation is about (null: it is one key). Output: one JSON object with the verdict ("yes", "no", "unknown"), the number of keys, and the keys that are

@@ -5,7 +5,7 @@ use clap::Args;
 use node::cluster_file::ApplicationKind;
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 
 /// The explanation of the risk, in the command's help.

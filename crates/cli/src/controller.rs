@@ -9,7 +9,7 @@ use node::cluster_file::Node;
 use node::{ClusterFile, RebuildOptions, RebuiltStore};
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 
 /// The explanation of the risk, in the command's help.
 const RISK: &str = "\

@@ -11,7 +11,7 @@ use node::cluster_file::Node;
 use node::transfer::copy;
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 
 /// Commands of `wirepaxos copy`.
 #[derive(Subcommand)]

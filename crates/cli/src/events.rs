@@ -9,8 +9,8 @@ use local_cluster::Error;
 use serde_json::Value;
 use wirepaxos::admin;
 
-use crate::arguments::Cluster;
 use crate::{silence, utc};
+use command_line::arguments::Cluster;
 
 /// How often the controller is asked for news.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 
 /// Options of `wirepaxos forget-log`.

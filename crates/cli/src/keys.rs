@@ -9,7 +9,7 @@ use local_cluster::Error;
 use node::ClusterFile;
 use serde_json::{Value, json};
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 
 /// Commands of `wirepaxos keys`.
 #[derive(Subcommand)]

@@ -11,7 +11,7 @@ use node::ClusterFile;
 use node::cluster_file::Node;
 use serde_json::{Value, json};
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 use local_cluster::resp::{Connection, Reply};
 

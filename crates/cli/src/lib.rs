@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The commands of `wirepaxos`, one module each.
+//! The commands of `wirepaxos`, one module each. Those that show, measure and check clusters are in
+//! `wirepaxos-lab`.
 
 #[macro_use]
 extern crate local_cluster;
 
 mod accept_server;
-mod arguments;
-#[cfg(feature = "laboratory")]
-mod bench;
-#[cfg(feature = "laboratory")]
-mod check_trace;
 mod controller;
 mod copy;
-mod demo;
 mod events;
 mod examples;
 mod failover;
@@ -20,39 +15,34 @@ mod forget_log;
 mod init;
 mod keys;
 mod kv;
-mod lab;
-#[cfg_attr(not(feature = "laboratory"), path = "laboratory_left_out.rs")]
-mod laboratory;
-mod manual;
+mod lab_commands;
 mod members;
 mod new_cluster;
 mod readiness;
 mod recover;
 mod run_node;
 mod silence;
-#[cfg(feature = "laboratory")]
-mod simulate;
 mod skip;
 mod status;
 mod stop;
 mod switch;
-#[cfg(feature = "laboratory")]
-mod torture;
 mod up;
 mod utc;
 
-#[cfg(not(feature = "laboratory"))]
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use command_line::manual;
 use local_cluster::Error;
+
+/// The name by which messages and pages call this program.
+const NAME: &str = "wirepaxos";
 
 /// Consensus as a network service.
 #[derive(Parser)]
 #[command(
-    name = "wirepaxos",
-    version,
+    name = NAME,
+    version = command_line::VERSION,
     about = "Consensus as a network service",
     propagate_version = true
 )]
@@ -67,8 +57,6 @@ enum Command {
     Up(up::Options),
     /// Write the files of a cluster of several machines
     Init(init::Options),
-    /// Show a replicated database that survives a dead leader, acceptor and replica
-    Demo(demo::Options),
     /// Run one node of a cluster
     Node(run_node::Options),
     /// Show every node of a cluster
@@ -103,39 +91,28 @@ enum Command {
     /// Make a machine with several interfaces a switch that calls roles
     #[command(subcommand)]
     Switch(switch::Command),
-    /// Run a whole network on this machine, with faults on its links
-    #[command(subcommand)]
-    Lab(lab::Command),
     /// Write the man pages and the completions for bash, zsh and fish
     #[command(hide = true)]
     Manual(manual::Options),
-    #[cfg(feature = "laboratory")]
-    #[command(flatten)]
-    Laboratory(laboratory::Command),
-    #[cfg(not(feature = "laboratory"))]
-    #[command(external_subcommand)]
-    Laboratory(Vec<OsString>),
 }
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let matches = examples::add_to(CommandLine::command()).get_matches();
-    let command = match CommandLine::from_arg_matches(&matches) {
+    if let Err(e) = lab_commands::refuse(std::env::args_os().nth(1).as_deref()) {
+        return command_line::exit(NAME, Err(e));
+    }
+    let program = command_line::examples::add_to(CommandLine::command(), examples::EXAMPLES);
+    let command = match CommandLine::from_arg_matches(&program.get_matches()) {
         Ok(line) => line.command,
         Err(e) => e.exit(),
     };
-    // Programs that an operator runs in a lab aren't changed.
-    if !matches!(command, Command::Lab(lab::Command::Exec(_))) {
-        node::host::keep_private();
-    }
+    node::host::keep_private();
     if let Err(e) = node::log::to_stderr() {
-        eprintln!("wirepaxos: {e}");
-        return ExitCode::FAILURE;
+        return command_line::exit(NAME, Err(Error::new(e.to_string())));
     }
     let result = match command {
         Command::Up(options) => up::run(&options),
         Command::Init(options) => init::run(&options),
-        Command::Demo(options) => demo::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Events(options) => events::run(&options),
@@ -151,20 +128,7 @@ pub fn main() -> ExitCode {
         Command::Kv(options) => return kv::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Switch(command) => switch::run(&command),
-        Command::Lab(command) => lab::run(&command),
-        Command::Manual(options) => manual::run(&options),
-        Command::Laboratory(command) => return laboratory::run(&command),
+        Command::Manual(options) => manual::run(&options, &CommandLine::command()),
     };
-    exit(result)
-}
-
-/// Prints an error, if there is one, and returns the exit code.
-fn exit(result: Result<(), Error>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("wirepaxos: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    command_line::exit(NAME, result)
 }

@@ -11,8 +11,8 @@ use node::cluster_file::{Group, Protocol, Role};
 use paxos::GroupId;
 use serde_json::{Value, json};
 
-use crate::arguments::Cluster;
 use crate::silence;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
 

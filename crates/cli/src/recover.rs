@@ -9,7 +9,7 @@ use paxos::recover::Filler;
 use paxos::{Flags, GroupId, Instance, PartitionId};
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 
 /// Options of `wirepaxos recover`.

@@ -6,8 +6,8 @@ use node::Stop;
 use node::cluster_file::Plane;
 use serde_json::json;
 
-use crate::arguments::{Cluster, plane_of_node};
 use crate::readiness;
+use command_line::arguments::{Cluster, plane_of_node};
 use local_cluster::Error;
 use wirepaxos::Program;
 

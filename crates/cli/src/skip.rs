@@ -5,7 +5,7 @@ use clap::Args;
 use paxos::{GroupId, Instance, PartitionId};
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
 

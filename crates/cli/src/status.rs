@@ -13,8 +13,8 @@ use node::ClusterFile;
 use node::cluster_file::Node;
 use serde_json::{Value, json};
 
-use crate::arguments::Cluster;
 use crate::{silence, utc};
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin::{self, Digests};
 

@@ -14,7 +14,7 @@ use node::ClusterFile;
 use node::cluster_file::Role;
 use serde_json::json;
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
 

@@ -11,7 +11,7 @@ use local_cluster::Error;
 use node::{ClusterFile, Stop};
 use serde_json::{Value, json};
 
-use crate::arguments::Cluster;
+use command_line::arguments::Cluster;
 
 /// How often the hosts' ports are looked up.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

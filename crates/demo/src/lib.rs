@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos demo`: a replicated database that survives a dead leader, a dead acceptor and a dead
-//! replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that leads,
-//! and one that follows.
+//! `wirepaxos-lab demo`: a replicated database that survives a dead leader, a dead acceptor and a
+//! dead replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that
+//! leads, and one that follows.
 
 mod dataset;
 mod load;
@@ -19,7 +19,7 @@ use load::Load;
 pub use load::Resolved;
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
-use local_cluster::{Error, Narrator};
+use local_cluster::{Error, Narrator, programs};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, signed};
 pub use report::{Digests, Phase, Report};
 use wirepaxos::{Embedded, Program, admin};
@@ -165,7 +165,7 @@ impl<'a> Demo<'a> {
                 _running: Embedded::start(&cluster, &Program::configured())?,
             }
         } else {
-            let mut processes = Processes::new(std::env::current_exe()?);
+            let mut processes = Processes::new(programs::wirepaxos()?);
             for name in &local.nodes {
                 processes.start_node(local, name)?;
             }

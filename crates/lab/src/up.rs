@@ -33,7 +33,7 @@ impl Lab {
         let _lock = self.lock()?;
         if self.state()?.is_some() || !namespace::list(&self.prefix()).is_empty() {
             return Err(Error::new(format!(
-                "lab {name} is there already; remove it with: wirepaxos lab down --name {name}",
+                "lab {name} is there already; remove it with: wirepaxos-lab lab down --name {name}",
                 name = self.name
             )));
         }

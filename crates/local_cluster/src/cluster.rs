@@ -22,6 +22,7 @@ use node::{ClusterFile, Stop};
 use crate::at_port;
 use crate::error::Error;
 use crate::processes::Processes;
+use crate::programs;
 use crate::resp::Server;
 
 /// Slots of a ring by default.
@@ -214,7 +215,7 @@ impl LocalCluster {
     pub fn set_faults(&self, rates: &Rates) -> Result<(), Error> {
         let lab = self.lab.as_ref();
         let lab = lab.ok_or_else(|| Error::new("faults are for clusters in a lab"))?;
-        let program = std::env::current_exe()?;
+        let program = programs::own()?;
         Ok(lab.set_faults(&program, &["all".to_string()], rates)?)
     }
 
@@ -388,7 +389,7 @@ pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     let stop = Stop::new()?;
     stop.on_signals()?;
     let lab = lab.name().to_string();
-    let program = std::env::current_exe()?;
+    let program = programs::own()?;
     std::thread::Builder::new()
         .name("clean-up".to_string())
         .spawn(move || {

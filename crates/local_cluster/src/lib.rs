@@ -11,6 +11,7 @@ mod error;
 pub mod latency;
 mod narrator;
 pub mod processes;
+pub mod programs;
 pub mod resp;
 mod signed;
 

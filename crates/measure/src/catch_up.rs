@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use local_cluster::latency::{Latencies, Percentiles};
 use local_cluster::processes::{Processes, memory_mib};
 use local_cluster::resp::{Connection, Reply, Server, await_service};
-use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
 use node::ClusterFile;
 use node::cluster_file::{Auth, Protocol};
 use node::transfer::copy;
@@ -98,7 +98,7 @@ pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Erro
     let local = LocalCluster::create(&settings.data, &shape)?;
     local.set_in_group(&format!("catch_up_mib_per_s = {}", settings.mib_per_s))?;
     let cluster = ClusterFile::load(&local.file)?;
-    let mut processes = Processes::new(std::env::current_exe()?);
+    let mut processes = Processes::new(programs::wirepaxos()?);
     for name in local.nodes.iter().filter(|name| *name != LAST) {
         processes.start_node(&local, name)?;
     }

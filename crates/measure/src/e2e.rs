@@ -36,7 +36,7 @@ use local_cluster::latency::Latencies;
 use local_cluster::processes::{
     Processes, TOGETHER, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
 };
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
 use peers::{Matching, Protocol as OfPeers};
 use serde_json::Value;
 use wirepaxos::admin;
@@ -493,7 +493,7 @@ struct System {
 
 impl System {
     fn start(local: Rc<LocalCluster>) -> Result<System, Error> {
-        let mut processes = Processes::new(std::env::current_exe()?);
+        let mut processes = Processes::new(programs::wirepaxos()?);
         processes.start_nodes(&local)?;
         let shares = !local.together.is_empty();
         let cluster = ClusterFile::load(&local.file)?;
@@ -512,9 +512,8 @@ impl System {
     /// Starts a system in which the first replica leads and stubs stand for all others: one
     /// process, or on each host one.
     fn with_stubs(local: Rc<LocalCluster>) -> Result<System, Error> {
-        let program = std::env::current_exe()?;
         let cluster = ClusterFile::load(&local.file)?;
-        let mut processes = Processes::new(program.clone());
+        let mut processes = Processes::new(programs::wirepaxos()?);
         let mut followers = replicas(&cluster);
         followers.retain(|name| name != FIRST_REPLICA);
         for name in &local.nodes {
@@ -527,7 +526,7 @@ impl System {
             Some(_) => followers.chunks(1).collect(),
         };
         for (n, names) in hosts.into_iter().enumerate() {
-            let mut command = std::process::Command::new(&program);
+            let mut command = std::process::Command::new(programs::own()?);
             command
                 .args(["bench", "stub-followers", "-c"])
                 .arg(&local.file);
@@ -559,7 +558,7 @@ impl System {
     }
 
     fn peers(local: Rc<LocalCluster>, protocol: OfPeers) -> Result<System, Error> {
-        let program = std::env::current_exe()?;
+        let program = programs::own()?;
         let file = local.file_for_switch()?;
         let cluster = ClusterFile::load(&file)?;
         let mut processes = Processes::new(program.clone());
@@ -585,7 +584,7 @@ impl System {
 
     fn unreplicated(local: Rc<LocalCluster>) -> Result<System, Error> {
         let (file, host) = local.file_for_server()?;
-        let program = std::env::current_exe()?;
+        let program = programs::own()?;
         let mut command = std::process::Command::new(&program);
         command
             .args(["bench", "unreplicated-server", "-c"])

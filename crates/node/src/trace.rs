@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records the packets that a node receives and sends and the orders that it gets, for `wirepaxos check-trace`. The
+//! Records the packets that a node receives and sends and the orders that it gets, for `wirepaxos-lab check-trace`. The
 //! records are lines of [`paxos::trace`], each with its time.
 //!
 //! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files can be merged. A

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos torture`: a cluster of real processes, clients, and a seeded plan of faults; then the
-//! question whether anything was lost.
+//! `wirepaxos-lab torture`: a cluster of real processes, clients, and a seeded plan of faults; then
+//! the question whether anything was lost.
 
 mod client;
 mod crowd;
@@ -31,7 +31,7 @@ use self::nemesis::Nemesis;
 use self::plan::{Damage, Fault, Wanted};
 use self::testbed::Testbed;
 use local_cluster::resp::await_service;
-use local_cluster::{Error, Narrator};
+use local_cluster::{Error, Narrator, programs};
 use model::verdict::first_violation;
 use node::cluster_file::Protocol;
 
@@ -164,7 +164,7 @@ impl Out {
 fn torture(settings: &Settings, plan: &Plan, out: &Out, say: &Narrator) -> Result<Report, Error> {
     let program = match &settings.nodes {
         Some(program) => program.clone(),
-        None => std::env::current_exe()?,
+        None => programs::wirepaxos()?,
     };
     let trace = plan.trace.then(|| out.trace());
     let mut bed = Testbed::new(&plan.shape, program, trace)?;

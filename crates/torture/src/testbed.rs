@@ -21,6 +21,7 @@ use super::wholeness::Documents;
 use local_cluster::Error;
 use local_cluster::clean_up_on_signals;
 use local_cluster::processes::Processes;
+use local_cluster::programs;
 use local_cluster::resp::{Connection, Reply, Server};
 use wirepaxos::admin;
 
@@ -316,7 +317,7 @@ impl Testbed {
 
     /// Makes these links what they are to be.
     fn apply_faults(&self, links: &[String]) -> Result<(), Error> {
-        let program = own_program()?;
+        let program = programs::own()?;
         let set = |links: &[String], rates: &Rates| match links.is_empty() {
             true => Ok(()),
             false => self.lab.set_faults(&program, links, rates),
@@ -444,7 +445,7 @@ impl Drop for Testbed {
         names.keys().for_each(|node| self.processes.kill(node));
         if let Err(e) = self.lab.down() {
             eprintln!(
-                "wirepaxos: {e}; try: wirepaxos lab down --name {}",
+                "wirepaxos-lab: {e}; try: wirepaxos-lab lab down --name {}",
                 self.lab.name()
             );
         }
@@ -463,9 +464,4 @@ fn used(path: &Path) -> Result<u64, Error> {
         .nth(1)
         .and_then(|line| line.trim().parse().ok());
     number.ok_or_else(|| Error::new(format!("df {}: {text}", path.display())))
-}
-
-/// Runs the lab's detour.
-fn own_program() -> Result<PathBuf, Error> {
-    Ok(std::env::current_exe()?)
 }

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // no test uses all of it
 
 pub mod counting;
+#[path = "../program/mod.rs"]
+mod program;
 pub mod redis;
 #[path = "../waiting/mod.rs"]
 pub mod waiting;
@@ -21,7 +23,8 @@ use node::ClusterFile;
 use node::cluster_file::{Auth, Draft, Protocol, Role};
 use serde_json::Value;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_wirepaxos");
+pub use program::PROGRAM;
+
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 pub struct TestCluster {
@@ -144,6 +147,7 @@ impl TestCluster {
 
     /// Creates a cluster's files, and starts no node.
     pub fn create(shape: &Shape) -> TestCluster {
+        program::must_be_fresh();
         TestCluster {
             local: LocalCluster::create(&std::env::temp_dir(), shape).unwrap(),
             processes: Processes::new(PROGRAM),

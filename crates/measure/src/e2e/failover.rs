@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use local_cluster::processes::Processes;
-use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
 use node::ClusterFile;
 use node::cluster_file::{Auth, Protocol, Role};
 use wirepaxos::admin;
@@ -169,7 +169,7 @@ impl Cluster {
         };
         let local = LocalCluster::create(&settings.data, &shape)?;
         local.set_probing(probing.probe_ms, probing.suspect_after)?;
-        let mut processes = Processes::new(std::env::current_exe()?);
+        let mut processes = Processes::new(programs::wirepaxos()?);
         for name in &local.nodes {
             processes.start_node(&local, name)?;
         }

@@ -15,6 +15,7 @@ use apps::Application;
 use local_cluster::Error;
 use local_cluster::latency::{Latencies, Percentiles};
 use local_cluster::processes::{library_cpu_seconds, own_cpu_seconds};
+use local_cluster::programs;
 use paxos::PartitionId;
 
 use super::disk::Tables;
@@ -146,8 +147,9 @@ pub(super) fn measure(
 ) -> Result<Local, Error> {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
+    let program = programs::own()?;
     let start = |replica: usize| {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(&program);
         command
             .args(["bench", "local-store", "--app", &settings.app])
             .arg("--directory")
