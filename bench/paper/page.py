@@ -100,7 +100,7 @@ def readme(figure):
 def command_lines(figure):
     for experiment, name in figure.measurements():
         words = words_of(figure, experiment, name)
-        yield f"bench/{experiment}/{words[2:]}" if words.startswith("./") else f"wirepaxos {words}"
+        yield f"bench/{experiment}/{words[2:]}" if words.startswith("./") else f"wirepaxos-lab {words}"
 
 
 def words_of(figure, experiment, name):
