@@ -170,6 +170,9 @@ fn two_lost_disks_are_refused_until_the_store_is_made_anew() {
             (all.len() == 3 && !acts).then_some(())
         });
         serves(counted);
+        let refused = text(&cluster.run("failover", &[]).stderr);
+        assert!(refused.contains("no controller acts now: "), "{refused}");
+        assert!(refused.contains("have lost their stores"), "{refused}");
 
         cluster.processes.kill("controller");
         let file = cluster.local.file.to_str().unwrap().to_owned();
