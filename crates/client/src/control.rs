@@ -35,13 +35,14 @@ impl std::fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// A socket for control messages. Messages may be lost, so a question is repeated until it is answered.
+/// A socket for control messages. Messages may be lost, so a question is repeated until it is
+/// answered.
 pub struct ControlClient {
     peers: ControlPeers,
     socket: UdpSocket,
     buffer: Vec<u8>,
-    /// The messages sent to each node since it last answered. If the node answers with a challenge, these are sent
-    /// again with it. [E-CHALLENGE]
+    /// The messages sent to each node since it last answered. If the node answers with a challenge,
+    /// these are sent again with it. [E-CHALLENGE]
     sent: BTreeMap<SocketAddr, Vec<Message>>,
 }
 
@@ -117,8 +118,8 @@ impl ControlClient {
         }
     }
 
-    /// Returns a descriptor that is readable when there is something to [`receive`](Self::receive), for messages that
-    /// come without a question.
+    /// Returns a descriptor that is readable when there is something to [`receive`](Self::receive),
+    /// for messages that come without a question.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

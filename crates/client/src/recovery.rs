@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The `recover` of the papers (P4xos, Figure 4): finds out what an instance decided, and closes it if it decided
-//! nothing.
+//! The `recover` of the papers (P4xos, Figure 4): finds out what an instance decided, and closes it
+//! if it decided nothing.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -104,7 +104,8 @@ impl Recovery {
         group: GroupId,
         nonce: u64,
     ) -> Result<(), Error> {
-        // Votes are counted by the configuration in the view, so only the controller's view is used.
+        // Votes are counted by the configuration in the view, so only the controller's view is
+        // used.
         let peers: Vec<_> = cluster.controllers().map(|n| n.control).collect();
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
@@ -192,7 +193,8 @@ impl Recovery {
         Err(undecided(inst, timeout, self.beyond.len() >= self.quorum))
     }
 
-    /// Recovers an instance with `bytes` as the filler. They belong to no client, so replicas deliver them nowhere.
+    /// Recovers an instance with `bytes` as the filler. They belong to no client, so replicas
+    /// deliver them nowhere.
     pub fn recover_with(
         &mut self,
         inst: Instance,
@@ -227,7 +229,8 @@ impl Recovery {
                 for datagram in arrival.datagrams() {
                     if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
                         let verdict = self.recover.step(now, &packet, &mut self.outbox);
-                        // Other packets that are dropped are late or aren't ours, which doesn't matter here.
+                        // Other packets that are dropped are late or aren't ours, which doesn't
+                        // matter here.
                         if verdict == Verdict::Dropped(Reason::Window) {
                             self.beyond.insert(packet.header.swid);
                         }
@@ -258,8 +261,8 @@ fn undecided(inst: Instance, timeout: Duration, is_beyond: bool) -> Error {
     }
 }
 
-/// Returns the node in whose name this host may propose, since acceptors accept proposals from nodes' addresses only.
-/// This is a replica if there is one, since replicas propose anyway.
+/// Returns the node in whose name this host may propose, since acceptors accept proposals from
+/// nodes' addresses only. This is a replica if there is one, since replicas propose anyway.
 fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
     let replicas = cluster.with_role(Role::Replica);
     let is_here = |node: &&Node| UdpSocket::bind((node.address.ip(), 0)).is_ok();
@@ -308,7 +311,8 @@ impl Outbox for AcceptorOutbox {
 mod tests {
     use super::*;
 
-    /// Returns the error for a client that asks for an instance of group 0, in a cluster of these roles.
+    /// Returns the error for a client that asks for an instance of group 0, in a cluster of these
+    /// roles.
     fn said_to(name: &str, group: &str, roles: &[&str]) -> String {
         // These addresses are reserved for documentation (RFC 5737).
         let node = |id: u16, role: &str| {

@@ -2,8 +2,9 @@
 //! Control of an in-network acceptor: what the control plane does with its maps.
 //!
 //! Programs run meanwhile, so numbers that grow are raised by atomic operations, and what changes
-//! as a whole is written to the bank not in use, once all programs have ended that may use it, and then becomes
-//! the one in use. A process that dies in between leaves nothing locked and nothing half done.
+//! as a whole is written to the bank not in use, once all programs have ended that may use it, and
+//! then becomes the one in use. A process that dies in between leaves nothing locked and nothing
+//! half done.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,7 +33,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Creates the acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its own.
+    /// Creates the acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't
+    /// keeps its own.
     pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Acceptor> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
@@ -64,7 +66,8 @@ impl Acceptor {
         }
         let member = self.members.at(self.place.index as usize);
         let count = self.member().told_count;
-        // SAFETY: the entry is inside the mapping that `self` owns. The count last, so that what it counts is whole.
+        // SAFETY: the entry is inside the mapping that `self` owns. The count last, so that what it
+        // counts is whole.
         unsafe {
             let told = &raw mut (*member).told[count as usize % TOLD_STARTS];
             atomic64(told).store(start.number(), SeqCst);
@@ -73,7 +76,8 @@ impl Acceptor {
         Ok(true)
     }
 
-    /// Returns whether this memory was once at the start `earlier`, like [`paxos::Acceptor::was_at`].
+    /// Returns whether this memory was once at the start `earlier`, like
+    /// [`paxos::Acceptor::was_at`].
     pub fn was_at(&self, earlier: Start) -> bool {
         self.told().has(earlier)
     }
@@ -122,7 +126,8 @@ impl Acceptor {
             return Err("this memory votes");
         }
         let member = self.members.at(self.place.index as usize);
-        // SAFETY: the entry is inside the mapping that `self` owns. While there is no start, PROBE shows no memory.
+        // SAFETY: the entry is inside the mapping that `self` owns. While there is no start, PROBE
+        // shows no memory.
         unsafe { atomic64(&raw mut (*member).start).store(0, SeqCst) };
         for pid in 0..self.place.deployment.partitions {
             let empty = AcceptorPartition::default();
@@ -169,8 +174,8 @@ impl Acceptor {
             let at = usize::from(pid);
             let trim = enable.trim[at].max(self.trim_point(pid));
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: the entry is inside the mapping that `self` owns. The floor last: a stranger, who has none,
-            // answers nothing while the rest is written.
+            // SAFETY: the entry is inside the mapping that `self` owns. The floor last: a stranger,
+            // who has none, answers nothing while the rest is written.
             unsafe {
                 atomic64(&raw mut (*p).earlier).fetch_max(enable.end[at], SeqCst);
                 atomic64(&raw mut (*p).trim).fetch_max(trim, SeqCst);
@@ -179,9 +184,9 @@ impl Acceptor {
             }
         }
         let member = self.members.at(self.place.index as usize);
-        // Last of all: until then PROBE shows a stranger in every partition, so whoever asks repeats an
-        // order of which only a part was carried out.
-        // SAFETY: the reason is the same as above.
+        // Last of all: until then PROBE shows a stranger in every partition, so whoever asks
+        // repeats an order of which only a part was carried out. SAFETY: the reason is the same as
+        // above.
         unsafe { atomic32(&raw mut (*member).epoch).store(enable.epoch, SeqCst) };
         Ok(())
     }
@@ -282,8 +287,8 @@ impl Acceptor {
         nodes.enumerate().map(report).collect()
     }
 
-    /// Returns what is remembered of an instance, with the value; `None` where nothing was promised or voted for it
-    /// alone, or where it is forgotten.
+    /// Returns what is remembered of an instance, with the value; `None` where nothing was promised
+    /// or voted for it alone, or where it is forgotten.
     pub fn slot(&self, pid: PartitionId, inst: Instance) -> Option<(AcceptorSlot, Vec<u8>)> {
         let at = self.place.slot(pid, inst);
         let slot = self.slots.get(at);
@@ -309,8 +314,9 @@ impl Acceptor {
         self.partitions.get(self.place.partition(pid))
     }
 
-    /// Returns a report, while programs may write another one. They set the instance to 0 before they change the disk.
-    /// So if the disk is read first and the instance then, the result never says more than either report.
+    /// Returns a report, while programs may write another one. They set the instance to 0 before
+    /// they change the disk. So if the disk is read first and the instance then, the result never
+    /// says more than either report.
     fn report(&self, pid: PartitionId, bank: usize, at: usize) -> Report {
         let p = self.partitions.at(self.place.partition(pid));
         // SAFETY: the entry is inside the mapping that `self` owns.
@@ -334,8 +340,8 @@ impl Acceptor {
 
 /// Names a memory that has no name yet, so that PROBE shows the name. Returns true if it had none.
 fn begin(member: *mut Membership, nonce: u64) -> bool {
-    // SAFETY: `member` is in the mapping of a live acceptor. The start last, so that nobody takes it for one
-    // of another memory.
+    // SAFETY: `member` is in the mapping of a live acceptor. The start last, so that nobody takes
+    // it for one of another memory.
     unsafe {
         let known = atomic64(&raw mut (*member).nonce);
         let is_new = known.compare_exchange(0, nonce, SeqCst, SeqCst).is_ok();

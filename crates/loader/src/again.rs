@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packets that come to the socket of a role in the kernel, from two ways:
 //!
-//! - The program has passed them on, as their answers have no room in the frames that they came in: some drivers,
-//!   veth among them, leave next to none behind a short question.
-//! - No program saw them: their sender is on this very machine, so its stack takes them around by loopback. At a
-//!   switch these are all roles there that aren't in the kernel.
+//! - The program has passed them on, as their answers have no room in the frames that they came in:
+//!   some drivers, veth among them, leave next to none behind a short question.
+//! - No program saw them: their sender is on this very machine, so its stack takes them around by
+//!   loopback. At a switch these are all roles there that aren't in the kernel.
 //!
-//! The same program handles them here (once more, as if the network had repeated them), in a frame with all the
-//! room that there can be. Nothing leaves by that frame, so its process sends what the program sends.
+//! The same program handles them here (once more, as if the network had repeated them), in a frame
+//! with all the room that there can be. Nothing leaves by that frame, so its process sends what the
+//! program sends.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -87,8 +88,8 @@ impl Again {
     }
 }
 
-/// Returns the header of each message that a multicast consists of, all with the same value: one, and of a command over
-/// several partitions one for each, as the copies of `egress` have them.
+/// Returns the header of each message that a multicast consists of, all with the same value: one,
+/// and of a command over several partitions one for each, as the copies of `egress` have them.
 pub fn copies(packet: &Packet<'_>) -> Vec<Header> {
     let header = packet.header;
     match has_stamped_vector(&header).then(|| Vector::parse(packet.value)) {

@@ -156,15 +156,15 @@ impl Object {
     }
 }
 
-/// Whether one of these refusals is about the MTU, which drivers limit for programs: of their own words, or the error
-/// ERANGE.
+/// Whether one of these refusals is about the MTU, which drivers limit for programs: of their own
+/// words, or the error ERANGE.
 fn too_long_frames(refused: &[String]) -> bool {
     let says = |why: &String| why.contains("MTU") || why.contains("Numerical result out of range");
     refused.iter().any(says)
 }
 
-/// Why a driver refuses a program, in its own words: links of programs don't bring them along, `ip` does, which takes a
-/// program that is pinned.
+/// Why a driver refuses a program, in its own words: links of programs don't bring them along, `ip`
+/// does, which takes a program that is pinned.
 fn words_of_driver(program: &mut Xdp, interface: &Interface, pins: &Path) -> Option<String> {
     let path = pins.join("refused");
     let _ = fs::remove_file(&path);

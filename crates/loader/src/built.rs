@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::object::Result;
 
-/// Returns the directory that the environment's `variable` names; or else the first one of this name that holds `file`,
-/// beside the running program or above it, or in `target` of the source tree. Nothing if there is none.
+/// Returns the directory that the environment's `variable` names; or else the first one of this
+/// name that holds `file`, beside the running program or above it, or in `target` of the source
+/// tree. Nothing if there is none.
 pub fn directory(variable: &str, name: &str, file: &str) -> Result<Option<PathBuf>> {
     if let Some(given) = std::env::var_os(variable) {
         return Ok(Some(given.into()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Multicast for devices that take no redirected frames: by clones in TC (`programs/xdp/include/clone.h`).
+//! Multicast for devices that take no redirected frames: by clones in TC
+//! (`programs/xdp/include/clone.h`).
 
 use std::path::Path;
 

@@ -8,8 +8,8 @@ use aya::maps::{Array, DevMap, DevMapHash, xdp::XdpMapError};
 use crate::layout::{DEVICE_FEW_COPIES, Device, LINK_PLACES, LINK_TRIES, Link};
 use crate::object::{Object, Result, whole};
 
-/// The devmaps, and how many times each port is entered in them. The last two are for commands over several partitions,
-/// and only a leader has them.
+/// The devmaps, and how many times each port is entered in them. The last two are for commands over
+/// several partitions, and only a leader has them.
 const MAPS: [(&str, usize); 3] = [
     ("multicast", 1),
     ("multicast_few", 4),
@@ -89,7 +89,8 @@ impl Object {
         Ok(())
     }
 
-    /// Lets a forwarder's frames leave by a port, which is its key in `ports`. In the port's namespace.
+    /// Lets a forwarder's frames leave by a port, which is its key in `ports`. In the port's
+    /// namespace.
     pub fn forward_by(&mut self, port: u32) -> Result<()> {
         let map = self.ebpf().map_mut("ports").ok_or("no map ports")?;
         let mut map: DevMapHash<_> = map.try_into().map_err(|e| whole(&e))?;

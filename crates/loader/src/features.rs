@@ -25,7 +25,8 @@ const NLM_F_REQUEST: u16 = 1;
 /// The bytes of the message header and the generic header behind it.
 const HEADERS: usize = 16 + 4;
 
-/// Returns whether frames can be redirected to an interface. `None` where the kernel doesn't say, as before 6.3.
+/// Returns whether frames can be redirected to an interface. `None` where the kernel doesn't say,
+/// as before 6.3.
 pub fn takes_redirects(interface: &Interface) -> Option<bool> {
     features(interface.index).ok().map(|f| f & NDO_XMIT != 0)
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program of a switch: it forwards frames by their destination's address, or passes them to the role that has it.
+//! The program of a switch: it forwards frames by their destination's address, or passes them to
+//! the role that has it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -56,8 +57,8 @@ pub struct SwitchedRole {
     pub number: u8,
     /// Packets to these addresses are for this host.
     pub addresses: Vec<IpAddr>,
-    /// The ends of the link by which other roles' copies come to it: one of its own, as a link holds a few hundred
-    /// frames. They go out by the first.
+    /// The ends of the link by which other roles' copies come to it: one of its own, as a link
+    /// holds a few hundred frames. They go out by the first.
     pub loopback: [String; 2],
 }
 

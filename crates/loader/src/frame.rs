@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Frames around datagrams, for test runs: builds frames as a network would deliver them, and checks strictly what a
-//! program made of them.
+//! Frames around datagrams, for test runs: builds frames as a network would deliver them, and
+//! checks strictly what a program made of them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -185,8 +185,8 @@ pub fn ip_checksum_is_right(frame: &[u8]) -> bool {
     sum(&frame[ETHERNET..ETHERNET + V4], 0) == 0xffff
 }
 
-/// Returns whether a frame, however damaged, still holds a datagram as long as its UDP header says, with the right
-/// checksum. What follows it is padding.
+/// Returns whether a frame, however damaged, still holds a datagram as long as its UDP header says,
+/// with the right checksum. What follows it is padding.
 pub fn checksum_is_right_if_whole(frame: &[u8], v6: bool) -> bool {
     let head = head_len(v6);
     if frame.len() < head {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose programs and memory are pinned in a node's directory, and in which form: a map beside them that no
-//! program uses. It is pinned before all others, whole, and never changes.
+//! Whose programs and memory are pinned in a node's directory, and in which form: a map beside them
+//! that no program uses. It is pinned before all others, whole, and never changes.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::pins::Pins;
 use crate::place::Place;
 use crate::sys::{Mapped, create_mapped_array, pin};
 
-/// The form of what nodes pin: counts up with each change of a map that outlives its process, in type or in
-/// meaning.
+/// The form of what nodes pin: counts up with each change of a map that outlives its process, in
+/// type or in meaning.
 pub const FORMAT: u32 = 9;
 
 /// The map's name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links, bridges and their neighbours, as `ip` and `bridge` show them. All of it is about the calling thread's
-//! network namespace.
+//! Links, bridges and their neighbours, as `ip` and `bridge` show them. All of it is about the
+//! calling thread's network namespace.
 
 use std::net::IpAddr;
 use std::process::Command;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys with which a role in the kernel checks packets and signs its own ([`paxos::auth`]). They are replaced while
-//! packets pass: two generations are live at a time, so what was signed before is still taken.
+//! The keys with which a role in the kernel checks packets and signs its own ([`paxos::auth`]).
+//! They are replaced while packets pass: two generations are live at a time, so what was signed
+//! before is still taken.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,8 +34,8 @@ impl KernelKeyring {
         })
     }
 
-    /// Replaces the keys. A packet that is being handled is checked with the old keys, and may be signed with the new
-    /// ones.
+    /// Replaces the keys. A packet that is being handled is checked with the old keys, and may be
+    /// signed with the new ones.
     pub fn set(&self, keyring: &Keyring) -> Result<()> {
         let keys = keys(keyring);
         let now = self.memory.get(0);
@@ -45,7 +46,8 @@ impl KernelKeyring {
         self.banks.settle()?;
         let new = 1 - used;
         let entry = self.memory.at(0);
-        // SAFETY: the entry is inside the mapping that `self` owns; programs use this bank only after the call.
+        // SAFETY: the entry is inside the mapping that `self` owns; programs use this bank only
+        // after the call.
         unsafe {
             (&raw mut (*entry).banks[new]).write_volatile(keys);
             atomic32(&raw mut (*entry).bank).store(new as u32, SeqCst);
@@ -56,8 +58,8 @@ impl KernelKeyring {
 }
 
 impl Object {
-    /// Requires packets to be signed with one of these keys from now on. This is for tests and measurements, which have
-    /// no key file to follow.
+    /// Requires packets to be signed with one of these keys from now on. This is for tests and
+    /// measurements, which have no key file to follow.
     pub fn sign_with(&mut self, keyring: &Keyring) -> Result<()> {
         KernelKeyring::of(self)?.set(keyring)?;
         self.change_device(|device| device.flags |= DEVICE_SIGNED)

@@ -78,7 +78,8 @@ shared! {
         ip4: [u8; 4],
         /// Own IPv6 address; zero = any.
         ip6: [u8; 16],
-        /// The port by which the only copy of a multicast packet leaves; 0 = there are several copies.
+        /// The port by which the only copy of a multicast packet leaves; 0 = there are several
+        /// copies.
         only_port: u32,
     }
     /// Map `groups`: what one group is to this node; the key is the group's number.
@@ -109,8 +110,8 @@ shared! {
         /// Always 0.
         unused: u32,
     }
-    /// A holder's keys of one generation, each given by the words with which SipHash begins. A HalfSipHash key is in
-    /// the first word.
+    /// A holder's keys of one generation, each given by the words with which SipHash begins. A
+    /// HalfSipHash key is in the first word.
     Pair {
         /// The words for `mac`.
         mac: [u64; 2],
@@ -121,8 +122,8 @@ shared! {
     Keys {
         /// Bit n is set if there is a SipHash key at place n.
         known: u64,
-        /// Bit n is set if there is a HalfSipHash key at place n. A cluster uses one of the two hashes, so the other
-        /// has no keys.
+        /// Bit n is set if there is a HalfSipHash key at place n. A cluster uses one of the two
+        /// hashes, so the other has no keys.
         known_half: u64,
         /// The `key_id` of the nodes' key with which this node signs.
         own: u32,
@@ -169,7 +170,8 @@ shared! {
         nonce: u64,
         /// The number of this memory's start, as PROBE shows it; 0 = not yet known.
         start: u64,
-        /// The last epoch that enabled this memory in all partitions; 0 = a stranger, as PROBE shows.
+        /// The last epoch that enabled this memory in all partitions; 0 = a stranger, as PROBE
+        /// shows.
         epoch: u32,
         /// The number of the bank in use.
         bank: u32,
@@ -368,7 +370,8 @@ shared! {
         port_to: u16,
         /// The source's UDP port.
         port_from: u16,
-        /// If all bits are set, partition p listens on `port_to + p`. If it is 0, all partitions share that port.
+        /// If all bits are set, partition p listens on `port_to + p`. If it is 0, all partitions
+        /// share that port.
         partitions: u16,
         /// If the member is at the same switch: 1 + its entry in `roles`, otherwise 0.
         role: u16,
@@ -390,7 +393,8 @@ shared! {
         /// The members.
         member: [MulticastMember; MAX_MEMBERS],
     }
-    /// Head of a decision in a learner's ring, or of an ordered message in a receiver's; the value follows. Host order.
+    /// Head of a decision in a learner's ring, or of an ordered message in a receiver's; the value
+    /// follows. Host order.
     Decision {
         /// The instance.
         inst: u64,
@@ -496,13 +500,15 @@ pub const DEVICE_CLONES: u16 = 1;
 pub const DEVICE_FEW_COPIES: u16 = 2;
 /// All members are roles of the same switch, and are called one after the other.
 pub const DEVICE_WITHIN: u16 = 4;
-/// Packets of nodes count only from the addresses in map `nodes`. This is always set, except in some tests.
+/// Packets of nodes count only from the addresses in map `nodes`. This is always set, except in
+/// some tests.
 pub const DEVICE_KNOWS_NODES: u16 = 8;
 /// Packets count only if they are signed with a key of [`crate::keyring`].
 pub const DEVICE_SIGNED: u16 = 16;
 /// Packets of clients count only from the networks in map `askers`.
 pub const DEVICE_KNOWS_ASKERS: u16 = 32;
-/// This mark precedes a frame on which the node's process runs the role, as [`crate::again`] describes.
+/// This mark precedes a frame on which the node's process runs the role, as [`crate::again`]
+/// describes.
 pub const FROM_PROCESS: u32 = 0x4147_4149;
 /// This number instead of a port means all members of a group that are roles of this switch.
 pub const PORT_WITHIN: u32 = u32::MAX;

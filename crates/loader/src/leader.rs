@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Control of an in-network leader, or sequencer: what the control plane does with its maps.
 //!
-//! What is programmed goes to the bank not in use, which then becomes the one in use; no bank is written
-//! before all programs have ended that may use it. So a packet that is on its way meanwhile ends in the round,
-//! and with the instances, that it began with.
+//! What is programmed goes to the bank not in use, which then becomes the one in use; no bank is
+//! written before all programs have ended that may use it. So a packet that is on its way meanwhile
+//! ends in the round, and with the instances, that it began with.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -33,7 +33,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Creates the leader at `place`. A memory that is still empty gets `nonce`; one that isn't keeps its own.
+    /// Creates the leader at `place`. A memory that is still empty gets `nonce`; one that isn't
+    /// keeps its own.
     pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Leader> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
@@ -67,8 +68,8 @@ impl Leader {
         Ok(())
     }
 
-    /// Gets ready to be programmed anew, which takes some milliseconds. Otherwise [`Leader::program`] takes
-    /// them.
+    /// Gets ready to be programmed anew, which takes some milliseconds. Otherwise
+    /// [`Leader::program`] takes them.
     pub fn settle(&self) {
         // If this fails, the next attempt fails too and reports the error.
         let _ = self.banks.settle();
@@ -95,7 +96,8 @@ impl Leader {
                 ..LeaderPartitionBank::default()
             };
             let p = self.partitions.at(self.place.partition(pid));
-            // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this bank yet.
+            // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this
+            // bank yet.
             unsafe { (&raw mut (*p).banks[new]).write_volatile(bank) };
         }
         let bank = LeaderBank {

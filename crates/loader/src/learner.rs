@@ -15,7 +15,8 @@ use crate::object::{MAX_RINGS, Object, Result};
 use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
-/// Returns the head of a ring's record. The value lies behind it; bytes behind the value have no meaning.
+/// Returns the head of a ring's record. The value lies behind it; bytes behind the value have no
+/// meaning.
 pub fn decision(record: &[u8]) -> Option<Decision> {
     let head = record.get(..size_of::<Decision>())?;
     // SAFETY: as many bytes as a decision has, of which any are one; no alignment is assumed.
@@ -31,7 +32,8 @@ pub struct Learner {
     banks: Banks,
 }
 
-/// The settings that the readers of a partition's decisions, or of ordered messages, give to the program.
+/// The settings that the readers of a partition's decisions, or of ordered messages, give to the
+/// program.
 #[derive(Debug)]
 pub struct Windows {
     place: Place,
@@ -39,14 +41,16 @@ pub struct Windows {
 }
 
 impl Learner {
-    /// Creates the learner at `place`; its partitions' decisions go to the rings from `first_ring` on.
+    /// Creates the learner at `place`; its partitions' decisions go to the rings from `first_ring`
+    /// on.
     pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Learner> {
         let learner = Learner::in_network(object, place)?;
         learner.windows.use_rings(first_ring)?;
         Ok(learner)
     }
 
-    /// Returns the learner at `place` in the network, whose decisions leave as DELIVER: it has no rings.
+    /// Returns the learner at `place` in the network, whose decisions leave as DELIVER: it has no
+    /// rings.
     pub fn in_network(object: &Object, place: Place) -> Result<Learner> {
         let configurations: Mapped<Configurations> = object.memory("configurations")?;
         let first = configurations.get(place.index as usize).known[0][0];
@@ -59,7 +63,8 @@ impl Learner {
         })
     }
 
-    /// Makes a replica's host accept DELIVER of these nodes. DELIVER of other nodes goes to the host's sockets.
+    /// Makes a replica's host accept DELIVER of these nodes. DELIVER of other nodes goes to the
+    /// host's sockets.
     pub fn trust(object: &Object, learners: &[NodeId]) -> Result<()> {
         let mut trusted = Trusted {
             count: learners.len().min(MAX_TRUSTED) as u16,
@@ -101,7 +106,8 @@ impl Learner {
         let table = known.try_into().expect("a whole table");
         let new = 1 - (self.configurations.get(self.place().index as usize).bank & 1);
         self.banks.settle()?;
-        // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this bank yet, nor any more.
+        // SAFETY: the entry is inside the mapping that `self` owns; programs don't use this bank
+        // yet, nor any more.
         unsafe {
             (&raw mut (*all).known[new as usize]).write_volatile(table);
             atomic32(&raw mut (*all).bank).store(new, SeqCst);
@@ -110,7 +116,8 @@ impl Learner {
         Ok(())
     }
 
-    /// Gets ready to learn more, which takes some milliseconds. Otherwise [`Learner::learn_all`] takes them.
+    /// Gets ready to learn more, which takes some milliseconds. Otherwise [`Learner::learn_all`]
+    /// takes them.
     pub fn settle(&self) {
         // If this fails, the next attempt fails too and reports the error.
         let _ = self.banks.settle();
@@ -198,8 +205,9 @@ impl Windows {
         self.set_flag(pid, PARTITION_SHOW_VOTES, show);
     }
 
-    /// Returns whether the reader of a partition's ring is awake: then records don't wake it. Before it waits it says
-    /// that it isn't, and then looks once more whether the ring is empty ([`crate::ring::Ring::is_empty`]).
+    /// Returns whether the reader of a partition's ring is awake: then records don't wake it.
+    /// Before it waits it says that it isn't, and then looks once more whether the ring is empty
+    /// ([`crate::ring::Ring::is_empty`]).
     pub fn set_awake(&self, pid: PartitionId, awake: bool) {
         self.set_flag(pid, PARTITION_AWAKE, awake);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The roles as XDP programs: loads the objects that `programs/xdp/Makefile` builds, does the control plane's
-//! writes to their maps, and drives them packet by packet for tests.
+//! The roles as XDP programs: loads the objects that `programs/xdp/Makefile` builds, does the
+//! control plane's writes to their maps, and drives them packet by packet for tests.
 //!
 //! The objects are loaded at run time, so building this crate needs neither clang nor libbpf. See
 //! `programs/xdp/README.md` for what each map holds.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! This machine as a switch: a bridge over several interfaces, with the forwarder at each of them, and links within
-//! for its roles.
+//! This machine as a switch: a bridge over several interfaces, with the forwarder at each of them,
+//! and links within for its roles.
 //!
-//! The bridge has the switch's name, and everything that is made says so in its alias. So what there is of a switch can
-//! be found again by its name alone, also what an interrupted [`up`] has left.
+//! The bridge has the switch's name, and everything that is made says so in its alias. So what
+//! there is of a switch can be found again by its name alone, also what an interrupted [`up`] has
+//! left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,8 @@ use crate::pins::mount_bpffs;
 use crate::switch::Switch;
 use crate::veth;
 
-/// The longest name of a switch: interfaces' names have at most 15 bytes, and those of the links within contain it.
+/// The longest name of a switch: interfaces' names have at most 15 bytes, and those of the links
+/// within contain it.
 const MAX_NAME: usize = 8;
 
 /// The switch that is wanted.
@@ -54,7 +56,8 @@ pub struct Machine {
     pub addresses: Vec<(IpAddr, u8)>,
     /// The addresses of its roles, each with the role whose program the switch calls for it.
     pub roles: Vec<(IpAddr, Option<String>)>,
-    /// Addresses behind its ports: the port's name, and the hardware address that takes frames for it.
+    /// Addresses behind its ports: the port's name, and the hardware address that takes frames for
+    /// it.
     pub hosts: Vec<(IpAddr, String, [u8; 6])>,
 }
 
@@ -71,8 +74,8 @@ pub struct PortStatus {
     pub forwards: bool,
 }
 
-/// Makes the switch, or replaces the program of the one that there is, in place. What doesn't fit is refused before
-/// anything changes.
+/// Makes the switch, or replaces the program of the one that there is, in place. What doesn't fit
+/// is refused before anything changes.
 pub fn up(mount: &Path, plan: &Plan) -> Result<()> {
     check_name(&plan.name)?;
     let directory = object::directory()?;
@@ -93,8 +96,8 @@ pub fn up(mount: &Path, plan: &Plan) -> Result<()> {
     built
 }
 
-/// Looks where hosts are, and sends frames for them there. Those that aren't found stay where they were; returned are
-/// those that nobody knows.
+/// Looks where hosts are, and sends frames for them there. Those that aren't found stay where they
+/// were; returned are those that nobody knows.
 pub fn find_hosts(mount: &Path, name: &str, hosts: &[IpAddr]) -> Result<Vec<IpAddr>> {
     let pins = pins_of(mount, name);
     let mut routes = Routes::open(&pins)?.ok_or_else(|| no_switch(name))?;
@@ -162,8 +165,8 @@ pub fn status(mount: &Path, name: &str) -> Result<Machine> {
     Ok(machine)
 }
 
-/// Removes a switch, also one that is there in part. Refuses while it calls roles, unless forced. False if there was
-/// nothing.
+/// Removes a switch, also one that is there in part. Refuses while it calls roles, unless forced.
+/// False if there was nothing.
 pub fn down(mount: &Path, name: &str, force: bool) -> Result<bool> {
     check_name(name)?;
     let pins = pins_of(mount, name);
@@ -396,7 +399,8 @@ fn leave(ports: &[&Interface], pins: &Path) {
     }
 }
 
-/// Copies are written one after the other into the same frame where the program isn't in the driver.
+/// Copies are written one after the other into the same frame where the program isn't in the
+/// driver.
 fn is_fit(port: &Interface, attached: &Attachment, pins: &Path) -> Result<()> {
     if attached.mode == Mode::Generic {
         let _ = fs::remove_file(crate::attach::pin_path(pins, Mode::Generic, port));

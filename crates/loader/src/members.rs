@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receivers of a role's multicast: keeps the entries of `multicast` and `port_links` up to date with what the
-//! kernel, or the switch, knows of their addresses.
+//! The receivers of a role's multicast: keeps the entries of `multicast` and `port_links` up to
+//! date with what the kernel, or the switch, knows of their addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -40,15 +40,16 @@ pub struct Members {
     listeners: Vec<IpAddr>,
     /// How each of them was reached when that was last looked up.
     hops: BTreeMap<IpAddr, Hop>,
-    /// True if members are called in turn; `None` before the first look, as an earlier process may have said so.
+    /// True if members are called in turn; `None` before the first look, as an earlier process may
+    /// have said so.
     within: Option<bool>,
     /// The ports, each as often as the largest group has members behind it.
     ports: Vec<u32>,
 }
 
 impl Members {
-    /// Creates the members from the receivers of each group, and the receivers of the packets that these send for a
-    /// copy. Copies leave in the name of `from`.
+    /// Creates the members from the receivers of each group, and the receivers of the packets that
+    /// these send for a copy. Copies leave in the name of `from`.
     pub fn new(
         from: SocketAddr,
         groups: Vec<(GroupId, Vec<Member>)>,
@@ -131,7 +132,8 @@ impl Members {
         })
     }
 
-    /// Returns who is behind each port, for each group; and who are roles of this switch, if all are.
+    /// Returns who is behind each port, for each group; and who are roles of this switch, if all
+    /// are.
     fn links(
         &self,
         most: &BTreeMap<u32, usize>,
@@ -162,8 +164,8 @@ impl Members {
         links
     }
 
-    /// Returns whether all members can be called in turn: they are programs of this switch, too, and all that they send
-    /// goes to one program here, since only one frame leaves in a run.
+    /// Returns whether all members can be called in turn: they are programs of this switch, too,
+    /// and all that they send goes to one program here, since only one frame leaves in a run.
     fn are_within(&self, hops: &BTreeMap<IpAddr, Hop>, station: &Station) -> bool {
         let few = |(_, members): &(u16, Vec<Member>)| members.len() <= MAX_MEMBERS;
         let listener_is_here = match (station, &self.listeners[..]) {

@@ -95,8 +95,8 @@ impl Sizes {
     }
 }
 
-/// Returns the directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the running program or above
-/// it, or `target/bpf` of the source tree.
+/// Returns the directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the
+/// running program or above it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
     built::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
         format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
@@ -112,8 +112,8 @@ pub fn possible_cpus() -> usize {
     last.map_or(1, |last| last + 1)
 }
 
-/// A role's loaded object: its maps, its own program, and those of its others that somebody has asked for. What nobody
-/// needs isn't loaded, as the kernel's verifier takes its time for each.
+/// A role's loaded object: its maps, its own program, and those of its others that somebody has
+/// asked for. What nobody needs isn't loaded, as the kernel's verifier takes its time for each.
 #[derive(Debug)]
 pub struct Object {
     ebpf: Ebpf,
@@ -128,9 +128,9 @@ impl Object {
         Self::load_file(dir, role, sizes, None)
     }
 
-    /// Loads a role's object for a node. The maps are those that an earlier process pinned in `pins`, with their
-    /// contents, or new ones, which are pinned there. [`crate::pins::Pins::claim`] tells whether the pinned maps are
-    /// this node's.
+    /// Loads a role's object for a node. The maps are those that an earlier process pinned in
+    /// `pins`, with their contents, or new ones, which are pinned there.
+    /// [`crate::pins::Pins::claim`] tells whether the pinned maps are this node's.
     pub fn load_kept(dir: &Path, role: Role, sizes: &Sizes, pins: &Path) -> Result<Object> {
         Self::load_file(&dir.join("kept"), role, sizes, Some(pins))
     }
@@ -138,8 +138,8 @@ impl Object {
     fn load_file(dir: &Path, role: Role, sizes: &Sizes, pins: Option<&Path>) -> Result<Object> {
         let path = dir.join(format!("{}.bpf.o", role.name()));
         let mut loader = EbpfLoader::new();
-        // A program that the kernel refuses is verified once more with a log. By default that log has all steps and up
-        // to 16 MiB.
+        // A program that the kernel refuses is verified once more with a log. By default that log
+        // has all steps and up to 16 MiB.
         loader.verifier_log_level(VerifierLogLevel::STATS);
         if let Some(pins) = pins {
             loader.map_pin_path(pins);
@@ -305,7 +305,8 @@ impl Object {
         Ok(())
     }
 
-    /// Says where clients may be: the first address of each network, and how many bits all of its addresses begin with.
+    /// Says where clients may be: the first address of each network, and how many bits all of its
+    /// addresses begin with.
     pub fn set_askers(&mut self, networks: &[(IpAddr, u8)]) -> Result<()> {
         let map = self.ebpf.map_mut("askers").ok_or("no map askers")?;
         let mut map: LpmTrie<_, [u8; 16], u32> = map.try_into().map_err(|e| whole(&e))?;
@@ -380,8 +381,8 @@ fn descriptor(program: &Xdp) -> Result<ProgramFd> {
     fd.try_clone().map_err(|error| whole(&error))
 }
 
-/// Hands a program to the kernel, whose verifier gives up when a signal comes, also one that stops this process
-/// for a while.
+/// Hands a program to the kernel, whose verifier gives up when a signal comes, also one that stops
+/// this process for a while.
 pub(crate) fn verify(program: &mut Program) -> std::result::Result<(), ProgramError> {
     let mut tries = 0;
     loop {
@@ -410,7 +411,8 @@ const OF_MULTICAST: u16 = DEVICE_CLONES | DEVICE_FEW_COPIES | DEVICE_WITHIN;
 /// Rings of a learner's object, or a receiver's.
 pub const MAX_RINGS: usize = 16;
 
-/// Returns the text of an error with all its causes. A text that two causes in a row share appears once.
+/// Returns the text of an error with all its causes. A text that two causes in a row share appears
+/// once.
 pub fn whole(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose XDP program is at an interface, or called by a switch: what comes for a socket there meets it first.
+//! Whose XDP program is at an interface, or called by a switch: what comes for a socket there meets
+//! it first.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -23,8 +23,8 @@ const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
 pub struct Pins(PathBuf);
 
 impl Pins {
-    /// Returns the directory of a node of a cluster, made if it isn't there, in the BPF file system at `mount`, which
-    /// is mounted if it isn't.
+    /// Returns the directory of a node of a cluster, made if it isn't there, in the BPF file system
+    /// at `mount`, which is mounted if it isn't.
     pub fn of_node(mount: &Path, cluster: u32, node: &str) -> Result<Pins> {
         mount_bpffs(mount)?;
         let directory = directory_of(mount, cluster, node);

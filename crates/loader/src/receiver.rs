@@ -19,7 +19,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Creates the receiver at `place`; its partitions' messages go to the rings from `first_ring` on.
+    /// Creates the receiver at `place`; its partitions' messages go to the rings from `first_ring`
+    /// on.
     pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Receiver> {
         let windows = Windows::open(object, place)?;
         windows.use_rings(first_ring)?;
@@ -30,8 +31,8 @@ impl Receiver {
     }
 
     /// Makes a partition listen to a session from a slot on, whatever it did before, like
-    /// [`paxos::nopaxos::Receiver::listen`], but without a system call. Messages of the session before may still arrive
-    /// by the ring, so the worker checks each message once more.
+    /// [`paxos::nopaxos::Receiver::listen`], but without a system call. Messages of the session
+    /// before may still arrive by the ring, so the worker checks each message once more.
     pub fn listen(&self, pid: PartitionId, session: Epoch, sequencer: NodeId, slot: Instance) {
         self.windows.begin(pid, slot);
         let at = self.listening.at(self.windows.place().partition(pid));

@@ -118,13 +118,15 @@ impl Runner {
         Ok((run.action, &self.out[..run.len]))
     }
 
-    /// Returns what was counted since this was asked last: the verdict, and whether a decision was made.
+    /// Returns what was counted since this was asked last: the verdict, and whether a decision was
+    /// made.
     pub fn counted(&mut self, object: &Object) -> Result<(Verdict, bool)> {
         let counted = self.counted_beside(object, &[])?;
         counted.ok_or("no verdict was counted".into())
     }
 
-    /// Returns the verdict since the last call, or `None` if none was counted. These other counters may rise as well.
+    /// Returns the verdict since the last call, or `None` if none was counted. These other counters
+    /// may rise as well.
     pub fn counted_beside(
         &mut self,
         object: &Object,
@@ -201,8 +203,8 @@ impl Runner {
         Ok(copies)
     }
 
-    /// Sends one copy of a multicast frame through the program at the test's port, and returns the action and the
-    /// frame.
+    /// Sends one copy of a multicast frame through the program at the test's port, and returns the
+    /// action and the frame.
     pub fn egress(&mut self, frame: &[u8]) -> Result<(u32, Vec<u8>)> {
         let run = test_run(self.egress.as_fd(), frame, &mut self.out, 1);
         let run = run.map_err(|error| format!("BPF_PROG_TEST_RUN: {error}"))?;

@@ -26,7 +26,8 @@ pub struct Hop {
     pub mac_from: [u8; 6],
     /// The hardware address of their destination; `None` while it isn't known.
     pub mac_to: Option<[u8; 6]>,
-    /// If the destination is a role of this switch whose program runs there: 1 + its entry in `roles`; otherwise 0.
+    /// If the destination is a role of this switch whose program runs there: 1 + its entry in
+    /// `roles`; otherwise 0.
     pub role: u16,
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A role at a switch: the switch's forwarder calls its program for packets to the role's address,
-//! by whichever port they come in, and its copies leave by the ports of those that they are for. The
-//! papers' switches are of this kind; so is a server with several interfaces that forwards between
-//! them.
+//! by whichever port they come in, and its copies leave by the ports of those that they are for.
+//! The papers' switches are of this kind; so is a server with several interfaces that forwards
+//! between them.
 //!
-//! Copies that are all for roles of the same switch need no link: those are called, one after the other.
-//! Where some are for others, and for a command over several partitions, they go once around: out of one
-//! end of a link within the switch (`Route::port`, for the switch's own addresses) and in by the other,
-//! which is a port like all others.
+//! Copies that are all for roles of the same switch need no link: those are called, one after the
+//! other. Where some are for others, and for a command over several partitions, they go once
+//! around: out of one end of a link within the switch (`Route::port`, for the switch's own
+//! addresses) and in by the other, which is a port like all others.
 
 use std::fs;
 use std::io;
@@ -41,7 +41,8 @@ const ROLES: &str = "roles";
 const PIN: &str = "link-switch-";
 
 impl Switch {
-    /// Returns the switch of this name whose forwarder has its maps in the BPF file system at `mount`.
+    /// Returns the switch of this name whose forwarder has its maps in the BPF file system at
+    /// `mount`.
     pub fn open(mount: &Path, name: &str) -> Result<Switch> {
         let pins = mount.join(name);
         // Links to it lie in other directories.
@@ -66,8 +67,9 @@ impl Switch {
         &self.name
     }
 
-    /// Returns where packets for an address go now: by a port, unless a role's program is there to be called. The node
-    /// of an address of the switch's own may be behind sockets, and a host may not have been found yet.
+    /// Returns where packets for an address go now: by a port, unless a role's program is there to
+    /// be called. The node of an address of the switch's own may be behind sockets, and a host may
+    /// not have been found yet.
     pub fn hop(&self, to: IpAddr) -> Result<Hop> {
         let Some(route) = self.known_route(to)? else {
             return Ok(Hop::UNKNOWN);
@@ -101,7 +103,8 @@ impl Switch {
         }
     }
 
-    /// Lets an object that is loaded with these pins call the switch's roles: it finds their map there.
+    /// Lets an object that is loaded with these pins call the switch's roles: it finds their map
+    /// there.
     pub fn lend_roles(&self, pins: &Path) -> Result<()> {
         let (own, lent) = (self.pins.join(ROLES), pins.join(ROLES));
         let failed = |e: io::Error| format!("{}: {e}", lent.display());
@@ -140,8 +143,9 @@ impl Switch {
         }
     }
 
-    /// Makes the switch call the role's program for packets to `own`, until the pin in `pins` is removed. Returns true
-    /// if it called an earlier version before, which is replaced so that no packet passes in between.
+    /// Makes the switch call the role's program for packets to `own`, until the pin in `pins` is
+    /// removed. Returns true if it called an earlier version before, which is replaced so that no
+    /// packet passes in between.
     pub fn attach(&self, object: &mut Object, own: IpAddr, pins: &Path) -> Result<bool> {
         let slot = self.route(own)?.role.checked_sub(1).ok_or_else(|| {
             format!(
@@ -168,7 +172,8 @@ impl Switch {
     }
 }
 
-/// Makes a switch no longer call the program for which `pin` stands. Does nothing if `pin` is for something else.
+/// Makes a switch no longer call the program for which `pin` stands. Does nothing if `pin` is for
+/// something else.
 pub(crate) fn take_off(pin: &Path) -> Result<()> {
     let name = pin.file_name().and_then(|name| name.to_str());
     let slot = name.and_then(|name| name.strip_prefix(PIN)?.parse().ok());

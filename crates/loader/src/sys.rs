@@ -245,8 +245,8 @@ struct Context {
     egress_ifindex: u32,
 }
 
-/// Runs an XDP program once over a frame with `mark` before it, as its meta data. `out` gets the mark and the frame as
-/// they are after the run.
+/// Runs an XDP program once over a frame with `mark` before it, as its meta data. `out` gets the
+/// mark and the frame as they are after the run.
 pub fn marked_run(
     program: BorrowedFd<'_>,
     mark: u32,
@@ -283,8 +283,9 @@ pub fn marked_run(
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
 /// Runs an XDP program over `repeat` frames that come in on `ingress` and really go where it sends
-/// them (BPF_F_TEST_XDP_LIVE_FRAMES), on this CPU, `batch` at once, up to 256. Frames are used again: what the program has
-/// written is still there. The calling thread must be in the interface's namespace.
+/// them (BPF_F_TEST_XDP_LIVE_FRAMES), on this CPU, `batch` at once, up to 256. Frames are used
+/// again: what the program has written is still there. The calling thread must be in the
+/// interface's namespace.
 pub fn live_run(
     program: BorrowedFd<'_>,
     ingress: u32,

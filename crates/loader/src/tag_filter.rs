@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A look at tags before a socket: a program drops datagrams that have none, or a wrong one, before they are queued and wake
-//! anybody (`programs/xdp/tag_filter.bpf.c`). Who reads the socket checks all that comes to it, as without the program.
+//! A look at tags before a socket: a program drops datagrams that have none, or a wrong one, before
+//! they are queued and wake anybody (`programs/xdp/tag_filter.bpf.c`). Who reads the socket checks
+//! all that comes to it, as without the program.
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtual links that programs are at, and what `ip` can't say of an interface. All of it is about the calling
-//! thread's network namespace.
+//! Virtual links that programs are at, and what `ip` can't say of an interface. All of it is about
+//! the calling thread's network namespace.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,14 +18,15 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
 const MAX_QUEUES: usize = 64;
 
-/// Returns a queue for each CPU at either end: what two CPUs send into one of a few hundred frames is lost sooner.
+/// Returns a queue for each CPU at either end: what two CPUs send into one of a few hundred frames
+/// is lost sooner.
 pub fn queues() -> String {
     let cpus = possible_cpus().min(MAX_QUEUES);
     format!("numtxqueues {cpus} numrxqueues {cpus}")
 }
 
-/// Adds a link within a switch, by which packets of one of its roles reach another one. Packets that no role takes
-/// reach the machine's own stack, from an address of that machine.
+/// Adds a link within a switch, by which packets of one of its roles reach another one. Packets
+/// that no role takes reach the machine's own stack, from an address of that machine.
 pub fn add_loopback(ends: &[String; 2], alias: &str) -> Result<()> {
     let [out, back] = ends;
     let queues = queues();
@@ -116,8 +117,8 @@ unsafe fn ioctl(name: &str, value: *mut libc::c_void) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     request.name[..name.len()].copy_from_slice(name.as_bytes());
-    // SAFETY: request is as large as a struct ifreq and begins like one; the caller answers for its pointer. Both
-    // live until it returns.
+    // SAFETY: request is as large as a struct ifreq and begins like one; the caller answers for its
+    // pointer. Both live until it returns.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &mut request) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that come to a role's process, from its own machine or since their answers had no room: what the
-//! program sends is handed back, and nobody else at the switch is called with it.
+//! Packets that come to a role's process, from its own machine or since their answers had no room:
+//! what the program sends is handed back, and nobody else at the switch is called with it.
 
 mod common;
 

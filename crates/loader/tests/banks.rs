@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of settings that change as a whole, which lie in two banks. A program that runs while its bank is left, and
-//! left again, finishes with the values it began with: tests stop it midway while the control side writes. [M-BANK]
+//! Tests of settings that change as a whole, which lie in two banks. A program that runs while its
+//! bank is left, and left again, finishes with the values it began with: tests stop it midway while
+//! the control side writes. [M-BANK]
 
 mod common;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The leader's multicast over real links: every member gets one copy of every proposal, with its
-//! own addresses and a right checksum, without another packet that pushes it out. Members on links of their own and all
-//! behind one port, IPv4 and IPv6, several groups and partitions, from all CPUs at once.
+//! own addresses and a right checksum, without another packet that pushes it out. Members on links
+//! of their own and all behind one port, IPv4 and IPv6, several groups and partitions, from all
+//! CPUs at once.
 
 mod common;
 
@@ -32,7 +33,8 @@ use paxos::{Deployment, Flags, Header, MsgType, Packet, Program};
 const RECEIVERS: u8 = 3;
 /// Each group's number, partitions, and members, which are the first receivers.
 const GROUPS: [(u16, u16, u8); 2] = [(1, 5, 3), (7, 1, 2)];
-/// In the first rounds all CPUs send a request of the same kind, and then each CPU another one, five times.
+/// In the first rounds all CPUs send a request of the same kind, and then each CPU another one,
+/// five times.
 const ROUNDS: usize = 6 * KINDS;
 const KINDS: usize = 6;
 /// Within which what was sent has come.
@@ -199,7 +201,8 @@ impl Network {
         Ok(network)
     }
 
-    /// Loads a program that passes frames on at a veth end, which otherwise takes no redirected frames.
+    /// Loads a program that passes frames on at a veth end, which otherwise takes no redirected
+    /// frames.
     fn open(&mut self, dir: &Path, namespace: &Namespace, end: &Interface) -> Result<(), String> {
         let mut object = Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1))?;
         let attached = namespace.inside(|| object.attach(end))?;
@@ -309,8 +312,8 @@ impl Network {
         }
     }
 
-    /// All CPUs send requests of all kinds at once; everybody must get every proposal once, and before anything else is
-    /// sent.
+    /// All CPUs send requests of all kinds at once; everybody must get every proposal once, and
+    /// before anything else is sent.
     fn run(&self, object: &mut Object, v6: bool) {
         let mut listeners: Vec<Listener> = GROUPS
             .iter()

@@ -58,8 +58,8 @@ fn floors(acceptor: &mut Loaded) -> Vec<Round> {
     (0..PARTITIONS).map(|pid| floor(acceptor, pid)).collect()
 }
 
-/// A program that got only a part of an ENABLE order still looks like a stranger to probes, so the order is repeated.
-/// [A-ENABLE]
+/// A program that got only a part of an ENABLE order still looks like a stranger to probes, so the
+/// order is repeated. [A-ENABLE]
 #[test]
 fn a_part_of_an_order_is_a_stranger_to_probes_and_is_repeated() {
     let Some(dir) = objects_or_skip() else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of what surrounds a datagram: other packets pass unchanged, damage is noticed, copies reach their receivers,
-//! and the lists and layouts in C equal those in Rust.
+//! Tests of what surrounds a datagram: other packets pass unchanged, damage is noticed, copies
+//! reach their receivers, and the lists and layouts in C equal those in Rust.
 
 mod common;
 
@@ -119,7 +119,8 @@ fn damage_is_seen_and_changes_nothing() {
         for len in [0, 1, 2, 3, 87, 88, 89, 500, 511, 512, 513, 1024, 1199, 1200] {
             let good = frame::build(&proposal(&vec![b'x'; len]), v6);
             let before = acceptor.memory();
-            // Every byte of the UDP checksum and of the value is damaged in turn; of a long value only some.
+            // Every byte of the UDP checksum and of the value is damaged in turn; of a long value
+            // only some.
             for at in (frame::head_len(v6) - 2..good.len()).step_by(1 + len / 20) {
                 let mut bad = good.clone();
                 bad[at] ^= 0x10;
@@ -280,7 +281,8 @@ fn forwards(dir: &Path) -> bool {
     true
 }
 
-/// A forwarder must not reduce the hop limit of neighbour discovery, which would then be ignored where it arrives.
+/// A forwarder must not reduce the hop limit of neighbour discovery, which would then be ignored
+/// where it arrives.
 #[test]
 fn a_forwarder_leaves_what_neighbours_say_to_the_bridge() {
     let Some(dir) = objects_or_skip() else { return };
@@ -321,7 +323,8 @@ fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
     header.datagram(value)
 }
 
-/// Decisions reach the worker's ring; while it is full, a vote that would decide isn't counted. [D-FULL]
+/// Decisions reach the worker's ring; while it is full, a vote that would decide isn't counted.
+/// [D-FULL]
 #[test]
 fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     let Some(dir) = objects_or_skip() else { return };
@@ -390,7 +393,8 @@ fn a_reader_that_says_so_is_woken() {
     learner.role.learner().learn(&configuration(1, &[11]));
     let ring = Ring::open(&learner.object, 1).expect("a ring");
     for inst in 0..40 {
-        // The reader waits in every other turn, so it must find that the flag of the turn before was taken back.
+        // The reader waits in every other turn, so it must find that the flag of the turn before
+        // was taken back.
         let waits = inst % 2 == 1;
         learner.role.learner().windows().set_awake(1, !waits);
         let mut reader = Ring::open(&learner.object, 1).expect("a ring");

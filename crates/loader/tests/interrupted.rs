@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signals that come while a program is verified: the kernel gives that up, and it must be begun again. A node
-//! that is told to end, or paused, while it starts would otherwise fail.
+//! Signals that come while a program is verified: the kernel gives that up, and it must be begun
+//! again. A node that is told to end, or paused, while it starts would otherwise fail.
 #![allow(unsafe_code)]
 
 mod common;

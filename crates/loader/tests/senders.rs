@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that a packet in a node's name counts only if it comes from the node's address, as on the UDP plane.
+//! Tests that a packet in a node's name counts only if it comes from the node's address, as on the
+//! UDP plane.
 
 #[path = "common/askers.rs"]
 mod askers;
@@ -16,7 +17,8 @@ use loader::place::Place;
 use loader::run::test_device;
 use paxos::{Header, MsgType, Reason, Round, Verdict};
 
-/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the cluster file.
+/// The nodes of test frames: one at their source address, one elsewhere, and one that isn't in the
+/// cluster file.
 const HERE: u16 = 11;
 const ELSEWHERE: u16 = 12;
 const NOWHERE: u16 = 13;

@@ -194,8 +194,9 @@ fn a_promise_sees_every_vote_below_it() {
     assert!(promised > 0 && (stopped > 0 || possible_cpus() == 1));
 }
 
-/// Lets one CPU vote for one instance after the other in a round, as fast as it can, while another one promises the
-/// next round for all of them. Returns the votes, and the `end` that the promise shows, unless it took too long.
+/// Lets one CPU vote for one instance after the other in a round, as fast as it can, while another
+/// one promises the next round for all of them. Returns the votes, and the `end` that the promise
+/// shows, unless it took too long.
 fn vote_and_promise(acceptor: &mut Loaded, first: u64, round: Round) -> (Vec<u64>, Option<u64>) {
     let program = acceptor.object.own_program().expect("it is loaded");
     let frame_of = |header: Header| frame::build(&header.datagram(b""), false);
@@ -246,15 +247,15 @@ fn vote_and_promise(acceptor: &mut Loaded, first: u64, round: Round) -> (Vec<u64
     ((first..first + VOTES).filter(cast).collect(), end)
 }
 
-/// If several CPUs stamp at once, no instance is used twice, and the partitions order common commands alike. [L-STAMP]
-/// [L-MULTI]
+/// If several CPUs stamp at once, no instance is used twice, and the partitions order common
+/// commands alike. [L-STAMP] [L-MULTI]
 #[test]
 fn stamping_is_unique_and_vectors_are_ordered_alike() {
     several_stamp(Role::Leader);
 }
 
-/// If several CPUs stamp at once, a sequencer uses no slot twice, and the partitions order common commands alike.
-/// [Q-STAMP] [L-MULTI]
+/// If several CPUs stamp at once, a sequencer uses no slot twice, and the partitions order common
+/// commands alike. [Q-STAMP] [L-MULTI]
 #[test]
 fn sequencing_is_unique_and_vectors_are_ordered_alike() {
     several_stamp(Role::Sequencer);

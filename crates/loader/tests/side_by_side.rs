@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each role is read side by side in Rust and in C: from its handlers on, functions have the same names and
-//! stand in the same order. What only one plane has is listed here.
+//! Each role is read side by side in Rust and in C: from its handlers on, functions have the same
+//! names and stand in the same order. What only one plane has is listed here.
 //!
-//! What leader and sequencer have in common is a file of its own on both sides; in C it has their `step`, too.
+//! What leader and sequencer have in common is a file of its own on both sides; in C it has their
+//! `step`, too.
 
 use std::fs;
 use std::path::Path;
@@ -170,8 +171,8 @@ fn rust_function(line: &str) -> Option<&str> {
     is_definition.then(|| up_to(rest, &['(', '<']))
 }
 
-/// Returns the name in a line that defines a function, which begins in the first column. The entry point, which has the
-/// role's name, doesn't count.
+/// Returns the name in a line that defines a function, which begins in the first column. The entry
+/// point, which has the role's name, doesn't count.
 fn c_function(line: &str) -> Option<&str> {
     let begins = ["static ", "SUBPROGRAM ", "__noinline "];
     if !begins.iter().any(|word| line.starts_with(word)) {

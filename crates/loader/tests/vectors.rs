@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A command over several partitions takes all of its instances at once, whatever another CPU stamps
-//! meanwhile, and each of its copies gets to its partition. [L-MULTI]
+//! A command over several partitions takes all of its instances at once, whatever another CPU
+//! stamps meanwhile, and each of its copies gets to its partition. [L-MULTI]
 
 mod common;
 
@@ -53,8 +53,8 @@ fn nothing_is_stamped_among_the_instances_of_a_command() {
         .unwrap();
     let (mut x, mut y) = (None, None);
     let (action, frame) = meanwhile(&leader, AMONG_PLACES, &over_two(), || {
-        // The command has its instance in partition 0, or is about to get it. A client that has the answer to x then
-        // sends y.
+        // The command has its instance in partition 0, or is about to get it. A client that has the
+        // answer to x then sends y.
         x = stamp(&leader, 0);
         y = stamp(&leader, 1);
     });
@@ -91,8 +91,8 @@ fn a_command_that_has_no_room_in_one_partition_leaves_the_others_as_they_are() {
     assert_eq!((stamp(&leader, 0), stamp(&leader, 1)), (Some(10), None));
 }
 
-/// Keys may change between the leader's program and the one that gives each copy its address. What no key is left for
-/// doesn't leave, and is counted: each copy.
+/// Keys may change between the leader's program and the one that gives each copy its address. What
+/// no key is left for doesn't leave, and is counted: each copy.
 #[test]
 fn copies_that_no_key_is_left_for_are_counted() {
     let Some(dir) = objects_or_skip() else { return };
@@ -135,9 +135,9 @@ fn pair() -> KeyPair {
     }
 }
 
-/// A command over several partitions comes out of each one's ring, in its slot there and with the whole vector; what is lost
-/// on the way to one partition, in the others. Once the next sequencer stamps, nothing of the first one comes. [O-ONCE]
-/// [O-SENDER]
+/// A command over several partitions comes out of each one's ring, in its slot there and with the
+/// whole vector; what is lost on the way to one partition, in the others. Once the next sequencer
+/// stamps, nothing of the first one comes. [O-ONCE] [O-SENDER]
 #[test]
 fn each_partition_has_its_copy_in_its_ring() {
     let Some(dir) = objects_or_skip() else { return };

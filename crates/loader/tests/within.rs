@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Roles of one switch: a request comes in, and the run that takes it proposes it, votes for it three
-//! times, decides it and sends the decision out.
+//! Roles of one switch: a request comes in, and the run that takes it proposes it, votes for it
+//! three times, decides it and sends the decision out.
 
 mod common;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nodes of a lab on DPDK, whose ports are interfaces of its hosts: each at its own host's, or several in one process.
+//! Nodes of a lab on DPDK, whose ports are interfaces of its hosts: each at its own host's, or
+//! several in one process.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,7 +19,8 @@ const ARGUMENTS: [&str; 5] = [
     "--no-pci",
     "--vdev=net_af_packet0,iface=eth0",
 ];
-/// The last byte of the first address at the port. No host of a lab has it, nor one of those behind it.
+/// The last byte of the first address at the port. No host of a lab has it, nor one of those behind
+/// it.
 const FIRST_ADDRESS: u8 = 201;
 /// The kernel's part of a node has its control port at the node's host, from this number on.
 const FIRST_CONTROL: u16 = 7101;
@@ -31,7 +33,8 @@ pub fn put_at_interface(draft: &mut Draft, names: &[&str]) -> Result<(), Error> 
     Ok(())
 }
 
-/// Moves nodes to the interface of [`HOST`], where one process can have them all: each has an address of its own there.
+/// Moves nodes to the interface of [`HOST`], where one process can have them all: each has an
+/// address of its own there.
 pub fn put_together(draft: &mut Draft, names: &[&str]) -> Result<(), Error> {
     let IpAddr::V4(host) = node(draft, HOST)?.address.ip() else {
         return Err(Error::new("a port of DPDK wants a network of IPv4"));

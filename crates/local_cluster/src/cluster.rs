@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cluster on this machine, for the demo, the benchmarks and the tests: its file, its addresses
-//! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel and
-//! links can have faults.
+//! and its directory. It is on loopback, or in a lab of its own, where nodes can be in the kernel
+//! and links can have faults.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -87,7 +87,8 @@ pub struct LocalCluster {
     plane: Plane,
 }
 
-/// The port of a server in a replica's place; the next one is for the control plane. No node has these ports.
+/// The port of a server in a replica's place; the next one is for the control plane. No node has
+/// these ports.
 const SERVER_PORT: u16 = 9700;
 /// The same port in a lab, among those to which the lab's faults apply.
 const SERVER_PORT_IN_LAB: u16 = 7090;
@@ -196,8 +197,8 @@ impl LocalCluster {
         }
     }
 
-    /// Lets a node's machine die: its process ends, and its part in the kernel or switch is removed with all that it
-    /// remembers.
+    /// Lets a node's machine die: its process ends, and its part in the kernel or switch is removed
+    /// with all that it remembers.
     pub fn crash(&self, processes: &mut Processes, name: &str) -> Result<(), Error> {
         processes.kill(name);
         if let Some(lab) = &self.lab {
@@ -219,9 +220,9 @@ impl LocalCluster {
         Ok(lab.set_faults(&program, &["all".to_string()], rates)?)
     }
 
-    /// Writes a cluster file in which the first replica's host serves as leader, or sequencer, and controller, on
-    /// ports of their own, and returns its path and that host: for a server in the replica's
-    /// place.
+    /// Writes a cluster file in which the first replica's host serves as leader, or sequencer, and
+    /// controller, on ports of their own, and returns its path and that host: for a server in the
+    /// replica's place.
     pub fn file_for_server(&self) -> Result<(PathBuf, String), Error> {
         let host = "replica-1".to_string();
         let [data, control] = self.ports_of_server();
@@ -241,8 +242,8 @@ impl LocalCluster {
         Ok((file, host))
     }
 
-    /// Returns the cluster file in which the first leader's host is also the controller's, for a process that takes the
-    /// place of both.
+    /// Returns the cluster file in which the first leader's host is also the controller's, for a
+    /// process that takes the place of both.
     pub fn file_for_switch(&self) -> Result<PathBuf, Error> {
         let [_, control] = self.ports_of_server();
         self.file_where("switch.toml", |draft| {
@@ -277,8 +278,8 @@ impl LocalCluster {
         Ok(file)
     }
 
-    /// Sets how often the controller probes, and after how many unanswered PROBEs it suspects a node. Call it before
-    /// nodes are started.
+    /// Sets how often the controller probes, and after how many unanswered PROBEs it suspects a
+    /// node. Call it before nodes are started.
     pub fn set_probing(&self, probe_ms: u64, suspect_after: u32) -> Result<(), Error> {
         let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
         draft.controller = Some(ControllerDraft {

@@ -23,7 +23,8 @@ impl Latencies {
 
     /// Notes one.
     pub fn record(&mut self, latency: Duration) {
-        // This isn't `saturating_record`, which would clamp the number instead of growing the histogram.
+        // This isn't `saturating_record`, which would clamp the number instead of growing the
+        // histogram.
         let _ = self.0.record(latency.as_nanos() as u64);
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A cluster on this machine: its file, its addresses, its processes, and what speaks to them. For the
-//! demo, the measurements, the torture and the tests.
+//! A cluster on this machine: its file, its addresses, its processes, and what speaks to them. For
+//! the demo, the measurements, the torture and the tests.
 
 #[macro_use]
 pub mod output;

@@ -126,13 +126,14 @@ impl Processes {
     #[allow(unsafe_code)]
     pub fn signal(&self, name: &str, signal: libc::c_int) {
         if let Some(pid) = self.pid(name) {
-            // SAFETY: it only takes numbers; the child hasn't been waited for, so it is still itself.
+            // SAFETY: it only takes numbers; the child hasn't been waited for, so it is still
+            // itself.
             unsafe { libc::kill(pid as libc::pid_t, signal) };
         }
     }
 
-    /// Returns whether a signal would end this child before it has any say in it: a new process lets the kernel do so
-    /// until it has come to its handlers.
+    /// Returns whether a signal would end this child before it has any say in it: a new process
+    /// lets the kernel do so until it has come to its handlers.
     pub fn is_at_mercy_of(&self, name: &str, signal: libc::c_int) -> bool {
         let handled = |pid: u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -189,7 +190,8 @@ pub fn own_cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Returns CPU seconds that the threads of a process have used so far, from the scheduler's statistics.
+/// Returns CPU seconds that the threads of a process have used so far, from the scheduler's
+/// statistics.
 pub fn cpu_seconds(pid: u32) -> Option<f64> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -200,8 +202,8 @@ pub fn cpu_seconds(pid: u32) -> Option<f64> {
     Some(nanoseconds as f64 / 1e9)
 }
 
-/// Returns the CPU seconds of the threads of a store's library. RocksDB names its threads; those of LevelDB have the
-/// name of our thread that started them.
+/// Returns the CPU seconds of the threads of a store's library. RocksDB names its threads; those of
+/// LevelDB have the name of our thread that started them.
 pub fn library_cpu_seconds(pid: u32) -> Option<f64> {
     let mut tasks = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -229,8 +231,8 @@ fn signals(status: &str, line: &str) -> u64 {
     mask.and_then(Result::ok).unwrap_or(0)
 }
 
-/// Returns the resident memory of a process in MiB; without what it maps from files, as LevelDB does with its tables,
-/// since that is the kernel's cache.
+/// Returns the resident memory of a process in MiB; without what it maps from files, as LevelDB
+/// does with its tables, since that is the kernel's cache.
 pub fn memory_mib(pid: u32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The part of a Redis client that the demo needs: it sends commands in a pipeline and reads the replies.
+//! The part of a Redis client that the demo needs: it sends commands in a pipeline and reads the
+//! replies.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of `--followers stub`: stands for replicas of NOPaxos that don't lead. Each keeps the log that a replica
-//! keeps, by the same code, acknowledges, synchronises and goes through view changes; but none executes or stores anything.
-//! So what followers cost their machines isn't taken from the leader, where all of them share a few CPUs.
+//! The process of `--followers stub`: stands for replicas of NOPaxos that don't lead. Each keeps
+//! the log that a replica keeps, by the same code, acknowledges, synchronises and goes through view
+//! changes; but none executes or stores anything. So what followers cost their machines isn't taken
+//! from the leader, where all of them share a few CPUs.
 //!
-//! It is for measurements alone: nothing is replicated but the log, in memory, and a stub must not lead.
+//! It is for measurements alone: nothing is replicated but the log, in memory, and a stub must not
+//! lead.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -321,8 +323,8 @@ fn group_of<'a>(cluster: &'a ClusterFile, node: &Node) -> Result<&'a Group, Erro
     })
 }
 
-/// Returns who waits for the answer to a value; also notes whose sessions are opened in it. A session's id is the place
-/// of its OPEN.
+/// Returns who waits for the answer to a value; also notes whose sessions are opened in it. A
+/// session's id is the place of its OPEN.
 fn client_of(clients: &mut BTreeMap<u64, SocketAddr>, value: &Decided<'_>) -> Option<SocketAddr> {
     if value.flags.has(Flags::NOOP) {
         return None;

@@ -97,8 +97,8 @@ pub enum Stage {
     Done,
     /// The candidate gave up, since a later epoch's round was promised.
     Superseded,
-    /// The candidate stopped, since two votes of one round differ. No fault may cause that, and the chosen value can't
-    /// be told.
+    /// The candidate stopped, since two votes of one round differ. No fault may cause that, and the
+    /// chosen value can't be told.
     Conflict,
 }
 

@@ -187,7 +187,8 @@ mod tests {
         assert_eq!(reports.trim_point(0), 900);
     }
 
-    /// The trim point is the largest position that the checkpoints of g+1 replicas cover. [T-QUORUM]
+    /// The trim point is the largest position that the checkpoints of g+1 replicas cover.
+    /// [T-QUORUM]
     #[test]
     fn trims_to_what_g_plus_one_replicas_cover() {
         let mut reports = TrimReports::new(2, &[7, 8, 9], 1).unwrap();

@@ -298,7 +298,8 @@ mod tests {
     const ONE: (NodeId, u64) = (11, 1);
     const TWO: (NodeId, u64) = (12, 2);
 
-    /// A bound needs answers of f+1 members, and is the largest `end` or `trim` among them. [B-COUNT]
+    /// A bound needs answers of f+1 members, and is the largest `end` or `trim` among them.
+    /// [B-COUNT]
     #[test]
     fn f_plus_one_members_answer_and_the_largest_end_or_trim_counts() {
         let mut bounds = bounds();
@@ -348,7 +349,8 @@ mod tests {
         assert_eq!(asked(&mut bounds, RETRY), [1 | MARK]);
     }
 
-    /// Only members count, in the memories that the epoch names, and with the epoch's floor. [B-COUNT]
+    /// Only members count, in the memories that the epoch names, and with the epoch's floor.
+    /// [B-COUNT]
     #[test]
     fn only_the_memories_of_the_epoch_count_with_its_floor() {
         let mut bounds = bounds();
@@ -379,7 +381,8 @@ mod tests {
         assert_eq!(bounds.take_bound().unwrap().question, 2);
     }
 
-    /// A new epoch starts the question again, and nothing is asked while no epoch is active. [B-COUNT]
+    /// A new epoch starts the question again, and nothing is asked while no epoch is active.
+    /// [B-COUNT]
     #[test]
     fn another_epoch_begins_anew_and_without_an_active_one_nothing_is_asked() {
         let mut bounds = bounds();

@@ -103,8 +103,8 @@ impl fmt::Debug for Round {
 mod tests {
     use super::*;
 
-    /// A later attempt has a larger round, and any round of a later epoch is larger than all of an earlier one.
-    /// [E-ROUND]
+    /// A later attempt has a larger round, and any round of a later epoch is larger than all of an
+    /// earlier one. [E-ROUND]
     #[test]
     fn later_attempts_outrank_and_epochs_outrank_all() {
         let first = Round::repair(1, 5, 0).unwrap();

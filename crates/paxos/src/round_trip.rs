@@ -94,13 +94,15 @@ mod tests {
     /// Later samples change the average and the variation a little. [P-WAIT]
     #[test]
     fn later_ones_are_smoothed() {
-        // RFC 6298, 2.3: the variation is 3/4 * 2,000 + 1/4 * |4,000 - 12,000|, the mean 7/8 * 4,000 + 1/8 * 12,000.
+        // RFC 6298, 2.3: the variation is 3/4 * 2,000 + 1/4 * |4,000 - 12,000|, the mean 7/8 *
+        // 4,000 + 1/8 * 12,000.
         let second = after(&[4_000 * MICROSECOND, 12_000 * MICROSECOND]);
         assert_eq!(second.usual(), Some(5_000 * MICROSECOND));
         assert_eq!(second.timeout(UNKNOWN), (5_000 + 4 * 3_500) * MICROSECOND);
     }
 
-    /// If the round trip is steady, the timeout approaches it, but not below the time that a thread needs. [P-WAIT]
+    /// If the round trip is steady, the timeout approaches it, but not below the time that a thread
+    /// needs. [P-WAIT]
     #[test]
     fn a_steady_time_is_waited_for_once_and_no_shorter_than_a_thread_needs() {
         let steady = after(&[20_000 * MICROSECOND; 100]);

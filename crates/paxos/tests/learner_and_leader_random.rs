@@ -144,8 +144,8 @@ fn expected_of(
     }
 }
 
-/// INV-3: however it is programmed, retired and asked, a leader stamps an instance at most once in a
-/// round, in order, and never beyond its window.
+/// INV-3: however it is programmed, retired and asked, a leader stamps an instance at most once in
+/// a round, in order, and never beyond its window.
 #[test]
 fn leader_never_stamps_twice_nor_beyond_its_window() {
     let mut stamps = 0;

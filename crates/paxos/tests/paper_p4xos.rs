@@ -69,8 +69,8 @@ fn no_vote_cannot_be_taken_for_a_vote_in_round_0() {
     assert_eq!(only(&sent).1.vrnd, Round::NONE);
 }
 
-/// Section III-A, "Leader": instances are reserved for the primary leader at initialization, so
-/// it needs no phase 1 before it submits a value. (Reserved by the epoch's base round, not round 0.)
+/// Section III-A, "Leader": instances are reserved for the primary leader at initialization, so it
+/// needs no phase 1 before it submits a value. (Reserved by the epoch's base round, not round 0.)
 #[test]
 fn the_primary_leader_needs_no_phase_1() {
     let mut acceptor = acceptor(11);
@@ -261,8 +261,8 @@ fn one_acceptor_may_fail_and_return() {
     }
 }
 
-/// Section IV, "Acceptor failure": "Paxos requires acceptors to remember the instances in which they
-/// participated before the failure". One that can't is no member until an epoch says so.
+/// Section IV, "Acceptor failure": "Paxos requires acceptors to remember the instances in which
+/// they participated before the failure". One that can't is no member until an epoch says so.
 /// [A-STRANGER]
 #[test]
 fn an_acceptor_that_forgot_is_mute() {

@@ -152,8 +152,8 @@ fn what_is_given_up_shows_nothing() {
     assert!(tick(&mut proposer, start + ROUND_TRIP).is_empty());
 }
 
-/// A command that is never answered, of an expired session, say, doesn't leave again with each answer to others.
-/// [P-OVERTAKEN]
+/// A command that is never answered, of an expired session, say, doesn't leave again with each
+/// answer to others. [P-OVERTAKEN]
 #[test]
 fn what_is_overtaken_again_and_again_leaves_ever_more_seldom() {
     let (mut proposer, start) = acquainted();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The proposer of ordered sessions that have several values in flight, over networks that lose, delay, repeat and
-//! refuse packets: how long its commands take, and how often they leave.
+//! The proposer of ordered sessions that have several values in flight, over networks that lose,
+//! delay, repeat and refuse packets: how long its commands take, and how often they leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -228,8 +228,9 @@ fn commands(header: &Header, value: &[u8]) -> Vec<(u64, u64)> {
     }
 }
 
-/// A third of all packets is lost, late or refused, and each makes what follows it in its session come too early.
-/// Without such faults it takes 3 ms with one session, and 24 ms with eight. [P-EARLY]
+/// A third of all packets is lost, late or refused, and each makes what follows it in its session
+/// come too early. Without such faults it takes 3 ms with one session, and 24 ms with eight.
+/// [P-EARLY]
 #[test]
 fn a_lost_value_costs_an_ordered_session_a_few_round_trips() {
     const COMMANDS: u64 = 1_200;

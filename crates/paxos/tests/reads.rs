@@ -303,8 +303,8 @@ fn run(seed: u64, mistake: Mistake) -> Run {
     run
 }
 
-/// In random runs the bound of a read covers every command that was acknowledged before the read came. [B-COUNT]
-/// [B-ASK]
+/// In random runs the bound of a read covers every command that was acknowledged before the read
+/// came. [B-COUNT] [B-ASK]
 #[test]
 fn a_bound_covers_what_was_acknowledged_when_the_read_came() {
     let runs: Vec<Run> = (0..3_000).map(|seed| run(seed, Mistake::None)).collect();

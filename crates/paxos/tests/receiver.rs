@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The receiver of ordered messages: by hand, and against a model on a network that loses, repeats and reorders.
+//! The receiver of ordered messages: by hand, and against a model on a network that loses, repeats
+//! and reorders.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +114,8 @@ fn messages_come_in_order_and_once() {
     assert_eq!(r.position(), 104);
 }
 
-/// A missing message is reported once the wait for it is over, and until the caller passes over it. [O-WAIT]
+/// A missing message is reported once the wait for it is over, and until the caller passes over it.
+/// [O-WAIT]
 #[test]
 fn a_gap_is_told_when_it_was_waited_for_and_until_it_is_passed_over() {
     let mut r = receiver();
@@ -466,7 +468,8 @@ impl Followed {
     }
 }
 
-/// All receivers see the same order, and each is told of what it missed. [O-ONCE] [O-WAIT] [Q-STAMP]
+/// All receivers see the same order, and each is told of what it missed. [O-ONCE] [O-WAIT]
+/// [Q-STAMP]
 #[test]
 fn receivers_agree_but_for_what_they_are_told_they_missed() {
     let mut dropped = 0;
@@ -486,7 +489,8 @@ fn receivers_agree_but_for_what_they_are_told_they_missed() {
                     assert_eq!(*value, (at as u64 + 1).to_be_bytes(), "seed {seed}");
                 }
             }
-            // Only packets are missing that were lost at the very end, or that were beyond the ring when they came.
+            // Only packets are missing that were lost at the very end, or that were beyond the ring
+            // when they came.
             assert!(followed.log.len() > 200, "seed {seed}");
         }
     }

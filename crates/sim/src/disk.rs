@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A disk that forgets unsynced data, tears the last write, and becomes full. It may also lie about a sync, and flip a
-//! bit of its data.
+//! A disk that forgets unsynced data, tears the last write, and becomes full. It may also lie about
+//! a sync, and flip a bit of its data.
 //!
-//! A file consists of its synced bytes and the appends since. A killed process loses nothing that it wrote, since the
-//! kernel has it; a machine that loses power keeps the synced bytes and any prefix of the rest, cut at any byte. A disk
-//! that lies goes back to the state in which it began to lie.
+//! A file consists of its synced bytes and the appends since. A killed process loses nothing that
+//! it wrote, since the kernel has it; a machine that loses power keeps the synced bytes and any
+//! prefix of the rest, cut at any byte. A disk that lies goes back to the state in which it began
+//! to lie.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +79,8 @@ impl Disk {
         }
     }
 
-    /// Makes the disk lie: nothing written from now on survives a power failure, whatever a sync returns.
+    /// Makes the disk lie: nothing written from now on survives a power failure, whatever a sync
+    /// returns.
     pub fn lie(&mut self) {
         self.truth.get_or_insert_with(|| self.files.clone());
     }
@@ -101,8 +103,8 @@ impl Disk {
         true
     }
 
-    /// Replaces a whole file like write, sync, rename and directory sync: the contents are either the old or the new
-    /// ones, and the new ones once this returns.
+    /// Replaces a whole file like write, sync, rename and directory sync: the contents are either
+    /// the old or the new ones, and the new ones once this returns.
     pub fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), Full> {
         let old = self.files.get(name).map_or(0, |f| f.bytes.len());
         if self.capacity != usize::MAX && self.used() - old + bytes.len() > self.capacity {
@@ -134,7 +136,8 @@ impl Disk {
         self.files.remove(name);
     }
 
-    /// Lets the power fail: any prefix of the unsynced data remains. A disk that lied is honest from then on.
+    /// Lets the power fail: any prefix of the unsynced data remains. A disk that lied is honest
+    /// from then on.
     pub fn lose_power(&mut self, rng: &mut Rng) {
         if let Some(truth) = self.truth.take() {
             self.files = truth;

@@ -19,7 +19,8 @@ const BEGIN: Time = 60 * MILLISECOND;
 /// The parts of a plan that aren't drawn.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Acceptors are durable, or not; drawn if `None`. NOPaxos replicas are durable only if this says so.
+    /// Acceptors are durable, or not; drawn if `None`. NOPaxos replicas are durable only if this
+    /// says so.
     pub durable: Option<bool>,
     /// The number of learner nodes; drawn if `None`.
     pub learners: Option<u8>,
@@ -121,13 +122,14 @@ fn answers_wait(seed: u64) -> bool {
     Rng::new(seed ^ 0x616e_7377_6572_7377).chance(500_000)
 }
 
-/// Draws separately what counts as few clients: some leaders have a crowd all the time, some now and then, and some
-/// never.
+/// Draws separately what counts as few clients: some leaders have a crowd all the time, some now
+/// and then, and some never.
 fn few(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6372_6f77_6400_0000).pick(&[0, 1, 2, 7])
 }
 
-/// Draws separately how far execution may run ahead; with few commands a leader waits for the others all the time.
+/// Draws separately how far execution may run ahead; with few commands a leader waits for the
+/// others all the time.
 fn ahead(seed: u64) -> u8 {
     *Rng::new(seed ^ 0x6168_6561_6400_0000).pick(&[2, 8, u8::MAX, u8::MAX])
 }
@@ -175,8 +177,8 @@ fn load(
     }
 }
 
-/// Adds commands over several partitions, if there are several. They are drawn separately, so that the rest of a plan
-/// doesn't depend on them.
+/// Adds commands over several partitions, if there are several. They are drawn separately, so that
+/// the rest of a plan doesn't depend on them.
 fn spanning(scenario: &Scenario, duration: Time, length: u64, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7370_616e_6e69_6e67);
     if scenario.partitions < 2 {
@@ -226,7 +228,8 @@ fn reads(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec
     }
 }
 
-/// Adds commands longer than a value in a quarter of the runs that have no other purpose, drawn separately.
+/// Adds commands longer than a value in a quarter of the runs that have no other purpose, drawn
+/// separately.
 fn large(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6c61_7267_6500);
     let drawn = rng.chance(250_000) && *limits == Limits::default();
@@ -251,9 +254,9 @@ fn large(scenario: &Scenario, duration: Time, limits: &Limits, actions: &mut Vec
     }
 }
 
-/// Lets programs die of commands for a rare key in one of eight runs that have no other purpose, drawn separately. All
-/// replicas wait until the log says what they have promised, so it has room for what clients repeat meanwhile. A program
-/// that dies of a command has never survived it.
+/// Lets programs die of commands for a rare key in one of eight runs that have no other purpose,
+/// drawn separately. All replicas wait until the log says what they have promised, so it has room
+/// for what clients repeat meanwhile. A program that dies of a command has never survived it.
 fn deadly(scenario: &mut Scenario, limits: &Limits, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6465_6164_6c79);
     if !rng.chance(125_000) || *limits != Limits::default() {
@@ -316,8 +319,8 @@ fn faults(
     }
 }
 
-/// Makes more than f acceptors forget while a replica lags, in one of eight runs, and an operator continue. This is
-/// drawn separately, so that other plans don't depend on it.
+/// Makes more than f acceptors forget while a replica lags, in one of eight runs, and an operator
+/// continue. This is drawn separately, so that other plans don't depend on it.
 fn loss(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x666f_7267_6574);
     if !rng.chance(125_000) {
@@ -363,8 +366,9 @@ fn disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>)
     }
 }
 
-/// Loses the controller's store, or puts an old copy in its place, in one of eight runs, drawn separately. It is made
-/// anew later. Nothing else is lost in these runs that the protocol doesn't count on.
+/// Loses the controller's store, or puts an old copy in its place, in one of eight runs, drawn
+/// separately. It is made anew later. Nothing else is lost in these runs that the protocol doesn't
+/// count on.
 fn stores(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x7374_6f72_6573);
     let is_beyond = |(_, action): &(Time, Action)| {
@@ -399,7 +403,8 @@ fn stores(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>
     }
 }
 
-/// Copies an acceptor's disk and puts it back later, in a quarter of the runs with disks, drawn separately.
+/// Copies an acceptor's disk and puts it back later, in a quarter of the runs with disks, drawn
+/// separately.
 fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6f6c_6463_6f70);
     if !rng.chance(250_000) {
@@ -435,8 +440,8 @@ fn old_copies(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Acti
     }
 }
 
-/// Makes some of the acceptors' disks lie about syncs and flip bits, in a quarter of the runs with disks, drawn
-/// separately.
+/// Makes some of the acceptors' disks lie about syncs and flip bits, in a quarter of the runs with
+/// disks, drawn separately.
 fn bad_disks(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)>) {
     let mut rng = Rng::new(scenario.seed ^ 0x6261_6464_6973);
     if !scenario.durable || !rng.chance(250_000) {

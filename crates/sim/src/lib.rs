@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A deterministic simulator of the roles, the replicas and the controller. No node uses it; the program has it for its
-//! command `sim`, and `torture` for its random numbers and its checker of histories.
+//! A deterministic simulator of the roles, the replicas and the controller. No node uses it; the
+//! program has it for its command `sim`, and `torture` for its random numbers and its checker of
+//! histories.
 //!
-//! A seed determines a run: the cluster, the clients' commands, every fault and every packet's fate follow from it. The
-//! simulated code is the code that ships: leaders, acceptors, workers, controllers and proposers, on simulated clocks,
-//! disks and links. Packets travel as bytes.
+//! A seed determines a run: the cluster, the clients' commands, every fault and every packet's fate
+//! follow from it. The simulated code is the code that ships: leaders, acceptors, workers,
+//! controllers and proposers, on simulated clocks, disks and links. Packets travel as bytes.
 //!
 //! | module | what it has |
 //! |---|---|

@@ -6,11 +6,13 @@
 //! Linearizability*, 2017) and the partitioning by key of Horn and Kroening's P-compositionality
 //! (2015), as in Porcupine. It is written from those descriptions.
 //!
-//! An operation without an answer may have taken effect at any time after its call, or never. It gets a return at the
-//! end of time and accepts any result, so it can always be placed last, where it affects no other operation.
+//! An operation without an answer may have taken effect at any time after its call, or never. It
+//! gets a return at the end of time and accepts any result, so it can always be placed last, where
+//! it affects no other operation.
 //!
-//! If an order in which operations took effect is claimed, [`explains`] checks the claim in time proportional to the
-//! history, and a claim that holds is a proof. The search is left for histories whose claim fails.
+//! If an order in which operations took effect is claimed, [`explains`] checks the claim in time
+//! proportional to the history, and a claim that holds is a proof. The search is left for histories
+//! whose claim fails.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
@@ -125,13 +127,14 @@ pub fn check<C: Command>(history: &[Operation<C>]) -> Linearizable {
     verdict
 }
 
-/// Returns whether `order` (indices into the history of the operations that took effect) is a linearization of the
-/// history: every answered operation is in it once, with its answer, and nothing takes effect before its call or after
-/// its answer.
+/// Returns whether `order` (indices into the history of the operations that took effect) is a
+/// linearization of the history: every answered operation is in it once, with its answer, and
+/// nothing takes effect before its call or after its answer.
 pub fn explains(order: &[usize], history: &[Operation]) -> bool {
     let mut states: BTreeMap<u64, u64> = BTreeMap::new();
     let mut placed = vec![false; history.len()];
-    // The latest call so far. An operation that takes effect later can't have been answered before it.
+    // The latest call so far. An operation that takes effect later can't have been answered before
+    // it.
     let mut latest_call = 0;
     for &index in order {
         let Some(operation) = history.get(index) else {
@@ -217,7 +220,8 @@ impl List {
             let end = operation.answer.as_ref().map_or(Time::MAX, |(at, _)| *at);
             events.push((end, true, index));
         }
-        // At equal times calls precede returns, so that the two are concurrent and nothing is wrongly rejected.
+        // At equal times calls precede returns, so that the two are concurrent and nothing is
+        // wrongly rejected.
         events.sort_unstable();
         let mut entries = vec![Entry {
             operation: usize::MAX,
@@ -442,8 +446,8 @@ mod tests {
         assert!(!explains(&[0, 1], &stale), "against the order of time");
     }
 
-    /// Histories of operations that were executed at a random moment between call and return are linearizable. With one
-    /// answer changed to a wrong one they are not.
+    /// Histories of operations that were executed at a random moment between call and return are
+    /// linearizable. With one answer changed to a wrong one they are not.
     #[test]
     fn executed_histories_pass_and_forged_ones_fail() {
         for seed in 0..100 {

@@ -111,8 +111,8 @@ impl Summary {
     }
 }
 
-/// Runs seeds from `start` on in `threads` threads, and tells `progress` the sum so far after each. Ends early once
-/// there are so many failures that more would not help.
+/// Runs seeds from `start` on in `threads` threads, and tells `progress` the sum so far after each.
+/// Ends early once there are so many failures that more would not help.
 pub fn soak(
     extent: Extent,
     start: u64,

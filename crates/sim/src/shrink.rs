@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reduces a failing plan to a smaller one that still fails.
 //!
-//! This is delta debugging (Zeller and Hildebrandt's ddmin): chunks of the list of actions are deleted while the same
-//! invariant is still violated, with smaller and smaller chunks. After that the network's faults are switched off one
-//! by one, if the violation survives that.
+//! This is delta debugging (Zeller and Hildebrandt's ddmin): chunks of the list of actions are
+//! deleted while the same invariant is still violated, with smaller and smaller chunks. After that
+//! the network's faults are switched off one by one, if the violation survives that.
 
 use crate::check::Violation;
 use crate::network::Rates;

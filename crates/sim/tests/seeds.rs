@@ -12,7 +12,8 @@ fn seeds_are_sound() {
     are_sound(150, Limits::default());
 }
 
-/// Seeds with commands over several partitions find no violation. [V-ALIVE] [V-STAND] [V-JUDGE] [V-SESSION] [V-DEAD]
+/// Seeds with commands over several partitions find no violation. [V-ALIVE] [V-STAND] [V-JUDGE]
+/// [V-SESSION] [V-DEAD]
 #[test]
 fn seeds_with_commands_over_several_partitions_are_sound() {
     let limits = Limits {
@@ -67,7 +68,8 @@ fn seeds_with_a_sequencer_and_power_cuts_are_sound() {
     are_sound(60, limits);
 }
 
-/// Commands over several partitions, each with a leader of its own. [V-STABLE] [V-SEALED] [V-KEPT] [V-GAP]
+/// Commands over several partitions, each with a leader of its own. [V-STABLE] [V-SEALED] [V-KEPT]
+/// [V-GAP]
 #[test]
 fn seeds_with_a_sequencer_and_commands_over_several_partitions_are_sound() {
     for (seeds, durable, courses) in [(80, false, false), (40, true, false), (80, false, true)] {
@@ -96,8 +98,8 @@ fn calm_seeds_with_a_sequencer_are_sound() {
     }
 }
 
-/// In the first a leader that was paused takes over the state of a later view. In the second sessions expire while their
-/// clients wait for answers. [W-DEPOSED] [S-EXPIRE]
+/// In the first a leader that was paused takes over the state of a later view. In the second
+/// sessions expire while their clients wait for answers. [W-DEPOSED] [S-EXPIRE]
 #[test]
 fn seeds_with_a_sequencer_that_once_failed_are_sound() {
     let options = Options {

@@ -8,7 +8,8 @@ use loader::frame;
 /// An address, and how many bits of it count.
 pub type Network = (IpAddr, u8);
 
-/// Returns the cases: IPv6 or not, the networks of clients, and true if a test frame's command counts.
+/// Returns the cases: IPv6 or not, the networks of clients, and true if a test frame's command
+/// counts.
 pub fn cases() -> [(bool, Vec<Network>, bool); 8] {
     let net = |address: [u8; 4], bits| (IpAddr::from(address), bits);
     let net6 = |address: [u16; 8], bits| (IpAddr::from(address), bits);

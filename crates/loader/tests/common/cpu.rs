@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A CPU for each test. A program runs on the CPU of the thread that calls it, and some count for each CPU apart, so a
-//! test stays on one. Tests that run at the same time shouldn't share it while another is idle.
+//! A CPU for each test. A program runs on the CPU of the thread that calls it, and some count for
+//! each CPU apart, so a test stays on one. Tests that run at the same time shouldn't share it while
+//! another is idle.
 
 use std::sync::{LazyLock, Mutex};
 use std::thread;

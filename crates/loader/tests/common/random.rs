@@ -24,7 +24,8 @@ pub fn deployment(node: u16) -> Deployment {
     }
 }
 
-/// Draws a value: mostly short, sometimes around the border between short and long values, and of every length.
+/// Draws a value: mostly short, sometimes around the border between short and long values, and of
+/// every length.
 fn value_of(random: &mut Rng, seed: u64) -> Vec<u8> {
     let len = match random.below(20) {
         0 => 0,

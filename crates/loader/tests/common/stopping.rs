@@ -84,11 +84,11 @@ fn take(program: &impl AsFd, datagram: &[u8]) -> (u32, Vec<u8>) {
     (run.action, out)
 }
 
-/// Runs the program on a datagram on the last CPU. Once it has come to `place`, it stops there while `others` run,
-/// unless they wait for it. Returns the action and the frame.
+/// Runs the program on a datagram on the last CPU. Once it has come to `place`, it stops there
+/// while `others` run, unless they wait for it. Returns the action and the frame.
 ///
-/// A stopped program lets nobody else run on its CPU until its test goes on. So all such tests run on the first CPU:
-/// two tests that each stopped a program on the other's CPU would wait for ever.
+/// A stopped program lets nobody else run on its CPU until its test goes on. So all such tests run
+/// on the first CPU: two tests that each stopped a program on the other's CPU would wait for ever.
 pub fn meanwhile(
     loaded: &Loaded,
     place: u32,

@@ -45,8 +45,8 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Builds a switch with all roles. `deployment` is common to all of them; the leader's object is in a directory of
-    /// its own.
+    /// Builds a switch with all roles. `deployment` is common to all of them; the leader's object
+    /// is in a directory of its own.
     pub fn new([dir, leaders]: [&Path; 2], deployment: Deployment, slots: u64, v6: bool) -> Switch {
         let mut forwarder =
             Object::load(dir, Role::Forwarder, &Sizes::of(1, 1, 1)).expect("it loads");
@@ -135,7 +135,8 @@ impl Switch {
         self.roles[role].object.counter(what)
     }
 
-    /// Makes a leader propose in the name of a node that isn't at the switch, so that refusals go there.
+    /// Makes a leader propose in the name of a node that isn't at the switch, so that refusals go
+    /// there.
     pub fn propose_as(&mut self, node: NodeId) {
         let links = links(Role::Leader, node, self.v6);
         let leader = &mut self.roles[LEADER].object;

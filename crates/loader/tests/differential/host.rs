@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner or a receiver in a replica's host: as [`paxos::HostLearner`] or [`paxos::nopaxos::Receiver`], and besides
-//! it fills rings and wakes its worker.
+//! A learner or a receiver in a replica's host: as [`paxos::HostLearner`] or
+//! [`paxos::nopaxos::Receiver`], and besides it fills rings and wakes its worker.
 
 use loader::frame;
 use loader::run::action;
@@ -12,7 +12,8 @@ use crate::common::Loaded;
 use crate::common::host::Host;
 use crate::common::random::deployment;
 
-/// Gives one datagram to both, unless the check of signatures drops it before the Rust role, and compares the results.
+/// Gives one datagram to both, unless the check of signatures drops it before the Rust role, and
+/// compares the results.
 pub fn step(
     rust: &mut HostLearner,
     host: &mut Host,

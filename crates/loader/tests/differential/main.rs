@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Gives the same random packets to a Rust role and to its XDP program: output bytes, verdict and state must be the
-//! same after each.
+//! Gives the same random packets to a Rust role and to its XDP program: output bytes, verdict and
+//! state must be the same after each.
 //!
-//! `XDP_PACKETS=n` sets how many packets each role gets, and `XDP_SEED=n` which ones. A failure prints both.
+//! `XDP_PACKETS=n` sets how many packets each role gets, and `XDP_SEED=n` which ones. A failure
+//! prints both.
 
 #[path = "../common/mod.rs"]
 mod common;

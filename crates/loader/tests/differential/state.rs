@@ -14,7 +14,8 @@ pub enum Rust {
     Learner(paxos::Learner),
     /// A learner in a replica's host.
     Host(paxos::HostLearner),
-    /// Receivers in a replica's host, one for each partition, and the sessions to which they listen.
+    /// Receivers in a replica's host, one for each partition, and the sessions to which they
+    /// listen.
     Receiver(Vec<paxos::nopaxos::Receiver>, Vec<Epoch>),
 }
 

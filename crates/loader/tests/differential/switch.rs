@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares all roles of a switch with the Rust roles, each called in turn. The frames that leave the switch, and the
-//! state of all five roles, must be the same after each packet, whichever role it was for.
+//! Compares all roles of a switch with the Rust roles, each called in turn. The frames that leave
+//! the switch, and the state of all five roles, must be the same after each packet, whichever role
+//! it was for.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ fn switches_agree(v6: bool) {
     assert!(decided * 5 > packets, "only {decided} decisions left");
 }
 
-/// The packet that leaves a switch, if one does, and its port: that of the packet that came in, or that of a receiver.
+/// The packet that leaves a switch, if one does, and its port: that of the packet that came in, or
+/// that of a receiver.
 type Left = Option<(u32, Vec<u8>)>;
 
 struct Pair {
@@ -89,7 +91,8 @@ impl Pair {
         self.move_windows();
     }
 
-    /// Moves the learners' windows, except for the last partition, which has none, like a learner in the network.
+    /// Moves the learners' windows, except for the last partition, which has none, like a learner
+    /// in the network.
     fn move_windows(&mut self) {
         for pid in 0..PARTITIONS - 1 {
             let from = self.model.near(LEADER, self.epoch).from[usize::from(pid)];
@@ -238,7 +241,8 @@ impl Model {
         }
     }
 
-    /// Returns where an epoch begins: where some role already is, and not so low that a TRIM below wraps.
+    /// Returns where an epoch begins: where some role already is, and not so low that a TRIM below
+    /// wraps.
     fn first(&self) -> Vec<u64> {
         let of = |pid: u16| {
             let reached = self.roles.iter().map(|role| match role {

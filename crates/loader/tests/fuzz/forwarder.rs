@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Such frames through a forwarder: to addresses behind its ports, and to those of roles: one that is
-//! there, one that isn't, and the forwarder itself.
+//! Such frames through a forwarder: to addresses behind its ports, and to those of roles: one that
+//! is there, one that isn't, and the forwarder itself.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -137,7 +137,8 @@ impl Switch {
         self.actions[action as usize] += 1;
         let untouched = action == action::PASS && out == frame;
         match destination(&frame) {
-            // One verdict of the acceptor is counted, then one of the forwarder if that gets the copy.
+            // One verdict of the acceptor is counted, then one of the forwarder if that gets the
+            // copy.
             At::Acceptor => match (&own[..], &acceptors[..]) {
                 ([], [counter::PASSED]) if untouched => Ok(()),
                 ([], [verdict]) if *verdict != counter::PASSED => Ok(()),
@@ -267,7 +268,8 @@ fn hops(frame: &[u8]) -> u8 {
     frame[if frame[12] == 0x08 { 22 } else { 21 }]
 }
 
-/// Returns whether `out` is the frame one hop further: new hardware addresses, and a checksum that is right if it was.
+/// Returns whether `out` is the frame one hop further: new hardware addresses, and a checksum that
+/// is right if it was.
 fn is_forwarded(frame: &[u8], out: &[u8]) -> bool {
     let mut expected = frame.to_vec();
     expected[..6].copy_from_slice(&MAC_TO);

@@ -183,7 +183,8 @@ impl Target {
         }
     }
 
-    /// Gives the control plane's orders for a new epoch, which revive a role that forged packets have led astray.
+    /// Gives the control plane's orders for a new epoch, which revive a role that forged packets
+    /// have led astray.
     fn next_epoch(&mut self) {
         self.epoch += 1;
         let all = usize::from(PARTITIONS);
@@ -267,7 +268,8 @@ impl Target {
         }
     }
 
-    /// Returns true if forged packets have led an acceptor so far that it never accepts anything again.
+    /// Returns true if forged packets have led an acceptor so far that it never accepts anything
+    /// again.
     fn is_lost(&self) -> bool {
         let Control::Acceptor(role) = &self.loaded.role else {
             return false;
@@ -408,8 +410,8 @@ impl Target {
     }
 }
 
-/// Judges a host's learner or its receiver, which listens to a session. It sends nothing, its rings hold the decisions,
-/// and its sockets get what they must.
+/// Judges a host's learner or its receiver, which listens to a session. It sends nothing, its rings
+/// hold the decisions, and its sockets get what they must.
 fn judge_host(
     host: &mut Host,
     listened: Option<Epoch>,

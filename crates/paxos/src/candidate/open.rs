@@ -29,7 +29,8 @@ struct Entry<T> {
 pub(super) struct Opened<T> {
     entries: BTreeMap<Instance, Entry<T>>,
     limit: usize,
-    /// The time at which late instances are looked for again. Looking at each answer would cost too much.
+    /// The time at which late instances are looked for again. Looking at each answer would cost too
+    /// much.
     look_at: Time,
 }
 

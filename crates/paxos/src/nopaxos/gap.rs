@@ -83,8 +83,8 @@ impl Lacks {
         self.open().map(due).min()
     }
 
-    /// Takes up to [`GapRequest::MAX`] neighbouring slots for one question, and returns how often they were asked for
-    /// before.
+    /// Takes up to [`GapRequest::MAX`] neighbouring slots for one question, and returns how often
+    /// they were asked for before.
     fn due(&mut self, now: Time, ask_after: Time) -> Option<(Range<Instance>, u32)> {
         let mut due: Option<(Range<Instance>, u32)> = None;
         for (&inst, lack) in &mut self.0 {

@@ -31,7 +31,8 @@ pub struct ReceiverSettings {
     pub pid: PartitionId,
     /// How many slots may wait for earlier ones.
     pub slots: usize,
-    /// The time that a missing slot is waited for after a later one has come, since packets may overtake each other.
+    /// The time that a missing slot is waited for after a later one has come, since packets may
+    /// overtake each other.
     pub reorder_wait: Time,
 }
 
@@ -83,7 +84,8 @@ pub struct Receiver {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 enum Listening {
-    /// The receiver listens to the session with this number, whose packets come from this sequencer.
+    /// The receiver listens to the session with this number, whose packets come from this
+    /// sequencer.
     To(Epoch, NodeId),
     /// The receiver listens to no session, since this later one has begun.
     Terminated(Epoch),

@@ -260,9 +260,10 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Returns the first session that is told with another configuration than was known, if replicas must not follow what is
-    /// told. One with a successor doesn't matter once a session of that history is active: f+1 members of the last active
-    /// one have fenced off the session that was known, so it can't have begun, unless this replica was normal in it. [E-ONE]
+    /// Returns the first session that is told with another configuration than was known, if
+    /// replicas must not follow what is told. One with a successor doesn't matter once a session of
+    /// that history is active: f+1 members of the last active one have fenced off the session that
+    /// was known, so it can't have begun, unless this replica was normal in it. [E-ONE]
     pub(super) fn contradiction(&self, told: &[Session], last_normal: Epoch) -> Option<Epoch> {
         let is_active = |s: &Session| matches!(s.stage, Stage::Active { .. });
         let active = told.iter().rfind(|s| is_active(s)).map_or(0, |s| s.number);
@@ -378,7 +379,8 @@ mod tests {
         session(number, Stage::Active { by }, 1)
     }
 
-    /// The number of a session that was only issued may be issued again with other contents. [E-ONE]
+    /// The number of a session that was only issued may be issued again with other contents.
+    /// [E-ONE]
     #[test]
     fn a_session_that_was_only_issued_may_be_issued_again() {
         let mut sessions = Sessions::default();
@@ -393,8 +395,8 @@ mod tests {
         assert_eq!(sessions.get(5), Some(&anew[1]));
     }
 
-    /// The session's views have f+1 members of session 4, and what was known as session 5 can have none of them.
-    /// [E-ONE]
+    /// The session's views have f+1 members of session 4, and what was known as session 5 can have
+    /// none of them. [E-ONE]
     #[test]
     fn a_contradiction_is_over_once_another_session_follows_an_active_one() {
         let known = [active(4), session(5, Stage::Writing, 2)];

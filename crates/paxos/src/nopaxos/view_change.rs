@@ -628,8 +628,8 @@ impl Replica {
             return Err(Reason::Unexpected);
         }
         let Some(entry) = entry else {
-            // The slot is trimmed at its source. The leader of a view that has begun has it in its checkpoint, if not in
-            // its log.
+            // The slot is trimmed at its source. The leader of a view that has begun has it in its
+            // checkpoint, if not in its log.
             if is_below || !i_lead {
                 self.short_of = Some(h.inst + 1);
             }

@@ -100,7 +100,8 @@ mod tests {
         assert_eq!(attempts.take(7, Round::NONE), round(6, 1));
     }
 
-    /// If attempts had to be forgotten to save memory, later repairs skip the rounds that may have been used. [R-ROUND]
+    /// If attempts had to be forgotten to save memory, later repairs skip the rounds that may have
+    /// been used. [R-ROUND]
     #[test]
     fn what_was_forgotten_for_want_of_room_skips_rounds() {
         let mut attempts = Attempts::new(3, Some(5));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks epochs that begin below what a replica has executed: the replica must stop as soon as it is told. If epochs
-//! have begun again, it can't tell a new message from a late one, but it must execute nothing more, and stop.
+//! Checks epochs that begin below what a replica has executed: the replica must stop as soon as it
+//! is told. If epochs have begun again, it can't tell a new message from a late one, but it must
+//! execute nothing more, and stop.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ type Of = (NodeId, PartitionId);
 #[derive(Debug, Default)]
 pub struct Beginnings {
     stood: BTreeMap<Of, BTreeMap<Epoch, Stood>>,
-    /// The replicas that continue although an epoch that was issued a second time begins below their position.
+    /// The replicas that continue although an epoch that was issued a second time begins below
+    /// their position.
     must_stop: BTreeMap<Of, (Epoch, Instance)>,
 }
 

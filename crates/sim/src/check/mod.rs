@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checkers of everything that must hold after every step.
 //!
-//! They keep their own record of what was sent, voted, executed and acknowledged, and judge by that. They see packets
-//! as they leave, what the harness's own application executes and stores, the records that the controller's store
-//! takes, and what clients were told. They never look into a role.
+//! They keep their own record of what was sent, voted, executed and acknowledged, and judge by
+//! that. They see packets as they leave, what the harness's own application executes and stores,
+//! the records that the controller's store takes, and what clients were told. They never look into
+//! a role.
 
 mod beginnings;
 mod execution;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariant 5: the order in which commands took effect, over all partitions, has no circle. What a client was
-//! told before another one asked is a part of that order, so this also checks linearizability over all keys.
+//! Checks invariant 5: the order in which commands took effect, over all partitions, has no circle.
+//! What a client was told before another one asked is a part of that order, so this also checks
+//! linearizability over all keys.
 
 use paxos::Time;
 
 /// The times when a command was submitted and when it was answered, if it was.
 pub type Span = (Time, Option<Time>);
 
-/// Returns whether one order of all commands agrees with that of each partition (`histories` has commands by number),
-/// and puts no command before one that was answered before it was submitted.
+/// Returns whether one order of all commands agrees with that of each partition (`histories` has
+/// commands by number), and puts no command before one that was answered before it was submitted.
 pub fn has_no_circle(histories: &[Vec<usize>], when: impl Fn(usize) -> Span) -> bool {
     let count = histories.iter().flatten().max().map_or(0, |last| last + 1);
     let mut left = vec![0; count];
@@ -67,8 +68,8 @@ mod tests {
         );
     }
 
-    /// x (1) was answered before y (2) was submitted, and a command over both partitions (0) lies between them in the
-    /// wrong direction.
+    /// x (1) was answered before y (2) was submitted, and a command over both partitions (0) lies
+    /// between them in the wrong direction.
     #[test]
     fn what_clients_know_of_the_order_counts() {
         let x_first = [(0, None), (1, Some(2)), (3, None)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariants 10 to 13 and 15 of NOPaxos groups, by the packets, by the logs that replicas show, and by the
-//! contents of their disks.
+//! Checks invariants 10 to 13 and 15 of NOPaxos groups, by the packets, by the logs that replicas
+//! show, and by the contents of their disks.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,8 @@ impl Ordered {
         }
     }
 
-    /// Notes a session in which a loss is accepted: everything that was committed before is given up. [F-ANEW]
+    /// Notes a session in which a loss is accepted: everything that was committed before is given
+    /// up. [F-ANEW]
     pub fn begin_anew(&mut self, session: &Session, begin: &[Instance]) {
         self.anew = (session.number, begin.to_vec());
         for (pid, committed) in (0..).zip(&mut self.committed) {
@@ -129,7 +130,8 @@ impl Ordered {
         self.report(pid, findings);
     }
 
-    /// Checks that a replica's disk has nothing that may be taken back; it has everything below `stored`.
+    /// Checks that a replica's disk has nothing that may be taken back; it has everything below
+    /// `stored`.
     pub fn stored(&self, who: NodeId, pid: PartitionId, stored: Instance, findings: &mut Findings) {
         let committed = self.committed[usize::from(pid)].most_committed();
         let committed = committed.max(self.anew.1[usize::from(pid)]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks, if nothing goes wrong, that answers of a NOPaxos leader become final soon because its followers acknowledge
-//! them. A client that waits too long sends the command again and then gets an answer, so a mistake shows only in the
-//! time. [N-ACK] [N-CROWD]
+//! Checks, if nothing goes wrong, that answers of a NOPaxos leader become final soon because its
+//! followers acknowledge them. A client that waits too long sends the command again and then gets
+//! an answer, so a mistake shows only in the time. [N-ACK] [N-CROWD]
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use paxos::Time;
 use super::{Findings, Invariant};
 use crate::queue::MICROSECOND;
 
-/// Acknowledgements take less time than this, even of a follower that must ask for what it lacks, and no client repeats
-/// a command so soon.
+/// Acknowledgements take less time than this, even of a follower that must ask for what it lacks,
+/// and no client repeats a command so soon.
 const SOON: Time = 900 * MICROSECOND;
 
 /// Answers that count once they are acknowledged.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariant 5: a command over several partitions takes effect in all of them or in none, with the words that it
-//! saw in all.
+//! Checks invariant 5: a command over several partitions takes effect in all of them or in none,
+//! with the words that it saw in all.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use crate::application::Spanning;
 #[derive(Debug)]
 pub struct Record {
     command: Spanning,
-    /// The words that the command makes of those of all its keys, and its answer; known since its first execution.
+    /// The words that the command makes of those of all its keys, and its answer; known since its
+    /// first execution.
     comes_to: Option<(Vec<u64>, u64)>,
     /// For each key the command's position in the history of that partition.
     executed: Vec<Option<u64>>,
     /// For each key what was stored, if partitions show only what they have stored.
     stored: Vec<Option<Stored>>,
-    /// A partition has stored its part behind what was given up, by the outcome that a sibling has on record. What came
-    /// before it when that outcome was found may be given up.
+    /// A partition has stored its part behind what was given up, by the outcome that a sibling has
+    /// on record. What came before it when that outcome was found may be given up.
     is_completed: bool,
 }
 
@@ -49,8 +50,9 @@ impl Record {
         self.command.keys.iter().position(|(of, _)| *of == pid)
     }
 
-    /// Returns the key of a partition, the word that the command leaves there, and its answer. All partitions are right
-    /// before the command when it is first executed, so `word` is then asked for their words.
+    /// Returns the key of a partition, the word that the command leaves there, and its answer. All
+    /// partitions are right before the command when it is first executed, so `word` is then asked
+    /// for their words.
     pub fn part(
         &mut self,
         pid: PartitionId,
@@ -69,9 +71,9 @@ impl Record {
         Some((key, after[at], *answer))
     }
 
-    /// Notes what a partition has stored, if partitions show only that. The parts are compared once all are there,
-    /// since one may show its part before another one shows what precedes its own; returns false if this part, or all
-    /// of them, can't be right.
+    /// Notes what a partition has stored, if partitions show only that. The parts are compared once
+    /// all are there, since one may show its part before another one shows what precedes its own;
+    /// returns false if this part, or all of them, can't be right.
     pub fn stores(
         &mut self,
         pid: PartitionId,
@@ -142,8 +144,8 @@ impl Record {
         }
     }
 
-    /// Returns how many partitions have executed the command, and how many it is over, if it has been executed in only
-    /// some of them.
+    /// Returns how many partitions have executed the command, and how many it is over, if it has
+    /// been executed in only some of them.
     pub fn half(&self) -> Option<(usize, usize)> {
         let done = self.executed.iter().flatten().count();
         let all = self.executed.len();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariant 15: no slot of a session has two messages, and none lies below the beginning of that session.
+//! Checks invariant 15: no slot of a session has two messages, and none lies below the beginning of
+//! that session.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks invariants 1 to 3 on the wire.
 //!
-//! Every packet is seen as it leaves, with the process and the memory that really sent it, so the claims in its header
-//! are judged and not believed.
+//! Every packet is seen as it leaves, with the process and the memory that really sent it, so the
+//! claims in its header are judged and not believed.
 
 use std::collections::BTreeMap;
 
@@ -191,7 +191,8 @@ impl Votes {
         self.keeps_behind(process, header, findings);
     }
 
-    /// Checks that a repair doesn't get ahead of the leader, since it proposes no-ops for empty instances.
+    /// Checks that a repair doesn't get ahead of the leader, since it proposes no-ops for empty
+    /// instances.
     fn keeps_behind(&mut self, process: u32, header: &Header, findings: &mut Findings) {
         let begun = &mut self.partitions[header.pid as usize].begun;
         if header.rnd.is_base() {
@@ -302,7 +303,8 @@ impl Votes {
             }
             (MsgType::Phase2b, _) => {
                 self.shows_vote(memory, header, value, findings);
-                // A durable vote may show here for the first time, if its own answer was lost with the process.
+                // A durable vote may show here for the first time, if its own answer was lost with
+                // the process.
                 self.note_vote(memory, header, value, findings);
             }
             (MsgType::Reject, _) => self.rejects(memory, header, value, findings),
@@ -310,7 +312,8 @@ impl Votes {
         }
     }
 
-    /// Checks that of two controllers on copies of one store only one gets a quorum's promises in a round.
+    /// Checks that of two controllers on copies of one store only one gets a quorum's promises in a
+    /// round.
     fn range_promise(&mut self, memory: u16, header: &Header, findings: &mut Findings) {
         let record = &mut self.memories[memory as usize];
         let known = &mut record.partitions[header.pid as usize];
@@ -361,7 +364,8 @@ impl Votes {
         known.promised = known.promised.max(header.rnd);
     }
 
-    /// Checks that a promise or an answer to QUERY shows the highest vote that this memory has sent.
+    /// Checks that a promise or an answer to QUERY shows the highest vote that this memory has
+    /// sent.
     fn shows_vote(&mut self, memory: u16, header: &Header, value: &[u8], findings: &mut Findings) {
         let who = self.memories[memory as usize].memory.node;
         let record = self.partitions[header.pid as usize].instance(header.inst);

@@ -140,7 +140,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Begins a read. The client's next commands wait for its answer, as a front end makes them do. [B-ALONE]
+    /// Begins a read. The client's next commands wait for its answer, as a front end makes them do.
+    /// [B-ALONE]
     fn read(&mut self, client: u8, replica: Name, (pid, key): (u8, u8)) {
         let Some(Kind::Replica(n)) = self.index(replica).map(|at| self.kind(at)) else {
             return;
@@ -266,7 +267,8 @@ impl<G: Protocol> Cluster<G> {
         self.controller.rebuild(&mut self.world, trusts_disks);
     }
 
-    /// Returns whether a node with a disk has a record of the newest epoch, in the state that it has in the store.
+    /// Returns whether a node with a disk has a record of the newest epoch, in the state that it
+    /// has in the store.
     fn may_lose_store(&self) -> bool {
         let newest = self.controller.newest();
         let acceptors = self.acceptors.iter().map(|a| &a.host);
@@ -287,8 +289,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Puts an old copy of an acceptor's disk back, unless it shows everything that the controller knows, since such a
-    /// copy can't be told from the newest state.
+    /// Puts an old copy of an acceptor's disk back, unless it shows everything that the controller
+    /// knows, since such a copy can't be told from the newest state.
     fn put_back(&mut self, name: Name) {
         let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) else {
             return;
@@ -303,8 +305,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Lets the power fail on a disk that lied about syncs. As with an old copy, this isn't done if the controller
-    /// couldn't notice it.
+    /// Lets the power fail on a disk that lied about syncs. As with an old copy, this isn't done if
+    /// the controller couldn't notice it.
     fn lose_lies(&mut self, acceptor: usize) {
         let left = self.acceptors[acceptor].after_lies(&self.world);
         let noticed = left.is_none_or(|left| self.controller.would_notice(&left));
@@ -317,7 +319,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Damages a memory so that it shows false values. If they can't be true, it counts as lost from then on.
+    /// Damages a memory so that it shows false values. If they can't be true, it counts as lost
+    /// from then on.
     fn exaggerate(&mut self, name: Name) {
         if let Some(Kind::Acceptor(n)) = self.index(name).map(|at| self.kind(at)) {
             self.acceptors[n].exaggerate();
@@ -352,7 +355,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Sends the views of an earlier cluster with the same addresses: acceptor 1 alone, after four failovers.
+    /// Sends the views of an earlier cluster with the same addresses: acceptor 1 alone, after four
+    /// failovers.
     fn old_cluster(&mut self) {
         let member = |name, nonce| Member {
             node: layout::node_id(name),
@@ -386,8 +390,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Returns whether a replica may lose its disk, since at most g may have failed at a time. One whose disk was
-    /// replaced counts as failed until it is whole.
+    /// Returns whether a replica may lose its disk, since at most g may have failed at a time. One
+    /// whose disk was replaced counts as failed until it is whole.
     fn may_lose_disk(&mut self, replica: usize) -> bool {
         self.make_whole();
         let others = self.replicas.iter().enumerate();
@@ -415,7 +419,8 @@ impl<G: Protocol> Cluster<G> {
         self.world.scenario.durable || self.may_forget(acceptor)
     }
 
-    /// Returns whether an acceptor may lose its memory, since the protocol survives the loss of only f.
+    /// Returns whether an acceptor may lose its memory, since the protocol survives the loss of
+    /// only f.
     fn may_forget(&self, acceptor: usize) -> bool {
         self.controller.needed().iter().all(|configuration| {
             let left = self.acceptors.iter().enumerate();

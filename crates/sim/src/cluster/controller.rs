@@ -172,8 +172,8 @@ impl ControllerHost {
         self.role.is_some()
     }
 
-    /// Returns the configurations whose acceptors' memories must not be lost: the last active one, and later ones that
-    /// may have chosen something.
+    /// Returns the configurations whose acceptors' memories must not be lost: the last active one,
+    /// and later ones that may have chosen something.
     pub fn needed(&self) -> Vec<Configuration> {
         match &self.lost {
             Some(lost) => lost.needed(),
@@ -181,7 +181,8 @@ impl ControllerHost {
         }
     }
 
-    /// Returns the sessions whose members' memories must not be lost, also if the store was replaced.
+    /// Returns the sessions whose members' memories must not be lost, also if the store was
+    /// replaced.
     pub fn needed_sessions(&self) -> Vec<Configuration> {
         let mut needed = self.store.0.borrow().state.needed();
         needed.extend(self.lost.iter().flat_map(GroupState::needed));
@@ -193,8 +194,8 @@ impl ControllerHost {
         self.lost.is_some()
     }
 
-    /// Returns whether this memory counts as lost once it is read from a disk, since it didn't answer while the store
-    /// was made anew.
+    /// Returns whether this memory counts as lost once it is read from a disk, since it didn't
+    /// answer while the store was made anew.
     pub fn distrusts(&self, node: NodeId, nonce: u64) -> bool {
         let unseen = MemoryRecord::unseen(node, nonce);
         self.store.0.borrow().state.memories.contains(&unseen)
@@ -206,7 +207,8 @@ impl ControllerHost {
         self.store.0.borrow().state.last_epoch().max(lost)
     }
 
-    /// Returns whether an acceptor that starts from this copy has gone backwards, according to the store.
+    /// Returns whether an acceptor that starts from this copy has gone backwards, according to the
+    /// store.
     pub fn would_notice(&self, copy: &Acceptor) -> bool {
         let positions = |pid| Positions {
             floor: copy.floor(pid).0,
@@ -365,8 +367,9 @@ impl ControllerHost {
         self.after(world);
     }
 
-    /// Acts as a second controller on a copy of the store, which asks for the promises of the last epoch. The checkers
-    /// don't see the question, since it breaks the rules, but they see who answers.
+    /// Acts as a second controller on a copy of the store, which asks for the promises of the last
+    /// epoch. The checkers don't see the question, since it breaks the rules, but they see who
+    /// answers.
     pub fn rival(&self, world: &mut World) {
         let epoch = self.last_epoch();
         if epoch == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A deliberate mistake of a leader or sequencer: it stamps commands over several partitions in each of them
-//! separately, so that two commands lie crosswise.
+//! A deliberate mistake of a leader or sequencer: it stamps commands over several partitions in
+//! each of them separately, so that two commands lie crosswise.
 
 use paxos::wire::value::Vector;
 use paxos::{Flags, Header, Instance, MsgType, Outbox, PartitionId, Round};
@@ -16,7 +16,8 @@ pub struct Crosswise {
 type Places = Vec<(PartitionId, Instance)>;
 
 impl Crosswise {
-    /// Changes packets so that two commands over the same partitions exchange their places in the last one.
+    /// Changes packets so that two commands over the same partitions exchange their places in the
+    /// last one.
     pub fn spoil(&mut self, out: &mut Outgoing) {
         let Some((round, second)) = stamped(out) else {
             return;

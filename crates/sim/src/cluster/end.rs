@@ -75,8 +75,8 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
-    /// Acts as an operator who has seen more than f memories lost. A session can't continue if requests that its client
-    /// knows as done are undone, so clients open new ones.
+    /// Acts as an operator who has seen more than f memories lost. A session can't continue if
+    /// requests that its client knows as done are undone, so clients open new ones.
     fn go_on(&mut self) {
         self.controller.accept_loss(&mut self.world);
         if self.world.executions.has_given_up() {
@@ -99,7 +99,8 @@ impl<G: Protocol> Cluster<G> {
         let equal = self.world.pids().all(|pid| {
             let executions = &self.world.executions;
             let (executed, contents) = (executions.executed(pid), executions.contents(pid));
-            // The commands that were given up may be as many as have come since, so contents are compared, too.
+            // The commands that were given up may be as many as have come since, so contents are
+            // compared, too.
             let is_on_line = |r: &ReplicaHost<G>| {
                 !executions.has_given_up() || r.store(pid.into()).contents() == contents
             };
@@ -179,8 +180,8 @@ impl<G: Protocol> Cluster<G> {
             }
             return;
         }
-        // A key belongs to one partition, so partitions can be checked one after the other. For some seeds the search
-        // runs although the claim holds, to check the claim.
+        // A key belongs to one partition, so partitions can be checked one after the other. For
+        // some seeds the search runs although the claim holds, to check the claim.
         let explained = self.claim_holds();
         if explained && self.world.scenario.seed % 64 != 0 {
             return;

@@ -365,7 +365,8 @@ impl<G: Protocol> Cluster<G> {
         (self.replicas.len() - 1) / 2
     }
 
-    /// Checks invariant 6 at the disks: what is trimmed is on g+1 of them, not counting those that broke.
+    /// Checks invariant 6 at the disks: what is trimmed is on g+1 of them, not counting those that
+    /// broke.
     fn check_held(&mut self) {
         for (pid, &trim) in self.world.trimmed.iter().enumerate() {
             let holds = |r: &&ReplicaHost<G>| r.holds(pid) >= trim;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Deliberate mistakes, to prove that the checkers find them.
 //!
-//! None of them is in the code that ships. The harness makes them: it rewrites packets that a role gets or sends,
-//! damages stored state, or sets a role up falsely, so that the cluster behaves as if the rule in question had been
-//! left out.
+//! None of them is in the code that ships. The harness makes them: it rewrites packets that a role
+//! gets or sends, damages stored state, or sets a role up falsely, so that the cluster behaves as
+//! if the rule in question had been left out.
 
 pub mod ordered;
 pub mod spanning;
@@ -45,12 +45,13 @@ pub enum Mutation {
     StaleRoundAccepted,
     /// The candidate believes that there is nothing to read.
     SkipsReading,
-    /// The candidate believes that there is nothing to read, and only the replicas' alarm may notice it. The replicas
-    /// make no mistake.
+    /// The candidate believes that there is nothing to read, and only the replicas' alarm may
+    /// notice it. The replicas make no mistake.
     BeginsTooLow,
     /// Like `BeginsTooLow`, but replicas aren't told where an epoch begins.
     BeginningIgnored,
-    /// Epochs are issued a second time, and only the replicas' alarm may notice it. The replicas make no mistake.
+    /// Epochs are issued a second time, and only the replicas' alarm may notice it. The replicas
+    /// make no mistake.
     EpochsBeginAnew,
     /// Like `EpochsBeginAnew`, but the numbers of disks continue although epochs begin again.
     NumberIgnored,
@@ -88,7 +89,8 @@ pub enum Mutation {
     OldClusterBelieved,
     /// Lanes are drawn from the store's last epoch, even if an earlier process has issued it.
     LanesOfEarlierProcess,
-    /// Numbers of disks are drawn from the store's last epoch, even if an earlier process has issued it.
+    /// Numbers of disks are drawn from the store's last epoch, even if an earlier process has
+    /// issued it.
     IncarnationsOfEarlierProcess,
     /// An acceptor that was read from disk votes before it was compared.
     RestartedIsNotMute,
@@ -110,14 +112,17 @@ pub enum Mutation {
     MarkerBeforeRecord,
     /// A leader stamps commands over several partitions in each of them separately.
     StampsCrosswise,
-    /// Each partition continues after the instances that were given up as soon as it reaches them, whatever its
-    /// siblings do.
+    /// Each partition continues after the instances that were given up as soon as it reaches them,
+    /// whatever its siblings do.
     LeapsAlone,
-    /// The controller takes the positions of a replica's partitions from answers of different moments.
+    /// The controller takes the positions of a replica's partitions from answers of different
+    /// moments.
     PositionsOfTwoMoments,
-    /// An install isn't noted, so a replica that is killed during one continues with only some partitions replaced.
+    /// An install isn't noted, so a replica that is killed during one continues with only some
+    /// partitions replaced.
     InstallNotNoted,
-    /// Commands that only read are answered from copies of a replica's state before the log was asked.
+    /// Commands that only read are answered from copies of a replica's state before the log was
+    /// asked.
     ReadsAtOnce,
     /// A read without the log doesn't wait until the instances that acceptors show are executed.
     ReadsUnexecuted,
@@ -167,21 +172,24 @@ pub enum Mutation {
     SealedTooLow,
     /// A partition tells its siblings that it stands at a copy that isn't stable.
     StandsUnstable,
-    /// A partition tells its siblings that it has passed a place without a record before that place is stable.
+    /// A partition tells its siblings that it has passed a place without a record before that place
+    /// is stable.
     PassedUnstable,
     /// A partition that has passed a copy runs ahead before the copy is stored.
     AheadOfCopies,
-    /// A follower that hears that a crowd is over doesn't acknowledge the slots that it has left out.
+    /// A follower that hears that a crowd is over doesn't acknowledge the slots that it has left
+    /// out.
     CrowdNotMadeUp,
     /// A replica whose program died of a command takes it for void, whatever the others have done.
     VoidedAlone,
-    /// A NOPaxos replica keeps its entry in a slot if a command of the same name comes, whatever its vector.
+    /// A NOPaxos replica keeps its entry in a slot if a command of the same name comes, whatever
+    /// its vector.
     FirstVectorKept,
 }
 
 impl Mutation {
-    /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which are no mistakes of
-    /// the roles that must notice them.
+    /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which
+    /// are no mistakes of the roles that must notice them.
     pub const ALL: [Mutation; 74] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
@@ -259,7 +267,8 @@ impl Mutation {
         Mutation::VoidedAlone,
     ];
 
-    /// Returns the only invariant that judges a run with this mistake, if the mistake breaks others at once.
+    /// Returns the only invariant that judges a run with this mistake, if the mistake breaks others
+    /// at once.
     pub fn only(self) -> Option<Invariant> {
         match self {
             Mutation::BeginsTooLow
@@ -289,8 +298,8 @@ pub fn rewrite(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header, Vec<u
     }
 }
 
-/// Rewrites an acceptor's answer to a replica's question for reads; `last` is the number of the replica's last
-/// question.
+/// Rewrites an acceptor's answer to a replica's question for reads; `last` is the number of the
+/// replica's last question.
 pub fn rewrite_bound(world: &World, packet: &Packet<'_>, last: u64) -> Option<(Header, Vec<u8>)> {
     let (mut header, mut value) = (packet.header, packet.value.to_vec());
     let report = RangeReport::parse(packet.value).ok()?;
@@ -334,8 +343,8 @@ pub fn refused_by_another(world: &World, header: &Header) -> Option<Header> {
     refused.then(|| by_next_acceptor(world, header))
 }
 
-/// Returns whether an acceptor must answer as if it promised without remembering it. The question then only reads, like
-/// QUERY, and counts as PHASE1A.
+/// Returns whether an acceptor must answer as if it promised without remembering it. The question
+/// then only reads, like QUERY, and counts as PHASE1A.
 pub fn not_remembered(world: &World, header: &Header) -> bool {
     let range = header.flags.has(Flags::RANGE);
     match world.mutation {
@@ -457,7 +466,8 @@ pub fn told_as_given_up(world: &World, given_up: &GivenUp, pid: usize) -> Vec<Ra
     ranges
 }
 
-/// Returns a report of a replica's positions with that of the last partition from an earlier moment.
+/// Returns a report of a replica's positions with that of the last partition from an earlier
+/// moment.
 pub fn mix_moments(world: &World, message: &Message) -> Option<Message> {
     if !world.mutated(Mutation::PositionsOfTwoMoments) {
         return None;
@@ -529,7 +539,8 @@ fn drawn(state: &mut GroupState, request: &Message) -> Option<Message> {
     }
 }
 
-/// Returns the number of a replica's disk. A number that isn't of this epoch reveals that epochs begin again.
+/// Returns the number of a replica's disk. A number that isn't of this epoch reveals that epochs
+/// begin again.
 pub fn number_of_disk(world: &World, drawn: u64) -> u64 {
     match world.mutated(Mutation::NumberIgnored) {
         true => drawn | u64::from(MAX_EPOCH) << 32,

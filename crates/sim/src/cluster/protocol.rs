@@ -26,7 +26,8 @@ pub trait Protocol: Agreement {
     /// Returns the message by which a replica asks for another epoch than the active one.
     fn new_epoch(host: &ReplicaHost<Self>, view: &View) -> Option<Message>;
 
-    /// Returns the report about a partition that a replica repeats until the controller has taken it.
+    /// Returns the report about a partition that a replica repeats until the controller has taken
+    /// it.
     fn report(_: &ReplicaHost<Self>, _: &World, _pid: usize) -> Option<Message> {
         None
     }

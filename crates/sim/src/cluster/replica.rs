@@ -84,7 +84,8 @@ pub struct ReplicaHost<G> {
     executed: Vec<Execution>,
     /// Another replica's state is being fetched.
     fetching: bool,
-    /// The state that is being installed. Once it is noted, it survives the process and a power failure.
+    /// The state that is being installed. Once it is noted, it survives the process and a power
+    /// failure.
     installing: Option<Installing>,
     /// The values that were executed after the copies that others fetch, by receiver and partition.
     kept: BTreeMap<NodeIndex, Vec<Option<Vec<u8>>>>,
@@ -397,7 +398,8 @@ impl<G: Protocol> ReplicaHost<G> {
 
     fn finished(&mut self, world: &mut World, pid: usize, result: Result<(), replica::Error>) {
         self.note_executions(world, pid);
-        // Packets that were sent before the error have left; a worker that failed sends nothing more.
+        // Packets that were sent before the error have left; a worker that failed sends nothing
+        // more.
         self.post(world, pid, None);
         if let Err(error) = result {
             let at = self.host.endpoint(pid as u8);

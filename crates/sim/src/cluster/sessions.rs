@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts of a NOPaxos group's sessions that the checkers and the faults need. The controller decides on sessions.
+//! The parts of a NOPaxos group's sessions that the checkers and the faults need. The controller
+//! decides on sessions.
 
 use paxos::{Member, Time};
 use replica::NoPaxos;
@@ -20,7 +21,8 @@ impl Cluster<NoPaxos> {
         self.world.queue.after(LOOK, Event::Look);
     }
 
-    /// Returns whether enough members of each session that a view may need are left without this replica's memory.
+    /// Returns whether enough members of each session that a view may need are left without this
+    /// replica's memory.
     pub(super) fn may_lose_memory(&self, replica: usize) -> bool {
         let others = self.replicas.iter().enumerate();
         let others: Vec<Member> = others

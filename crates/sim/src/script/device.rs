@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device that a script drives: one role of one implementation. The runner reads the script and writes what it
-//! sees, and a device knows neither.
+//! The device that a script drives: one role of one implementation. The runner reads the script and
+//! writes what it sees, and a device knows neither.
 
 use std::fmt;
 
@@ -49,8 +49,9 @@ pub struct Setup {
 
 /// One role of one implementation.
 pub trait Device {
-    /// Takes a datagram, and returns the datagrams that it sends, and the verdict. A message of a host's learner or
-    /// receiver to its worker counts as a datagram to its own node ([`handed_over`]).
+    /// Takes a datagram, and returns the datagrams that it sends, and the verdict. A message of a
+    /// host's learner or receiver to its worker counts as a datagram to its own node
+    /// ([`handed_over`]).
     fn packet(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict);
 
     /// Carries out an order for this role, and returns false if it is refused.
@@ -99,8 +100,8 @@ pub enum Slot {
     Learner(SlotView),
 }
 
-/// Returns a message of the learner or receiver of a host at `deployment` to its worker as a datagram to its own node:
-/// a DELIVER of a decision, or an ORDERED as it came.
+/// Returns a message of the learner or receiver of a host at `deployment` to its worker as a
+/// datagram to its own node: a DELIVER of a decision, or an ORDERED as it came.
 pub fn handed_over(deployment: &Deployment, of: &Header, value: &[u8]) -> (To, Vec<u8>) {
     let (msgtype, vrnd) = match of.msgtype {
         MsgType::Ordered => (MsgType::Ordered, Round::NONE),

@@ -95,8 +95,8 @@ pub fn number(key: &str, text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("{key}={text} is no number"))
 }
 
-/// Parses a round: `-` for none, `epoch` for a base round, `epoch.attempt/lane` for a repair round, or the bare 32 bits
-/// after `0x`.
+/// Parses a round: `-` for none, `epoch` for a base round, `epoch.attempt/lane` for a repair round,
+/// or the bare 32 bits after `0x`.
 pub fn parse_round(text: &str) -> Result<Round, String> {
     let bad = || format!("{text} is no round");
     if text == "-" {

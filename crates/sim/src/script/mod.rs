@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the scripts of `testdata/roles/`: packets in; packets, verdict and state out.
 //!
-//! `testdata/roles/README.md` describes the format. Scripts consist of packets, so the same ones drive every
-//! implementation of a role, each behind a [`Device`].
+//! `testdata/roles/README.md` describes the format. Scripts consist of packets, so the same ones
+//! drive every implementation of a role, each behind a [`Device`].
 
 mod device;
 mod fields;
@@ -149,7 +149,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns a packet's outputs and verdict. A refused packet must leave the state unchanged (INV-8).
+    /// Returns a packet's outputs and verdict. A refused packet must leave the state unchanged
+    /// (INV-8).
     fn packet(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
         let (setup, device) = self.device()?;
         let before = device.fingerprint();
@@ -172,7 +173,8 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// Tries the packet with each of its bits changed in turn, and returns how often each result occurred.
+    /// Tries the packet with each of its bits changed in turn, and returns how often each result
+    /// occurred.
     fn flips(&mut self, datagram: &[u8]) -> Result<Vec<String>, String> {
         let mut counted = BTreeMap::new();
         for bit in 0..8 * datagram.len() {

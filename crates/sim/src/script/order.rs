@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The orders of the control plane to a role, which are the lines of a script that are neither packets nor looks.
+//! The orders of the control plane to a role, which are the lines of a script that are neither
+//! packets nor looks.
 
 use paxos::acceptor::Start;
 use paxos::auth::Keyring;
@@ -27,7 +28,8 @@ pub enum Order {
         /// The start that may continue.
         start: Start,
     },
-    /// A start of a memory is asked whether it was at an earlier one. The order is refused if it wasn't.
+    /// A start of a memory is asked whether it was at an earlier one. The order is refused if it
+    /// wasn't.
     Asked {
         /// The nonce of the memory.
         nonce: u64,
@@ -61,9 +63,11 @@ pub enum Order {
         /// The first slot of the session.
         slot: Instance,
     },
-    /// Packets count only if they are signed with one of these keys from now on, and are sent signed.
+    /// Packets count only if they are signed with one of these keys from now on, and are sent
+    /// signed.
     Keys(Keyring),
-    /// A learner's window moves. For a receiver the messages in between are passed on, or passed over.
+    /// A learner's window moves. For a receiver the messages in between are passed on, or passed
+    /// over.
     Floor {
         /// The partition.
         pid: PartitionId,

@@ -22,7 +22,8 @@ const FLAG_NAMES: [(Flags, &str); 4] = [
     (Flags::PACKED, "packed"),
 ];
 
-/// Returns the datagram of `TYPE field=value ... value=...`. Cluster and group default to the role's own.
+/// Returns the datagram of `TYPE field=value ... value=...`. Cluster and group default to the
+/// role's own.
 pub fn parse(text: &str, setup: &Setup) -> Result<Vec<u8>, String> {
     let (text, value) = match text.split_once("value=") {
         Some((text, value)) => (text, value::parse(value)?),
@@ -101,8 +102,8 @@ fn falsify(fields: &mut Fields<'_>, datagram: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// Returns the text of a sent packet. It leaves out fields that are 0, except for the instance, and cluster and group
-/// if they are the role's own.
+/// Returns the text of a sent packet. It leaves out fields that are 0, except for the instance, and
+/// cluster and group if they are the role's own.
 pub fn print(to: To, packet: &Packet<'_>, datagram: &[u8], setup: &Setup) -> String {
     let h = &packet.header;
     let mut out = format!("to={} {}", print_to(to), h.msgtype.name());

@@ -64,7 +64,8 @@ impl RustDevice {
     }
 }
 
-/// A role together with the checks before it in a node where packets are signed. [M-SIGNED] [M-REPLAYED]
+/// A role together with the checks before it in a node where packets are signed. [M-SIGNED]
+/// [M-REPLAYED]
 struct Guarded {
     role: RustDevice,
     cluster: u32,
@@ -274,7 +275,8 @@ impl Device for RustDevice {
     fn fingerprint(&self) -> String {
         match self {
             RustDevice::Acceptor(acceptor) => acceptor.state_hash().to_string(),
-            // The sessions that it has heard of are only a hint, and change with packets that it refuses.
+            // The sessions that it has heard of are only a hint, and change with packets that it
+            // refuses.
             RustDevice::Receiver(_, receivers) => {
                 let all = receivers.iter().map(|receiver| format!("{receiver:?}"));
                 let lines = all.flat_map(|text| without(&text, "later: "));
@@ -285,7 +287,8 @@ impl Device for RustDevice {
     }
 }
 
-/// Makes a receiver pass on, or pass over, all messages below `inst`. Returns false if some haven't come.
+/// Makes a receiver pass on, or pass over, all messages below `inst`. Returns false if some haven't
+/// come.
 pub fn pass_on(receiver: &mut Receiver, inst: Instance) -> bool {
     while receiver.position() < inst {
         match receiver.next(Time::MAX) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Values as text: structured values by their meaning, and others as characters, or as bytes if not all of them can be
-//! written.
+//! Values as text: structured values by their meaning, and others as characters, or as bytes if not
+//! all of them can be written.
 
 use std::fmt::Write as _;
 

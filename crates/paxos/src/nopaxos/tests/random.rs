@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random schedules, judged from the packets and the logs (INV-10 to INV-12), and by what clients were told.
+//! Random schedules, judged from the packets and the logs (INV-10 to INV-12), and by what clients
+//! were told.
 
 use std::collections::BTreeMap;
 

@@ -149,7 +149,8 @@ fn entries_count_together_with_what_is_behind_them() {
     assert_eq!(next_of(empty()), Ok(None));
 }
 
-/// A process that died while it stored another view's log has left an entry for a slot that is filled here. [W-UNTOUCHED]
+/// A process that died while it stored another view's log has left an entry for a slot that is
+/// filled here. [W-UNTOUCHED]
 #[test]
 fn what_an_interrupted_change_has_left_replaces_nothing() {
     let mut before = replica();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariant 7 for reads without the log: the order of the log, with each read after the commands that it shows,
-//! agrees with what all clients saw.
+//! Checks invariant 7 for reads without the log: the order of the log, with each read after the
+//! commands that it shows, agrees with what all clients saw.
 
 use paxos::{PartitionId, Time};
 
@@ -19,7 +19,8 @@ pub struct Read {
     pub answer: Option<Time>,
     /// The result in each partition.
     pub shown: Vec<(PartitionId, Look)>,
-    /// The command that the client sends after the read on the same connection, which the read must not show.
+    /// The command that the client sends after the read on the same connection, which the read must
+    /// not show.
     pub behind: Op,
 }
 

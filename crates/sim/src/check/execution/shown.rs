@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks invariant 7 for reads of one replica's state: the state includes everything that clients were told before
-//! they asked, and agrees with the history.
+//! Checks invariant 7 for reads of one replica's state: the state includes everything that clients
+//! were told before they asked, and agrees with the history.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ impl Executions {
         }
     }
 
-    /// Checks a partition's state, as a number of commands and a digest, that a replica shows to a client with this
-    /// knowledge.
+    /// Checks a partition's state, as a number of commands and a digest, that a replica shows to a
+    /// client with this knowledge.
     pub fn shows(
         &mut self,
         replica: NodeId,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes a replica lead the next sessions first. The controller keeps the leader that replicas show, so they show this
-//! one.
+//! Makes a replica lead the next sessions first. The controller keeps the leader that replicas
+//! show, so they show this one.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator's command that makes the controller's store anew. A NOPaxos group's store isn't made anew; there the
-//! operator puts the newest one back.
+//! The operator's command that makes the controller's store anew. A NOPaxos group's store isn't
+//! made anew; there the operator puts the newest one back.
 
 use control::{Message, Peer, Rebuild};
 use paxos::{Packet, Time, Verdict};

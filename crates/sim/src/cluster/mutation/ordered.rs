@@ -142,7 +142,8 @@ pub fn told_without_earlier(world: &World, told: &mut [Session]) {
     earlier.iter_mut().for_each(|s| s.stage = Stage::Writing);
 }
 
-/// Returns an order to stamp in a session that isn't active yet, for the sequencer to which a view is told.
+/// Returns an order to stamp in a session that isn't active yet, for the sequencer to which a view
+/// is told.
 pub fn programmed_early(world: &World, to: NodeIndex, message: &Message) -> Option<Message> {
     let Message::View(view) = message else {
         return None;

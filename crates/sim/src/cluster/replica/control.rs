@@ -55,8 +55,8 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Returns a number for the process, whatever memory it has, so that its disk gets a new number at each start.
-    /// [T-DISK]
+    /// Returns a number for the process, whatever memory it has, so that its disk gets a new number
+    /// at each start. [T-DISK]
     fn process_nonce(&self) -> u64 {
         self.nonce ^ self.start.number()
     }
@@ -136,8 +136,9 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Ends the process if it has another configuration of an epoch on its disk, and returns whether that is so. The
-    /// process is started again, and goes on in a later epoch, for which it asks. [E-ONE]
+    /// Ends the process if it has another configuration of an epoch on its disk, and returns
+    /// whether that is so. The process is started again, and goes on in a later epoch, for which it
+    /// asks. [E-ONE]
     fn contradicts(&mut self, world: &mut World) -> bool {
         let epoch = self
             .workers()

@@ -8,8 +8,8 @@ use crate::cluster::world::{Event, World};
 use crate::queue::MILLISECOND;
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// Notes on disk of which command a worker's program has died, if it has died of one. The machine starts the process
-    /// again a moment later.
+    /// Notes on disk of which command a worker's program has died, if it has died of one. The
+    /// machine starts the process again a moment later.
     pub(super) fn note_death(&mut self, world: &mut World, pid: usize) {
         let shard = &mut self.shards[pid];
         let Some(place) = shard

@@ -46,9 +46,9 @@ impl<G: Protocol> ReplicaHost<G> {
         self.shards[pid].store.durable_instance()
     }
 
-    /// Notes whether a broken disk has been restored, as its operator would see: the new one covers what is trimmed,
-    /// and no acceptor counts on the old one any more. `known` returns whether all acceptors count a disk of this
-    /// number.
+    /// Notes whether a broken disk has been restored, as its operator would see: the new one covers
+    /// what is trimmed, and no acceptor counts on the old one any more. `known` returns whether all
+    /// acceptors count a disk of this number.
     pub fn make_whole(&mut self, world: &World, known: impl Fn(NodeId, usize, u64) -> bool) {
         let node = node_id(self.host.name);
         for (pid, shard) in self.shards.iter_mut().enumerate() {

@@ -9,7 +9,8 @@ use crate::cluster::protocol::Protocol;
 use crate::cluster::world::World;
 
 impl<G: Protocol> ReplicaHost<G> {
-    /// Begins to hand out the state: everything that a copy needs is kept until all copies are open.
+    /// Begins to hand out the state: everything that a copy needs is kept until all copies are
+    /// open.
     pub fn hold(&mut self, receiver: NodeIndex) {
         self.workers()
             .for_each(|worker| worker.execution_mut().hold());
@@ -22,7 +23,8 @@ impl<G: Protocol> ReplicaHost<G> {
             .for_each(|worker| worker.execution_mut().release());
     }
 
-    /// Returns a copy of a partition's state, with its position, or `None` if the process can't give one.
+    /// Returns a copy of a partition's state, with its position, or `None` if the process can't
+    /// give one.
     pub fn snapshot(
         &mut self,
         world: &mut World,

@@ -41,8 +41,8 @@ impl<G: Protocol> ReplicaHost<G> {
         self.installing.is_some()
     }
 
-    /// Ends a transfer; `whole` means that the connection lasted. The state is read beside the present one, and then
-    /// execution stops until all of it is in place.
+    /// Ends a transfer; `whole` means that the connection lasted. The state is read beside the
+    /// present one, and then execution stops until all of it is in place.
     pub fn take(&mut self, world: &mut World, transfer: Transfer, whole: bool) {
         self.fetching = false;
         let stopped = self.workers().any(|worker| worker.execution().is_stopped());
@@ -83,7 +83,8 @@ impl<G: Protocol> ReplicaHost<G> {
         Ok(())
     }
 
-    /// Takes the next step of an install: the note, then one partition after the other, then the end.
+    /// Takes the next step of an install: the note, then one partition after the other, then the
+    /// end.
     pub fn install(&mut self, world: &mut World) {
         if !self.is_up() {
             return;
@@ -166,8 +167,8 @@ impl<G: Protocol> ReplicaHost<G> {
         self.finished(world, pid, result);
     }
 
-    /// Judges an install that failed. Everything that it needs was read before the note, so only a disk excuses that
-    /// something is missing.
+    /// Judges an install that failed. Everything that it needs was read before the note, so only a
+    /// disk excuses that something is missing.
     fn judge_failed(&self, world: &mut World, pid: usize, error: &replica::Error) {
         let name = self.host.name;
         let store = &self.shards[pid].store;
@@ -178,7 +179,8 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Lets all partitions continue once they are in place, and asks for what was decided meanwhile.
+    /// Lets all partitions continue once they are in place, and asks for what was decided
+    /// meanwhile.
     fn end_install(&mut self, world: &mut World, transfer: Transfer) {
         let now = self.host.now(world);
         for shard in &mut self.shards {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The logs of durable NOPaxos replicas, on a simulated disk. The changes of a step are one frame, which is there whole
-//! or not at all. [N-STORED]
+//! The logs of durable NOPaxos replicas, on a simulated disk. The changes of a step are one frame,
+//! which is there whole or not at all. [N-STORED]
 
 use control::Message;
 use paxos::acceptor::{Start, ToldStarts};
@@ -161,8 +161,8 @@ impl ReplicaHost<NoPaxos> {
         }
     }
 
-    /// Puts the logs aside, since the controller has seen more of this memory than there is. The replica is started
-    /// again, and joins as a new member. [A-DISCARD]
+    /// Puts the logs aside, since the controller has seen more of this memory than there is. The
+    /// replica is started again, and joins as a new member. [A-DISCARD]
     fn put_logs_aside(&mut self, world: &mut World) {
         world.note(|_| format!("discards {}", self.host.name));
         self.crash(false);

@@ -21,7 +21,8 @@ impl ReplicaHost<NoPaxos> {
         }
     }
 
-    /// Returns the report of a view of a partition that the replica leads and that f+1 members have begun. [F-REPORT]
+    /// Returns the report of a view of a partition that the replica leads and that f+1 members have
+    /// begun. [F-REPORT]
     pub fn report(&self, world: &World, pid: usize) -> Option<Message> {
         let worker = self.shards[pid].worker.as_ref()?;
         let started = match world.mutated(Mutation::ActiveByOne) {

@@ -129,7 +129,8 @@ impl<G: Protocol> ReplicaHost<G> {
         self.take_reads(world, pid);
     }
 
-    /// Delivers messages between workers, which are reliable and in order, and come when the other worker has time.
+    /// Delivers messages between workers, which are reliable and in order, and come when the other
+    /// worker has time.
     fn post_mail(&mut self, world: &mut World, pid: usize) {
         let process = self.host.process;
         for (to, message) in self.out.mail.drain(..) {

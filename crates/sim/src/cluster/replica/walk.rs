@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Long reads, which are answered from copies of the partitions' states once the log of each partition has been asked.
-//! [X-READ]
+//! Long reads, which are answered from copies of the partitions' states once the log of each
+//! partition has been asked. [X-READ]
 
 use paxos::PartitionId;
 
@@ -54,7 +54,8 @@ impl<G: Protocol> ReplicaHost<G> {
         }
     }
 
-    /// Shows a partition's contents, or returns false if they aren't stable yet, and then is called again.
+    /// Shows a partition's contents, or returns false if they aren't stable yet, and then is called
+    /// again.
     fn show(&mut self, world: &mut World, pid: usize, known: &Known) -> bool {
         let Some(worker) = &mut self.shards[pid].worker else {
             return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Courses of events that chance would rarely cause, since NOPaxos makes everything stable within a millisecond, and
-//! then most mistakes no longer show. So in each course one replica knows something that the others don't, and goes
-//! away before it is stable.
+//! Courses of events that chance would rarely cause, since NOPaxos makes everything stable within a
+//! millisecond, and then most mistakes no longer show. So in each course one replica knows
+//! something that the others don't, and goes away before it is stable.
 
 pub mod spanning;
 
@@ -63,7 +63,8 @@ impl<'a> Course<'a> {
 
     // ---- The courses
 
-    /// Draws a course in which only the leader gets the stamped commands, and answers; then it is cut off.
+    /// Draws a course in which only the leader gets the stamped commands, and answers; then it is
+    /// cut off.
     fn leader_alone_is_ahead(&mut self) {
         self.led_by(0);
         for n in 1..self.replicas.len() {
@@ -75,8 +76,8 @@ impl<'a> Course<'a> {
         self.ends(REPLACED);
     }
 
-    /// Draws a course in which half of the replicas have fallen behind. Of the others the leader is cut off, and all
-    /// others forget; then there is another session.
+    /// Draws a course in which half of the replicas have fallen behind. Of the others the leader is
+    /// cut off, and all others forget; then there is another session.
     fn holder_forgets(&mut self) {
         let f = self.replicas.len() / 2;
         self.led_by(0);
@@ -108,8 +109,8 @@ impl<'a> Course<'a> {
         self.ends(2 * REPLACED);
     }
 
-    /// Draws a course in which the leader agrees on a no-op with a follower, and another replica, which has the
-    /// request, hears nothing of it. Then that replica leads.
+    /// Draws a course in which the leader agrees on a no-op with a follower, and another replica,
+    /// which has the request, hears nothing of it. Then that replica leads.
     fn no_op_is_unheard_of(&mut self) {
         self.led_by(0);
         self.unsynchronised();
@@ -127,8 +128,9 @@ impl<'a> Course<'a> {
         self.ends(REPLACED);
     }
 
-    /// Draws a course in which a leader has its own no-op where all others have a request, and finds itself in a later
-    /// session, of which it has seen nothing. The leader of that session is cut off.
+    /// Draws a course in which a leader has its own no-op where all others have a request, and
+    /// finds itself in a later session, of which it has seen nothing. The leader of that session is
+    /// cut off.
     fn no_op_of_an_earlier_view(&mut self) {
         let last = self.replicas.len() - 1;
         self.led_by(last);
@@ -148,8 +150,8 @@ impl<'a> Course<'a> {
         self.ends(2 * REPLACED);
     }
 
-    /// Draws a course in which one sequencer and some clients aren't told that there is another session, so that the
-    /// old sequencer keeps stamping.
+    /// Draws a course in which one sequencer and some clients aren't told that there is another
+    /// session, so that the old sequencer keeps stamping.
     fn two_sequencers(&mut self) {
         let old = self.rng.between(1, self.scenario.sequencers.into()) as u8;
         self.cut_from_controller(Name::Sequencer(old));

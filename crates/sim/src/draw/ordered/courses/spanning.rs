@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Courses with commands over several partitions, in which one partition knows of a command and another one doesn't.
+//! Courses with commands over several partitions, in which one partition knows of a command and
+//! another one doesn't.
 
 use paxos::{MsgType, Time};
 
@@ -32,8 +33,8 @@ pub fn add(scenario: &Scenario, duration: Time, actions: &mut Vec<(Time, Action)
 impl Course<'_> {
     // ---- The courses
 
-    /// Draws a course in which only a partition's leader has its copy of a command, which is stable in the lowest
-    /// partition. Then that leader is cut off, and the copy is lost.
+    /// Draws a course in which only a partition's leader has its copy of a command, which is stable
+    /// in the lowest partition. Then that leader is cut off, and the copy is lost.
     fn copy_of_one_leader(&mut self) {
         let (pid, leader) = self.led_apart();
         for n in self.all_but(leader) {
@@ -45,8 +46,9 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// Draws a course in which only a partition's leader has executed commands, which are lost with their session. In
-    /// the next session copies take their slots, of which the old leader hears in the lowest partition first.
+    /// Draws a course in which only a partition's leader has executed commands, which are lost with
+    /// their session. In the next session copies take their slots, of which the old leader hears in
+    /// the lowest partition first.
     fn slots_of_an_earlier_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.next_led_by(self.leads_nothing(pid, leader));
@@ -66,8 +68,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// Draws a course in which a partition's leader executes commands that nobody else gets, right after a copy that
-    /// all have; then it is cut off.
+    /// Draws a course in which a partition's leader executes commands that nobody else gets, right
+    /// after a copy that all have; then it is cut off.
     fn ahead_behind_a_copy(&mut self) {
         let (pid, leader) = self.led_apart();
         self.under_spans(pid, 200, 1_000);
@@ -79,8 +81,8 @@ impl Course<'_> {
         self.ends(REPLACED);
     }
 
-    /// Draws a course in which only a partition's leader has a copy, and is away while the command is sent again in the
-    /// next session, where it gets the same slot.
+    /// Draws a course in which only a partition's leader has a copy, and is away while the command
+    /// is sent again in the next session, where it gets the same slot.
     fn same_slot_in_the_next_session(&mut self) {
         let (pid, leader) = self.led_apart();
         self.next_led_by(self.leads_nothing(pid, leader));
@@ -102,7 +104,8 @@ impl Course<'_> {
         (pid, usize::from(pid) % self.replicas.len())
     }
 
-    /// Returns which turn must come first so that a replica leads neither the lowest partition nor this one.
+    /// Returns which turn must come first so that a replica leads neither the lowest partition nor
+    /// this one.
     fn leads_nothing(&self, pid: u8, replica: usize) -> usize {
         let count = self.replicas.len();
         let leads = |first: usize| [first, (first + usize::from(pid)) % count].contains(&replica);
@@ -133,7 +136,8 @@ impl Course<'_> {
         }
     }
 
-    /// Lets all clients send commands over the lowest partition and this one, for a time in microseconds.
+    /// Lets all clients send commands over the lowest partition and this one, for a time in
+    /// microseconds.
     fn under_spans(&mut self, pid: u8, least: u64, most: u64) {
         let end = self.at + self.rng.between(least, most) * MICROSECOND;
         self.until(end, |course| Action::Span {
