@@ -54,11 +54,13 @@ pub enum Op {
     Sign = 14,
     /// Leader of Tofino: the window reaches further.
     Open = 15,
+    /// Of an FPGA's role, which has no tables: a setting, by `at`.
+    Set = 16,
 }
 
 impl Op {
     /// All orders.
-    pub const ALL: [Op; 15] = [
+    pub const ALL: [Op; 16] = [
         Op::Begin,
         Op::Look,
         Op::LookSlot,
@@ -74,6 +76,7 @@ impl Op {
         Op::Key,
         Op::Sign,
         Op::Open,
+        Op::Set,
     ];
 }
 

@@ -30,6 +30,8 @@ const bit<8> ORDER_KEY = 13;
 const bit<8> ORDER_SIGN = 14;
 /* Of leaders and sequencers of Tofino: the window reaches further. */
 const bit<8> ORDER_OPEN = 15;
+/* Of every role of an FPGA, which has no tables: a setting (programs/fpga/README.md). */
+const bit<8> ORDER_SET = 16;
 
 /* An order that no role has taken comes back to the process as it was, so an answer says that it is one. */
 const bit<8> ORDER_ANSWER = 0x80;

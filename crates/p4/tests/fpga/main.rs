@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The roles of `programs/fpga/`, simulated by Verilator, against scripts and the roles in Rust.
+
+#[allow(dead_code)]
+#[path = "../../../loader/tests/fuzz/damage.rs"]
+mod damage;
+mod device;
+mod differential;
+mod frames;
+mod model;
+#[path = "../../../loader/tests/common/random.rs"]
+mod random;
+mod scripts;
+mod settings;
