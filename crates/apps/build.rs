@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links the system's RocksDB and LevelDB, and says what to do where they are missing; the bindings
-//! are a few hand-written declarations over the C headers. Also compiles the library that is
-//! preloaded into Redis servers.
+//! Finds out which files of the system's RocksDB and LevelDB are loaded when a database is opened,
+//! and says what to do where they are missing; the bindings are a few hand-written declarations
+//! over the C headers. Also compiles the library that is preloaded into Redis servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,27 +27,35 @@ fn main() {
         std::process::exit(1);
     }
     for (library, package) in [("rocksdb", "librocksdb-dev"), ("leveldb", "libleveldb-dev")] {
-        if !is_installed(library) {
+        let Some(file) = file_of(library) else {
             eprintln!(
                 "error: the {library} library is missing: install {package} (or run ./dev setup)"
             );
             std::process::exit(1);
-        }
-        println!("cargo:rustc-link-lib=dylib={library}");
+        };
+        println!(
+            "cargo:rustc-env=WIREPAXOS_{}={file}",
+            library.to_uppercase()
+        );
     }
 }
 
-/// Returns whether the C compiler that will link finds the library: it prints a path if so, and the
-/// bare name otherwise. Without a compiler linking fails anyway, with a message of its own.
-fn is_installed(library: &str) -> bool {
-    let file = format!("lib{library}.so");
-    let found = Command::new("cc")
-        .arg(format!("-print-file-name={file}"))
-        .output();
-    match found {
-        Ok(output) => Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_absolute(),
-        Err(_) => true,
+/// Returns the name of the library's file with its version, under which programs find the one that
+/// fits the installed headers. The C compiler knows where the library is.
+fn file_of(library: &str) -> Option<String> {
+    let link = format!("-print-file-name=lib{library}.so");
+    let found = Command::new("cc").arg(link).output().ok()?;
+    let path = String::from_utf8_lossy(&found.stdout).trim().to_string();
+    // It prints the bare name of a file that it doesn't find.
+    if !Path::new(&path).is_absolute() {
+        return None;
     }
+    let headers = Command::new("objdump").arg("-p").arg(&path).output().ok()?;
+    let headers = String::from_utf8_lossy(&headers.stdout).into_owned();
+    let name = headers
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("SONAME"))?;
+    Some(name.trim().to_string())
 }
 
 /// Compiles the preloaded library with the C compiler that will link.

@@ -5,11 +5,13 @@
 
 use std::ffi::{CStr, c_char};
 
+use crate::library::functions_of;
 use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
     name: "LevelDB",
+    load,
     api: &API,
     open,
     link: None,
@@ -68,7 +70,8 @@ fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
     }
 }
 
-unsafe extern "C" {
+functions_of! {
+    env!("WIREPAXOS_LEVELDB");
     fn leveldb_open(options: Raw, dir: *const c_char, error: ErrorText) -> Raw;
     fn leveldb_options_create() -> Raw;
     fn leveldb_options_destroy(options: Raw);
@@ -82,9 +85,6 @@ unsafe extern "C" {
     fn leveldb_cache_destroy(cache: Raw);
     fn leveldb_filterpolicy_create_bloom(bits_per_key: i32) -> Raw;
     fn leveldb_filterpolicy_destroy(filter: Raw);
-}
-
-unsafe extern "C" {
     fn leveldb_close(db: Raw);
     fn leveldb_write(db: Raw, options: Raw, batch: Raw, error: ErrorText);
     fn leveldb_get(

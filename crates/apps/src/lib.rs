@@ -16,6 +16,7 @@ mod kv_app;
 mod kv_exec;
 mod kv_span;
 mod leveldb;
+mod library;
 mod library_time;
 mod pairs;
 pub mod place;

@@ -5,11 +5,13 @@
 
 use std::ffi::{CStr, c_char};
 
+use crate::library::functions_of;
 use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
     name: "RocksDB",
+    load,
     api: &API,
     open,
     link: Some(link),
@@ -86,7 +88,8 @@ fn link(db: Raw, to: &CStr, error: ErrorText) {
     }
 }
 
-unsafe extern "C" {
+functions_of! {
+    env!("WIREPAXOS_ROCKSDB");
     fn rocksdb_checkpoint_object_create(db: Raw, error: ErrorText) -> Raw;
     fn rocksdb_checkpoint_create(
         checkpoint: Raw,
@@ -95,9 +98,6 @@ unsafe extern "C" {
         error: ErrorText,
     );
     fn rocksdb_checkpoint_object_destroy(checkpoint: Raw);
-}
-
-unsafe extern "C" {
     fn rocksdb_open(options: Raw, dir: *const c_char, error: ErrorText) -> Raw;
     fn rocksdb_options_create() -> Raw;
     fn rocksdb_options_destroy(options: Raw);
@@ -118,9 +118,6 @@ unsafe extern "C" {
     fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: f64) -> Raw;
     fn rocksdb_cache_create_lru(bytes: usize) -> Raw;
     fn rocksdb_cache_destroy(cache: Raw);
-}
-
-unsafe extern "C" {
     fn rocksdb_close(db: Raw);
     fn rocksdb_write(db: Raw, options: Raw, batch: Raw, error: ErrorText);
     fn rocksdb_get(

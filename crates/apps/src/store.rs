@@ -71,6 +71,8 @@ pub(crate) struct Api {
 pub(crate) struct Engine {
     /// The library's name in messages.
     pub name: &'static str,
+    /// Loads the library, which comes before any call of its functions.
+    pub load: fn() -> Result<(), String>,
     /// The library's functions.
     pub api: &'static Api,
     /// Opens the database in a directory. The second result is dropped after closing.
@@ -126,6 +128,7 @@ impl Store {
     /// Opens the database in `dir`.
     pub fn open(engine: &'static Engine, dir: &Path, missing: Missing) -> Result<Store, Error> {
         let fail = |e: String| failed(engine, "open", dir, &e);
+        (engine.load)().map_err(fail)?;
         let path = terminated(dir).map_err(fail)?;
         let mut error = ptr::null_mut();
         let (db, kept) = (engine.open)(&path, missing, &mut error);
