@@ -3,6 +3,7 @@
 //! dead replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that
 //! leads, and one that follows.
 
+pub mod command;
 mod dataset;
 mod load;
 mod report;

@@ -7,7 +7,6 @@ extern crate local_cluster;
 
 mod bench;
 mod check_trace;
-mod demo;
 mod examples;
 mod lab;
 mod simulate;
@@ -17,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use command_line::manual;
+use demo::command as demo;
 use local_cluster::Error;
 
 /// The name by which messages and pages call this program.

@@ -216,7 +216,7 @@ impl LocalCluster {
     pub fn set_faults(&self, rates: &Rates) -> Result<(), Error> {
         let lab = self.lab.as_ref();
         let lab = lab.ok_or_else(|| Error::new("faults are for clusters in a lab"))?;
-        let program = programs::own()?;
+        let program = programs::wirepaxos_lab()?;
         Ok(lab.set_faults(&program, &["all".to_string()], rates)?)
     }
 
@@ -390,7 +390,7 @@ pub fn clean_up_on_signals(lab: &Lab) -> Result<(), Error> {
     let stop = Stop::new()?;
     stop.on_signals()?;
     let lab = lab.name().to_string();
-    let program = programs::own()?;
+    let program = programs::wirepaxos_lab()?;
     std::thread::Builder::new()
         .name("clean-up".to_string())
         .spawn(move || {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds the programs that commands of `wirepaxos-lab` start: itself, and the operator's program,
-//! whose nodes it tries.
+//! Finds the programs that demo, measurements and torture start: they are in one directory.
 
 use std::path::{Path, PathBuf};
 
@@ -17,18 +16,25 @@ pub fn own() -> Result<PathBuf, Error> {
     }
 }
 
-/// Returns the path of `wirepaxos`, which is in the directory of this program.
+/// Returns the path of `wirepaxos`, which nodes run.
 pub fn wirepaxos() -> Result<PathBuf, Error> {
-    beside(&own()?)
+    beside(&own()?, "wirepaxos", "cli")
 }
 
-fn beside(own: &Path) -> Result<PathBuf, Error> {
-    let program = own.with_file_name("wirepaxos");
+/// Returns the path of `wirepaxos-lab`, which looks after labs.
+pub fn wirepaxos_lab() -> Result<PathBuf, Error> {
+    beside(&own()?, "wirepaxos-lab", "lab_cli")
+}
+
+/// Returns the path of the program `name`, which is in the directory of this program. The crate
+/// `package` has its source.
+fn beside(own: &Path, name: &str, package: &str) -> Result<PathBuf, Error> {
+    let program = own.with_file_name(name);
     match program.is_file() {
         true => Ok(program),
         false => Err(Error::new(format!(
-            "there is no {}, which nodes run: install it there, or build it by \
-             `cargo build -p cli` (with --release if this program was)",
+            "there is no {}, which this needs: install it there, or build it by \
+             `cargo build -p {package}` (with --release if this program was)",
             program.display()
         ))),
     }
@@ -39,16 +45,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_of_nodes_is_beside_this_one_or_named_as_missing() {
+    fn a_program_is_beside_this_one_or_named_as_missing() {
         let directory =
             std::env::temp_dir().join(format!("wirepaxos-programs-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let own = directory.join("wirepaxos-lab");
         let nodes = directory.join("wirepaxos");
-        let said = beside(&own).unwrap_err().to_string();
+        let said = beside(&own, "wirepaxos", "cli").unwrap_err().to_string();
         assert!(said.contains(nodes.to_str().unwrap()), "{said}");
         std::fs::write(&nodes, "").unwrap();
-        assert_eq!(beside(&own).unwrap(), nodes);
+        assert_eq!(beside(&own, "wirepaxos", "cli").unwrap(), nodes);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab demo`: runs a replicated database that survives a dead leader, a dead acceptor and a dead replica (with
+//! The command `demo`: runs a replicated database that survives a dead leader, a dead acceptor and a dead replica (with
 //! NOPaxos a sequencer and replicas), and proves it at the end.
 
 use std::time::Duration;
 
 use clap::Args;
-use demo::{Report, Settings};
+use command_line::arguments::{auth, plane, protocol, rate};
 use local_cluster::{Error, Narrator};
 use node::cluster_file::{Auth, Plane, Protocol};
 use serde_json::{Value, json};
 
-use command_line::arguments::{auth, plane, protocol, rate};
+use crate::{Report, Settings};
 
-/// Options of `wirepaxos-lab demo`.
+/// Options of the demo.
 #[derive(Args)]
 pub struct Options {
     /// Agree by this protocol. paxos: leaders and acceptors. nopaxos: sequencers, and replicas
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         seconds: options.seconds,
         keep: options.keep,
     };
-    let report = demo::run(&settings, &Narrator::new(options.json))?;
+    let report = crate::run(&settings, &Narrator::new(options.json))?;
     match options.json {
         true => println!("{}", document(&report)),
         false => print_table(&report),
