@@ -75,11 +75,11 @@ def role_lines(ours):
 
 
 def fpga_cycles():
-    """Cycles of the leader and of the acceptor in SystemVerilog, as a test of programs/fpga has counted them."""
+    """Cycles of leader, acceptor and learner in SystemVerilog, as a test of programs/fpga has counted them."""
     path = ROOT / "programs" / "fpga" / "results" / "latency.txt"
     lines = path.read_text().splitlines() if path.exists() else []
     cycles = dict(line.split() for line in lines if not line.startswith("#"))
-    return [int(cycles[role]) for role in ("leader", "acceptor") if role in cycles]
+    return [int(cycles[role]) for role in ("leader", "acceptor", "learner") if role in cycles]
 
 
 def role_latency(ours):
@@ -93,9 +93,9 @@ def role_latency(ours):
             "values": [forwarding[1] / 1e3, *(line["bursts"][0]["ns_per_msg"] / 1e3 for line in dpdk)],
         },
     ]
-    if len(simulated) == 2:
+    if len(simulated) == 3:
         title = f"ours, SystemVerilog, cycles of {FPGA_MHZ} MHz"
-        series.append({"label": title, "values": [None, *simulated, None]})
+        series.append({"label": title, "values": [None, *simulated]})
     dpdk_ratio = dpdk[0]["bursts"][0]["ns_per_msg"] / forwarding[1]
     return [series], {"leader": dpdk_ratio, "slowest_ns": max(line["bursts"][0]["ns_per_msg"] for line in dpdk)}
 

@@ -44,8 +44,13 @@ fn sequencers_agree() {
     compare(Role::Sequencer);
 }
 
+#[test]
+fn learners_agree() {
+    compare(Role::Learner);
+}
+
 /// Wrong lines of roles: each with its file, the right line, and the one that replaces it.
-const MUTANTS: [(Role, &str, &str, &str); 4] = [
+const MUTANTS: [(Role, &str, &str, &str); 5] = [
     (
         Role::Acceptor,
         "acceptor.sv",
@@ -71,6 +76,12 @@ const MUTANTS: [(Role, &str, &str, &str); 4] = [
         "include/stamp.svh",
         "ahead[64*i +: 64] < group.window;",
         "ahead[64*i +: 64] <= group.window;",
+    ),
+    (
+        Role::Learner,
+        "learner.sv",
+        "s.votes = is_known && again ? slot.votes | voter : voter;",
+        "s.votes = is_known ? slot.votes | voter : voter;",
     ),
 ];
 

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use loader::frame;
 use p4::{Op, Order};
 use paxos::{
-    Deployment, Enable, Flags, Header, Instance, MsgType, Packet, Program, Reason, Round, Verdict,
+    Configuration, Deployment, Enable, Flags, Header, Instance, Member, MsgType, Packet, Program,
+    Reason, Round, Verdict,
 };
 use sim::script::{self, Device, Role, Setup};
 use test_world::Rng;
@@ -44,6 +45,14 @@ fn begun(role: Role) -> Option<FpgaDevice> {
             nonce: NONCE,
             trim: vec![0],
             end: vec![0],
+            replicas: vec![31, 32, 33],
+            g: 1,
+        }),
+        Role::Learner => script::Order::Configuration(Configuration {
+            epoch: 1,
+            leader: Member { node: 1, nonce: 1 },
+            acceptors: [11, 12, 13].map(|node| Member { node, nonce: 1 }).to_vec(),
+            f: 1,
             replicas: vec![31, 32, 33],
             g: 1,
         }),
@@ -121,20 +130,52 @@ fn a_leader_stamps_at_line_rate() {
     assert_eq!(cycles.last_out - cycles.first_out + 1, 2 * PACKETS);
 }
 
+/// Returns an acceptor's vote of 102 bytes.
+fn vote(acceptor: u16, inst: Instance) -> Vec<u8> {
+    let mut datagram = message(MsgType::Phase2b, inst, &[7; 12]);
+    // It has voted in the round of which it tells.
+    datagram.copy_within(16..20, 20);
+    datagram[24..26].copy_from_slice(&acceptor.to_be_bytes());
+    frame::build(&datagram, false)
+}
+
+/// Votes of one instance follow each other, so each is counted on what the one before left.
+#[test]
+fn a_learner_counts_at_line_rate() {
+    const INSTANCES: u64 = 200;
+    let Some(mut device) = begun(Role::Learner) else {
+        return;
+    };
+    let votes: Vec<_> = (0..INSTANCES)
+        .flat_map(|inst| [11, 12, 13].map(|acceptor| vote(acceptor, inst)))
+        .collect();
+    let (outs, cycles) = device.frames(&votes).expect("decisions");
+    let instances: Vec<_> = outs.iter().map(|out| inst_of(out)).collect();
+    assert_eq!(instances, (0..INSTANCES).collect::<Vec<_>>());
+    assert_eq!(cycles.stalls, 0, "a sender had to wait");
+    let verdicts = device.verdicts().expect("counters");
+    let duplicates = (Verdict::Dropped(Reason::Duplicate), INSTANCES);
+    assert_eq!(verdicts, [duplicates, (Verdict::Changed, 2 * INSTANCES)]);
+}
+
 /// From the cycle that brings a packet's first beat to the one that takes the first beat of what
 /// comes of it. `programs/fpga/results/latency.txt` has these lines.
 #[test]
 fn latency_is_what_the_results_say() {
     let mut found = String::new();
-    for (role, msgtype) in [
-        (Role::Leader, MsgType::Request),
-        (Role::Acceptor, MsgType::Phase2a),
+    let of_type = |msgtype| frame::build(&message(msgtype, 0, &[7; 12]), false);
+    for (role, frame) in [
+        (Role::Leader, of_type(MsgType::Request)),
+        (Role::Acceptor, of_type(MsgType::Phase2a)),
+        (Role::Learner, vote(12, 0)),
     ] {
         let Some(mut device) = begun(role) else {
             return;
         };
-        let frame = frame::build(&message(msgtype, 0, &[7; 12]), false);
         assert_eq!(frame.len(), 102, "as in the paper");
+        if role == Role::Learner {
+            device.frames(&[vote(11, 0)]).expect("it is counted");
+        }
         let (outs, cycles) = device.frames(&[frame]).expect("it is taken");
         assert_eq!(outs.len(), 1);
         let cycles = cycles.first_out - cycles.first_in;

@@ -38,6 +38,11 @@ fn sequencers_follow_their_scripts() {
     hold("sequencer");
 }
 
+#[test]
+fn learners_follow_their_scripts() {
+    hold("learner");
+}
+
 /// Runs the scripts of a role.
 fn hold(role: &str) {
     if !model::can_run() {
