@@ -23,6 +23,7 @@ mod attempt;
 pub mod clocks;
 pub mod controller;
 pub mod envelope;
+mod given_up;
 mod group;
 pub mod memory;
 pub mod message;

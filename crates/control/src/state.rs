@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The stored state of a group, and the only changes that are allowed.
 
+pub use crate::given_up::{GivenUp, LEAP};
 use crate::memory::MemoryRecord;
 use crate::message::are_sound;
 use crate::{EpochRecord, EpochState, View};
 use paxos::nopaxos::session_change::Begins;
 use paxos::round::{MAX_EPOCH, MAX_LANE};
-use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, NodeId, PartitionId};
+use paxos::{Configuration, Epoch, GroupId, HandOver, Instance, NodeId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::ops::Range;
 
 /// How many epochs before the active one are kept, for votes that are still on their way.
 const OLDER_EPOCHS: usize = 4;
@@ -48,6 +48,9 @@ pub struct GroupState {
     /// The numbers that were left out when this state was made anew, until an epoch has become active since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
+    /// Where the partitions of the backup stand from which the cluster was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Vec<Instance>>,
 }
 
 /// Epoch numbers that the lost store may have issued, so that they are never issued again. If a node shows one after
@@ -73,44 +76,6 @@ pub struct Disk {
     pub nonce: u64,
     /// The number.
     pub incarnation: u64,
-}
-
-/// How far an epoch that accepts data loss leaps. This is beyond every decided value that can't be asked for any more,
-/// since such a value lies at most the acceptors' slots above the trim point.
-pub const LEAP: u64 = 1 << 32;
-
-/// Instances that count as empty, whatever was decided there: an epoch that the operator opened after the loss of more
-/// than f memories left them behind.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct GivenUp {
-    /// The first of these instances in each partition, which is where one replica stood with execution stopped.
-    pub from: Vec<Instance>,
-    /// The instance after the last of them in each partition, which is the epoch's T and E.
-    pub to: Vec<Instance>,
-}
-
-impl GivenUp {
-    /// Returns the instances that were given up in a partition; none if the partition didn't exist then.
-    pub fn of(&self, pid: PartitionId) -> Range<Instance> {
-        let at = usize::from(pid);
-        match (self.from.get(at), self.to.get(at)) {
-            (Some(&from), Some(&to)) => from..to,
-            _ => 0..0,
-        }
-    }
-
-    /// Returns the instances that were given up in all partitions.
-    pub fn ranges(&self) -> Vec<Range<Instance>> {
-        (0..self.from.len() as PartitionId)
-            .map(|pid| self.of(pid))
-            .collect()
-    }
-
-    /// Returns for each partition whether T has leapt there.
-    fn leaps(&self, trim: &[Instance]) -> impl Iterator<Item = bool> {
-        let both = self.from.iter().zip(trim);
-        both.map(|(from, trim)| trim.saturating_sub(*from) >= LEAP / 2)
-    }
 }
 
 /// The values that an active epoch hands over. A restarted controller can repeat the orders with them, since the orders
@@ -183,6 +148,15 @@ fn last_begun_anew(epochs: &[EpochRecord]) -> Epoch {
 }
 
 impl GroupState {
+    /// Returns the state with which a cluster begins that is made from a backup.
+    pub fn begun_from_backup(positions: Vec<Instance>) -> GroupState {
+        GroupState {
+            version: 1,
+            restored: Some(positions),
+            ..GroupState::default()
+        }
+    }
+
     /// Returns whether the epochs ascend, each as it was issued.
     pub fn is_sound(&self) -> bool {
         are_sound(&self.epochs)

@@ -56,7 +56,7 @@ impl Group {
     }
 
     /// Returns an instance so far ahead that no node has reached it. [G-ALL]
-    fn beyond_all(&self, pid: PartitionId) -> Result<Instance, String> {
+    pub(super) fn beyond_all(&self, pid: PartitionId) -> Result<Instance, String> {
         let reached = self.reached(pid);
         reached.checked_add(LEAP).ok_or_else(|| {
             format!(

@@ -5,6 +5,8 @@
 //! nonce. Later an acceptor that is down stays a member under its old nonce and triggers nothing; one that answers from
 //! another memory joins by a new epoch.
 
+mod first;
+
 use super::Group;
 use super::loss::{Loss, torn};
 use super::report::role_name;
@@ -124,7 +126,8 @@ impl Group {
         else {
             return;
         };
-        if let Some(GivenUp { from, to, .. }) = &given_up {
+        let lost = given_up.as_ref().filter(|_| self.backup().is_none());
+        if let Some(GivenUp { from, to, .. }) = lost {
             reason = format!(
                 "DATA LOSS ACCEPTED BY THE OPERATOR; given up from {from:?}, going on at {to:?}"
             );
@@ -371,6 +374,9 @@ impl Group {
             return Err(format!("the cluster file is wrong: {why}"));
         }
         self.has_quorum(&configuration)?;
+        if let Some(given_up) = self.gap_behind_backup()? {
+            return Ok((configuration, Loss::Known(given_up)));
+        }
         let accept_data_loss = self.order.is_some_and(|o| o.accept_data_loss);
         let goes_nowhere = self.torn || self.is_stranded(now);
         let room = self.has_room(&configuration, accept_data_loss);
@@ -412,36 +418,6 @@ impl Group {
                  `wirepaxos controller rebuild` again"
             ),
         })
-    }
-
-    /// Returns the voters of the first epoch, or an error if one hasn't answered. [E-FIRST]
-    fn first_voters(&self) -> Result<Vec<MemberRecord>, String> {
-        let (role, nodes) = self.settings.voters();
-        let answered = |&node: &NodeId| {
-            let nonce = self.suspicion.memory(role, node);
-            nonce.map(|nonce| (node, nonce)).ok_or(node)
-        };
-        let voters: Result<_, NodeId> = nodes.iter().map(answered).collect();
-        voters.map_err(|node| {
-            format!(
-                "the first start waits for all {}s; node {node} hasn't answered: start it",
-                role_name(role)
-            )
-        })
-    }
-
-    /// Returns an error until the replicas have answered or are suspected. A replica that has met an epoch shows that
-    /// this is no first start. [E-FIRST]
-    fn replicas_remember_nothing(&self) -> Result<(), String> {
-        let silent = |w: &&Watched| {
-            w.role == Probe::Replica
-                && !self.suspicion.is_suspect(w)
-                && w.partitions.iter().any(Option::is_none)
-        };
-        match self.suspicion.iter().find(silent) {
-            None => Ok(()),
-            Some(w) => Err(format!("waiting for replica {} to answer", w.node)),
-        }
     }
 
     /// Returns the first live leader in order of preference, and waits for one that hasn't been asked long enough.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller with real leaders and acceptors.
 
+mod backups;
 mod data_loss;
 mod restarts;
 mod session_world;
@@ -9,8 +10,7 @@ mod suspicion;
 mod world;
 
 use control::{EpochState, Message, OUTSIDE, Peer};
-use paxos::round::MAX_LANE;
-use paxos::{Epoch, MsgType, NodeId, Round};
+use paxos::{Epoch, MsgType, NodeId, Round, round::MAX_LANE};
 use world::{ACCEPTORS, GROUP, LEADERS, OPERATOR, PARTITIONS, REPLICAS, Replica, World};
 
 // ---- First start -----------------------------------------------------------------------------
