@@ -386,6 +386,14 @@ impl Records {
         voided_key(place, self.next_delete());
     }
 
+    /// Deletes a record if it concerns only the cluster in which it was made.
+    pub fn delete_if_of_cluster(&mut self, key: &[u8]) {
+        let kinds = [SESSION, REPLIES, COMMIT, PART, VOIDED, INCARNATION];
+        if key.first().is_some_and(|kind| kinds.contains(kind)) {
+            self.next_delete().extend_from_slice(key);
+        }
+    }
+
     fn next_put(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         let record = self.next();
         let value = record.value.get_or_insert_default();

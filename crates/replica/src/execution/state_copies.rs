@@ -12,6 +12,7 @@ use crate::agreement::Decided;
 use crate::application::{Application, Error, Link, Reader, Restore, Snapshot};
 use crate::identity::{Identity, Named, read_name};
 use crate::log;
+use crate::record::{Position, Records};
 use paxos::{Deployment, Instance, PartitionId, Time};
 use std::io;
 
@@ -239,6 +240,31 @@ impl<A: Application> Execution<A> {
             Err(error) => Ok(Restored::Failed(error)),
             Ok(()) => self.end_restore(now, position),
         }
+    }
+}
+
+impl<A: Application> Execution<A> {
+    /// Makes the state one with which another cluster, with a number of its own, can begin: at the
+    /// same position, and with the outcomes of commands over several partitions, which other
+    /// partitions may not have passed. The sessions end, so that no command of theirs counts there;
+    /// no epoch was met, and the disk has no number. The state is stored so, and must be opened
+    /// anew.
+    pub(crate) fn move_to(&mut self, cluster: u32) -> Result<(), Error> {
+        self.settle()?;
+        let mut keys = Vec::new();
+        self.app.records(&mut |key, _| keys.push(key.to_vec()))?;
+        let mut records = Records::default();
+        for key in keys {
+            records.delete_if_of_cluster(&key);
+        }
+        self.settings.deployment.cluster = cluster;
+        records.put_identity(&self.identity());
+        records.put_position(Position {
+            next: self.progress.committed(),
+            marker: 0,
+        });
+        self.app.commit(records.as_slice())?;
+        self.app.checkpoint()?()
     }
 }
 

@@ -92,6 +92,12 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         self.restored(now, result)
     }
 
+    /// Makes the state one with which another cluster can begin, and ends: the state is stored so,
+    /// and must be opened anew.
+    pub fn move_to(mut self, cluster: u32) -> Result<(), Error> {
+        self.execution.move_to(cluster)
+    }
+
     fn restored(&mut self, now: Time, result: Result<Restored, Error>) -> Result<Restored, Error> {
         if let Ok(Restored::To(next)) = result {
             self.agreement.on_event(Event::Restored(next));
