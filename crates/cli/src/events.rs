@@ -9,8 +9,9 @@ use local_cluster::Error;
 use serde_json::Value;
 use wirepaxos::admin;
 
-use crate::{silence, utc};
+use crate::silence;
 use command_line::arguments::Cluster;
+use node::utc;
 
 /// How often the controller is asked for news.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);

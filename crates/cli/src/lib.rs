@@ -6,6 +6,7 @@
 extern crate local_cluster;
 
 mod accept_server;
+mod backup;
 mod controller;
 mod copy;
 mod events;
@@ -27,7 +28,6 @@ mod status;
 mod stop;
 mod switch;
 mod up;
-mod utc;
 
 use std::process::ExitCode;
 
@@ -68,6 +68,9 @@ enum Command {
     /// Make or use a replica's state as files
     #[command(subcommand)]
     Copy(copy::Command),
+    /// Back up a whole cluster, and make a new cluster from a backup
+    #[command(subcommand)]
+    Backup(backup::Command),
     /// Change the leader by hand
     Failover(failover::Options),
     /// Repair the controller's store
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Events(options) => events::run(&options),
         Command::Members(options) => members::run(&options),
         Command::Copy(command) => copy::run(&command),
+        Command::Backup(command) => backup::run(&command),
         Command::Failover(options) => failover::run(&options),
         Command::Controller(command) => controller::run(&command),
         Command::ForgetLog(options) => forget_log::run(&options),

@@ -13,9 +13,10 @@ use node::ClusterFile;
 use node::cluster_file::Node;
 use serde_json::{Value, json};
 
-use crate::{silence, utc};
+use crate::silence;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
+use node::utc;
 use wirepaxos::admin::{self, Digests};
 
 /// Options of `wirepaxos status`.

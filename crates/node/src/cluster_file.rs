@@ -8,6 +8,7 @@
 mod controllers;
 mod network;
 mod planes;
+mod published;
 mod read;
 mod validate;
 mod write;
@@ -24,6 +25,7 @@ use paxos::{Deployment, GroupId, NodeId, PartitionId};
 pub use control::Protocol;
 pub use network::Network;
 pub(crate) use planes::NO_PORT;
+pub use published::{Fingerprint, Published};
 pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
 
 /// A cluster file that was read and found consistent.
@@ -54,26 +56,9 @@ pub struct ClusterFile {
     pub controller: ControllerSettings,
     /// What nodes compare to find one that has another file.
     pub fingerprint: Fingerprint,
+    /// What the file says, without its passwords.
+    pub published: Published,
 }
-
-/// A checksum of what a file says, without its passwords. Comments and the order of keys don't count.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fingerprint(u32);
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}", self.0)
-    }
-}
-
-/// Clusters are equal if their files mean the same, however those are written.
-impl PartialEq for Fingerprint {
-    fn eq(&self, _other: &Fingerprint) -> bool {
-        true
-    }
-}
-
-impl Eq for Fingerprint {}
 
 /// One replicated application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -683,7 +668,8 @@ impl ClusterFile {
 pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     let checked = read::read(text).and_then(|raw| validate::validate(raw, Path::new(file)));
     let checked = checked.map(|cluster| ClusterFile {
-        fingerprint: fingerprint(text),
+        fingerprint: Fingerprint::of(text),
+        published: Published::of(text),
         ..cluster
     });
     checked.map_err(|errors| Errors {
@@ -697,25 +683,6 @@ pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
             })
             .collect(),
     })
-}
-
-/// Returns the checksum of a valid file's contents.
-fn fingerprint(text: &str) -> Fingerprint {
-    let mut contents: serde_json::Value = toml::from_str(text).unwrap_or_default();
-    // The path of the key file is each machine's own.
-    if let Some(contents) = contents.as_object_mut() {
-        contents.remove("keys");
-    }
-    let nodes = contents
-        .get_mut("node")
-        .and_then(|nodes| nodes.as_array_mut());
-    for node in nodes.into_iter().flatten() {
-        if let Some(node) = node.as_object_mut() {
-            // Whoever sees the checksum must not be able to try passwords with it.
-            node.remove("redis_password");
-        }
-    }
-    Fingerprint(crc32fast::hash(contents.to_string().as_bytes()))
 }
 
 fn line_of(text: &str, at: usize) -> usize {

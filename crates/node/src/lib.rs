@@ -18,6 +18,7 @@
 //! socket.
 
 pub mod auth;
+pub mod backup;
 mod budget;
 mod challenges;
 mod cluster_clock;
@@ -50,6 +51,7 @@ mod test_dir;
 mod together;
 mod trace;
 pub mod transfer;
+pub mod utc;
 mod watched_keys;
 
 #[cfg(test)]

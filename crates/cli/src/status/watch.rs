@@ -8,7 +8,7 @@ use local_cluster::Error;
 use node::{ClusterFile, wall_clock_ms};
 
 use super::{Look, Options};
-use crate::utc;
+use node::utc;
 
 /// The screen that is taken if its size isn't known, in lines and columns.
 const SCREEN: (usize, usize) = (24, 80);

@@ -16,8 +16,8 @@ use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode, RawPeerTls};
 use super::{
     Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
-    ErrorAt, Fingerprint, Group, Network, Node, Plane, Protocol, RedisOrder, RedisReads, Role,
-    Storage,
+    ErrorAt, Fingerprint, Group, Network, Node, Plane, Protocol, Published, RedisOrder, RedisReads,
+    Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -72,22 +72,21 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         cluster,
         data: dir.join(raw.data.into_inner()),
         trace: raw.trace.map(|trace| dir.join(trace.into_inner())),
-        keys: raw
-            .keys
-            .map_or(dir.join(DEFAULT_KEYS), |keys| dir.join(keys.into_inner())),
+        keys: path(raw.keys, dir, DEFAULT_KEYS),
         auth,
         clients,
         state_tls,
-        bpffs: raw
-            .bpffs
-            .map_or(loader::pins::DEFAULT_MOUNT.into(), |path| {
-                dir.join(path.into_inner())
-            }),
+        bpffs: path(raw.bpffs, dir, loader::pins::DEFAULT_MOUNT),
         groups,
         nodes,
         controller,
         fingerprint: Fingerprint::default(),
+        published: Published::default(),
     })
+}
+
+fn path(raw: Option<Spanned<String>>, dir: &Path, default: &str) -> PathBuf {
+    dir.join(raw.map_or(default.into(), Spanned::into_inner))
 }
 
 /// Sets `workers` to 1 for replicas of one group that share an address, since a thread for each partition costs more

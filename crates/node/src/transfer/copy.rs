@@ -21,7 +21,7 @@ use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
 
 /// The place of a state that is being fetched, in a node's directory, and the place where [`put`] opens stores
 /// temporarily.
-const INTO: &str = "incoming";
+pub const INTO: &str = "incoming";
 const SCRATCH: &str = "opened";
 
 /// Fetches the state of a running replica into a new directory, and returns the position of each partition. `progress`

@@ -213,7 +213,11 @@ fn sync_all_in(directory: &Path) -> io::Result<()> {
 }
 
 /// Writes a partition's state as the parts of a state that is being fetched.
-fn write_parts(mut copy: Box<dyn Snapshot>, to: &mut Incoming, pid: PartitionId) -> io::Result<()> {
+pub fn write_parts(
+    mut copy: Box<dyn Snapshot>,
+    to: &mut Incoming,
+    pid: PartitionId,
+) -> io::Result<()> {
     let mut out = PartWriter {
         part: Vec::with_capacity(PART_LEN),
         to,

@@ -10,6 +10,13 @@ pub fn shown(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{ms:03}")
 }
 
+/// Returns a time since 1970 as date and time of day in UTC, for names of files that sort by age.
+pub fn in_a_name(ms: u64) -> String {
+    let shown = shown(ms);
+    let seconds = shown.split('.').next().unwrap_or_default();
+    seconds.replace(' ', "T").replace(':', "-") + "Z"
+}
+
 /// Returns how long something has lasted, in the unit that suits.
 pub fn lasted(seconds: u64) -> String {
     match seconds {
@@ -22,7 +29,8 @@ pub fn lasted(seconds: u64) -> String {
 
 /// Returns year, month and day of a day since 1970.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years begin in March here, so that the leap day is a year's last one. 400 years have 146,097 days.
+    // Years begin in March here, so that the leap day is a year's last one. 400 years have 146,097
+    // days.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -52,6 +60,7 @@ mod tests {
         ] {
             assert_eq!(shown(ms), expected);
         }
+        assert_eq!(in_a_name(1_764_285_604_005), "2025-11-27T23-20-04Z");
         let lasted = [5, 119, 120, 7_200, 172_800].map(lasted);
         assert_eq!(lasted, ["5 s", "119 s", "2 min", "2 h", "2 d"]);
     }
