@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The numbers of the wire format (docs/wire.md) and of orders, and the record in which a packet passes through a role.
 //
-// crates/p4/tests/fpga/numbers.rs holds these numbers against Rust and P4. It reads this file line by line: a constant
+// crates/p4/tests/fpga/numbers.rs holds these numbers against Rust. It reads this file line by line: a constant
 // is one line.
 `ifndef WIREPAXOS_SVH
 `define WIREPAXOS_SVH

@@ -8,6 +8,7 @@ mod device;
 mod differential;
 mod frames;
 mod model;
+mod numbers;
 #[path = "../../../loader/tests/common/random.rs"]
 mod random;
 mod scripts;
