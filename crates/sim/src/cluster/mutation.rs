@@ -55,7 +55,7 @@ pub enum Mutation {
     EpochsBeginAnew,
     /// Like `EpochsBeginAnew`, but the numbers of disks continue although epochs begin again.
     NumberIgnored,
-    /// Replicas show no epoch that they have met.
+    /// Replicas show nothing of the epochs that they have met.
     ReplicasShowNoEpoch,
     /// The controller doesn't see the replicas' positions.
     PositionsUnknown,
@@ -326,7 +326,8 @@ pub fn rewrite_shown(mutation: Mutation, packet: &Packet<'_>) -> Option<(Header,
     let (mut header, report) = (packet.header, ProbeReport::parse(packet.value).ok()?);
     let mut trim = report.trim;
     match mutation {
-        Mutation::ReplicasShowNoEpoch => header.rnd = Round::NONE,
+        // A position without an epoch would be that of a backup.
+        Mutation::ReplicasShowNoEpoch => (header.rnd, header.inst) = (Round::NONE, 0),
         // An epoch can begin too low only if the replicas' positions are unknown.
         Mutation::PositionsUnknown | Mutation::BeginsTooLow | Mutation::BeginningIgnored => {
             header.inst = 0;
