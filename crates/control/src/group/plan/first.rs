@@ -89,7 +89,12 @@ impl Group {
                 role_name(role)
             ));
         }
-        let beyond = |(pid, at): (_, &Instance)| Ok(self.beyond_all(pid)?.max(at + LEAP));
+        let beyond = |(pid, at): (_, &Instance)| match at.checked_add(LEAP) {
+            Some(beyond) => Ok(self.beyond_all(pid)?.max(beyond)),
+            None => Err(format!(
+                "the backup stands at instance {at}, which no log reaches"
+            )),
+        };
         let to = pids.zip(from).map(beyond).collect::<Result<_, String>>()?;
         let from = from.to_vec();
         Ok(Some(GivenUp { from, to }))
