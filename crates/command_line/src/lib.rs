@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the command lines of `wirepaxos` and `wirepaxos-lab` share.
 
+#[macro_use]
+extern crate local_cluster;
+
 pub mod arguments;
 pub mod examples;
 pub mod manual;

@@ -3,6 +3,9 @@
 //! dead replica, with the proof at the end. With NOPaxos these are a sequencer, the replica that
 //! leads, and one that follows.
 
+#[macro_use]
+extern crate local_cluster;
+
 pub mod command;
 mod dataset;
 mod load;
