@@ -9,14 +9,13 @@ use std::rc::Rc;
 use loader::frame;
 use loader::run::{counter, verdict_of};
 use p4::Order;
-use p4::order::PLACES;
-use p4::role::{Port, Role, Stamps, round_shown};
-use paxos::learner::SlotView;
-use paxos::{Configuration, Epoch, Flags, Instance, Learner, PartitionId, Round, To, Verdict};
+use p4::role::{Port, Role, Stamps};
+use paxos::{Configuration, Epoch, Instance, Learner, PartitionId, To, Verdict};
 use sim::script::{self, Device, Setup, Slot, State};
 
 use crate::model::{Cycles, Model, Stream, compile};
 use crate::settings;
+use crate::shown;
 
 /// The addresses of members and their switch.
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
@@ -235,70 +234,14 @@ impl Device for FpgaDevice {
     }
 
     fn state(&self, pid: PartitionId) -> Option<State> {
-        let look = self.role.borrow_mut().look(pid).expect("an answer");
-        match self.setup.role {
-            script::Role::Acceptor => Some(State::Acceptor {
-                epoch: look.epoch,
-                floor: look.round,
-                trim: look.a,
-                end: look.b,
-            }),
-            script::Role::Leader | script::Role::Sequencer => Some(State::Leader {
-                rnd: round_shown(&look),
-                next: look.a,
-                trimmed: look.b,
-            }),
-            _ => None,
-        }
+        shown::state(&mut self.role.borrow_mut(), self.setup.role, pid)
     }
 
     fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
-        let mut role = self.role.borrow_mut();
-        let (slot, value) = role.slot(pid, inst).expect("an answer");
-        if slot.a != inst || slot.round.is_none() {
-            return None;
-        }
-        if self.setup.role == script::Role::Learner {
-            return Some(Slot::Learner(SlotView {
-                inst,
-                rnd: slot.round,
-                votes: (slot.d >> 16) as u32,
-                client: slot.b,
-                request: slot.c,
-                noop: slot.d >> 8 & 0xff != 0,
-                delivered: slot.d & 0xff != 0,
-            }));
-        }
-        let trim = role.look(pid).expect("an answer").a;
-        (inst >= trim).then_some(Slot::Acceptor {
-            rnd: slot.round,
-            vrnd: Round(slot.epoch),
-            flags: Flags((slot.d >> 16) as u16),
-            client: slot.b,
-            request: slot.c,
-            value,
-        })
+        shown::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
     }
 
     fn fingerprint(&self) -> String {
-        let mut role = self.role.borrow_mut();
-        let (mut seen, mut reports) = (Vec::new(), Vec::new());
-        for pid in 0..self.setup.deployment.partitions {
-            seen.push((role.look(pid).expect("an answer"), Vec::new()));
-            if self.setup.role != script::Role::Learner {
-                for place in 0..PLACES {
-                    reports.push(role.report(pid, place).expect("an answer"));
-                }
-            }
-            if matches!(
-                self.setup.role,
-                script::Role::Acceptor | script::Role::Learner
-            ) {
-                for slot in 0..self.setup.slots {
-                    seen.push(role.slot(pid, slot as u64).expect("an answer"));
-                }
-            }
-        }
-        format!("{seen:?} {reports:?}")
+        shown::fingerprint(&mut self.role.borrow_mut(), &self.setup)
     }
 }

@@ -13,3 +13,5 @@ mod numbers;
 mod random;
 mod scripts;
 mod settings;
+#[path = "../common/shown.rs"]
+mod shown;
