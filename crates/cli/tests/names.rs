@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of clients that name their commands, while replicas die: each command counts once, whichever replica it is
-//! sent to again. [S-NAMED]
+//! Tests of clients that name their commands, while replicas die: each command counts once,
+//! whichever replica it is sent to again. [S-NAMED]
 
 mod common;
 
@@ -78,9 +78,9 @@ fn the_same_where_redis_itself_is_replicated() {
     increments_while_replicas_die("redis");
 }
 
-/// This runs the code that docs/redis.md tells users of redis-py to write, exactly as it is there.
+/// `examples/recipes/replicas.py` counts each command once with the other stores, too.
 #[test]
-fn redis_py_as_it_is_documented() {
+fn the_recipe_for_redis_py() {
     let installed = Command::new("python3")
         .args(["-c", "import redis"])
         .stderr(Stdio::null())
@@ -91,20 +91,19 @@ fn redis_py_as_it_is_documented() {
     }
     let mut cluster = TestCluster::start(&shape("leveldb"));
     cluster.call(1, &["SET", "ready", "1"]);
-    let text = include_str!("../../../docs/redis.md");
-    let program = text.split("```python\n").nth(1).unwrap();
-    let program = program.split("```").next().unwrap();
-    let ports: Vec<String> = cluster
-        .local
-        .redis
-        .iter()
-        .map(|of| format!("({:?}, {})", of.address.ip().to_string(), of.address.port()))
-        .collect();
+    let addresses = cluster.local.redis.iter();
+    let addresses: Vec<String> = addresses.map(|of| of.address.to_string()).collect();
     let program = format!(
-        "{program}\nonce = Once([{}])\nfor n in range(1, 61):\n    assert once('INCR', 'n') == n\n",
-        ports.join(", ")
+        "from replicas import Replicas\n\
+         once = Replicas({addresses:?})\n\
+         for n in range(1, 61): assert once('INCR', 'n') == n\n"
     );
     let mut child = Command::new("python3")
+        .current_dir(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../examples/recipes"
+        ))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .args(["-c", &program])
         .spawn()
         .unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of unchanged programs that store their data in Redis, on Redis itself, replicated.
-//! `bench/redis/compatibility.md` has the table.
+//! Tests of unchanged programs that store their data in Redis, on Redis itself, replicated, and of
+//! the recipes. `bench/redis/compatibility.md` has the table of programs.
 //!
 //! Nothing is downloaded here, and tests whose packages are missing are skipped. Install the packages by `python3 -m
 //! venv DIRECTORY` and `DIRECTORY/bin/pip install` of those below, with `DIRECTORY/bin` first in `PATH`.
@@ -13,6 +13,7 @@
 //! | `celery` | `celery redis` |
 //! | `rq` | `rq` |
 //! | `huey` | `huey redis` |
+//! | `recipes` | `redis` |
 //!
 //! The programs of Node.js need `npm install bullmq bull bee-queue socket.io socket.io-client @socket.io/redis-adapter
 //! ioredis` in some directory, whose `node_modules` is in `NODE_PATH`. Sidekiq is Debian's package `ruby-sidekiq`. Asynq
@@ -20,11 +21,12 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::redis::has_redis;
-use common::{TestCluster, shape};
+use common::{TestCluster, eventually, shape};
 use local_cluster::Shape;
+use local_cluster::resp::Reply;
 
 const PYTHON: &str = "python3";
 
@@ -42,18 +44,8 @@ fn runs_in_node(program: &str, module: &str) {
 
 /// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of its commands.
 fn runs_by(command: &[&str], modules: &str, probe: &[&str]) {
-    if !has_redis() {
-        return;
-    }
     let (interpreter, arguments) = command.split_first().unwrap();
-    let probe = Command::new(interpreter)
-        .args(probe)
-        .stdin(Stdio::null())
-        .output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        println!(
-            "SKIPPED: {interpreter} has not all of {modules}: see crates/cli/tests/programs.rs for what to install"
-        );
+    if !has_redis() || !has_modules(interpreter, modules, probe) {
         return;
     }
     let cluster = TestCluster::start(&Shape {
@@ -71,6 +63,64 @@ fn runs_by(command: &[&str], modules: &str, probe: &[&str]) {
         .status();
     assert!(status.unwrap().success());
     cluster.assert_replicas_agree(3);
+}
+
+/// Returns whether an interpreter has modules, and otherwise says why the test is skipped.
+fn has_modules(interpreter: &str, modules: &str, probe: &[&str]) -> bool {
+    let probe = Command::new(interpreter)
+        .args(probe)
+        .stdin(Stdio::null())
+        .output();
+    let has_them = probe.is_ok_and(|output| output.status.success());
+    if !has_them {
+        println!(
+            "SKIPPED: {interpreter} has not all of {modules}: see crates/cli/tests/programs.rs for what to install"
+        );
+    }
+    has_them
+}
+
+/// All recipes do what they promise while each replica and the leader are killed.
+#[test]
+fn recipes() {
+    if !has_redis() || !has_modules(PYTHON, "redis", &["-c", "import redis"]) {
+        return;
+    }
+    let mut cluster = TestCluster::start(&shape("redis"));
+    (0..3).for_each(|replica| drop(cluster.call(replica, &["SET", "ready", "1"])));
+    let addresses = cluster.local.redis.iter();
+    let mut tries = Command::new(PYTHON)
+        .current_dir(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../examples/recipes"
+        ))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .arg("try_all.py")
+        .args(addresses.map(|replica| replica.address.to_string()))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for (victim, witness) in [("replica-1", 1), ("leader-1", 0), ("replica-2", 2)] {
+        another_round(&cluster, witness, &mut tries);
+        cluster.processes.kill(victim);
+        another_round(&cluster, witness, &mut tries);
+        cluster.start_node(victim);
+    }
+    drop(tries.stdin.take());
+    assert!(tries.wait().unwrap().success());
+    cluster.assert_replicas_agree(3);
+}
+
+/// Waits until all recipes were tried once more, as a replica shows, or the program has ended.
+fn another_round(cluster: &TestCluster, replica: usize, tries: &mut Child) {
+    let rounds = || match cluster.call(replica, &["GET", "rounds"]) {
+        Reply::Bulk(Some(n)) => String::from_utf8(n).unwrap().parse().unwrap(),
+        _ => 0_u64,
+    };
+    let before = rounds();
+    eventually("another round", || {
+        (rounds() > before || tries.try_wait().unwrap().is_some()).then_some(())
+    });
 }
 
 #[test]
