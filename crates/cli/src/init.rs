@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos init`: writes the files of a new cluster of several machines.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,11 +10,10 @@ use local_cluster::Error;
 use node::cluster_file::{ApplicationKind, Draft, Role};
 use serde_json::json;
 
-use crate::new_cluster::{self, CLUSTER_FILE};
+use crate::new_cluster::{self, CLUSTER_FILE, PASSWORD_FILE};
 
 const UNIT: &str = include_str!("../../../examples/systemd/wirepaxos@.service");
 const UNIT_FILE: &str = "wirepaxos@.service";
-const PASSWORD_FILE: &str = "redis.password";
 /// The directory in which the unit looks for the cluster file.
 const INSTALLED: &str = "/etc/wirepaxos";
 /// The one directory to which the unit lets nodes write, and the user that runs them.
@@ -52,7 +49,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let machines = addresses(&options.machines)?;
     let draft = plan(options, &machines)?;
     new_cluster::write(&options.out, &draft)?;
-    if let Err(e) = write_beside(&options.out, &options.data) {
+    if let Err(e) = write_unit(&options.out, &options.data) {
         let _ = fs::remove_dir_all(&options.out);
         return Err(e);
     }
@@ -128,20 +125,11 @@ fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
     for &machine in machines {
         new_cluster::add_replica(&mut draft, machine, SocketAddr::new(machine, options.port));
     }
-    for node in draft.nodes.iter_mut().filter(|n| n.role == Role::Replica) {
-        node.redis_password_file = Some(PASSWORD_FILE.into());
-    }
+    new_cluster::demand_password(&mut draft);
     Ok(draft)
 }
 
-fn write_beside(directory: &Path, data: &str) -> Result<(), Error> {
-    let mut password = OpenOptions::new();
-    let mut password = password
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(directory.join(PASSWORD_FILE))?;
-    writeln!(password, "{}", new_cluster::draw_password()?)?;
+fn write_unit(directory: &Path, data: &str) -> Result<(), Error> {
     let writable = "ReadWritePaths=-";
     let unit = UNIT.replace(&format!("{writable}{DATA}"), &format!("{writable}{data}"));
     fs::write(directory.join(UNIT_FILE), unit)?;

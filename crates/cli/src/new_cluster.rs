@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The common parts of `wirepaxos up` and `wirepaxos init`: the plan of a new cluster, and its secrets.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use keys::KeyFile;
@@ -13,6 +14,8 @@ use node::cluster_file::{ApplicationKind, Auth, Draft, GroupDraft, Role, Storage
 
 /// The cluster file's name in its directory.
 pub const CLUSTER_FILE: &str = "cluster.toml";
+/// The name of the file with the password of Redis clients, beside the cluster file.
+pub const PASSWORD_FILE: &str = "redis.password";
 
 /// Parses the name of an application that Redis clients can use.
 pub fn application(name: &str) -> Result<ApplicationKind, String> {
@@ -28,12 +31,6 @@ pub fn odd(text: &str) -> Result<usize, String> {
     number.ok_or(
         "take 1, 3, 5 or 7: the cluster serves while more than half of them live".to_string(),
     )
-}
-
-/// Draws a password that nobody can guess.
-pub fn draw_password() -> Result<String, Error> {
-    let [first, second] = [node::random_nonce()?, node::random_nonce()?];
-    Ok(format!("{first:016x}{second:016x}"))
 }
 
 /// Returns a signed cluster without nodes, whose one group executes `application`.
@@ -54,8 +51,15 @@ pub fn add_replica(draft: &mut Draft, host: IpAddr, redis: SocketAddr) {
     draft.add_node(Role::Replica, host).redis = Some(redis);
 }
 
-/// Writes the cluster file and the nodes' key into a new directory, which only this user may enter. If that fails, the
-/// directory is removed again.
+/// Lets only clients in that know the password that `write` draws.
+pub fn demand_password(draft: &mut Draft) {
+    for node in draft.nodes.iter_mut().filter(|n| n.redis.is_some()) {
+        node.redis_password_file = Some(PASSWORD_FILE.into());
+    }
+}
+
+/// Writes the cluster file, the nodes' key and, if it is demanded, a password into a new directory,
+/// which only this user may enter. If that fails, the directory is removed again.
 pub fn write(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
     let made = DirBuilder::new().mode(0o700).create(directory);
     made.map_err(|e| {
@@ -72,9 +76,21 @@ pub fn write(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
 }
 
 fn write_into(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
+    if draft.nodes.iter().any(|n| n.redis_password_file.is_some()) {
+        write_password(&directory.join(PASSWORD_FILE))?;
+    }
     let cluster = draft.write(&directory.join(CLUSTER_FILE))?;
     KeyFile::new(draft.cluster)?.create(&cluster.keys)?;
     Ok(cluster)
+}
+
+/// Writes a password that nobody can guess.
+fn write_password(path: &Path) -> Result<(), Error> {
+    let [first, second] = [node::random_nonce()?, node::random_nonce()?];
+    let mut file = OpenOptions::new();
+    let mut file = file.write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{first:016x}{second:016x}")?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use node::cluster_file::{ApplicationKind, Role};
 use node::{ClusterFile, Stop};
 use serde_json::json;
 
-use crate::new_cluster::{self, CLUSTER_FILE};
+use crate::new_cluster::{self, CLUSTER_FILE, PASSWORD_FILE};
 use crate::stop::stop_nodes;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -35,7 +35,7 @@ const LOG_SHOWN: usize = 500;
 /// Options of `wirepaxos up`.
 #[derive(Args)]
 #[command(after_help = "Example: wirepaxos up &  redis-cli SET fruit apple\n\
-    Started again with the same --data it goes on with what it has; its number of replicas and its ports stay.")]
+    Started again with the same --data it goes on with what it has; its number of replicas and its addresses stay.")]
 pub struct Options {
     /// Replicate this application: redis, rocksdb or leveldb [default: redis]
     #[arg(long, value_parser = new_cluster::application)]
@@ -43,10 +43,14 @@ pub struct Options {
     /// Run this many replicas, each with its own port: 1, 3, 5 or 7 [default: 3]
     #[arg(long, value_parser = new_cluster::odd)]
     replicas: Option<usize>,
-    /// Serve Redis clients of the first replica at this port of 127.0.0.1, and those of the others
-    /// at the next ones [default: 6379]
+    /// Serve Redis clients of the first replica at this port, and those of the others at the next
+    /// ones [default: 6379]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=65528))]
     port: Option<u16>,
+    /// Serve Redis clients at this address; where other machines reach it, as with 0.0.0.0, they
+    /// need the password that is drawn [default: 127.0.0.1]
+    #[arg(long)]
+    listen: Option<IpAddr>,
     /// Keep everything in this directory: cluster file, key, data and logs
     #[arg(long, default_value = "wirepaxos.data")]
     data: PathBuf,
@@ -90,9 +94,16 @@ fn create(options: &Options) -> Result<ClusterFile, Error> {
         new_cluster::add_acceptor(&mut draft, host);
     }
     let port = options.port.unwrap_or(DEFAULT_PORT);
+    let listen = options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into());
     for at in 0..options.replicas.unwrap_or(DEFAULT_REPLICAS) {
-        let redis = SocketAddr::from((Ipv4Addr::LOCALHOST, port + at as u16));
-        new_cluster::add_replica(&mut draft, host, redis);
+        new_cluster::add_replica(
+            &mut draft,
+            host,
+            SocketAddr::from((listen, port + at as u16)),
+        );
+    }
+    if !listen.is_loopback() {
+        new_cluster::demand_password(&mut draft);
     }
     refuse_what_cannot_run(&draft.check()?)?;
     new_cluster::write(&options.data, &draft)
@@ -123,6 +134,11 @@ fn refuse_another_shape(options: &Options, cluster: &ClusterFile) -> Result<(), 
             "--port",
             options.port.map(|port| port.to_string()),
             first.port().to_string(),
+        ),
+        (
+            "--listen",
+            options.listen.map(|address| address.to_string()),
+            first.ip().to_string(),
         ),
     ];
     for (option, asked, there) in has {
@@ -205,7 +221,7 @@ impl<'a> Nodes<'a> {
     /// Waits until each front end answers a command that went through the group. Returns false if this process was told
     /// to end meanwhile.
     fn await_service(&mut self) -> Result<bool, Error> {
-        let mut waiting = front_ends(&self.cluster);
+        let mut waiting = self.servers()?;
         while !waiting.is_empty() {
             if self.stop.is_requested() {
                 return Ok(false);
@@ -216,10 +232,22 @@ impl<'a> Nodes<'a> {
                     "{name} doesn't start ({status}): {said}"
                 )));
             }
-            waiting.retain(|&address| !answers(address));
+            waiting.retain(|&server| !answers(server));
             node::host::wait(&[self.stop.as_fd()], Some(Duration::from_millis(20)))?;
         }
         Ok(true)
+    }
+
+    /// Returns all front ends, with the password that they want.
+    fn servers(&self) -> Result<Vec<Server>, Error> {
+        let replicas = self.cluster.nodes.iter();
+        let replicas = replicas.filter_map(|node| Some((node, node.redis?)));
+        let servers = replicas.map(|(node, address)| {
+            // The password is wanted for as long as this process runs.
+            let password = node.password()?.map(|word| &*word.leak());
+            Ok(Server { address, password })
+        });
+        servers.collect()
     }
 
     fn say_it_serves(&self, after: Duration) {
@@ -241,8 +269,17 @@ impl<'a> Nodes<'a> {
             after.as_secs_f64(),
             list.join(", ")
         );
+        let password = match self
+            .cluster
+            .nodes
+            .iter()
+            .any(|n| n.redis_password_file.is_some())
+        {
+            true => format!("REDISCLI_AUTH=$(cat {data}/{PASSWORD_FILE}) "),
+            false => String::new(),
+        };
         println!(
-            "  try      redis-cli -p {} SET fruit apple",
+            "  try      {password}redis-cli -p {} SET fruit apple",
             redis[0].port()
         );
         println!("  look     wirepaxos status -c {data}/{CLUSTER_FILE}");
@@ -298,9 +335,9 @@ impl<'a> Nodes<'a> {
 
 /// Returns whether a front end answers a read that goes through the group. A user's key may have that name, and be of
 /// any type.
-fn answers(address: SocketAddr) -> bool {
+fn answers(server: Server) -> bool {
     let ask = || -> std::io::Result<Reply> {
-        let mut connection = Connection::open(Server::from(address), Duration::from_secs(1))?;
+        let mut connection = Connection::open(server, Duration::from_secs(1))?;
         connection.call(&[b"GET", b"wirepaxos"])
     };
     match ask() {

@@ -179,6 +179,38 @@ fn a_cluster_is_up_survives_a_kill_and_goes_on_when_started_again() {
 }
 
 #[test]
+fn where_other_machines_reach_it_clients_need_the_password() {
+    let directory = Directory::new("up-listen");
+    let port = free_ports();
+    let arguments = [
+        "--app",
+        "rocksdb",
+        "--replicas",
+        "1",
+        "--port",
+        &port.to_string(),
+    ];
+    let mut up = Up::start(
+        &directory,
+        &[&arguments[..], &["--listen", "0.0.0.0"]].concat(),
+    );
+    assert_eq!(up.line()["redis"][0], format!("0.0.0.0:{port}"));
+    let password = fs::read_to_string(directory.0.join("wirepaxos.data/redis.password"));
+    let password: &'static str = password.unwrap().trim().to_owned().leak();
+    let mut front_end = Server::from(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let Some(Reply::Error(why)) = call(front_end, &["GET", "fruit"]) else {
+        panic!("it is served without the password");
+    };
+    assert!(why.starts_with("NOAUTH"), "{why}");
+    front_end.password = Some(password);
+    let answer = call(front_end, &["SET", "fruit", "apple"]);
+    assert_eq!(answer, Some(Reply::Simple("OK".into())));
+    up.end();
+    let said = directory.refused(&["up", "--listen", "127.0.0.1"]);
+    assert!(said.contains("--listen 0.0.0.0"), "{said}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_named_and_nothing_is_left() {
     let directory = Directory::new("up-taken");
     let port = free_ports();
