@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of clients in other languages that name their commands ([S-NAMED]), as `docs/redis.md` says, while replicas
-//! die.
+//! Tests of clients in other languages that name their commands ([S-NAMED]), as
+//! `examples/recipes/README.md` says, while replicas die.
 //!
 //! Nothing is downloaded here. Tests whose client is missing are skipped; it is installed and found like this:
 //!
@@ -46,9 +46,10 @@ impl Drop for Dir {
     }
 }
 
-/// Returns the text in backquotes of a cell of the client's line in the table of docs/redis.md.
+/// Returns the text in backquotes of a cell of the client's line in the table of
+/// examples/recipes/README.md.
 fn documented(client: &str, cell: usize) -> &'static str {
-    let text = include_str!("../../../docs/redis.md");
+    let text = include_str!("../../../examples/recipes/README.md");
     let begins = format!("| {client} | ");
     let line = text.lines().find(|line| line.starts_with(&begins));
     let cell = line.unwrap().split(" | ").nth(cell).unwrap();
