@@ -24,5 +24,7 @@ pub mod resp;
 pub mod roles;
 pub mod scratch;
 pub mod tags;
+#[cfg(feature = "transactions")]
+pub mod transactions;
 #[cfg(feature = "replica")]
 pub mod worker;
