@@ -1,71 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Says what to do about nodes that don't answer.
+//! Makes the error about nodes that don't answer.
 
 use std::path::Path;
 
 use local_cluster::Error;
 use node::ClusterFile;
 use node::cluster_file::Node;
-use wirepaxos::admin;
+use node::cluster_status;
 
-/// Returns the error of silent nodes. It tells those whose machine says that they don't run from the others.
+/// Returns the error of silent nodes, which says what to do.
 pub fn error(cluster: &ClusterFile, file: &Path, silent: &[&Node]) -> Result<Error, Error> {
-    let (mut down, mut unheard) = (Vec::new(), Vec::new());
-    for node in silent {
-        match admin::is_down(cluster, node)? {
-            true => down.push(*node),
-            false => unheard.push(*node),
-        }
-    }
-    Ok(Error::new(text(file, &down, &unheard)))
-}
-
-fn text(file: &Path, down: &[&Node], unheard: &[&Node]) -> String {
-    let names = |nodes: &[&Node]| {
-        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-        names.join(", ")
-    };
-    let mut parts = Vec::new();
-    if let [first, ..] = down {
-        parts.push(format!(
-            "no answer from {}, where nothing listens; start with: wirepaxos node -c {} --name {}",
-            names(down),
-            file.display(),
-            first.name
-        ));
-    }
-    if let [first, ..] = unheard {
-        parts.push(format!(
-            "no answer from {}, and no word of its machine: that is off, or UDP packets to {} don't pass, or the node \
-             has another key file or another cluster file (its log says so)",
-            names(unheard),
-            first.control
-        ));
-    }
-    parts.join("; ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_may_run_is_not_simply_to_be_started() {
-        let sample = include_str!("../../../testdata/cluster.toml");
-        let cluster = node::cluster_file::parse(sample, "cluster.toml").unwrap();
-        let [leader, replica] = ["leader-1", "replica-1"].map(|name| cluster.node(name).unwrap());
-        let said = |down: &[&Node], unheard: &[&Node]| text(Path::new("c.toml"), down, unheard);
-        let down = said(&[leader], &[]);
-        assert!(
-            down.contains("wirepaxos node -c c.toml --name leader-1"),
-            "{down}"
-        );
-        assert!(!down.contains("key file"), "{down}");
-        let unheard = said(&[], &[replica]);
-        assert!(unheard.contains("no answer from replica-1"), "{unheard}");
-        assert!(unheard.contains("another key file"), "{unheard}");
-        assert!(!unheard.contains("wirepaxos node"), "{unheard}");
-        let both = said(&[leader], &[replica]);
-        assert_eq!(both, format!("{down}; {unheard}"));
-    }
+    Ok(Error::new(cluster_status::remedy(cluster, file, silent)?))
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: asks all nodes of a cluster at once, and shows their states.
 
-mod compare;
-mod ordered;
 mod summary;
 mod watch;
 
@@ -10,14 +8,14 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use node::ClusterFile;
-use node::cluster_file::Node;
+use node::cluster_status::{self, ClusterStatus};
 use serde_json::{Value, json};
 
 use crate::silence;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 use node::utc;
-use wirepaxos::admin::{self, Digests};
+use wirepaxos::admin::{Digests, digests};
 
 /// Options of `wirepaxos status`.
 #[derive(Args)]
@@ -50,7 +48,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
     let look = Look::take(options, &cluster)?;
     match options.json {
-        true => println!("{}", look.to_json(&cluster)),
+        true => println!("{}", look.to_json()?),
         false => look
             .lines(&cluster)
             .iter()
@@ -60,36 +58,27 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// What the nodes have answered.
-struct Look {
-    answers: BTreeMap<String, Value>,
+struct Look<'a> {
+    status: ClusterStatus<'a>,
     digests: Digests,
-    /// Warnings that only a comparison of nodes shows.
-    warnings: Vec<String>,
 }
 
-impl Look {
+impl<'a> Look<'a> {
     /// Asks all nodes.
-    fn take(options: &Options, cluster: &ClusterFile) -> Result<Look, Error> {
-        let answers = admin::ask_all(cluster)?;
-        let mut warnings = compare::differences(cluster, &answers);
-        warnings.extend(summary::old_keys(&answers));
+    fn take(options: &Options, cluster: &'a ClusterFile) -> Result<Look<'a>, Error> {
         Ok(Look {
+            status: ClusterStatus::take(cluster)?,
             digests: match options.digest {
-                true => admin::digests(cluster)?,
+                true => digests(cluster)?,
                 false => Digests::default(),
             },
-            answers,
-            warnings,
         })
     }
 
     /// Returns an error if any node is silent or there is a warning.
     fn verdict(&self, options: &Options, cluster: &ClusterFile) -> Result<(), Error> {
-        let nodes = cluster.nodes.iter();
-        let silent: Vec<&Node> = nodes
-            .filter(|node| !self.answers.contains_key(&node.name))
-            .collect();
-        match summary::warned(&self.answers) + self.warnings.len() {
+        let silent = self.status.silent();
+        match self.status.warned() {
             _ if !silent.is_empty() => {
                 Err(silence::error(cluster, &options.cluster.file, &silent)?)
             }
@@ -99,37 +88,21 @@ impl Look {
         }
     }
 
-    fn to_json(&self, cluster: &ClusterFile) -> Value {
-        let answers = &self.answers;
-        let nodes = cluster.nodes.iter().map(|n| {
-            json!({
-                "name": n.name,
-                "role": n.role.name(),
-                "id": n.id,
-                "leaving": n.leaving,
-                "up": answers.contains_key(&n.name),
-                "status": answers.get(&n.name),
-            })
-        });
-        let nodes: Vec<Value> = nodes.collect();
+    fn to_json(&self) -> Result<Value, Error> {
+        let mut document = self.status.to_json()?;
         let found = self.digests.found.iter();
         let found = found
             .map(|(name, next, digest)| json!({ "name": name, "next": next, "digest": digest }));
-        let found: Vec<Value> = found.collect();
-        json!({
-            "nodes": nodes,
-            "nopaxos": ordered::overview(cluster, answers),
-            "warnings": self.warnings,
-            "digests": found,
-            "without_digest": self.digests.silent,
-        })
+        document["digests"] = found.collect();
+        document["without_digest"] = json!(self.digests.silent);
+        Ok(document)
     }
 
     fn lines(&self, cluster: &ClusterFile) -> Vec<String> {
-        let builds: BTreeMap<&str, String> = self
-            .answers
+        let answers = self.status.answers();
+        let builds: BTreeMap<&str, String> = answers
             .iter()
-            .map(|(name, answer)| (name.as_str(), compare::build(answer)))
+            .map(|(name, answer)| (name.as_str(), cluster_status::build(answer)))
             .collect();
         let width = builds.values().map(String::len).max().unwrap_or(0).max(7);
         let row = |name: &str, role: &str, up: &str, build: &str, state: &str| {
@@ -137,7 +110,7 @@ impl Look {
         };
         let mut lines = vec![row("node", "role", "up", "version", "state")];
         for node in &cluster.nodes {
-            let answer = self.answers.get(&node.name);
+            let answer = answers.get(&node.name);
             let up = answer.map_or("NO".to_owned(), |answer| {
                 answer["uptime_s"]
                     .as_u64()
@@ -154,9 +127,10 @@ impl Look {
             lines.push(row(&node.name, node.role.name(), &up, build, &first));
             lines.extend(own.map(|line| row("", "", "", "", &line)));
         }
-        let groups = ordered::overview(cluster, &self.answers);
-        lines.extend(groups.iter().flat_map(ordered::lines));
-        lines.extend(self.warnings.iter().map(|w| format!("WARNING: {w}")));
+        let groups = self.status.nopaxos();
+        lines.extend(groups.iter().flat_map(cluster_status::nopaxos_lines));
+        let differences = self.status.differences();
+        lines.extend(differences.iter().map(|w| format!("WARNING: {w}")));
         let digests = self.digests.found.iter();
         lines.extend(
             digests.map(|(name, next, digest)| {

@@ -23,6 +23,7 @@ mod budget;
 mod challenges;
 mod cluster_clock;
 pub mod cluster_file;
+pub mod cluster_status;
 mod control_peers;
 mod control_socket;
 mod counters;

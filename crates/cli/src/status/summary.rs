@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shows a status document in a few lines for people; `--json` has all of it.
 
-use std::collections::BTreeMap;
-
 use node::ClusterFile;
+use node::cluster_status;
 use serde_json::Value;
 
 /// Returns the lines of one node.
@@ -25,7 +24,8 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
         _ => Vec::new(),
     };
     lines.extend(dropped(document));
-    lines.extend(warnings(document));
+    let warnings = cluster_status::warnings(document);
+    lines.extend(warnings.iter().map(|w| format!("WARNING: {w}")));
     lines
 }
 
@@ -36,37 +36,6 @@ fn stands_by(document: &Value) -> Option<String> {
         (false, Some(acting)) => Some(format!("stands by; {acting} acts")),
         (false, None) => Some("stands by; no controller acts".to_owned()),
     }
-}
-
-/// Returns a line that names the nodes whose key file isn't the newest that any node has.
-pub fn old_keys(answers: &BTreeMap<String, Value>) -> Option<String> {
-    let known = answers
-        .iter()
-        .filter_map(|(name, document)| Some((name.as_str(), keys_of(document)?)));
-    let known: Vec<_> = known.collect();
-    let newest = known.iter().map(|(_, keys)| *keys).max()?;
-    let old = known.iter().filter(|(_, keys)| *keys < newest);
-    let old: Vec<_> = old.map(|(name, _)| *name).collect();
-    (!old.is_empty()).then(|| {
-        format!(
-            "keys: {} has an older key file than others, which sign with generation {}: hand it out there",
-            old.join(", "),
-            newest.0
-        )
-    })
-}
-
-/// Returns the generation that signs, the newest, and the oldest that is accepted: each step of a rotation raises one
-/// of them. For a replica these are the generations of the partition that is behind.
-fn keys_of(document: &Value) -> Option<(u64, u64, u64)> {
-    let of = |auth: &Value| {
-        let generations = auth["generations"].as_array()?;
-        let at = |value: Option<&Value>| value.and_then(Value::as_u64);
-        let (oldest, newest) = (at(generations.first())?, at(generations.last())?);
-        Some((auth["signs"].as_u64()?, newest, oldest))
-    };
-    let partitions = partitions(document).filter_map(|p| of(&p["auth"]));
-    of(&document["auth"]).or(partitions.min())
 }
 
 fn groups(document: &Value) -> impl Iterator<Item = &Value> {
@@ -211,29 +180,6 @@ fn dropped(document: &Value) -> Option<String> {
     (!counts.is_empty()).then(|| format!("refused packets: {}", counts.join(", ")))
 }
 
-/// Returns how many warnings the nodes have.
-pub fn warned(answers: &BTreeMap<String, Value>) -> usize {
-    answers.values().map(|a| warnings(a).len()).sum()
-}
-
-/// Returns a node's warnings. The controller repeats those of its groups among its own, and they are returned once.
-fn warnings(document: &Value) -> Vec<String> {
-    fn texts(list: &Value) -> impl Iterator<Item = &str> {
-        let list = list.as_array().into_iter().flatten();
-        list.filter_map(Value::as_str)
-    }
-    let of_groups = groups(document).flat_map(|g| texts(&g["warnings"]));
-    let of_node: Vec<&str> = texts(&document["warnings"]).collect();
-    let is_repeated = |warning: &str| of_node.iter().any(|own| own.ends_with(warning));
-    let of_groups = of_groups.filter(|warning| !is_repeated(warning));
-    let of_partitions = partitions(document).filter_map(|p| p["warning"].as_str());
-    let all = of_node.iter().copied();
-    all.chain(of_groups)
-        .chain(of_partitions)
-        .map(|w| format!("WARNING: {w}"))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,42 +250,5 @@ mod tests {
                 "session 4 is on its way (waiting): sequencer 1 doesn't answer"
             ]
         );
-    }
-
-    #[test]
-    fn warnings_of_nodes_groups_and_partitions_are_counted() {
-        let documents = [
-            json!({ "role": "acceptor", "warnings": ["the ring is 90% full"] }),
-            json!({ "role": "controller", "groups": [{ "group": 0, "warnings": ["a", "b"] }] }),
-            json!({ "role": "controller", "groups": [{ "group": 1, "warnings": ["c"] }], "warnings": ["group 1: c"] }),
-            json!({ "role": "replica", "partitions": [{ "pid": 0, "warning": "it waits" }, { "pid": 1 }] }),
-            json!({ "role": "leader", "groups": [{ "group": 0 }], "warnings": [] }),
-        ];
-        let answers = (0..).map(|n: u32| n.to_string()).zip(documents);
-        assert_eq!(warned(&answers.collect()), 5);
-        assert_eq!(warned(&BTreeMap::new()), 0);
-    }
-
-    #[test]
-    fn nodes_with_older_key_files_are_named() {
-        let auth =
-            |generations: &[u64], signs| json!({ "generations": generations, "signs": signs });
-        let of = |leader: Value, partition: Value| {
-            let leader = ("leader-1".to_string(), json!({ "auth": leader }));
-            let replica =
-                json!({ "partitions": [{ "auth": auth(&[2], 2) }, { "auth": partition }] });
-            old_keys(&BTreeMap::from([
-                leader,
-                ("replica-1".to_string(), replica),
-            ]))
-        };
-        assert_eq!(of(auth(&[2], 2), auth(&[2], 2)), None);
-        assert_eq!(of(Value::Null, auth(&[2], 2)), None);
-        for old in [auth(&[1], 1), auth(&[1, 2], 1), auth(&[1, 2], 2)] {
-            let named = of(auth(&[2], 2), old).unwrap();
-            assert!(named.starts_with("keys: replica-1 has an older"), "{named}");
-        }
-        let named = of(auth(&[1, 2], 1), auth(&[2], 2)).unwrap();
-        assert!(named.starts_with("keys: leader-1 has"), "{named}");
     }
 }

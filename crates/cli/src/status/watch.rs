@@ -20,11 +20,7 @@ pub fn run(options: &Options, cluster: &ClusterFile, seconds: f64) -> Result<(),
         let begun = Instant::now();
         let look = Look::take(options, cluster)?;
         let text = match options.json {
-            true => {
-                let mut line = look.to_json(cluster);
-                line["at_ms"] = wall_clock_ms().into();
-                format!("{line}\n")
-            }
+            true => format!("{}\n", look.to_json()?),
             false => {
                 let verdict = look.verdict(options, cluster);
                 let verdict = verdict.map_or_else(|e| e.to_string(), |()| "all is well".to_owned());

@@ -2,19 +2,14 @@
 //! The status of all nodes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use control::{GroupStatus, OUTSIDE};
+use control::GroupStatus;
+use node::ClusterFile;
 use node::cluster_file::Node;
-use node::{ClusterFile, ControlPeers};
 use paxos::{GroupId, NodeId, PartitionId};
 use serde_json::Value;
 
 use crate::Error;
-
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// A machine refuses a packet at once.
-const REFUSAL_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Returns each node's status document, by the node's name. A node that is silent for a second is missing.
 ///
@@ -50,16 +45,11 @@ pub fn ask_controllers(cluster: &ClusterFile) -> Result<Option<Value>, Error> {
 /// # Errors
 /// [`Error::System`] if there is no socket.
 pub fn is_down(cluster: &ClusterFile, node: &Node) -> Result<bool, Error> {
-    let peers = ControlPeers::new(cluster, OUTSIDE);
-    Ok(node::is_refused(&peers, node.control, REFUSAL_TIMEOUT)?)
+    Ok(node::cluster_status::is_down(cluster, node)?)
 }
 
 fn ask_these(cluster: &ClusterFile, nodes: &[Node]) -> Result<BTreeMap<String, Value>, Error> {
-    let peers = ControlPeers::new(cluster, OUTSIDE);
-    let addresses: Vec<_> = nodes.iter().map(|n| n.control).collect();
-    let mut answers = node::ask_status(&peers, &addresses, ANSWER_TIMEOUT)?;
-    let named = |n: &Node| Some((n.name.clone(), answers.remove(&n.control)?));
-    Ok(nodes.iter().filter_map(named).collect())
+    Ok(node::cluster_status::ask(cluster, nodes)?)
 }
 
 /// Returns the name of the leader of a group, or of its sequencer, as far as the controller knows.

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use node::ClusterFile;
-use node::cluster_file::{Group, Protocol, Role};
 use serde_json::{Value, json};
 
-/// Describes each group of NOPaxos, in the order of the cluster file. Facts that no node answered are null, or missing
-/// from a list.
+use crate::cluster_file::{ClusterFile, Group, Node, Protocol, Role};
+
+/// Describes each group of NOPaxos, in the order of the cluster file. Facts that no node answered
+/// are null, or missing from a list.
 pub fn overview(cluster: &ClusterFile, answers: &BTreeMap<String, Value>) -> Vec<Value> {
     let groups = cluster.groups.iter();
     let ordered = groups.filter(|group| group.protocol == Protocol::NoPaxos);
@@ -130,8 +130,8 @@ impl Look<'_> {
         })
     }
 
-    /// Describes a partition. Its view is the latest one in which a replica is normal, or, if none is normal, to which
-    /// a replica is changing.
+    /// Describes a partition. Its view is the latest one in which a replica is normal, or, if none
+    /// is normal, to which a replica is changing.
     fn partition(&self, pid: u16) -> Value {
         let nodes = self.cluster.replicas(self.group.id).into_iter();
         let of = |document: &Value| {
@@ -152,7 +152,7 @@ impl Look<'_> {
             |(_, p): &&(_, Value)| p["nopaxos"]["leads"] == true && Some(age(p)) == latest.map(age);
         let leader = answered.iter().find(leads);
         let stable = answered.iter().map(|(_, p)| number(p, "stable")).max();
-        let replica = |(node, p): &(&node::cluster_file::Node, Value)| {
+        let replica = |(node, p): &(&Node, Value)| {
             json!({
                 "name": node.name,
                 "status": p["nopaxos"]["status"],
@@ -184,7 +184,7 @@ fn view(partition: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use node::cluster_file::{ApplicationKind, Draft, GroupDraft};
+    use crate::cluster_file::{ApplicationKind, Draft, GroupDraft};
 
     fn cluster() -> ClusterFile {
         let group = GroupDraft {
@@ -218,7 +218,12 @@ mod tests {
         ]}]});
         let stamps = json!({
             "plane": { "name": "xdp" },
-            "groups": [{ "group": 0, "leading": true, "epoch": 3, "partitions": [{ "pid": 0, "next": 60 }] }],
+            "groups": [{
+                "group": 0,
+                "leading": true,
+                "epoch": 3,
+                "partitions": [{ "pid": 0, "next": 60 }],
+            }],
         });
         let named = [
             (&cluster.controller_node().name[..], controller),
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn groups_of_paxos_have_none() {
         let text = include_str!("../../../../testdata/cluster.toml");
-        let cluster = node::cluster_file::parse(text, "examples/cluster.toml").unwrap();
+        let cluster = crate::cluster_file::parse(text, "examples/cluster.toml").unwrap();
         assert!(overview(&cluster, &BTreeMap::new()).is_empty());
     }
 }

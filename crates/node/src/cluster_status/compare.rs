@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use node::ClusterFile;
 use serde_json::Value;
+
+use crate::cluster_file::ClusterFile;
 
 /// Returns a warning for each way in which nodes differ, with its remedy.
 pub fn differences(cluster: &ClusterFile, answers: &BTreeMap<String, Value>) -> Vec<String> {
@@ -12,7 +13,8 @@ pub fn differences(cluster: &ClusterFile, answers: &BTreeMap<String, Value>) -> 
     files.into_iter().chain(other_builds(answers)).collect()
 }
 
-/// Returns the version of a node's program, with the beginning of its commit where the build has one.
+/// Returns the version of a node's program, with the beginning of its commit where the build has
+/// one.
 pub fn build(document: &Value) -> String {
     let version = document["version"].as_str().unwrap_or("?");
     match document["commit"].as_str() {
@@ -33,11 +35,12 @@ fn other_files(own: &str, answers: &BTreeMap<String, Value>) -> Option<String> {
     let are_one = names.len() == answers.len() && other.iter().all(|(_, file)| file == first);
     Some(match are_one {
         true => format!(
-            "all nodes run with another cluster file ({first}) than this one ({own}): take theirs, or hand this one out \
-             and restart the nodes one by one"
+            "all nodes run with another cluster file ({first}) than this one ({own}): take theirs, \
+             or hand this one out and restart the nodes one by one"
         ),
         false => format!(
-            "{}: another cluster file than this one ({own}): copy this one there, and restart the node",
+            "{}: another cluster file than this one ({own}): copy this one there, and restart the \
+             node",
             names.join(", ")
         ),
     })
@@ -59,7 +62,8 @@ fn other_builds(answers: &BTreeMap<String, Value>) -> Option<String> {
     let others: Vec<String> = others.collect();
     (!others.is_empty()).then(|| {
         format!(
-            "{}: another version than {most}, which most nodes run: install one version everywhere, and restart these",
+            "{}: another version than {most}, which most nodes run: install one version \
+             everywhere, and restart these",
             others.join("; ")
         )
     })
