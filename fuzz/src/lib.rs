@@ -11,6 +11,8 @@ pub mod control;
 #[cfg(any(feature = "node", feature = "replica"))]
 pub mod disk;
 pub mod header;
+#[cfg(feature = "node")]
+pub mod http;
 pub mod image;
 pub mod input;
 #[cfg(feature = "apps")]

@@ -13,7 +13,7 @@
 //! | replica | its workers, one a partition that writes checkpoints, one for control, and those that hand out and fetch states and make copies | UDP data each partition, UDP control, TCP for states |
 //! | controller | one | UDP data, UDP control |
 //!
-//! A node with a `metrics` address has one more thread and a TCP socket. If a leader, acceptor or learner runs in the
+//! A node with a `metrics` address has one more thread and a TCP socket, and a thread for each who looks. If a leader, acceptor or learner runs in the
 //! kernel, its data socket receives only the packets that the program passes on. On DPDK a port replaces the data
 //! socket.
 
@@ -35,11 +35,13 @@ mod error;
 mod fuzz_smoke;
 mod histogram;
 pub mod host;
+mod http;
 mod listen;
 pub mod log;
 pub mod loopback;
 mod metrics;
 mod names;
+mod page;
 pub mod plane;
 mod refused;
 mod roles;
@@ -66,6 +68,8 @@ pub use cluster_file::ClusterFile;
 pub use control_peers::ControlPeers;
 pub use error::{Error, random_nonce};
 pub use host::Stop;
+#[cfg(any(test, fuzzing))]
+pub use http::parse_request;
 pub use listen::{await_addresses, cannot_listen};
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;

@@ -10,7 +10,7 @@ use crate::host::{Stop, pin_to_cpu};
 use crate::plane::Ports;
 use crate::roles::rotation::{Door, Rotation};
 use crate::roles::{acceptor, controller, leader, learner, replica};
-use crate::{Error, Services, metrics, status};
+use crate::{Error, Services, http, status};
 
 /// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them must be at DPDK ports,
 /// which they may share. One node may be stopped alone, but if one fails, all end; a replica needs services.
@@ -34,11 +34,11 @@ pub fn run(
     for member in &members {
         member.span.in_scope(|| say_start(cluster, member.node));
     }
-    let metrics = members.iter().filter_map(|member| {
+    let servers = members.iter().filter_map(|member| {
         let address = member.node.metrics?;
-        Some(metrics::Server::start(address, cluster, member.node))
+        Some(http::Server::start(address, cluster, member.node))
     });
-    let _metrics = metrics.collect::<Result<Vec<_>, Error>>()?;
+    let _servers = servers.collect::<Result<Vec<_>, Error>>()?;
     let ports = Ports::default();
     std::thread::scope(|scope| {
         let mut rotation = Rotation::new(stop, &ports);

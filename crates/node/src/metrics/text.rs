@@ -21,7 +21,7 @@ const PLANE_LABELS: [(&str, &str); 5] = [
 type Labels = Vec<(&'static str, String)>;
 
 /// Returns the text of a node's metrics. `name_of` returns the name of the node with a number.
-pub(super) fn text(document: &Value, name_of: &dyn Fn(u64) -> String) -> String {
+pub(crate) fn text(document: &Value, name_of: &dyn Fn(u64) -> String) -> String {
     let own = own_labels(document);
     let mut out = Text::default();
     let word = |field: &str| shown(&document[field]);
