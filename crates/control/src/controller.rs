@@ -3,7 +3,7 @@
 
 use crate::group::Group;
 use crate::status::Status;
-use crate::{ControlOutbox, GroupState, Message, Peer, Settings, Store, StoreError};
+use crate::{ControlOutbox, GroupState, MemberChange, Message, Peer, Settings, Store, StoreError};
 use paxos::{GroupId, NodeId, Packet, Reason, Time, Verdict};
 
 /// The controller of a cluster; the crate's documentation describes it.
@@ -117,6 +117,26 @@ impl<S: Store> Controller<S> {
             .iter()
             .find(|g| g.id() == group)
             .map(Group::state)
+    }
+
+    /// Returns all changes of the cluster's members by command, oldest first.
+    pub fn members(&self) -> &[MemberChange] {
+        let first = self.groups.iter().min_by_key(|g| g.id());
+        first.map_or(&[], |g| &g.state().members)
+    }
+
+    /// Appends changes to the first `known` ones, and returns how many there are then. [E-CHANGES]
+    ///
+    /// # Errors
+    /// If others came before, or if they can't be stored.
+    pub fn change_members(
+        &mut self,
+        known: usize,
+        changes: &[MemberChange],
+    ) -> Result<usize, String> {
+        let first = self.groups.iter_mut().min_by_key(|g| g.id());
+        let first = first.ok_or("there is no group")?;
+        first.change_members(known, changes, &mut self.store)
     }
 
     /// Returns the status for people and scripts.

@@ -5,7 +5,7 @@
 //! its cluster and the node that it is for, and messages that only the controller may send count only from the
 //! controller's address. [E-VIEW]
 
-use crate::Message;
+use crate::{MembersMessage, Message};
 use paxos::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -139,10 +139,19 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         | Message::ResumeAcceptor { .. }
         | Message::DiscardMemory { .. }
         | Message::StopExecution { .. }
+        | Message::Members(
+            MembersMessage::Changes { .. }
+            | MembersMessage::BeginAnew { .. }
+            | MembersMessage::Reply { .. },
+        )
         | Message::FailoverReply { .. }
         | Message::Register(_) => sender == Sender::Controller,
         // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no node.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
+        // A controller hears its own answer, too.
+        Message::Members(MembersMessage::Kept { node, .. }) => {
+            sender == Sender::Node(*node) || sender == Sender::Controller
+        }
         Message::Record { node, .. }
         | Message::IncarnationRequest { node, .. }
         | Message::EarlierStart { node, .. }
@@ -159,6 +168,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         }
         Message::ViewRequest { .. }
         | Message::Failover { .. }
+        | Message::Members(MembersMessage::Order { .. })
         | Message::StatusRequest { .. }
         | Message::EventsRequest { .. }
         | Message::DigestRequest { .. }
@@ -449,5 +459,44 @@ mod tests {
         for message in [question, who_leads, failover(false)] {
             assert!(open(message, Sender::Client).is_ok());
         }
+    }
+
+    /// Only the controller tells nodes the members' changes, and no client orders any.
+    /// [E-CHANGES]
+    #[test]
+    fn who_says_what_about_members() {
+        let changes = Vec::new();
+        let known = 0;
+        let told = [
+            MembersMessage::Changes {
+                changes: changes.clone(),
+            },
+            MembersMessage::BeginAnew { kept: 1 },
+            MembersMessage::Reply {
+                known,
+                result: Ok(1),
+            },
+        ];
+        for message in told.map(Message::Members) {
+            for sender in [Sender::Node(5), Sender::Outside, Sender::Client] {
+                let opened = open(message.clone(), sender);
+                assert_eq!(opened, Err(Turned::UnknownSender));
+            }
+            assert_eq!(open(message.clone(), Sender::Controller), Ok(message));
+        }
+        let kept = Message::Members(MembersMessage::Kept {
+            node: 5,
+            kept: 1,
+            uses: 0,
+            trouble: None,
+        });
+        assert!(open(kept.clone(), Sender::Node(5)).is_ok());
+        assert!(open(kept, Sender::Node(6)).is_err());
+        let order = Message::Members(MembersMessage::Order { known, changes });
+        assert!(open(order.clone(), Sender::Client).is_err());
+        assert!(
+            open(order, Sender::Outside).is_ok(),
+            "of whoever has the nodes' keys"
+        );
     }
 }

@@ -8,6 +8,7 @@ mod enrol;
 mod evidence;
 mod lanes;
 mod loss;
+mod members;
 mod memories;
 mod order;
 mod pace;
@@ -32,8 +33,8 @@ use order::{Order, Waiter};
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
 use paxos::{
-    Candidate, Configuration, Deployment, Epoch, GroupId, Instance, MsgType, NodeId, Packet,
-    Reason, Round, SplitMix, Stage, Time, Verdict,
+    Candidate, Configuration, Deployment, Epoch, Instance, MsgType, NodeId, Packet, Reason, Round,
+    SplitMix, Stage, Time, Verdict,
 };
 use session::Complaint;
 use stop::Stopping;
@@ -159,10 +160,6 @@ impl Group {
         };
         group.watch_all();
         group
-    }
-
-    pub fn id(&self) -> GroupId {
-        self.settings.id
     }
 
     pub fn state(&self) -> &GroupState {

@@ -14,6 +14,7 @@
 //! | [`envelope`], [`views`] | whose control messages count, and which view is the newest |
 //! | [`parts`] | how a status document larger than a datagram is told |
 //! | [`clocks`] | what time most nodes have |
+//! | [`members`] | how the cluster's members change by command |
 //! | [`memory`] | whether an acceptor's memory went backwards |
 //! | [`store`], [`state`] | what is remembered, and which changes are allowed |
 //! | [`register`] | how several controllers share the store, and which one acts |
@@ -25,6 +26,7 @@ pub mod controller;
 pub mod envelope;
 mod given_up;
 mod group;
+pub mod members;
 pub mod memory;
 pub mod message;
 pub mod output;
@@ -41,6 +43,7 @@ pub mod views;
 pub use clocks::Clocks;
 pub use controller::Controller;
 pub use envelope::{Envelope, OUTSIDE, Sender, Turned, is_for_clients};
+pub use members::{MemberChange, MembersMessage};
 pub use memory::MemoryRecord;
 pub use message::{EarlierStartRequest, EpochRecord, EpochState, Message, View};
 pub use output::{ControlOutbox, Peer};

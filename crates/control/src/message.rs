@@ -374,8 +374,7 @@ pub enum Message {
         /// True if the memory was at that start; an old copy wasn't at a newer one.
         known: bool,
     },
-    /// Controller → acceptor whose memory was read from disk: this start was compared with what the memory had shown
-    /// before; continue.
+    /// Controller → acceptor whose memory was read from disk: it was compared with what it had shown; continue.
     ResumeAcceptor {
         /// The group.
         group: GroupId,
@@ -513,8 +512,7 @@ pub enum Message {
     },
     /// Command line → any node: send a part of your status document.
     StatusRequest {
-        /// Drawn at random by the asker. The node keeps the document under this id for a while, so that all parts are
-        /// of one document.
+        /// Drawn at random by the asker. All parts under one id are of one document.
         id: u64,
         /// The number of the part, from 0.
         part: u32,
@@ -578,6 +576,8 @@ pub enum Message {
         /// The wall clock, in milliseconds since 1970.
         ms: u64,
     },
+    /// About changes of the members by command.
+    Members(crate::MembersMessage),
     /// Controller → controller: votes on what they store together. [E-BALLOT]
     Register(Box<crate::register::RegisterMessage>),
     /// Command line → any node: store your state and end.
