@@ -6,6 +6,8 @@
 //! records.
 
 mod controllers;
+mod errors;
+mod members;
 mod network;
 mod planes;
 mod published;
@@ -23,6 +25,8 @@ use paxos::auth::Algorithm;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
 pub use control::Protocol;
+pub use errors::{Error, Errors};
+pub use members::{Origin, check_order, is_unaffected, rewrite};
 pub use network::Network;
 pub(crate) use planes::NO_PORT;
 pub use published::{Fingerprint, Published};
@@ -58,6 +62,8 @@ pub struct ClusterFile {
     pub fingerprint: Fingerprint,
     /// What the file says, without its passwords.
     pub published: Published,
+    /// The text that was read, and what commands have changed since.
+    pub origin: Origin,
 }
 
 /// One replicated application.
@@ -670,6 +676,7 @@ pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     let checked = checked.map(|cluster| ClusterFile {
         fingerprint: Fingerprint::of(text),
         published: Published::of(text),
+        origin: Origin::of(text, file),
         ..cluster
     });
     checked.map_err(|errors| Errors {
@@ -689,52 +696,6 @@ fn line_of(text: &str, at: usize) -> usize {
     let before = text.as_bytes().iter().take(at);
     1 + before.filter(|&&b| b == b'\n').count()
 }
-
-/// One error in a cluster file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The line, from 1; 0 stands for the whole file.
-    pub line: usize,
-    /// The problem.
-    pub problem: String,
-    /// The remedy.
-    pub remedy: String,
-}
-
-/// All errors in a cluster file. Its `{:?}` is its text, too.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Errors {
-    /// The name of the file; empty for a text that has no file.
-    pub file: String,
-    /// The errors, in the order of the file.
-    pub errors: Vec<Error>,
-}
-
-impl fmt::Display for Errors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.errors.iter().enumerate() {
-            if i > 0 {
-                writeln!(f)?;
-            }
-            match (self.file.as_str(), error.line) {
-                ("", 0) => {}
-                ("", line) => write!(f, "line {line}: ")?,
-                (file, 0) => write!(f, "{file}: ")?,
-                (file, line) => write!(f, "{file}:{line}: ")?,
-            }
-            write!(f, "{}; {}", error.problem, error.remedy)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Errors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl std::error::Error for Errors {}
 
 /// An error with its place as an offset into the text.
 struct ErrorAt {

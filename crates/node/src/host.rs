@@ -32,6 +32,8 @@ pub struct Stop {
     requested: AtomicBool,
     event: OwnedFd,
     awaited: Mutex<Option<Awaited>>,
+    may_begin_anew: AtomicBool,
+    begins_anew: AtomicBool,
 }
 
 /// Who waits until nodes are ready.
@@ -48,6 +50,8 @@ impl Stop {
             requested: AtomicBool::new(false),
             event: event()?,
             awaited: Mutex::new(None),
+            may_begin_anew: AtomicBool::new(false),
+            begins_anew: AtomicBool::new(false),
         }))
     }
 
@@ -74,8 +78,35 @@ impl Stop {
 
     /// Requests the stop. It may be called from any thread, any number of times, and from a signal handler.
     pub fn request(&self) {
+        self.begins_anew.store(false, Ordering::Release);
+        self.end();
+    }
+
+    fn end(&self) {
         self.requested.store(true, Ordering::Release);
         raise(&self.event);
+    }
+
+    /// Promises that the process starts its nodes again whenever
+    /// [`begins_anew`](Self::begins_anew) is true at their end.
+    pub fn allow_to_begin_anew(&self) {
+        self.may_begin_anew.store(true, Ordering::Release);
+    }
+
+    /// Requests the stop, after which the nodes are started again. Returns false if that was never
+    /// promised.
+    pub(crate) fn begin_anew(&self) -> bool {
+        let may = self.may_begin_anew.load(Ordering::Acquire);
+        if may && !self.is_requested() {
+            self.begins_anew.store(true, Ordering::Release);
+            self.end();
+        }
+        may
+    }
+
+    /// Returns whether the stop was requested only to start the nodes again.
+    pub fn begins_anew(&self) -> bool {
+        self.begins_anew.load(Ordering::Acquire)
     }
 
     /// Returns whether the stop was requested.

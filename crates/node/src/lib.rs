@@ -74,6 +74,7 @@ pub use listen::{await_addresses, cannot_listen};
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::controller::{RebuildOptions, RebuiltStore, rebuild as rebuild_store};
+pub use roles::members::with_kept_members;
 pub use roles::replica::{
     AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,
 };

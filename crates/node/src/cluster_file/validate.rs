@@ -16,8 +16,8 @@ use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode, RawPeerTls};
 use super::{
     Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
-    ErrorAt, Fingerprint, Group, Network, Node, Plane, Protocol, Published, RedisOrder, RedisReads,
-    Role, Storage,
+    ErrorAt, Fingerprint, Group, Network, Node, Origin, Plane, Protocol, Published, RedisOrder,
+    RedisReads, Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -82,6 +82,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         controller,
         fingerprint: Fingerprint::default(),
         published: Published::default(),
+        origin: Origin::default(),
     })
 }
 
@@ -89,9 +90,8 @@ fn path(raw: Option<Spanned<String>>, dir: &Path, default: &str) -> PathBuf {
     dir.join(raw.map_or(default.into(), Spanned::into_inner))
 }
 
-/// Sets `workers` to 1 for replicas of one group that share an address, since a thread for each partition costs more
-/// than it gains when they share a machine. The number doesn't depend on the machine's CPUs, since every node must know
-/// it to choose the port of a partition.
+/// Sets `workers` to 1 for replicas of a group that share an address, where a thread a partition costs
+/// more than it gains. Every node chooses ports by this number, so it doesn't depend on CPUs.
 fn share_machines(nodes: &mut [Node]) {
     let place = |node: &Node| {
         let group = node.group.filter(|_| node.role == Role::Replica);

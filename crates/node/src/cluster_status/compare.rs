@@ -35,8 +35,9 @@ fn other_files(own: &str, answers: &BTreeMap<String, Value>) -> Option<String> {
     let are_one = names.len() == answers.len() && other.iter().all(|(_, file)| file == first);
     Some(match are_one {
         true => format!(
-            "all nodes run with another cluster file ({first}) than this one ({own}): take theirs, \
-             or hand this one out and restart the nodes one by one"
+            "all nodes run with another cluster file ({first}) than this one ({own}): take theirs \
+             (changes of members by command: `wirepaxos members --write`), or hand this one out \
+             and restart the nodes one by one"
         ),
         false => format!(
             "{}: another cluster file than this one ({own}): copy this one there, and restart the \

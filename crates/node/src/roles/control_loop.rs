@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use control::{Contradiction, Message, View, Views};
+use control::{Contradiction, MembersMessage, Message, View, Views};
 use paxos::{GroupId, NodeId};
 use serde_json::{Value, json};
 use tracing::info;
@@ -17,6 +17,7 @@ use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
 use crate::names::Names;
+use crate::roles::members::Members;
 use crate::roles::unknown_members::check_members_are_known;
 use crate::store::KeptViews;
 use crate::{Error, status};
@@ -79,7 +80,7 @@ pub(crate) enum Turn {
 /// A node's end of the control plane, with those who asked it to stop.
 pub(crate) struct ControlLoop<'a> {
     node: &'a Node,
-    cluster: ClusterFile,
+    members: Members,
     /// The groups whose views this node follows; the controller itself follows none.
     groups: Vec<GroupId>,
     socket: ControlSocket,
@@ -114,7 +115,7 @@ impl<'a> ControlLoop<'a> {
         let groups = followed_groups(cluster, node);
         Ok(ControlLoop {
             node,
-            cluster: cluster.clone(),
+            members: Members::open(cluster, node),
             kept: KeptViews::open(cluster, node, &groups),
             groups,
             socket: ControlSocket::bind(cluster, node)?,
@@ -179,6 +180,8 @@ impl<'a> ControlLoop<'a> {
     /// Logs why the node ends; of what is wrong it returns an error instead.
     fn say_why_it_ends(&self) {
         match self.stoppers.first() {
+            None if self.members.has_left() => info!("stopping: this node has left the cluster"),
+            None if self.stop.begins_anew() => info!("stopping, to begin with other members"),
             Some(by) => info!(%by, "stopping, by an order"),
             None => info!("stopping, by a signal"),
         }
@@ -195,6 +198,9 @@ impl<'a> ControlLoop<'a> {
             if let Message::Stop = message {
                 self.stoppers.push(from);
             }
+        }
+        if !self.stoppers.is_empty() {
+            self.stop.request();
         }
         let stopping = Message::Stopping { node: self.node.id };
         for to in &self.stoppers {
@@ -231,7 +237,7 @@ impl<'a> ControlLoop<'a> {
     /// Returns whether the role must be removed although it could continue without this process: by an order, or
     /// because it must not continue.
     pub fn takes_off(&self) -> bool {
-        !self.stoppers.is_empty() || self.alarm().is_some()
+        !self.stoppers.is_empty() || self.alarm().is_some() || self.members.has_left()
     }
 
     fn is_stopping(&self) -> bool {
@@ -257,11 +263,12 @@ impl<'a> ControlLoop<'a> {
     /// a member ends, since it would ignore that member's packets; one that has run with its file for longer only
     /// warns, since it may have the log that others need.
     fn look_for_unknown_members(&mut self, view: &View, is_first: bool) {
-        let Some(group) = self.cluster.group(view.group) else {
+        let cluster = self.members.newest();
+        let Some(group) = cluster.group(view.group) else {
             return;
         };
         let needs_all = group.protocol == Protocol::NoPaxos && self.node.role == Role::Replica;
-        match check_members_are_known(&self.cluster, group, &view.epochs) {
+        match check_members_are_known(cluster, group, &view.epochs) {
             Ok(()) => drop(self.unknown_members.remove(&view.group)),
             Err(why) => {
                 let unknown = Unknown {
@@ -330,13 +337,48 @@ impl<'a> ControlLoop<'a> {
                         self.socket.send(from, &answer);
                     }
                 }
-                message => role.message(message, from)?,
+                message => self.other_message(role, message, from)?,
             }
             if self.alarm().is_some() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Handles a message about the members that is for every node, or passes one to the role.
+    fn other_message(
+        &mut self,
+        role: &mut impl Controlled,
+        message: &Message,
+        from: SocketAddr,
+    ) -> Result<(), Error> {
+        match message {
+            Message::Members(MembersMessage::Changes { changes }) => {
+                if self.members.offer(changes) {
+                    self.names = Names::new(self.members.newest());
+                    self.look_again_for_unknown_members();
+                }
+                self.socket.send(from, &self.members.kept());
+            }
+            Message::Members(MembersMessage::BeginAnew { kept }) => {
+                let must = self.members.must_begin_anew(*kept);
+                if must && !self.stop.begin_anew() {
+                    let why = "it runs inside another program: start that again by hand";
+                    self.members.refuse(why);
+                }
+            }
+            message => role.message(message, from)?,
+        }
+        Ok(())
+    }
+
+    fn look_again_for_unknown_members(&mut self) {
+        for group in self.groups.clone() {
+            if let Some(view) = self.views.get(group).cloned() {
+                self.look_for_unknown_members(&view, false);
+            }
+        }
     }
 
     /// Puts the nodes' names in the place of their numbers into what an operator reads.
@@ -362,7 +404,7 @@ impl<'a> ControlLoop<'a> {
 
     fn status(&self, role: &impl Controlled) -> Value {
         let mut document = status::document(self.node, self.started);
-        document["cluster_file"] = self.cluster.fingerprint.to_string().into();
+        document["cluster_file"] = self.members.newest().fingerprint.to_string().into();
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);

@@ -21,6 +21,7 @@ mod detached;
 pub(crate) mod leader;
 pub(crate) mod learner;
 mod links;
+pub(crate) mod members;
 pub(crate) mod replica;
 pub(crate) mod rotation;
 mod sockets;

@@ -2,12 +2,14 @@
 //! Stores of the controller, copies of views at other nodes, and locks of files.
 
 mod file;
+mod kept_members;
 mod kept_views;
 mod lock;
 mod lost;
 mod register_file;
 
 pub use file::FileStore;
+pub(crate) use kept_members::KeptMembers;
 pub(crate) use kept_views::KeptViews;
 pub(crate) use lock::Lock;
 pub use lost::LostStore;

@@ -9,6 +9,7 @@ mod clients;
 mod durations;
 mod event;
 mod events;
+mod membership;
 mod orders;
 mod rebuilding;
 mod register_thread;

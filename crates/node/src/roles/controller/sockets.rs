@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
-use control::{ControlOutbox, Message, Peer};
+use control::{ControlOutbox, MembersMessage, Message, Peer};
 use paxos::{GroupId, Header, Outbox, Packet, Reason, Time, To, Verdict};
 use replica::storage::private_directory;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use super::clients::Clients;
 use super::durations::Durations;
 use super::event::Event;
 use super::events::Events;
+use super::membership::{Membership, Step};
 use super::orders::Orders;
 use super::seat::{Change, Seat};
 use super::story::Story;
@@ -50,6 +51,7 @@ pub(super) struct ControllerRole {
     events: Events,
     orders: Orders,
     durations: Durations,
+    membership: Membership,
 }
 
 impl ControllerRole {
@@ -79,6 +81,7 @@ impl ControllerRole {
             events,
             orders: Orders::new(cluster),
             durations: Durations::default(),
+            membership: Membership::new(cluster, node),
         })
     }
 
@@ -100,6 +103,7 @@ impl ControllerRole {
         match self.seat.follow(self.now()) {
             Ok(None) => {}
             Ok(Some(Change::Acts)) => {
+                self.membership.begin();
                 self.note(Event::new("acts", "this controller acts".to_owned()));
             }
             Ok(Some(Change::StandsBy(why))) => {
@@ -143,6 +147,84 @@ impl ControllerRole {
             warn!("{news}");
         }
         self.said = warnings;
+    }
+
+    /// Takes a node's answer, or an operator's order to change the members.
+    fn take_members(&mut self, from: SocketAddr, message: &MembersMessage) {
+        self.membership.note(message);
+        let MembersMessage::Order { known, changes } = message else {
+            return;
+        };
+        let groups = self.groups();
+        let Some(controller) = self.seat.acting_mut() else {
+            return;
+        };
+        let all = controller.members();
+        let behind = all.get(*known as usize..).unwrap_or_default();
+        let is_repeated = !changes.is_empty() && behind.starts_with(changes);
+        let against = self.membership.against(changes, &groups);
+        let result = match against.filter(|_| !is_repeated) {
+            Some(why) => Err(why),
+            None => controller.change_members(*known as usize, changes),
+        };
+        let event = match &result {
+            Ok(_) if is_repeated => None,
+            Ok(_) => Some(format!("an operator at {from} changes the members")),
+            Err(why) => Some(format!(
+                "the order of the operator at {from} to change the members is refused: {why}"
+            )),
+        };
+        let result = result.map(|count| count as u32);
+        let known = *known;
+        let reply = Message::Members(MembersMessage::Reply { known, result });
+        self.told.push((from, reply));
+        self.membership.hurry();
+        if let Some(text) = event {
+            self.note(Event::new("members", text).by(from.to_string()));
+        }
+    }
+
+    /// Takes the next step of a change of the members, and tells all nodes the list of the changes.
+    fn change_members(&mut self, links: &mut Links) {
+        if !self.membership.is_due() {
+            return;
+        }
+        let (groups, now) = (self.groups(), self.now());
+        let Some(controller) = self.seat.acting_mut() else {
+            return;
+        };
+        let was_done = self.membership.is_done();
+        let step = self.membership.step(controller.members(), &groups);
+        if let Some((message, nodes)) = self.membership.news() {
+            let news = nodes.map(|node| (node.control, message.clone()));
+            self.told.extend(news);
+        }
+        match step {
+            Step::BeginAnew(node) => self.told.extend(self.membership.begin_anew(node)),
+            Step::HandOver { group, epoch, to } => {
+                let order = Message::Failover {
+                    group,
+                    epoch,
+                    to: Some(to),
+                    forced: true,
+                    accept_data_loss: false,
+                };
+                let me = Peer::Node(self.membership.me());
+                let (ways, told) = (&self.ways, &mut self.told);
+                let mut out = Outgoing { links, ways, told };
+                controller.message(now, me, &order, &mut out);
+            }
+            Step::Append(changes) => {
+                // If it fails, it is due again.
+                let _ = controller.change_members(controller.members().len(), &changes);
+            }
+            Step::Wait(_) => {}
+            Step::Done if was_done => {}
+            Step::Done => {
+                let text = "the changed members are in force".to_owned();
+                self.note(Event::new("members", text));
+            }
+        }
     }
 
     fn now(&self) -> Time {
@@ -215,6 +297,7 @@ impl Role for ControllerRole {
         if has_news {
             self.say_news();
         }
+        self.change_members(links);
     }
 
     fn refused(&mut self, by: SocketAddr, links: &mut Links) {
@@ -243,6 +326,10 @@ impl Role for ControllerRole {
     ) -> Result<(), Error> {
         self.follow();
         if self.seat.acting().is_none() {
+            return Ok(());
+        }
+        if let Message::Members(message) = message {
+            self.take_members(from, message);
             return Ok(());
         }
         if let Some(event) = self.orders.ordered(from, message, Instant::now()) {
@@ -293,6 +380,7 @@ impl Role for ControllerRole {
             document["acts"] = self.seat.acting().is_some().into();
             document["acting"] = standing.acting.map(|node| self.names.of(node)).into();
         }
+        document["members"] = self.membership.to_json();
     }
 }
 

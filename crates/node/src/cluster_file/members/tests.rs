@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+use super::*;
+
+const SAMPLE: &str = include_str!("../../../../../testdata/cluster.toml");
+
+fn sample() -> ClusterFile {
+    parse(SAMPLE, "cluster.toml").unwrap()
+}
+
+fn add(number: u16) -> MemberChange {
+    let (name, node) = (format!("acceptor-{number}"), 90 + number);
+    MemberChange::Add {
+        record: format!(
+            "name = \"{name}\"\nid = {node}\nrole = \"acceptor\"\n\
+             address = \"127.0.0.1:{node}01\"\ncontrol = \"127.0.0.1:{node}02\"\n"
+        ),
+        name,
+        node,
+    }
+}
+
+fn leave(name: &str) -> MemberChange {
+    let node = sample().node(name).unwrap().id;
+    MemberChange::Leave {
+        name: name.to_owned(),
+        node,
+    }
+}
+
+fn remove(name: &str) -> MemberChange {
+    let node = sample().node(name).unwrap().id;
+    MemberChange::Remove {
+        name: name.to_owned(),
+        node,
+    }
+}
+
+#[test]
+fn a_replaced_acceptor_is_known_until_it_is_removed() {
+    let order = [add(4), leave("acceptor-2")];
+    let after = check_order(&sample(), &order).unwrap();
+    assert!(after.node("acceptor-2").unwrap().leaving);
+    assert_eq!(after.node("acceptor-4").unwrap().id, 94);
+    assert_eq!(after.groups[0].f, 1);
+    let all = [&order[..], &[remove("acceptor-2")]].concat();
+    let last = sample().with_changes(&all).unwrap();
+    assert_eq!(last.node("acceptor-2"), None);
+    assert_eq!(last.changes(), all);
+    assert_eq!(last.with_changes(&all).unwrap(), last);
+}
+
+#[test]
+fn an_order_that_would_do_harm_is_refused_by_name() {
+    let again = [add(4), leave("acceptor-2"), remove("acceptor-2")];
+    let then = sample().with_changes(&again).unwrap();
+    let MemberChange::Add { record, .. } = add(4) else {
+        unreachable!()
+    };
+    let as_replica = record.replace("\"acceptor\"", "\"replica\"");
+    let on_one_port = add(5);
+    let MemberChange::Add { name, node, record } = on_one_port else {
+        unreachable!()
+    };
+    let taken = sample().node("acceptor-1").unwrap().address.to_string();
+    let on_one_port = MemberChange::Add {
+        record: record.replace("127.0.0.1:9501", &taken),
+        name,
+        node,
+    };
+    let refused = [
+        (sample(), vec![], "nothing is ordered"),
+        (sample(), vec![add(4)], "4 acceptors"),
+        (sample(), vec![leave("acceptor-1")], "2 acceptors"),
+        (sample(), vec![leave("replica-1")], "replica-1 is a replica"),
+        (
+            sample(),
+            vec![remove("acceptor-1")],
+            "acceptor-1 is removed by the controller",
+        ),
+        (
+            sample(),
+            vec![on_one_port, leave("acceptor-2")],
+            "acceptor-5",
+        ),
+        (
+            then.clone(),
+            vec![add(4), leave("acceptor-1")],
+            "acceptor-4, node 94, is or was",
+        ),
+        (then, vec![leave("acceptor-2")], "no node acceptor-2"),
+        (
+            sample(),
+            vec![MemberChange::Add {
+                name: "acceptor-4".to_owned(),
+                node: 94,
+                record: as_replica,
+            }],
+            "acceptor-4 is a replica",
+        ),
+    ];
+    for (cluster, order, why) in refused {
+        let said = check_order(&cluster, &order).unwrap_err().to_string();
+        assert!(said.contains(why), "{why:?} isn't in {said}");
+    }
+}
+
+/// A file that says something else about an added node can't be right.
+#[test]
+fn a_file_that_disagrees_with_a_change_is_named() {
+    let other = SAMPLE.replace("acceptor-3", "acceptor-4");
+    let cluster = parse(&other, "here/cluster.toml").unwrap();
+    let said = cluster.with_changes(&[add(4)]).unwrap_err().to_string();
+    assert!(
+        said.starts_with("here/cluster.toml: it has acceptor-4"),
+        "{said}"
+    );
+}
+
+#[test]
+fn who_uses_what_changes_is_affected() {
+    let (old, all) = (sample(), [add(4), leave("acceptor-2")]);
+    let grown = old.with_changes(&all).unwrap();
+    let removed = [&all[..], &[remove("acceptor-2")]].concat();
+    let removed = old.with_changes(&removed).unwrap();
+    for (name, is_told) in [
+        ("acceptor-1", false),
+        ("leader-1", true),
+        ("replica-1", true),
+        ("controller", true),
+    ] {
+        let node = old.node(name).unwrap();
+        assert_eq!(!is_unaffected(node, &old, &grown), is_told, "{name}");
+        assert!(is_unaffected(node, &grown, &removed), "{name}");
+    }
+}
+
+#[test]
+fn a_file_is_edited_and_keeps_its_comments() {
+    let all = [add(4), leave("acceptor-2")];
+    let text = edited(SAMPLE, &all).unwrap();
+    let comments = |text: &str| text.matches('#').count();
+    assert_eq!(comments(&text), comments(SAMPLE), "{text}");
+    assert!(text.contains("leaving = true"), "{text}");
+    let cluster = parse(&text, "cluster.toml").unwrap();
+    assert_eq!(cluster, sample().with_changes(&all).unwrap());
+    assert_eq!(edited(&text, &all).unwrap(), text, "it is repeated");
+    let all = [&all[..], &[remove("acceptor-2")]].concat();
+    let text = edited(&text, &all).unwrap();
+    let cluster = parse(&text, "cluster.toml").unwrap();
+    assert_eq!(cluster, sample().with_changes(&all).unwrap());
+}
+
+#[test]
+fn f_follows_in_groups_that_name_it() {
+    let named = SAMPLE.replacen("partitions =", "f = 1\npartitions =", 1);
+    assert_ne!(named, SAMPLE);
+    let cluster = parse(&named, "cluster.toml").unwrap();
+    let two = [4, 5].map(|n| {
+        let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port + n));
+        NodeDraft::new(
+            format!("acceptor-{n}"),
+            90 + n,
+            Role::Acceptor,
+            at(9400),
+            at(9500),
+        )
+    });
+    let order = cluster
+        .order(&two, &["storage = \"durable\"".to_owned()], &[])
+        .unwrap();
+    let after = check_order(&cluster, &order).unwrap();
+    assert_eq!((after.acceptors().len(), after.groups[0].f), (5, 2));
+    let stored = after.node("acceptor-5").unwrap().storage;
+    assert_eq!(stored, crate::cluster_file::Storage::Durable);
+    let text = edited(&named, &order).unwrap();
+    assert_eq!(parse(&text, "cluster.toml").unwrap(), after);
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Carries changes of the members out. All that it needs to know is in the stored list, in the
+//! epochs, and in what nodes answer, so another controller goes on where one has ended.
+//! [E-CHANGES]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use control::status::GroupStatus;
+use control::{EpochState, MemberChange, MembersMessage, Message};
+use paxos::{Epoch, GroupId, NodeId};
+use serde_json::{Value, json};
+
+use crate::cluster_file::{ClusterFile, Errors, Group, Node, Protocol, Role, check_order};
+use crate::host::is_due;
+
+/// How often nodes are told the list while it is on its way, and later, when only nodes may lack
+/// it that were down or have lost their disks.
+const TELL_INTERVAL: Duration = Duration::from_millis(100);
+const REMIND_INTERVAL: Duration = Duration::from_secs(5);
+/// A node that hasn't answered for so long doesn't answer.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Who begins anew first. The acting controller is the last of all.
+const ORDER: [Role; 6] = [
+    Role::Learner,
+    Role::Replica,
+    Role::Sequencer,
+    Role::Leader,
+    Role::Acceptor,
+    Role::Controller,
+];
+
+/// What is to be done next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// All changes are in force.
+    Done,
+    /// Nothing can be done until this is over.
+    Wait(String),
+    /// This node should begin anew.
+    BeginAnew(NodeId),
+    /// This leader should lead before the one that leads begins anew.
+    HandOver {
+        group: GroupId,
+        epoch: Epoch,
+        to: NodeId,
+    },
+    /// These changes come behind the others.
+    Append(Vec<MemberChange>),
+}
+
+/// A node's last answer.
+struct Heard {
+    at: Instant,
+    kept: usize,
+    uses: usize,
+    trouble: Option<String>,
+}
+
+/// The part of the acting controller that changes the members.
+pub(super) struct Membership {
+    /// The cluster with which this controller works.
+    cluster: ClusterFile,
+    /// The cluster that the stored changes lead to.
+    target: Result<ClusterFile, Errors>,
+    changes: Vec<MemberChange>,
+    me: NodeId,
+    heard: BTreeMap<NodeId, Heard>,
+    told: Option<Instant>,
+    /// The last step, since this controller acts.
+    step: Option<Step>,
+}
+
+impl Membership {
+    pub fn new(cluster: &ClusterFile, me: &Node) -> Membership {
+        Membership {
+            cluster: cluster.clone(),
+            target: Ok(cluster.clone()),
+            changes: cluster.changes().to_vec(),
+            me: me.id,
+            heard: BTreeMap::new(),
+            told: None,
+            step: None,
+        }
+    }
+
+    /// Takes a node's answer.
+    pub fn note(&mut self, message: &MembersMessage) {
+        if let MembersMessage::Kept {
+            node,
+            kept,
+            uses,
+            trouble,
+        } = message
+        {
+            let heard = Heard {
+                at: Instant::now(),
+                kept: *kept as usize,
+                uses: *uses as usize,
+                trouble: trouble.clone(),
+            };
+            self.heard.insert(*node, heard);
+        }
+    }
+
+    /// Returns whether it is time for another [step](Self::step).
+    pub fn is_due(&self) -> bool {
+        let interval = match self.step {
+            Some(Step::Done) if !self.changes.is_empty() => REMIND_INTERVAL,
+            _ => TELL_INTERVAL,
+        };
+        is_due(self.told, interval)
+    }
+
+    /// Returns what is to be done next, given the stored changes. It also notes that all nodes are
+    /// told the list now.
+    pub fn step(&mut self, changes: &[MemberChange], groups: &[GroupStatus]) -> Step {
+        self.told = Some(Instant::now());
+        if self.changes != changes {
+            self.changes = changes.to_vec();
+            self.target = self.cluster.with_changes(changes);
+        }
+        let step = self.next(groups);
+        self.step = Some(step.clone());
+        step
+    }
+
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// Returns whether the last step found that all changes are in force.
+    pub fn is_done(&self) -> bool {
+        matches!(self.step, None | Some(Step::Done))
+    }
+
+    /// Forgets what was true before this controller acted.
+    pub fn begin(&mut self) {
+        (self.step, self.told) = (None, None);
+        self.heard.clear();
+    }
+
+    /// Returns the order to a node to begin anew, with its address.
+    pub fn begin_anew(&self, node: NodeId) -> Option<(SocketAddr, Message)> {
+        let kept = self.changes.len() as u32;
+        let message = Message::Members(MembersMessage::BeginAnew { kept });
+        let node = self.cluster.node_by_id(node)?;
+        Some((node.control, message))
+    }
+
+    /// Makes the next step due at once.
+    pub fn hurry(&mut self) {
+        self.told = None;
+    }
+
+    /// Returns the list for each node, with the nodes that are told it.
+    pub fn news(&self) -> Option<(Message, impl Iterator<Item = &Node>)> {
+        let changes = self.changes.clone();
+        let message = Message::Members(MembersMessage::Changes { changes });
+        (!self.changes.is_empty()).then_some((message, self.cluster.nodes.iter()))
+    }
+
+    /// Returns why an order can't be accepted, if that is so.
+    pub fn against(&self, order: &[MemberChange], groups: &[GroupStatus]) -> Option<String> {
+        let target = match &self.target {
+            Ok(target) => target,
+            Err(why) => return Some(why.to_string()),
+        };
+        match &self.step {
+            Some(Step::Done) => {}
+            Some(Step::Wait(_)) if gives_up(order, groups) => {}
+            Some(Step::Wait(what)) => {
+                return Some(format!(
+                    "another change is on its way: {what}. `wirepaxos members` shows when it is \
+                     done; `members remove` and `replace` take new nodes that haven't joined back"
+                ));
+            }
+            _ => return Some("another change is on its way: try again in a second".to_owned()),
+        }
+        check_order(target, order).err().map(|why| why.to_string())
+    }
+
+    /// Returns the part of the status document.
+    pub fn to_json(&self) -> Value {
+        let waits_for = match &self.step {
+            None | Some(Step::Done) => Value::Null,
+            Some(Step::Wait(why)) => why.clone().into(),
+            Some(Step::BeginAnew(node)) => format!("{} begins anew", self.name(*node)).into(),
+            Some(Step::HandOver { to, .. }) => format!("{} is to lead", self.name(*to)).into(),
+            Some(Step::Append(_)) => "who has left is removed".into(),
+        };
+        json!({ "changes": self.changes, "waits_for": waits_for })
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        let known = self.cluster.node_by_id(node);
+        known.map_or_else(|| format!("node {node}"), |node| node.name.clone())
+    }
+
+    fn next(&self, groups: &[GroupStatus]) -> Step {
+        let used = self.cluster.changes();
+        if used.len() > self.changes.len() && used.starts_with(&self.changes) {
+            // The store was lost, or an older copy was put back.
+            return Step::Append(used[self.changes.len()..].to_vec());
+        }
+        if self.changes.is_empty() {
+            return Step::Done;
+        }
+        let target = match &self.target {
+            Ok(target) => target,
+            Err(why) => return Step::Wait(why.to_string()),
+        };
+        let stays = |node: &&Node| target.node(&node.name).is_some_and(|node| !node.leaving);
+        let staying: Vec<&Node> = self.cluster.nodes.iter().filter(stays).collect();
+        if let Some(why) = staying.iter().find_map(|node| self.keeps_less(node)) {
+            return Step::Wait(why);
+        }
+        if let Some(step) = self.renewal(&staying, groups) {
+            return step;
+        }
+        let mut paxos = target
+            .groups
+            .iter()
+            .filter(|g| g.protocol == Protocol::Paxos);
+        if let Some(why) = paxos.find_map(|group| unsettled(target, group, groups)) {
+            return Step::Wait(why);
+        }
+        let removed = self.to_remove();
+        match removed.is_empty() {
+            true => Step::Done,
+            false => Step::Append(removed),
+        }
+    }
+
+    /// Returns why a node hasn't the whole list on its disk.
+    fn keeps_less(&self, node: &Node) -> Option<String> {
+        let name = &node.name;
+        let heard = self.heard.get(&node.id);
+        match heard {
+            Some(heard) if heard.kept >= self.changes.len() => None,
+            Some(heard) if heard.at.elapsed() <= SILENCE => Some(match &heard.trouble {
+                Some(why) => format!("{name}: {why}"),
+                None => format!("{name} writes it down"),
+            }),
+            _ => Some(doesnt_answer(node)),
+        }
+    }
+
+    fn uses_all(&self, node: NodeId) -> bool {
+        self.heard
+            .get(&node)
+            .is_some_and(|heard| heard.uses >= self.changes.len())
+    }
+
+    /// Returns the next step until all nodes work with all changes.
+    fn renewal(&self, staying: &[&Node], groups: &[GroupStatus]) -> Option<Step> {
+        let lacking = |role: &Role| {
+            let others = staying
+                .iter()
+                .filter(|n| n.role == *role && n.id != self.me);
+            let leads = |node: &&&Node| groups.iter().any(|g| g.leader == Some(node.id));
+            let (last, first): (Vec<&&Node>, Vec<&&Node>) = others.partition(leads);
+            let mut lacking = first.into_iter().chain(last);
+            lacking.find(|node| !self.uses_all(node.id))
+        };
+        let me = staying
+            .iter()
+            .find(|n| n.id == self.me && !self.uses_all(n.id));
+        let next = ORDER.iter().find_map(lacking).or(me)?;
+        if let Some(why) = self.unready(next, staying, groups) {
+            return Some(Step::Wait(why));
+        }
+        let next = next.id;
+        let leads = groups.iter().find(|group| group.leader == Some(next));
+        let successor = leads.and_then(|group| {
+            let can = |n: &&&Node| n.role == Role::Leader && n.id != next && self.uses_all(n.id);
+            Some((
+                group,
+                staying
+                    .iter()
+                    .filter(can)
+                    .find(|n| is_alive(group, n.id))?
+                    .id,
+            ))
+        });
+        Some(match successor {
+            Some((group, to)) => Step::HandOver {
+                group: group.group,
+                epoch: group.active.unwrap_or(0),
+                to,
+            },
+            None => Step::BeginAnew(next),
+        })
+    }
+
+    /// Returns why no node may begin anew now: an epoch is on its way, or a replica must catch up
+    /// first.
+    fn unready(&self, next: &Node, staying: &[&Node], groups: &[GroupStatus]) -> Option<String> {
+        let heard = self.heard.get(&next.id)?;
+        if let Some(why) = &heard.trouble {
+            return Some(format!("{}: {why}", next.name));
+        }
+        if heard.at.elapsed() > SILENCE {
+            return Some(doesnt_answer(next));
+        }
+        for group in groups {
+            if group.active.is_none() || group.attempt.is_some() {
+                return Some(format!("group {}: no epoch is in force", group.group));
+            }
+            let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.group);
+            let window = self.cluster.group(group.group).map_or(0, |g| g.window);
+            let mut replicas = staying.iter().filter(of_group);
+            if let Some(one) = replicas.find(|n| !is_close(group, n.id, window / 16)) {
+                return Some(format!("{} catches up", one.name));
+            }
+        }
+        None
+    }
+
+    /// Returns the removal of the nodes that left by command. No epoch counts on them any more.
+    fn to_remove(&self) -> Vec<MemberChange> {
+        let is_removed = |id: NodeId| {
+            let mut all = self.changes.iter();
+            all.any(|c| matches!(c, MemberChange::Remove { node, .. } if *node == id))
+        };
+        let left = self.changes.iter().filter_map(|change| match change {
+            MemberChange::Leave { name, node } if !is_removed(*node) => {
+                let (name, node) = (name.clone(), *node);
+                Some(MemberChange::Remove { name, node })
+            }
+            _ => None,
+        });
+        left.collect()
+    }
+}
+
+fn doesnt_answer(node: &Node) -> String {
+    format!("{} doesn't answer: start it", node.name)
+}
+
+/// Returns whether an order takes back or replaces nodes that haven't joined yet.
+fn gives_up(order: &[MemberChange], groups: &[GroupStatus]) -> bool {
+    let mut leave = order.iter().filter_map(|change| match change {
+        MemberChange::Leave { node, .. } => Some(*node),
+        _ => None,
+    });
+    let count = leave.clone().count();
+    count > 0 && leave.all(|node| !is_member(groups, node))
+}
+
+fn is_alive(group: &GroupStatus, node: NodeId) -> bool {
+    group.members.iter().any(|m| m.node == node && m.alive)
+}
+
+fn is_member(groups: &[GroupStatus], node: NodeId) -> bool {
+    let mut epochs = groups.iter().flat_map(|group| &group.epochs);
+    epochs.any(|epoch| epoch.acceptors.iter().any(|(id, _)| *id == node))
+}
+
+/// Returns whether a replica has executed almost as much as the others.
+fn is_close(group: &GroupStatus, node: NodeId, lag: u64) -> bool {
+    let replicas = || group.members.iter().filter(|m| m.role == "replica");
+    let Some(own) = replicas().find(|m| m.node == node) else {
+        return false;
+    };
+    let is_close = |pid: usize| {
+        let at = replicas().filter_map(|m| Some(m.partitions.get(pid)?.inst));
+        let most = at.max().unwrap_or(0);
+        own.partitions
+            .get(pid)
+            .is_some_and(|p| p.inst + lag >= most)
+    };
+    own.alive && !group.behind.contains(&node) && (0..own.partitions.len()).all(is_close)
+}
+
+/// Returns why the epoch in force isn't that of the cluster's acceptors.
+fn unsettled(cluster: &ClusterFile, group: &Group, groups: &[GroupStatus]) -> Option<String> {
+    let status = groups.iter().find(|status| status.group == group.id)?;
+    let acceptors = cluster.acceptors();
+    let wanted: Vec<&Node> = acceptors.into_iter().filter(|n| !n.leaving).collect();
+    let last = status.epochs.last();
+    let last = last.filter(|epoch| epoch.state == EpochState::Active);
+    let Some(last) = last else {
+        return Some(format!("group {}: an epoch is on its way", group.id));
+    };
+    let is_in = |node: &Node| last.acceptors.iter().any(|(id, _)| *id == node.id);
+    let new = wanted.iter().find(|node| !is_in(node));
+    match new {
+        Some(node) if !is_alive(status, node.id) => Some(format!(
+            "{} has never answered the controller: start it at {}, with the new cluster file",
+            node.name, node.address
+        )),
+        Some(node) => Some(format!("{}: votes are read before it joins", node.name)),
+        None if last.acceptors.len() != wanted.len() || last.f != group.f => Some(format!(
+            "group {}: who leaves is in epoch {}",
+            group.id, last.epoch
+        )),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

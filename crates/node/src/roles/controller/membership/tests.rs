@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+use control::status::{MemberStatus, PartitionStatus};
+use control::{EpochRecord, EpochState};
+use paxos::{Configuration, Member};
+
+use super::*;
+use crate::cluster_file::parse;
+
+const SAMPLE: &str = include_str!("../../../../../../testdata/cluster.toml");
+const NEW: NodeId = 94;
+
+fn cluster() -> ClusterFile {
+    parse(SAMPLE, "cluster.toml").unwrap()
+}
+
+fn id(name: &str) -> NodeId {
+    cluster().node(name).unwrap().id
+}
+
+/// Acceptor 4 comes in the place of acceptor 3.
+fn replacement() -> Vec<MemberChange> {
+    let record = "name = \"acceptor-4\"\nid = 94\nrole = \"acceptor\"\n\
+                  address = \"127.0.0.1:9401\"\ncontrol = \"127.0.0.1:9402\"\n";
+    vec![
+        MemberChange::Add {
+            name: "acceptor-4".to_owned(),
+            node: NEW,
+            record: record.to_owned(),
+        },
+        MemberChange::Leave {
+            name: "acceptor-3".to_owned(),
+            node: id("acceptor-3"),
+        },
+    ]
+}
+
+/// The active epoch has these acceptors, and all nodes of the file answer.
+fn status(leader: &str, acceptors: &[NodeId]) -> GroupStatus {
+    let member = |node| Member { node, nonce: 7 };
+    let mut acceptors = acceptors.to_vec();
+    acceptors.sort_unstable();
+    let configuration = Configuration {
+        epoch: 5,
+        leader: member(id(leader)),
+        acceptors: acceptors.into_iter().map(member).collect(),
+        f: 1,
+        replicas: vec![],
+        g: 1,
+    };
+    let watched = |node: &Node| MemberStatus {
+        node: node.id,
+        role: node.role.name().to_owned(),
+        alive: true,
+        nonce: Some(7),
+        start: None,
+        mute: false,
+        partitions: vec![PartitionStatus::default()],
+    };
+    GroupStatus {
+        group: 0,
+        active: Some(5),
+        epochs: vec![EpochRecord::new(&configuration, EpochState::Active)],
+        leader: Some(id(leader)),
+        members: cluster().nodes.iter().map(watched).collect(),
+        behind: vec![],
+        suspects: vec![],
+        attempt: None,
+        last_failover: None,
+        refused_lanes: 0,
+        warnings: vec![],
+    }
+}
+
+fn old() -> [NodeId; 3] {
+    ["acceptor-1", "acceptor-2", "acceptor-3"].map(id)
+}
+
+fn membership(cluster: &ClusterFile) -> Membership {
+    Membership::new(cluster, cluster.node("controller").unwrap())
+}
+
+fn answer(membership: &mut Membership, node: NodeId, kept: u32, uses: u32) {
+    let trouble = None;
+    membership.note(&MembersMessage::Kept {
+        node,
+        kept,
+        uses,
+        trouble,
+    });
+}
+
+fn all_but_one_answer(membership: &mut Membership, silent: &str, uses: u32) {
+    for node in cluster().nodes.iter().filter(|node| node.name != silent) {
+        let uses = if node.role == Role::Acceptor { 2 } else { uses };
+        answer(membership, node.id, 2, uses);
+    }
+}
+
+#[test]
+fn nodes_begin_anew_one_by_one_and_who_leads_hands_over() {
+    let mut one = membership(&cluster());
+    let (changes, groups) = (replacement(), [status("leader-1", &old())]);
+    all_but_one_answer(&mut one, "acceptor-3", 0);
+    let mut order = Vec::new();
+    for _ in 0..20 {
+        match one.step(&changes, &groups) {
+            Step::BeginAnew(node) => {
+                order.push(one.name(node));
+                answer(&mut one, node, 2, 2);
+            }
+            step => {
+                let (group, epoch, to) = (0, 5, id("leader-2"));
+                assert_eq!(step, Step::HandOver { group, epoch, to });
+                break;
+            }
+        }
+    }
+    let replicas = ["replica-1", "replica-2", "replica-3"];
+    let expected = [&replicas[..], &["leader-2"]].concat();
+    assert_eq!(order, expected);
+    let groups = [status("leader-2", &old())];
+    for name in ["leader-1", "controller"] {
+        assert_eq!(one.step(&changes, &groups), Step::BeginAnew(id(name)));
+        answer(&mut one, id(name), 2, 2);
+    }
+}
+
+#[test]
+fn nobody_begins_anew_while_a_node_lacks_the_list_or_a_replica_is_behind() {
+    let waits = |one: &mut Membership, groups: &[GroupStatus], why: &str| {
+        let step = one.step(&replacement(), groups);
+        let waits = matches!(&step, Step::Wait(what) if what.contains(why));
+        assert!(waits, "{why:?} isn't why: {step:?}");
+    };
+    let group = status("leader-1", &old());
+    let mut one = membership(&cluster());
+    all_but_one_answer(&mut one, "acceptor-1", 0);
+    waits(
+        &mut one,
+        std::slice::from_ref(&group),
+        "acceptor-1 doesn't answer",
+    );
+    answer(&mut one, id("acceptor-1"), 1, 1);
+    waits(
+        &mut one,
+        std::slice::from_ref(&group),
+        "acceptor-1 writes it down",
+    );
+    answer(&mut one, id("acceptor-1"), 2, 2);
+    let behind = GroupStatus {
+        behind: vec![id("replica-2")],
+        ..group.clone()
+    };
+    waits(&mut one, &[behind], "replica-2 catches up");
+    let mut lags = group.clone();
+    let replica = |m: &&mut MemberStatus| m.node == id("replica-3");
+    let others = lags.members.iter_mut().filter(|m| !replica(m));
+    others.for_each(|member| member.partitions[0].inst = 1_000_000);
+    waits(&mut one, &[lags], "replica-3 catches up");
+    let changing = GroupStatus {
+        active: None,
+        ..group.clone()
+    };
+    waits(&mut one, &[changing], "no epoch is in force");
+    one.note(&MembersMessage::Kept {
+        node: id("replica-1"),
+        kept: 2,
+        uses: 0,
+        trouble: Some("it runs inside another program".to_owned()),
+    });
+    waits(
+        &mut one,
+        &[group],
+        "replica-1: it runs inside another program",
+    );
+}
+
+#[test]
+fn who_left_is_removed_once_the_epoch_has_the_others() {
+    let changes = replacement();
+    let used = cluster().with_changes(&changes).unwrap();
+    let mut one = membership(&used);
+    all_but_one_answer(&mut one, "acceptor-3", 2);
+    let step = one.step(&changes, &[status("leader-1", &old())]);
+    let waits = matches!(&step, Step::Wait(what) if what.contains("acceptor-4 doesn't answer"));
+    assert!(waits, "{step:?}");
+    answer(&mut one, NEW, 2, 2);
+    let step = one.step(&changes, &[status("leader-1", &old())]);
+    let waits = matches!(&step, Step::Wait(what) if what.contains("start it at 127.0.0.1:9401"));
+    assert!(waits, "{step:?}");
+
+    let groups = [status("leader-1", &[old()[0], old()[1], NEW])];
+    let removal = MemberChange::Remove {
+        name: "acceptor-3".to_owned(),
+        node: id("acceptor-3"),
+    };
+    assert_eq!(
+        one.step(&changes, &groups),
+        Step::Append(vec![removal.clone()])
+    );
+    let all = [&changes[..], &[removal]].concat();
+    for node in used.nodes.iter().filter(|node| node.name != "acceptor-3") {
+        answer(&mut one, node.id, 3, 3);
+    }
+    assert_eq!(one.step(&all, &groups), Step::Done);
+}
+
+#[test]
+fn a_second_order_is_refused_unless_it_takes_new_nodes_back() {
+    let changes = replacement();
+    let used = cluster().with_changes(&changes).unwrap();
+    let groups = [status("leader-1", &old())];
+    let mut one = membership(&used);
+    let leave = |name: &str, node| MemberChange::Leave {
+        name: name.to_owned(),
+        node,
+    };
+    let back = [leave("acceptor-4", NEW)];
+    let why = one.against(&back, &groups).unwrap();
+    assert!(why.contains("try again"), "{why}");
+    all_but_one_answer(&mut one, "acceptor-3", 2);
+    one.step(&changes, &groups);
+    let other = [leave("acceptor-1", id("acceptor-1"))];
+    let why = one.against(&other, &groups).unwrap();
+    assert!(
+        why.contains("another change is on its way: acceptor-4"),
+        "{why}"
+    );
+    let why = one.against(&back, &groups).unwrap();
+    assert!(why.contains("2 acceptors"), "acceptor-3 leaves, too: {why}");
+    let mut instead = replacement();
+    if let MemberChange::Add { name, node, record } = &mut instead[0] {
+        *record = record
+            .replace("94", "95")
+            .replace("acceptor-4", "acceptor-5");
+        (*name, *node) = ("acceptor-5".to_owned(), NEW + 1);
+    }
+    instead[1] = back[0].clone();
+    assert_eq!(one.against(&instead, &groups), None);
+}
+
+/// If the store was lost, the list on the controller's own disk is stored again.
+#[test]
+fn a_store_that_has_less_than_the_controller_is_completed() {
+    let changes = replacement();
+    let used = cluster().with_changes(&changes).unwrap();
+    let mut one = membership(&used);
+    let groups = [status("leader-1", &old())];
+    assert_eq!(
+        one.step(&changes[..1], &groups),
+        Step::Append(changes[1..].to_vec())
+    );
+}
