@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos members`: shows whose memories a group counts on, and which changes of the cluster file aren't in force
-//! yet.
+//! yet. Its commands change the members.
+
+mod change;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use control::MemberChange;
 use node::ClusterFile;
-use node::cluster_file::{Group, Protocol, Role};
+use node::cluster_file::{Group, Protocol, Role, rewrite};
 use paxos::GroupId;
 use serde_json::{Value, json};
 
@@ -21,7 +24,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of `wirepaxos members`.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
+    #[command(subcommand)]
+    command: Option<change::Command>,
     #[command(flatten)]
     cluster: Cluster,
     /// Show this group; by default all of them
@@ -31,6 +37,10 @@ pub struct Options {
     /// memory that answers
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
+    /// Write the changes by command into this machine's cluster file, which lacks those that were
+    /// ordered elsewhere
+    #[arg(long)]
+    write: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -38,11 +48,18 @@ pub struct Options {
 
 /// Asks the controller, and prints its answer.
 pub fn run(options: &Options) -> Result<(), Error> {
+    if let Some(command) = &options.command {
+        return change::run(command);
+    }
     let cluster = options.cluster.load()?;
     if let Some(unknown) = options.group.filter(|id| cluster.group(*id).is_none()) {
         return Err(Error::new(format!(
             "there is no group {unknown} in the cluster file"
         )));
+    }
+    if options.write {
+        let overview = Overview::ask(&cluster, &options.cluster.file)?;
+        rewrite(&options.cluster.file, &overview.changes).map_err(Error::new)?;
     }
     let until = Instant::now() + Duration::from_secs(options.wait.unwrap_or(0));
     let (mut groups, mut missing) = look(&cluster, &options.cluster.file, options.group)?;
@@ -63,25 +80,67 @@ pub fn run(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// Returns the groups, and a reason if one of them isn't as the cluster file has it.
+/// What the acting controller says of the members.
+struct Overview {
+    document: Value,
+    /// All changes by command.
+    changes: Vec<MemberChange>,
+}
+
+impl Overview {
+    fn ask(cluster: &ClusterFile, file: &Path) -> Result<Overview, Error> {
+        let Some(document) = admin::ask_controllers(cluster)? else {
+            let controllers: Vec<_> = cluster.controllers().collect();
+            return Err(silence::error(cluster, file, &controllers)?);
+        };
+        let changes = &document["members"]["changes"];
+        let changes = serde_json::from_value(changes.clone()).unwrap_or_default();
+        Ok(Overview { document, changes })
+    }
+
+    fn groups(&self, cluster: &ClusterFile, only: Option<GroupId>) -> Vec<Value> {
+        let groups = cluster.groups.iter();
+        let wanted = groups.filter(|group| only.is_none_or(|id| id == group.id));
+        let shown = wanted.map(|group| membership(cluster, group, &self.document));
+        shown.collect()
+    }
+
+    /// Returns what a change by command waits for, or why a group isn't as the cluster file has it.
+    fn missing(&self, cluster: &ClusterFile) -> Option<String> {
+        let of_change = self.document["members"]["waits_for"].as_str();
+        let groups = self.groups(cluster, None);
+        let unsettled = groups.iter().find(|group| group["settled"] != true);
+        let unsettled = unsettled.map(why);
+        of_change.map(str::to_owned).or(unsettled)
+    }
+}
+
+fn why(unsettled: &Value) -> String {
+    let why = unsettled["waits_for"][0].as_str();
+    why.unwrap_or("another epoch").to_owned()
+}
+
+/// Returns the groups, and a reason if one of them isn't as the cluster file has it, with all
+/// changes by command.
 fn look(
     cluster: &ClusterFile,
     file: &Path,
     only: Option<GroupId>,
 ) -> Result<(Vec<Value>, Option<String>), Error> {
-    let Some(document) = admin::ask_controllers(cluster)? else {
-        let controllers: Vec<_> = cluster.controllers().collect();
-        return Err(silence::error(cluster, file, &controllers)?);
-    };
-    let groups = cluster.groups.iter();
-    let wanted = groups.filter(|group| only.is_none_or(|id| id == group.id));
-    let shown: Vec<Value> = wanted.map(|g| membership(cluster, g, &document)).collect();
+    let overview = Overview::ask(cluster, file)?;
+    let cluster = &cluster.with_changes(&overview.changes)?;
+    let mut shown = overview.groups(cluster, only);
     let missing = shown.iter().find(|group| group["settled"] != true);
-    let missing = missing.map(|group| {
-        let why = &group["waits_for"][0];
-        why.as_str().unwrap_or("another epoch").to_owned()
-    });
-    Ok((shown, missing))
+    let missing = missing.map(why);
+    let Some(of_change) = overview.document["members"]["waits_for"].as_str() else {
+        return Ok((shown, missing));
+    };
+    for group in &mut shown {
+        if let Some(waits) = group["waits_for"].as_array_mut() {
+            waits.push(of_change.into());
+        }
+    }
+    Ok((shown, missing.or(Some(of_change.to_owned()))))
 }
 
 fn entries(list: &Value) -> impl Iterator<Item = &Value> {

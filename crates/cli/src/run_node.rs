@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos node`: runs one node of a cluster, or several at ports of DPDK, until told to stop.
 
+use std::os::unix::process::CommandExt;
+use std::process;
+
 use clap::Args;
 use node::Stop;
 use node::cluster_file::Plane;
@@ -33,7 +36,8 @@ pub struct Options {
 /// of several nodes `wirepaxos stop` ends one, and a signal all. A signal to a node in the kernel ends only its
 /// process, and its role goes on serving.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let mut cluster = options.cluster.load()?;
+    let names: Vec<_> = options.name.iter().map(String::as_str).collect();
+    let mut cluster = node::with_kept_members(options.cluster.load()?, &names)?;
     if let Some(plane) = options.plane {
         for name in &options.name {
             cluster.set_plane(name, plane)?;
@@ -42,13 +46,28 @@ pub fn run(options: &Options) -> Result<(), Error> {
     node::host::keep_freed_memory();
     let stop = Stop::new()?;
     stop.on_signals()?;
-    let names: Vec<_> = options.name.iter().map(String::as_str).collect();
+    stop.allow_to_begin_anew();
     stop.on_ready(names.len(), readiness::tell);
     wirepaxos::run_together(&cluster, &names, &Program::configured(), &stop)?;
+    if stop.begins_anew() {
+        return Err(begin_anew());
+    }
     if options.json {
         for name in names {
             println!("{}", json!({ "node": name, "stopped": true }));
         }
     }
     Ok(())
+}
+
+/// Runs this program again in the same process, with the same arguments. Returns an error if that
+/// isn't possible.
+fn begin_anew() -> Error {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    // A program whose file was replaced meanwhile goes on as it is.
+    let here = std::env::current_exe().ok().filter(|path| path.exists());
+    let mut program = process::Command::new(here.unwrap_or("/proc/self/exe".into()));
+    let why = program.arg0(name).args(arguments).exec();
+    Error::new(format!("can't start again with other members: {why}"))
 }

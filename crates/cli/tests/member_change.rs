@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that change the members of a NOPaxos group by the steps of docs/operations.md, "Members": cluster files are
-//! rewritten and processes restarted, one after the other, while a client counts.
+//! Tests that change the members while a client counts: those of a NOPaxos group by the steps of
+//! docs/operations/change.md, in which cluster files are rewritten and processes restarted, one after the other, and
+//! acceptors by command.
 
+mod by_command;
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -17,18 +17,24 @@ fn add_one<'a>(
     example: &str,
 ) -> Command {
     if !command.has_subcommands() {
-        let shown = format!("Example: {example}");
-        let shown = match command.get_after_help() {
-            Some(text) => format!("{text}\n\n{shown}"),
-            None => shown,
-        };
-        return command.after_help(shown);
+        return show(command, example);
     }
     let name = words.next().unwrap_or_default();
+    let does_both = command.is_args_conflicts_with_subcommands_set();
     match command.find_subcommand(name) {
         Some(_) => command.mut_subcommand(name, |inner| add_one(inner, words, example)),
+        None if does_both && name.starts_with('-') => show(command, example),
         None => panic!("no command has the example {example}"),
     }
+}
+
+fn show(command: Command, example: &str) -> Command {
+    let shown = format!("Example: {example}");
+    let shown = match command.get_after_help() {
+        Some(text) => format!("{text}\n\n{shown}"),
+        None => shown,
+    };
+    command.after_help(shown)
 }
 
 /// Panics if an example is no valid command line, or a command that is shown has none. Those of
@@ -50,10 +56,10 @@ pub fn check(program: &Command, examples: &[&str], with_own_help: &[&str]) {
 /// Collects the help of each visible command that has no subcommands.
 fn helps(command: &mut Command, found: &mut Vec<(String, String)>) {
     let name = command.get_name().to_owned();
-    if !command.has_subcommands() {
-        let help = command.render_help().to_string();
+    let does_both = command.is_args_conflicts_with_subcommands_set();
+    if !command.has_subcommands() || does_both {
+        let help = command.clone().render_help().to_string();
         found.push((name, help));
-        return;
     }
     let shown = command.get_subcommands_mut();
     for inner in shown.filter(|inner| !inner.is_hide_set()) {
