@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use wirepaxos::{Client, Outcome, Refusal};
+use wirepaxos::{Client, Completion, Outcome, Refusal};
 
 use crate::coordinator::{Abort, Coordinator, Event};
 use crate::patience::Patience;
@@ -32,6 +32,9 @@ use crate::patience::Patience;
 pub trait Shards {
     /// Returns the number of shards.
     fn count(&self) -> u16;
+
+    /// Returns whether a command can be submitted to a shard now, or has to wait for replies.
+    fn can_submit(&self, shard: u16) -> bool;
 
     /// Submits a command to a shard, and returns a number that is unique at this shard. It is sent
     /// at the next [`poll`](Self::poll).
@@ -45,6 +48,12 @@ pub trait Shards {
     /// # Errors
     /// If no replies can come any more.
     fn poll(&mut self, timeout: Duration) -> Result<Option<Reply>, Error>;
+
+    /// Returns a reply that has come with the last one.
+    ///
+    /// # Errors
+    /// If a command was refused.
+    fn take(&mut self) -> Result<Option<Reply>, Error>;
 }
 
 /// What has become of a command.
@@ -125,28 +134,36 @@ impl Clusters {
     }
 
     fn poll_next(&mut self, timeout: Duration) -> Result<Option<Reply>, Error> {
-        let at = self.turn;
-        let Some(done) = self.clients[at].poll(timeout)? else {
-            return Ok(None);
-        };
-        let (pid, request) = (done.pid, done.request);
-        let answer = match done.outcome() {
-            Outcome::Executed(answer) => answer.map(<[u8]>::to_vec),
-            Outcome::Refused(why) => return Err(why.into()),
-            Outcome::Unknown(_) => None,
-        };
-        let shard = self.places.iter().position(|place| *place == (at, pid));
-        Ok(shard.map(|shard| Reply {
-            shard: shard as u16,
-            request,
-            answer,
-        }))
+        match self.clients[self.turn].poll(timeout)? {
+            Some(done) => reply(&self.places, self.turn, done),
+            None => Ok(None),
+        }
     }
+}
+
+fn reply(places: &[(usize, u16)], at: usize, done: Completion<'_>) -> Result<Option<Reply>, Error> {
+    let (place, request) = ((at, done.pid), done.request);
+    let answer = match done.outcome() {
+        Outcome::Executed(answer) => answer.map(<[u8]>::to_vec),
+        Outcome::Refused(why) => return Err(why.into()),
+        Outcome::Unknown(_) => None,
+    };
+    let shard = places.iter().position(|each| *each == place);
+    Ok(shard.map(|shard| Reply {
+        shard: shard as u16,
+        request,
+        answer,
+    }))
 }
 
 impl Shards for Clusters {
     fn count(&self) -> u16 {
         self.places.len() as u16
+    }
+
+    fn can_submit(&self, shard: u16) -> bool {
+        let (at, pid) = self.places[usize::from(shard)];
+        self.clients[at].can_submit(pid)
     }
 
     fn submit(&mut self, shard: u16, command: &[u8]) -> Result<u64, Error> {
@@ -173,6 +190,13 @@ impl Shards for Clusters {
             if let Some(reply) = self.poll_next(left.min(TURN))? {
                 return Ok(Some(reply));
             }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Reply>, Error> {
+        match self.clients[self.turn].take_completion() {
+            Some(done) => reply(&self.places, self.turn, done),
+            None => Ok(None),
         }
     }
 }
