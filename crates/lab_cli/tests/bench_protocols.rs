@@ -210,3 +210,23 @@ fn gets_are_measured_with_and_without_the_log() {
         assert!(line["ops_per_s"].as_f64() > Some(0.0), "{line}");
     }
 }
+
+/// Transactions end on shards of every kind, and a load within the time is found.
+#[test]
+fn retwis_is_measured_on_every_kind_of_shard() {
+    let words = "retwis --protocol nopaxos,spec,unreplicated,redis --keys 200 --most 2 \
+                 --seconds 0.1 --slo-ms 10000";
+    let lines = lines(&mut bench(words));
+    let expected = ["nopaxos", "spec", "unreplicated", "redis"];
+    assert_eq!(names(&lines, "protocol"), expected);
+    for line in &lines {
+        let best = &line["best"];
+        assert!(best["transactions_per_s"].as_f64() > Some(0.0), "{line}");
+        assert!(best["latency_us"]["p99"].is_number(), "{line}");
+        assert!(best["aborted"].as_f64() < Some(1.0), "{line}");
+        assert!(best["cpu_us"]["client"].as_f64() > Some(0.0), "{line}");
+        let tried: Vec<_> = line["tried"].as_array().unwrap().iter().collect();
+        let outstanding = tried.iter().map(|each| each["outstanding"].as_u64());
+        assert_eq!(outstanding.collect::<Vec<_>>(), [Some(1), Some(2)]);
+    }
+}

@@ -212,7 +212,7 @@ impl Contender {
     }
 
     /// Returns what stands in the cluster file; that of others only says where they are.
-    fn of_cluster_file(self) -> Protocol {
+    pub(crate) fn of_cluster_file(self) -> Protocol {
         match self {
             Contender::NoPaxos => Protocol::NoPaxos,
             _ => Protocol::Paxos,
@@ -225,7 +225,7 @@ impl Contender {
     }
 
     /// Returns what a client waits for before an answer counts that isn't final by itself.
-    fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
+    pub(crate) fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
         if self != Contender::Peers(OfPeers::SpecPaxos) {
             return None;
         }
@@ -558,23 +558,7 @@ impl System {
     }
 
     fn peers(local: Rc<LocalCluster>, protocol: OfPeers) -> Result<System, Error> {
-        let program = programs::own()?;
-        let file = local.file_for_switch()?;
-        let cluster = ClusterFile::load(&file)?;
-        let mut processes = Processes::new(program.clone());
-        let switch = cluster.with_role(Role::Leader).take(1);
-        for node in switch.chain(cluster.with_role(Role::Replica)) {
-            let mut command = std::process::Command::new(&program);
-            command.args(["bench", "peer", "-c"]).arg(&file);
-            command.args(["--name", &node.name]);
-            command.args(["--protocol", compared::name(protocol)]);
-            local.place(&mut command, &node.name)?;
-            let name = match node.role {
-                Role::Leader => "switch",
-                _ => &node.name,
-            };
-            processes.start(command, local.directory(), name)?;
-        }
+        let (cluster, processes) = compared::start(&local, protocol)?;
         let system = System::new(cluster, Vec::new(), processes, local)?;
         Ok(System {
             is_of_peers: true,
@@ -583,16 +567,7 @@ impl System {
     }
 
     fn unreplicated(local: Rc<LocalCluster>) -> Result<System, Error> {
-        let (file, host) = local.file_for_server()?;
-        let program = programs::own()?;
-        let mut command = std::process::Command::new(&program);
-        command
-            .args(["bench", "unreplicated-server", "-c"])
-            .arg(&file);
-        local.place(&mut command, &host)?;
-        let mut processes = Processes::new(program);
-        processes.start(command, local.directory(), UNREPLICATED)?;
-        let cluster = ClusterFile::load(&file)?;
+        let (cluster, processes) = unreplicated::start(&local, UNREPLICATED)?;
         let stores = vec![unreplicated::data(&cluster)];
         let system = System::new(cluster, Vec::new(), processes, local)?;
         Ok(System {

@@ -2,12 +2,14 @@
 //! Measurements, as ratios against a yardstick of the same run where there is one. Never part of
 //! the tests: these only try that everything can be measured.
 
+mod application;
 pub mod catch_up;
 pub mod e2e;
 pub mod generator;
 pub mod memory;
 pub mod network;
 pub mod peers;
+pub mod retwis;
 pub mod roles;
 pub mod stats;
 pub mod stubs;

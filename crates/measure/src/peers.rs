@@ -26,10 +26,12 @@ use peers::{Group, Peer, Protocol};
 use replica::{Basis, Output, ReplyTo, Settings, SiblingMessage, Worker};
 use serde_json::{Value, json};
 
+use crate::application;
 use crate::e2e::Counters;
 use crate::unreplicated::answer_view_requests;
 use crate::ways::Ways;
-use local_cluster::Error;
+use local_cluster::processes::Processes;
+use local_cluster::{Error, LocalCluster, programs};
 
 /// The question for a replica's counters, sent to its control address.
 const QUESTION: &[u8] = b"counters";
@@ -49,6 +51,31 @@ pub const NAMES: [(&str, Protocol); 4] = [
 pub fn name(of: Protocol) -> &'static str {
     let found = NAMES.iter().find(|(_, protocol)| *protocol == of);
     found.map_or("", |(name, _)| name)
+}
+
+/// Starts the processes of a group, and returns its cluster file.
+pub(crate) fn start(
+    local: &LocalCluster,
+    protocol: Protocol,
+) -> Result<(ClusterFile, Processes), Error> {
+    let program = programs::own()?;
+    let file = local.file_for_switch()?;
+    let cluster = ClusterFile::load(&file)?;
+    let mut processes = Processes::new(program.clone());
+    let switch = cluster.with_role(Role::Leader).take(1);
+    for node in switch.chain(cluster.with_role(Role::Replica)) {
+        let mut command = std::process::Command::new(&program);
+        command.args(["bench", "peer", "-c"]).arg(&file);
+        command.args(["--name", &node.name]);
+        command.args(["--protocol", name(protocol)]);
+        local.place(&mut command, &node.name)?;
+        let name = match node.role {
+            Role::Leader => "switch",
+            _ => &node.name,
+        };
+        processes.start(command, local.directory(), name)?;
+    }
+    Ok((cluster, processes))
 }
 
 /// Serves as the node `name` of the cluster file, until killed: its first leader is the switch.
@@ -141,7 +168,7 @@ impl Replica {
             node: node.id,
         };
         let directory = cluster.node_dir(node).join("partition-0");
-        let app = apps::open(group.application.name(), &directory).map_err(failed)?;
+        let app = application::open(group.application, &directory)?;
         let (nonce, settings) = (node::random_nonce()?, Settings::new(deployment, 0));
         let mut worker = Worker::open_in(settings, app, nonce, 0).map_err(failed)?;
         worker.configure(

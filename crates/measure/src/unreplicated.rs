@@ -16,7 +16,23 @@ use node::{ClusterFile, ControlPeers};
 use paxos::wire::value::{PackedItem, append_packed, packed_items};
 use paxos::{Configuration, Flags, GroupId, Header, Member, MsgType, NodeId, Packet};
 
-use local_cluster::Error;
+use crate::application;
+use local_cluster::processes::Processes;
+use local_cluster::{Error, LocalCluster, programs};
+
+/// Starts the process `name` of a server in a cluster's place, and returns its cluster file.
+pub(crate) fn start(local: &LocalCluster, name: &str) -> Result<(ClusterFile, Processes), Error> {
+    let (file, host) = local.file_for_server()?;
+    let program = programs::own()?;
+    let mut command = std::process::Command::new(&program);
+    command
+        .args(["bench", "unreplicated-server", "-c"])
+        .arg(&file);
+    local.place(&mut command, &host)?;
+    let mut processes = Processes::new(program);
+    processes.start(command, local.directory(), name)?;
+    Ok((ClusterFile::load(&file)?, processes))
+}
 
 /// Serves at the addresses of the cluster's first leader, or sequencer, until killed.
 pub fn serve(cluster: &ClusterFile) -> Result<(), Error> {
@@ -79,7 +95,7 @@ impl Server {
         let group = &cluster.groups[0];
         let open = |pid| {
             let directory = data(cluster).join(format!("partition-{pid}"));
-            apps::open(group.application.name(), &directory).map_err(|e| Error::new(e.0))
+            application::open(group.application, &directory)
         };
         Ok(Server {
             apps: (0..group.partitions).map(open).collect::<Result<_, _>>()?,

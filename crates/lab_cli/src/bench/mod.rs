@@ -10,9 +10,11 @@ mod local_store;
 mod loss;
 mod memory;
 mod peer;
+mod retwis;
 mod roles;
 mod scale;
 mod seconds;
+mod shard_replica;
 mod stub_followers;
 mod unreplicated;
 
@@ -32,6 +34,8 @@ pub enum Command {
     Scale(scale::Options),
     /// Measure what clients of NOPaxos see when a part fails or changes
     Failover(failover::Options),
+    /// Find the largest throughput of transactions that end within a time
+    Retwis(retwis::Options),
     /// Show what each role of NOPaxos keeps in memory for a slot and for a partition
     Memory(memory::Options),
     /// Measure one role at a time, in a loop
@@ -44,6 +48,9 @@ pub enum Command {
     /// Run a process of `e2e --protocol vr` and the like
     #[command(hide = true)]
     Peer(peer::Options),
+    /// Run a replica of `retwis`
+    #[command(hide = true)]
+    ShardReplica(shard_replica::Options),
     /// Run the process of `--followers stub`
     #[command(hide = true)]
     StubFollowers(stub_followers::Options),
@@ -60,11 +67,13 @@ pub fn run(command: &Command) -> Result<(), Error> {
         Command::Loss(options) => loss::run(options),
         Command::Scale(options) => scale::run(options),
         Command::Failover(options) => failover::run(options),
+        Command::Retwis(options) => retwis::run(options),
         Command::Memory(options) => memory::run(options),
         Command::Roles(options) => roles::run(options),
         Command::Chain(options) => chain::run(options),
         Command::UnreplicatedServer(options) => unreplicated::run(options),
         Command::Peer(options) => peer::run(options),
+        Command::ShardReplica(options) => shard_replica::run(options),
         Command::StubFollowers(options) => stub_followers::run(options),
         Command::LocalStore(options) => local_store::run(options),
     }
