@@ -45,7 +45,7 @@ impl<'a> ClusterStatus<'a> {
     pub fn take(cluster: &'a ClusterFile) -> io::Result<ClusterStatus<'a>> {
         let answers = ask(cluster, &cluster.nodes)?;
         let mut differences = compare::differences(cluster, &answers);
-        differences.extend(old_keys::old_keys(&answers));
+        differences.extend(old_keys::old_keys(&answers, old_keys::own_keys(cluster)));
         Ok(ClusterStatus {
             cluster,
             at_ms: wall_clock_ms(),

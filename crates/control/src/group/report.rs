@@ -82,6 +82,8 @@ impl Group {
         .collect();
         warnings.dedup();
         warnings.extend(self.forgotten());
+        warnings.extend(self.not_counting());
+        warnings.extend(self.not_counting());
         warnings.extend(self.doubts());
         warnings.extend(self.of_another_history());
         let s = &self.settings;
@@ -121,6 +123,25 @@ impl Group {
         }
         warnings.extend((0..s.partitions).filter_map(|pid| self.trim_held_back(pid)));
         warnings
+    }
+
+    /// Returns a warning about each member that answers and doesn't count yet.
+    fn not_counting(&self) -> Vec<String> {
+        let members = self.state.in_force().into_iter().flat_map(|e| &e.acceptors);
+        let warning = |&(node, nonce): &(NodeId, u64)| {
+            let watched = self.suspicion.get(self.settings.voters().0, node)?;
+            let why = match watched.memory? {
+                _ if watched.lost || self.suspicion.is_suspect(watched) => return None,
+                memory if memory != nonce => "has another memory than the active epoch names",
+                _ if watched.mute => "was read from disk and hasn't been compared yet",
+                _ => return None,
+            };
+            let role = role_name(watched.role);
+            Some(format!(
+                "{role} {node} {why}, so it doesn't vote: wait until it does before another node is stopped"
+            ))
+        };
+        members.filter_map(warning).collect()
     }
 
     /// Returns a warning about each suspected node, needed now or not. It leaves out the roles of which so many nodes
