@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator has to do with a cluster that serves, item by item."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Callable
+
+from cluster import Cluster, Failed, fill
+from load import CLIENTS, Connection, key
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item: what happens, the one command that it takes, and what carries it out."""
+
+    name: str
+    what: str
+    command: str
+    run: Callable
+    short: bool = False
+    """The item belongs to the short form."""
+    missing: Callable = lambda: None
+    """Returns why the item can't be tried here, or None."""
+
+
+def lose_machine(number):
+    def run(exam):
+        cluster, machine = exam.cluster, exam.cluster.machines[number]
+        nodes = cluster.nodes(machine)
+        cluster.kill(nodes)
+        cluster.lose_disk(machine)
+        exam.must_serve(f"without machine {number + 1}")
+        if machine == cluster.controllers_machine():
+            # Of the controller's epochs the other nodes know enough.
+            cluster.start(node for node in nodes if node != "controller")
+            cluster.run("controller", "rebuild")
+        cluster.start(nodes if machine != cluster.controllers_machine() else ["controller"])
+
+    return run
+
+
+def other_leader(exam):
+    exam.cluster.run("failover", "--to", "leader-2")
+    exam.cluster.run("failover", "--to", "leader-1")
+
+
+def restart_all(exam):
+    """As for another version of the program: each node ends in good order and starts again, the leader last."""
+    for node in exam.cluster.nodes():
+        exam.cluster.stop([node])
+        exam.cluster.start([node])
+        exam.cluster.await_health()
+
+
+def rotate_keys(exam):
+    for _ in range(3):
+        exam.cluster.run("keys", "rotate")
+        # Nodes look at their key file once a second, and `status` names those with an older one.
+        exam.cluster.await_health()
+
+
+def fill_disk(number):
+    def run(exam):
+        cluster, machine = exam.cluster, exam.cluster.machines[number]
+        filler = fill(cluster.disk(machine))
+        exam.must_serve(f"while the disk of machine {number + 1} is full")
+        filler.unlink()
+        cluster.restart_what_ended()
+
+    return run
+
+
+def new_cluster(exam):
+    """Backs up, and restores into a cluster of five machines with other addresses and keys."""
+    acknowledged = list(exam.load.acknowledged)
+    backups = exam.directory / "backups"
+    backups.mkdir(exist_ok=True)
+    exam.cluster.run("backup", "create", backups)
+    machines = [f"127.{exam.network}.1.{number}" for number in range(1, 6)]
+    new = Cluster(exam.program, exam.directory / "new", machines)
+    try:
+        new.run("backup", "restore", backups, "--into", new.file, file=False)
+        new.start(new.nodes())
+        new.await_health()
+        connection = Connection(new.front_ends[0], new.password)
+        for client in range(CLIENTS):
+            [number] = connection.call([("INCR", key(client))])
+            if not acknowledged[client] < number <= exam.load.acknowledged[client] + 2:
+                raise Failed(f"{key(client)} is {number} in the new cluster, and was {acknowledged[client]} before the backup")
+        connection.close()
+    finally:
+        new.end()
+
+
+def add_acceptors(exam):
+    change_members(exam, "add", [], {"acceptor-4": 4, "acceptor-5": 5})
+
+
+def exchange_acceptors(exam):
+    """Each acceptor of the beginning makes room for one on another machine."""
+    for old, new in ((1, 6), (2, 7), (3, 8)):
+        change_members(exam, "replace", [f"acceptor-{old}"], {f"acceptor-{new}": new})
+        exam.cluster.await_health()
+
+
+def remove_acceptors(exam):
+    change_members(exam, "remove", ["acceptor-4", "acceptor-5"], {})
+
+
+def change_members(exam, order, leaving, joining):
+    """Gives the order, starts the nodes that join once the cluster file has them, and waits until all is done."""
+    machines = {node: f"127.{exam.network}.0.{number}" for node, number in joining.items()}
+    joined = [f"{node}={machine}" for node, machine in machines.items()]
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(exam.cluster.run, "members", order, *leaving, *joined)
+        while not exam.cluster.names(machines) and not done.done():
+            time.sleep(0.02)
+        for node, machine in machines.items():
+            exam.cluster.take_in(node, machine)
+        exam.cluster.start(machines)
+        done.result()
+    exam.cluster.leave_out(leaving)
+
+
+def needs_root():
+    return None if os.geteuid() == 0 else "it needs root, for a small file system"
+
+
+ITEMS = [
+    Item("machine-1", "a machine dies with its disk", "start it with an empty directory", lose_machine(0), short=True),
+    Item("machine-2", "the next one does", "start it with an empty directory", lose_machine(1)),
+    Item("machine-3", "the controller's machine does", "wirepaxos controller rebuild", lose_machine(2), short=True),
+    Item("leader", "another leader, and back", "wirepaxos failover --to NODE", other_leader, short=True),
+    Item("restart", "all nodes restart, as for another program", "systemctl restart NODE", restart_all),
+    Item("keys", "the secret is replaced", "wirepaxos keys rotate, three times", rotate_keys),
+    Item("disk-1", "a disk is full, and free again", "none", fill_disk(0), missing=needs_root),
+    Item("disk-2", "so is the next one", "none", fill_disk(1), missing=needs_root),
+    Item("disk-3", "so is the controller's", "none", fill_disk(2), missing=needs_root),
+    Item("grow", "five acceptors instead of three", "wirepaxos members add", add_acceptors),
+    Item("exchange", "each old acceptor is replaced by a new one", "wirepaxos members replace", exchange_acceptors),
+    Item("shrink", "three acceptors again", "wirepaxos members remove", remove_acceptors),
+    Item("restore", "a new cluster of five machines from a backup", "wirepaxos backup create, restore", new_cluster),
+]
