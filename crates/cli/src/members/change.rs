@@ -226,7 +226,7 @@ fn await_end(shared: &Shared, cluster: &ClusterFile) -> Result<(), Error> {
         };
         if let (None, Some(seen)) = (&missing, &seen) {
             write_file(path, &seen.changes)?;
-            let groups = seen.groups(cluster, None);
+            let groups = seen.groups(&cluster.with_changes(&seen.changes)?, None);
             match shared.json {
                 true => println!("{}", json!({ "done": true, "groups": groups })),
                 false => groups

@@ -190,6 +190,8 @@ impl ControllerRole {
             return;
         }
         let (groups, now) = (self.groups(), self.now());
+        // Nobody begins anew while a controller is missing, since the others may be needed.
+        let misses_peers = !self.of_peers().is_empty();
         let Some(controller) = self.seat.acting_mut() else {
             return;
         };
@@ -200,6 +202,7 @@ impl ControllerRole {
             self.told.extend(news);
         }
         match step {
+            Step::BeginAnew(_) if misses_peers => {}
             Step::BeginAnew(node) => self.told.extend(self.membership.begin_anew(node)),
             Step::HandOver { group, epoch, to } => {
                 let order = Message::Failover {
