@@ -146,6 +146,26 @@ def fat_tree(ours):
     }
 
 
+def retwis(ours):
+    results = ours.of("retwis")
+
+    def most(protocol):
+        return results.median(lambda line: (line["best"] or {"transactions_per_s": 0})["transactions_per_s"], "all", protocol=protocol)
+
+    rates = {protocol: most(protocol) for protocol in [*PROTOCOLS, "paxos", "redis"]}
+    nopaxos = rates["nopaxos"]
+    series = [rates[protocol] / nopaxos for protocol in ("unreplicated", "nopaxos", "vr", "spec")]
+    others = max(rates[protocol] for protocol in ("vr", "vr-batch", "fast", "spec"))
+    values = {
+        "rate": nopaxos,
+        "paxos": nopaxos / rates["vr"],
+        "best": nopaxos / others,
+        "unreplicated": nopaxos / rates["unreplicated"],
+        "redis": rates["redis"] / rates["paxos"],
+    }
+    return [[{"label": "ours", "values": series}]], values
+
+
 def sequencer_latency(ours):
     results = ours.of("protocols")
 
@@ -170,4 +190,5 @@ FIGURES = {
     "nopaxos-fig7": loss,
     "nopaxos-fig8": replicas,
     "nopaxos-fig9": sequencer_fails,
+    "nopaxos-fig10": retwis,
 }
