@@ -138,7 +138,8 @@ impl Group {
             };
             let role = role_name(watched.role);
             Some(format!(
-                "{role} {node} {why}, so it doesn't vote: wait until it does before another node is stopped"
+                "{role} {node} {why}, so it doesn't vote: wait until it does before you stop \
+                 another node"
             ))
         };
         members.filter_map(warning).collect()

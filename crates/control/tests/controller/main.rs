@@ -47,26 +47,6 @@ fn a_silent_node_that_nobody_needs_is_a_warning() {
     assert_eq!(world.warnings(), "");
 }
 
-/// While another acceptor is down no epoch can name the new memory, so the next failure would stop
-/// the group.
-#[test]
-fn a_member_that_lost_its_memory_is_a_warning_until_it_counts() {
-    let mut world = World::started();
-    world.net.down.insert(ACCEPTORS[0]);
-    world.run(500);
-    world.boot(ACCEPTORS[2]);
-    world.run(500);
-    let warnings = world.warnings();
-    assert!(
-        warnings.contains("acceptor 5 has another memory"),
-        "{warnings}"
-    );
-    world.net.down.clear();
-    assert!(world.run_until(2_000, |w| w.epoch() == 2 && w.is_served()));
-    world.run(500);
-    assert_eq!(world.warnings(), "");
-}
-
 /// The first epoch is opened only after every acceptor has answered, since it names their memories. [E-FIRST]
 #[test]
 fn the_first_start_waits_for_every_acceptor() {

@@ -211,3 +211,25 @@ fn ack(question: &Header, inst: Instance) -> Ack {
     };
     Ack(header, report.emit().to_vec())
 }
+
+// ---- Who doesn't count ------------------------------------------------------------------------
+
+/// While another acceptor is down no epoch can name the new memory, so the next failure would stop
+/// the group.
+#[test]
+fn a_member_that_lost_its_memory_is_a_warning_until_it_counts() {
+    let mut world = World::started();
+    world.net.down.insert(ACCEPTORS[0]);
+    world.run(500);
+    world.boot(ACCEPTORS[2]);
+    world.run(500);
+    let warnings = world.warnings();
+    assert!(
+        warnings.contains("acceptor 5 has another memory"),
+        "{warnings}"
+    );
+    world.net.down.clear();
+    assert!(world.run_until(2_000, |w| w.epoch() == 2 && w.is_served()));
+    world.run(500);
+    assert_eq!(world.warnings(), "");
+}
