@@ -176,6 +176,10 @@ fn a_replicas_metrics_have_its_front_end() {
     let apple = Reply::Bulk(Some(b"apple".to_vec()));
     assert_eq!(client.call(&[b"GET", b"fruit"]).unwrap(), apple);
     assert!(matches!(client.call(&[b"NONSENSE"]), Ok(Reply::Error(_))));
+    let mut writer = cluster.connect(0);
+    for _ in 0..16 {
+        writer.call(&[b"SET", b"fruit", b"pear"]).unwrap();
+    }
     let shown = scrape(addresses["replica-1"]);
     let families = parse(&shown).unwrap();
     let metric = |name: &str| value(&families, &format!("wirepaxos_front_end_{name}"), &[]);
@@ -188,8 +192,9 @@ fn a_replicas_metrics_have_its_front_end() {
     assert_eq!(reads, Some(1.0), "{shown}");
     assert!(metric("errors_total") >= Some(1.0), "{shown}");
     assert_eq!(metric("sessions_lost_total"), Some(0.0), "{shown}");
-    // Prometheus makes rates itself.
-    let left_out = ["commands_per_second"];
+    assert!(metric("answer_seconds_count") >= Some(1.0), "{shown}");
+    // Prometheus makes rates itself, and the times have the unit in their name.
+    let left_out = ["commands_per_second", "answer_times"];
     let status = cluster.status("replica-1");
     for name in status["front_end"].as_object().unwrap().keys() {
         let is_there = metric(name).or(metric(&format!("{name}_total"))).is_some();

@@ -23,6 +23,7 @@
 //! ```
 
 mod answer;
+mod answer_times;
 mod call;
 mod commands;
 mod connection;

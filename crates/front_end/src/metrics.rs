@@ -4,6 +4,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
+use crate::answer_times::AnswerTimes;
+
 /// Counters; all but `connected`, those of bytes, `commands_per_second`, `tls_trouble` and
 /// `replicas_that_differ` only grow.
 #[derive(Default, Debug)]
@@ -30,10 +32,8 @@ pub struct Metrics {
     pub reads_given_up: AtomicU64,
     /// Commands that were refused because the Redis servers have too much memory.
     pub refused_for_memory: AtomicU64,
-    /// The bytes of memory that the Redis servers have, and those that they may have; 0 without a
-    /// limit.
-    pub servers_bytes: AtomicU64,
-    pub servers_max_bytes: AtomicU64,
+    pub servers: ServersMemory,
+    pub answer_times: AnswerTimes,
     /// Answers that were errors.
     pub errors: AtomicU64,
     pub protocol_errors: AtomicU64,
@@ -57,6 +57,15 @@ pub struct Metrics {
     pub replicas_that_differ: AtomicU64,
 }
 
+/// The memory of the Redis servers, in bytes.
+#[derive(Default, Debug)]
+pub struct ServersMemory {
+    /// The memory that they have.
+    pub used: AtomicU64,
+    /// The memory that they may have; 0 without a limit.
+    pub max: AtomicU64,
+}
+
 impl Metrics {
     /// Returns all counters by name, for the node's status.
     pub fn named(&self) -> Vec<(&'static str, u64)> {
@@ -73,8 +82,8 @@ impl Metrics {
             reads,
             reads_given_up,
             refused_for_memory,
-            servers_bytes,
-            servers_max_bytes,
+            servers,
+            answer_times: _,
             errors,
             protocol_errors,
             sessions_lost,
@@ -99,8 +108,8 @@ impl Metrics {
             ("reads", reads),
             ("reads_given_up", reads_given_up),
             ("refused_for_memory", refused_for_memory),
-            ("servers_bytes", servers_bytes),
-            ("servers_max_bytes", servers_max_bytes),
+            ("servers_bytes", &servers.used),
+            ("servers_max_bytes", &servers.max),
             ("errors", errors),
             ("protocol_errors", protocol_errors),
             ("sessions_lost", sessions_lost),
@@ -118,8 +127,8 @@ impl Metrics {
     /// Returns the warnings for an operator about the servers' memory and the group's time.
     pub fn warnings(&self) -> Vec<String> {
         let (used, max) = (
-            Metrics::get(&self.servers_bytes),
-            Metrics::get(&self.servers_max_bytes),
+            Metrics::get(&self.servers.used),
+            Metrics::get(&self.servers.max),
         );
         let is_full = max > 0 && used > max;
         let warning = format!(

@@ -367,9 +367,9 @@ impl<P: Plane> Server<P> {
             return;
         };
         let metrics = &self.shared.metrics;
-        metrics.servers_bytes.store(native.seen().memory(), Relaxed);
+        metrics.servers.used.store(native.seen().memory(), Relaxed);
         let max = native.max_memory().unwrap_or(0);
-        metrics.servers_max_bytes.store(max, Relaxed);
+        metrics.servers.max.store(max, Relaxed);
         if self.stop_at.is_none() {
             let routes = &mut self.routes;
             reports.report(&mut self.log, native, || routes.draw_nonce());

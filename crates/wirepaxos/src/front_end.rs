@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
-use front_end::{Native, Neighbour};
+use front_end::{Metrics, Native, Neighbour};
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
 use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
 use node::{ClusterFile, Senders, Services, cannot_listen};
 use paxos::{Packet, PartitionId};
+use serde_json::{Value, json};
 
 use crate::Error;
 
@@ -162,7 +163,7 @@ fn tie(
     let mailbox = front_end.mailbox().clone();
     services.on_readers = Arc::new(move |open| mailbox.readers(open));
     let metrics = front_end.metrics().clone();
-    services.front_end_counters = Arc::new(move || metrics.named());
+    services.front_end_counters = Arc::new(move || counters(&metrics));
     let metrics = front_end.metrics().clone();
     services.front_end_warnings = Arc::new(move || metrics.warnings());
     services.on_position = Arc::new(move |pid, next| positions.note(pid, next));
@@ -181,6 +182,19 @@ fn tie(
             front_end.shut_down();
         }
     });
+}
+
+/// Returns the front end's counters by name, for the status.
+fn counters(metrics: &Metrics) -> Vec<(&'static str, Value)> {
+    let named = metrics.named().into_iter();
+    let times = metrics.answer_times.counted();
+    let times = json!({
+        "buckets": times.buckets,
+        "count": times.count,
+        "sum_s": times.sum_s,
+    });
+    let numbers = named.map(|(name, n)| (name, n.into()));
+    numbers.chain([("answer_times", times)]).collect()
 }
 
 /// The next instance of each partition.

@@ -4,6 +4,7 @@
 
 use crate::answer::Shape;
 use crate::answer::served::Served;
+use crate::answer_times::AnswerTimes;
 use crate::call::{Call, Outcome};
 use crate::connection::Connection;
 use crate::connection::blocked::{Blocked, PubSub};
@@ -245,6 +246,7 @@ impl Connection {
         let number = self.orders.next_number();
         self.slots.wait_for(Pending {
             number,
+            since: AnswerTimes::begin(number, &shape),
             shape,
             resp3: self.client.resp3,
             is_shown,

@@ -3,6 +3,7 @@
 //! that is still to come.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use crate::answer::Shape;
 use crate::metrics::Metrics;
@@ -24,6 +25,8 @@ pub(crate) struct Pending {
     pub resp3: bool,
     /// True if the client gets the answer.
     pub is_shown: bool,
+    /// When the command came, if its answer is timed.
+    pub since: Option<Instant>,
 }
 
 /// The answers that the client hasn't got yet.
@@ -117,11 +120,17 @@ impl Slots {
             return false;
         };
         let Slot::Waiting(Pending {
-            resp3, is_shown, ..
+            resp3,
+            is_shown,
+            since,
+            ..
         }) = self.slots[index]
         else {
             unreachable!("it waits");
         };
+        if let Some(since) = since {
+            metrics.answer_times.note(since.elapsed());
+        }
         let mut kept = Vec::new();
         let out = match index {
             0 => &mut self.output,

@@ -268,7 +268,7 @@ impl Controlled for ReplicaControl<'_> {
         if !front_end.is_empty() {
             let counters = front_end.into_iter();
             document["front_end"] = counters
-                .map(|(name, n)| (name.to_owned(), json!(n)))
+                .map(|(name, value)| (name.to_owned(), value))
                 .collect();
         }
     }

@@ -43,6 +43,7 @@ use paxos::PartitionId;
 use replica::application::OpenReader;
 use replica::storage::private_directory;
 use replica::{AnsweredReads, Application, AskedReads, LocalSession, NoPaxos, Paxos};
+use serde_json::Value;
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
@@ -124,7 +125,7 @@ pub struct Services {
     /// Receives a function that reads without the log, if that is possible.
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
     /// Returns the front end's counters by name for the replica's status; empty without a front end.
-    pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, u64)> + Send + Sync>,
+    pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, Value)> + Send + Sync>,
     /// Returns the warnings of the front end and the application for the replica's status.
     pub front_end_warnings: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// The time that most nodes have, if the front end needs it.
