@@ -5,6 +5,7 @@
 pub const EXAMPLES: &[&str] = &[
     "wirepaxos node -c cluster.toml --name acceptor-1",
     "wirepaxos status -c cluster.toml --watch 2",
+    "wirepaxos top -c cluster.toml",
     "wirepaxos events -c cluster.toml --follow",
     "wirepaxos members -c cluster.toml --wait 60",
     "wirepaxos members add -c cluster.toml acceptor-4=10.0.0.14 acceptor-5=10.0.0.15",

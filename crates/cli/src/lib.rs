@@ -27,6 +27,7 @@ mod skip;
 mod status;
 mod stop;
 mod switch;
+mod top;
 mod up;
 
 use std::process::ExitCode;
@@ -61,6 +62,8 @@ enum Command {
     Node(run_node::Options),
     /// Show every node of a cluster
     Status(status::Options),
+    /// Show a cluster on a terminal's screen: rates, times, who leads, lag, rings and disks
+    Top(top::Options),
     /// Show what happened to a cluster, when, why and by whose order
     Events(events::Options),
     /// Show whose memories a group counts on, and what of the cluster file isn't in force yet
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Init(options) => init::run(&options),
         Command::Node(options) => run_node::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Events(options) => events::run(&options),
         Command::Members(options) => members::run(&options),
         Command::Copy(command) => copy::run(&command),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: asks all nodes of a cluster at once, and shows their states.
 
-mod summary;
+pub mod summary;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct Options {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok();
     let in_range = seconds.filter(|seconds| (0.1..=3_600.0).contains(seconds));
     in_range.ok_or("take a number of seconds from 0.1 to 3600".to_owned())

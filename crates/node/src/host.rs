@@ -448,16 +448,6 @@ pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     }
 }
 
-/// Returns the lines and columns of the terminal at standard output, if it says them.
-pub fn terminal_size() -> Option<(usize, usize)> {
-    // SAFETY: zeros are a valid value.
-    let mut size: libc::winsize = unsafe { mem::zeroed() };
-    // SAFETY: the kernel writes a `winsize` there.
-    let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    let size = (usize::from(size.ws_row), usize::from(size.ws_col));
-    (result == 0 && size.0 > 0 && size.1 > 0).then_some(size)
-}
-
 /// Raises the number of files and connections that this process may have open to its hard limit, and returns that
 /// limit. Most hosts begin with 1,024 and allow far more.
 pub fn raise_file_limit() -> io::Result<u64> {

@@ -49,6 +49,7 @@ mod senders;
 mod signature;
 mod status;
 pub mod store;
+pub mod terminal;
 #[cfg(test)]
 mod test_dir;
 mod together;

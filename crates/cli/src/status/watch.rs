@@ -27,7 +27,7 @@ pub fn run(options: &Options, cluster: &ClusterFile, seconds: f64) -> Result<(),
                 let mut lines = vec![format!("{} UTC: {verdict}", utc::shown(wall_clock_ms()))];
                 lines.extend(look.lines(cluster));
                 match io::stdout().is_terminal() {
-                    true => screen(&lines, node::host::terminal_size().unwrap_or(SCREEN)),
+                    true => screen(&lines, node::terminal::size().unwrap_or(SCREEN)),
                     false => lines.join("\n") + "\n\n",
                 }
             }

@@ -62,7 +62,7 @@ function draw() {
   const drawn = picture(cluster, group, last, room);
   byId("picture").replaceChildren(drawn);
   squeeze(drawn);
-  byId("key").textContent = "★ numbers commands · ▲ has a warning · ✕ is silent · dotted lines: the controller watches";
+  byId("key").textContent = "★ numbers commands · ▲ has a warning · ✕ is silent · numbers are commands per second · dotted lines: the controller watches";
   curves.forEach((curve) => curve.draw(samples));
   byId("curves").classList.toggle("odd", curves.filter((curve) => !curve.root.hidden).length % 2 === 1);
   writeMembers(cluster, id, byId("members"));
