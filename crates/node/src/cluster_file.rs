@@ -12,6 +12,7 @@ mod network;
 mod planes;
 mod published;
 mod read;
+mod schedules;
 mod validate;
 mod write;
 
@@ -25,12 +26,14 @@ use paxos::auth::Algorithm;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
 pub use control::Protocol;
+pub use controllers::ControllerDraft;
 pub use errors::{Error, Errors};
 pub use members::{Origin, check_order, is_unaffected, rewrite};
 pub use network::Network;
 pub(crate) use planes::NO_PORT;
 pub use published::{Fingerprint, Published};
-pub use write::{ControllerDraft, Draft, GroupDraft, NodeDraft};
+pub use schedules::{BackupSettings, CopySettings};
+pub use write::{Draft, GroupDraft, NodeDraft};
 
 /// A cluster file that was read and found consistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ pub struct ClusterFile {
     pub nodes: Vec<Node>,
     /// How the controller probes nodes.
     pub controller: ControllerSettings,
+    /// The backups that the controller makes regularly.
+    pub backup: Option<BackupSettings>,
     /// What nodes compare to find one that has another file.
     pub fingerprint: Fingerprint,
     /// What the file says, without its passwords.
@@ -436,17 +441,6 @@ pub struct DpdkSettings {
     pub port: String,
     /// The arguments for DPDK's environment.
     pub args: Vec<String>,
-}
-
-/// The copies of its state that a replica makes regularly.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopySettings {
-    /// The copies are in this directory, in a subdirectory with the node's name.
-    pub directory: PathBuf,
-    /// The seconds between two copies.
-    pub every_s: u64,
-    /// How many of the newest copies are kept, at least one.
-    pub kept: usize,
 }
 
 impl Node {

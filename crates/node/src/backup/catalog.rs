@@ -121,9 +121,17 @@ impl Catalog {
     /// Removes all but the newest `keep` backups, and returns the names of those that are gone.
     /// Backups that can't be read don't count among those that are kept, and stay.
     pub fn prune(&self, keep: usize) -> Result<Vec<String>, Error> {
+        self.prune_of(keep, None)
+    }
+
+    /// Does the same with the backups of one cluster, if its number is given. Those of others stay.
+    pub(crate) fn prune_of(&self, keep: usize, cluster: Option<u32>) -> Result<Vec<String>, Error> {
         let _lock = self.lock()?;
         let mut entries = self.entries()?;
-        entries.retain(|entry| entry.manifest.is_ok());
+        entries.retain(|entry| {
+            let manifest = entry.manifest.as_ref();
+            manifest.is_ok_and(|of| cluster.is_none_or(|cluster| of.cluster == cluster))
+        });
         entries.truncate(entries.len().saturating_sub(keep));
         let mut gone = Vec::new();
         for Entry { name, .. } in entries {

@@ -3,11 +3,23 @@
 
 use std::net::SocketAddr;
 
+use serde::Serialize;
 use toml::Spanned;
 
 use super::read::RawNode;
 use super::validate::{Check, at};
 use super::{ClusterFile, Draft, Node, Role};
+
+/// How the controller probes nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ControllerDraft {
+    /// The milliseconds between two PROBEs of a node, 2 to 60000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_ms: Option<u64>,
+    /// The number of unanswered PROBEs after which a node is suspected, 2 to 1000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspect_after: Option<u32>,
+}
 
 impl ClusterFile {
     /// Returns the controllers, of which one acts.

@@ -22,6 +22,7 @@ pub(super) struct RawFile {
     #[serde(default)]
     pub node: Vec<Spanned<RawNode>>,
     pub controller: Option<RawController>,
+    pub backup: Option<RawBackup>,
 }
 
 #[derive(Deserialize)]
@@ -103,6 +104,14 @@ pub(super) struct RawTls {
 pub(super) struct RawController {
     pub probe_ms: Option<Spanned<i64>>,
     pub suspect_after: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawBackup {
+    pub directory: Spanned<String>,
+    pub every_s: Option<Spanned<i64>>,
+    pub keep: Option<Spanned<i64>>,
 }
 
 pub(super) fn read(text: &str) -> Result<RawFile, Vec<ErrorAt>> {

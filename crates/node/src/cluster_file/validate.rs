@@ -15,9 +15,9 @@ use toml::Spanned;
 use super::planes::{self, NO_PORT};
 use super::read::{RawController, RawFile, RawGroup, RawNode, RawPeerTls};
 use super::{
-    Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, CopySettings, DpdkSettings,
-    ErrorAt, Fingerprint, Group, Network, Node, Origin, Plane, Protocol, Published, RedisOrder,
-    RedisReads, Role, Storage,
+    Answer, ApplicationKind, Auth, ClusterFile, ControllerSettings, DpdkSettings, ErrorAt,
+    Fingerprint, Group, Network, Node, Origin, Plane, Protocol, Published, RedisOrder, RedisReads,
+    Role, Storage,
 };
 
 const DEFAULT_SLOTS: i64 = 65_536;
@@ -41,6 +41,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     let auth = check.auth(&raw.auth);
     let clients = check.clients(&raw.clients, auth);
     let dir = file.parent().unwrap_or(Path::new(""));
+    let backup = raw.backup.as_ref().map(|raw| check.backup(raw, dir));
     let state_tls = raw.state_tls.as_ref().map(|tls| check.state_tls(tls, dir));
     let mut nodes: Vec<_> = raw
         .node
@@ -80,6 +81,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         groups,
         nodes,
         controller,
+        backup,
         fingerprint: Fingerprint::default(),
         published: Published::default(),
         origin: Origin::default(),
@@ -131,7 +133,7 @@ impl Check {
         });
     }
 
-    fn directory(&mut self, name: &str, raw: &Spanned<String>) {
+    pub(super) fn directory(&mut self, name: &str, raw: &Spanned<String>) {
         if raw.get_ref().is_empty() {
             self.error(at(raw), format!("`{name}` is empty"), "name a directory");
         }
@@ -155,7 +157,7 @@ impl Check {
     }
 
     /// Returns a number within `range`, or the default if there is none.
-    fn number(
+    pub(super) fn number(
         &mut self,
         name: &str,
         raw: &Option<Spanned<i64>>,
@@ -504,7 +506,7 @@ impl Check {
     }
 
     /// Reports a key that has no effect without another key, which is missing.
-    fn only_with<T>(
+    pub(super) fn only_with<T>(
         &mut self,
         (needed, example): (&str, &str),
         key: &str,
@@ -517,23 +519,6 @@ impl Check {
                 format!("add `{needed} = \"{example}\"`, or remove `{key}`"),
             );
         }
-    }
-
-    fn copies(&mut self, raw: &RawNode, dir: &Path) -> Option<CopySettings> {
-        let Some(directory) = &raw.copies else {
-            let with = ("copies", "DIRECTORY");
-            self.only_with(with, "copy_every_s", &raw.copy_every_s);
-            self.only_with(with, "copies_kept", &raw.copies_kept);
-            return None;
-        };
-        self.directory("copies", directory);
-        let every = self.number("copy_every_s", &raw.copy_every_s, 1..=31_536_000, 3_600);
-        let kept = self.number("copies_kept", &raw.copies_kept, 1..=1_000, 2);
-        Some(CopySettings {
-            directory: dir.join(directory.get_ref()),
-            every_s: every as u64,
-            kept: kept as usize,
-        })
     }
 
     fn auth(&mut self, raw: &Option<Spanned<String>>) -> Auth {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use paxos::{GroupId, NodeId};
 use serde::{Serialize, Serializer};
 
+use super::controllers::ControllerDraft;
 use super::{
-    Answer, ApplicationKind, Auth, ClusterFile, Error, Errors, Group, Network, Node, Plane,
-    Protocol, RedisOrder, RedisReads, Role, Storage, parse,
+    Answer, ApplicationKind, Auth, BackupSettings, ClusterFile, Error, Errors, Group, Network,
+    Node, Plane, Protocol, RedisOrder, RedisReads, Role, Storage, parse,
 };
 
 /// The lowest port that [`Draft::add_node`] chooses.
@@ -50,23 +51,15 @@ pub struct Draft {
     /// How the controller probes nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerDraft>,
+    /// The backups that the controller makes regularly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupSettings>,
     /// The replicated applications.
     #[serde(rename = "group")]
     pub groups: Vec<GroupDraft>,
     /// The processes.
     #[serde(rename = "node")]
     pub nodes: Vec<NodeDraft>,
-}
-
-/// How the controller probes nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ControllerDraft {
-    /// The milliseconds between two PROBEs of a node, 2 to 60000.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub probe_ms: Option<u64>,
-    /// The number of unanswered PROBEs after which a node is suspected, 2 to 1000.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub suspect_after: Option<u32>,
 }
 
 /// One replicated application.
@@ -246,6 +239,7 @@ impl Draft {
             bpffs: None,
             trace: None,
             controller: None,
+            backup: None,
             groups: vec![group],
             nodes: Vec::new(),
         }
@@ -462,6 +456,10 @@ impl From<&ClusterFile> for Draft {
             controller: Some(ControllerDraft {
                 probe_ms: Some(file.controller.probe_ms),
                 suspect_after: Some(file.controller.suspect_after),
+            }),
+            backup: file.backup.as_ref().map(|backup| BackupSettings {
+                directory: absolute(&backup.directory),
+                ..backup.clone()
             }),
             groups: file.groups.iter().map(GroupDraft::from).collect(),
             nodes: file.nodes.iter().map(NodeDraft::from).collect(),

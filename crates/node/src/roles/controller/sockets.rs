@@ -11,6 +11,7 @@ use replica::storage::private_directory;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use super::backups::Backups;
 use super::clients::Clients;
 use super::durations::Durations;
 use super::event::Event;
@@ -41,17 +42,24 @@ pub(super) struct ControllerRole {
     /// Messages to nodes that are sent once the record that explains them is written.
     told: Vec<(SocketAddr, Message)>,
     started: Instant,
-    looked: Option<Instant>,
+    said: Said,
     /// When the register was asked who acts.
     followed: Instant,
-    /// The warnings at the last check.
-    said: Vec<String>,
     names: Names,
     story: Story,
     events: Events,
     orders: Orders,
     durations: Durations,
     membership: Membership,
+    backups: Option<Backups>,
+}
+
+/// The warnings that were printed.
+#[derive(Default)]
+struct Said {
+    /// When they were last looked for.
+    looked: Option<Instant>,
+    warnings: Vec<String>,
 }
 
 impl ControllerRole {
@@ -73,15 +81,15 @@ impl ControllerRole {
             ways: ControlWays::new(control),
             told: Vec::new(),
             started: Instant::now(),
-            looked: None,
+            said: Said::default(),
             followed: Instant::now(),
-            said: Vec::new(),
             names: Names::new(cluster),
             story: Story::new(cluster),
             events,
             orders: Orders::new(cluster),
             durations: Durations::default(),
             membership: Membership::new(cluster, node),
+            backups: Backups::start(cluster)?,
         })
     }
 
@@ -134,19 +142,19 @@ impl ControllerRole {
             self.note(event);
         }
         self.durations.note(&groups, Instant::now());
-        if !is_due(self.looked, LOOK_INTERVAL) {
+        if !is_due(self.said.looked, LOOK_INTERVAL) {
             return;
         }
-        self.looked = Some(Instant::now());
+        self.said.looked = Some(Instant::now());
         let mut warnings = warnings(&groups);
         warnings.extend(self.of_peers());
         for warning in &mut warnings {
             *warning = self.names.put_into(warning);
         }
-        for news in warnings.iter().filter(|w| !self.said.contains(w)) {
+        for news in warnings.iter().filter(|w| !self.said.warnings.contains(w)) {
             warn!("{news}");
         }
-        self.said = warnings;
+        self.said.warnings = warnings;
     }
 
     /// Takes a node's answer, or an operator's order to change the members.
@@ -230,6 +238,24 @@ impl ControllerRole {
         }
     }
 
+    /// Lets backups be made while this controller acts and all groups serve, and notes what has
+    /// become of them.
+    fn follow_backups(&mut self) {
+        let Some(backups) = &mut self.backups else {
+            return;
+        };
+        if !backups.is_due() {
+            return;
+        }
+        let acting = self.seat.acting();
+        let now = self.started.elapsed().as_nanos() as Time;
+        let groups = acting.map_or_else(Vec::new, |c| c.status(now).groups);
+        backups.turn(!groups.is_empty() && groups.iter().all(|group| group.active.is_some()));
+        for event in backups.news() {
+            self.note(event);
+        }
+    }
+
     fn now(&self) -> Time {
         self.started.elapsed().as_nanos() as Time
     }
@@ -295,12 +321,13 @@ impl Role for ControllerRole {
         let mut out = Outgoing { links, ways, told };
         let has_news = match self.seat.acting_mut() {
             Some(controller) => controller.tick(now, &mut out),
-            None => is_due(self.looked, LOOK_INTERVAL),
+            None => is_due(self.said.looked, LOOK_INTERVAL),
         };
         if has_news {
             self.say_news();
         }
         self.change_members(links);
+        self.follow_backups();
     }
 
     fn refused(&mut self, by: SocketAddr, links: &mut Links) {
@@ -378,7 +405,10 @@ impl Role for ControllerRole {
         groups.into_iter().map(shown).collect()
     }
 
-    fn show(&self, document: &mut Value, _warnings: &mut Vec<String>) {
+    fn show(&self, document: &mut Value, warnings: &mut Vec<String>) {
+        if let Some(backups) = &self.backups {
+            document["backup"] = backups.status(warnings);
+        }
         if let Some(standing) = self.seat.standing() {
             document["acts"] = self.seat.acting().is_some().into();
             document["acting"] = standing.acting.map(|node| self.names.of(node)).into();
