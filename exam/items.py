@@ -131,6 +131,7 @@ def needs_root():
 ITEMS = [
     Item("machine-1", "a machine dies with its disk", "start it with an empty directory", lose_machine(0), short=True),
     Item("machine-2", "the next one does", "start it with an empty directory", lose_machine(1)),
+    Item("grow", "five acceptors instead of three", "wirepaxos members add", add_acceptors),
     Item("machine-3", "the controller's machine does", "wirepaxos controller rebuild", lose_machine(2), short=True),
     Item("leader", "another leader, and back", "wirepaxos failover --to NODE", other_leader, short=True),
     Item("restart", "all nodes restart, as for another program", "systemctl restart NODE", restart_all),
@@ -138,7 +139,6 @@ ITEMS = [
     Item("disk-1", "a disk is full, and free again", "none", fill_disk(0), missing=needs_root),
     Item("disk-2", "so is the next one", "none", fill_disk(1), missing=needs_root),
     Item("disk-3", "so is the controller's", "none", fill_disk(2), missing=needs_root),
-    Item("grow", "five acceptors instead of three", "wirepaxos members add", add_acceptors),
     Item("exchange", "each old acceptor is replaced by a new one", "wirepaxos members replace", exchange_acceptors),
     Item("shrink", "three acceptors again", "wirepaxos members remove", remove_acceptors),
     Item("restore", "a new cluster of five machines from a backup", "wirepaxos backup create, restore", new_cluster),

@@ -489,6 +489,7 @@ mod tests {
             kept: 1,
             uses: 0,
             trouble: None,
+            lost: vec![],
         });
         assert!(open(kept.clone(), Sender::Node(5)).is_ok());
         assert!(open(kept, Sender::Node(6)).is_err());

@@ -93,6 +93,9 @@ pub enum MembersMessage {
         /// Why it doesn't keep more, or can't begin anew.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<String>,
+        /// All of them, if the controller has told fewer, since its store was lost.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost: Vec<MemberChange>,
     },
     /// Controller → node: end in good order, and start again with at least this many changes.
     BeginAnew {

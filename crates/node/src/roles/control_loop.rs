@@ -359,7 +359,7 @@ impl<'a> ControlLoop<'a> {
                     self.names = Names::new(self.members.newest());
                     self.look_again_for_unknown_members();
                 }
-                self.socket.send(from, &self.members.kept());
+                self.socket.send(from, &self.members.kept(changes.len()));
             }
             Message::Members(MembersMessage::BeginAnew { kept }) => {
                 let must = self.members.must_begin_anew(*kept);

@@ -80,13 +80,16 @@ impl Members {
         self.newest.node(&self.node.name).is_none()
     }
 
-    /// Returns the answer to the controller.
-    pub fn kept(&self) -> Message {
+    /// Returns the answer to a controller that has told so many changes.
+    pub fn kept(&self, told: usize) -> Message {
+        let kept = self.newest.changes();
+        let lost = if kept.len() > told { kept } else { &[] };
         Message::Members(MembersMessage::Kept {
             node: self.node.id,
-            kept: self.newest.changes().len() as u32,
+            kept: kept.len() as u32,
             uses: self.uses as u32,
             trouble: self.trouble.clone(),
+            lost: lost.to_vec(),
         })
     }
 

@@ -56,6 +56,7 @@ struct Heard {
     kept: usize,
     uses: usize,
     trouble: Option<String>,
+    lost: Vec<MemberChange>,
 }
 
 /// The part of the acting controller that changes the members.
@@ -92,6 +93,7 @@ impl Membership {
             kept,
             uses,
             trouble,
+            lost,
         } = message
         {
             let heard = Heard {
@@ -99,6 +101,7 @@ impl Membership {
                 kept: *kept as usize,
                 uses: *uses as usize,
                 trouble: trouble.clone(),
+                lost: lost.clone(),
             };
             self.heard.insert(*node, heard);
         }
@@ -107,7 +110,7 @@ impl Membership {
     /// Returns whether it is time for another [step](Self::step).
     pub fn is_due(&self) -> bool {
         let interval = match self.step {
-            Some(Step::Done) if !self.changes.is_empty() => REMIND_INTERVAL,
+            Some(Step::Done) if !self.heard.is_empty() => REMIND_INTERVAL,
             _ => TELL_INTERVAL,
         };
         is_due(self.told, interval)
@@ -154,11 +157,12 @@ impl Membership {
         self.told = None;
     }
 
-    /// Returns the list for each node, with the nodes that are told it.
-    pub fn news(&self) -> Option<(Message, impl Iterator<Item = &Node>)> {
+    /// Returns the list for each node, with the nodes that are told it. An empty one is told, too:
+    /// whoever knows a longer one answers with that.
+    pub fn news(&self) -> (Message, impl Iterator<Item = &Node>) {
         let changes = self.changes.clone();
         let message = Message::Members(MembersMessage::Changes { changes });
-        (!self.changes.is_empty()).then_some((message, self.cluster.nodes.iter()))
+        (message, self.cluster.nodes.iter())
     }
 
     /// Returns why an order can't be accepted, if that is so.
@@ -167,6 +171,9 @@ impl Membership {
             Ok(target) => target,
             Err(why) => return Some(why.to_string()),
         };
+        if self.heard.is_empty() {
+            return Some("no node has answered this controller yet: try again in a second".into());
+        }
         match &self.step {
             Some(Step::Done) => {}
             Some(Step::Wait(_)) if gives_up(order, groups) => {}
@@ -199,10 +206,8 @@ impl Membership {
     }
 
     fn next(&self, groups: &[GroupStatus]) -> Step {
-        let used = self.cluster.changes();
-        if used.len() > self.changes.len() && used.starts_with(&self.changes) {
-            // The store was lost, or an older copy was put back.
-            return Step::Append(used[self.changes.len()..].to_vec());
+        if let Some(lost) = self.lost() {
+            return Step::Append(lost);
         }
         if self.changes.is_empty() {
             return Step::Done;
@@ -231,6 +236,16 @@ impl Membership {
             true => Step::Done,
             false => Step::Append(removed),
         }
+    }
+
+    /// Returns the changes behind those of the store that this node or another one knows: the
+    /// store was lost, or an older copy was put back.
+    fn lost(&self) -> Option<Vec<MemberChange>> {
+        let of_others = self.heard.values().map(|heard| heard.lost.as_slice());
+        let known = of_others.chain([self.cluster.changes()]);
+        let longest = known.max_by_key(|changes| changes.len())?;
+        let lost = longest.strip_prefix(self.changes.as_slice())?;
+        (!lost.is_empty()).then(|| lost.to_vec())
     }
 
     /// Returns why a node hasn't the whole list on its disk.

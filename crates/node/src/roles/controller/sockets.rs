@@ -205,10 +205,9 @@ impl ControllerRole {
         };
         let was_done = self.membership.is_done();
         let step = self.membership.step(controller.members(), &groups);
-        if let Some((message, nodes)) = self.membership.news() {
-            let news = nodes.map(|node| (node.control, message.clone()));
-            self.told.extend(news);
-        }
+        let (message, nodes) = self.membership.news();
+        let news = nodes.map(|node| (node.control, message.clone()));
+        self.told.extend(news);
         match step {
             Step::BeginAnew(_) if misses_peers => {}
             Step::BeginAnew(node) => self.told.extend(self.membership.begin_anew(node)),

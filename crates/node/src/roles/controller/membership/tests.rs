@@ -86,6 +86,7 @@ fn answer(membership: &mut Membership, node: NodeId, kept: u32, uses: u32) {
         kept,
         uses,
         trouble,
+        lost: vec![],
     });
 }
 
@@ -167,6 +168,7 @@ fn nobody_begins_anew_while_a_node_lacks_the_list_or_a_replica_is_behind() {
         kept: 2,
         uses: 0,
         trouble: Some("it runs inside another program".to_owned()),
+        lost: vec![],
     });
     waits(
         &mut one,
@@ -250,4 +252,29 @@ fn a_store_that_has_less_than_the_controller_is_completed() {
         one.step(&changes[..1], &groups),
         Step::Append(changes[1..].to_vec())
     );
+}
+
+/// The store is lost with the controller's machine, and the others know what was changed.
+#[test]
+fn changes_that_only_other_nodes_know_are_stored_again() {
+    let cluster = cluster();
+    let mut one = membership(&cluster);
+    let group = status("leader-1", &old());
+    let refused = one.against(&replacement(), std::slice::from_ref(&group));
+    assert!(refused.unwrap().contains("no node has answered"));
+    assert_eq!(one.step(&[], std::slice::from_ref(&group)), Step::Done);
+    one.note(&MembersMessage::Kept {
+        node: id("leader-1"),
+        kept: 2,
+        uses: 2,
+        trouble: None,
+        lost: replacement(),
+    });
+    assert_eq!(
+        one.step(&[], std::slice::from_ref(&group)),
+        Step::Append(replacement())
+    );
+    let rest = replacement()[1..].to_vec();
+    let first = &replacement()[..1];
+    assert_eq!(one.step(first, &[group]), Step::Append(rest));
 }
