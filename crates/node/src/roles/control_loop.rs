@@ -199,7 +199,8 @@ impl<'a> ControlLoop<'a> {
                 self.stoppers.push(from);
             }
         }
-        if !self.stoppers.is_empty() {
+        // Who is told to stop doesn't begin anew. Other nodes of its process go on otherwise.
+        if !self.stoppers.is_empty() && self.stop.begins_anew() {
             self.stop.request();
         }
         let stopping = Message::Stopping { node: self.node.id };
