@@ -18,6 +18,7 @@ pub const EXAMPLES: &[&str] = &[
     "wirepaxos-lab bench memory --replicas 5",
     "wirepaxos-lab bench roles --plane xdp",
     "wirepaxos-lab bench chain --replicas 3",
+    "wirepaxos-lab bench retwis --protocol nopaxos --shards 3 --slo-ms 10",
     "wirepaxos-lab torture --minutes 2 --seed 7",
     "wirepaxos-lab check-trace /tmp/trace",
 ];
