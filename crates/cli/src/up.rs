@@ -22,6 +22,8 @@ use crate::stop::stop_nodes;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_REPLICAS: usize = 3;
+/// The controller's port for browsers. It is free, since the nodes' address is drawn.
+const PAGE_PORT: u16 = 8080;
 /// How often nodes are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The time after which a node that has ended is started again, so that one that always ends at once doesn't keep a CPU
@@ -89,7 +91,8 @@ fn create(options: &Options) -> Result<ClusterFile, Error> {
     let host = IpAddr::V4(node::loopback::draw()?);
     let app = options.app.unwrap_or(ApplicationKind::Redis);
     let mut draft = new_cluster::draft("nodes", app)?;
-    draft.add_nodes(&[(Role::Controller, 1), (Role::Leader, 2)], host);
+    draft.add_node(Role::Controller, host).metrics = Some(SocketAddr::new(host, PAGE_PORT));
+    draft.add_nodes(&[(Role::Leader, 2)], host);
     for _ in 0..3 {
         new_cluster::add_acceptor(&mut draft, host);
     }
@@ -256,7 +259,8 @@ impl<'a> Nodes<'a> {
             let data = &self.options.data;
             println!(
                 "{}",
-                json!({ "serves": true, "redis": redis, "data": data, "ms": after.as_millis() as u64 })
+                json!({ "serves": true, "redis": redis, "data": data, "page": self.page(),
+                    "ms": after.as_millis() as u64 })
             );
             return;
         }
@@ -283,8 +287,17 @@ impl<'a> Nodes<'a> {
             redis[0].port()
         );
         println!("  look     wirepaxos status -c {data}/{CLUSTER_FILE}");
+        if let Some(page) = self.page() {
+            println!("           or in a browser: {page}");
+        }
         println!("  data     {data}, also each node's log; started again, it goes on");
         println!("  Ctrl-C   stops it in good order");
+    }
+
+    /// Returns the address of the controller's page. A cluster of an older version may have none.
+    fn page(&self) -> Option<String> {
+        let metrics = self.cluster.controller_node().metrics;
+        metrics.map(|address| format!("http://{address}/"))
     }
 
     /// Restarts nodes that end, until this process is told to end.

@@ -5,8 +5,8 @@
 mod waiting;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -143,6 +143,19 @@ fn is_apple(server: Server) -> bool {
     call(server, &["GET", "fruit"]) == Some(Reply::Bulk(Some(b"apple".to_vec())))
 }
 
+/// Returns the first line of the answer to a browser.
+fn page(said: &Value) -> String {
+    let page = said["page"].as_str().expect("an address");
+    let address = page.trim_start_matches("http://").trim_end_matches('/');
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection
+        .write_all(b"GET / HTTP/1.1\r\nHost: up\r\n\r\n")
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(connection).read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
 #[test]
 fn a_cluster_is_up_survives_a_kill_and_goes_on_when_started_again() {
     let directory = Directory::new("up");
@@ -173,7 +186,9 @@ fn a_cluster_is_up_survives_a_kill_and_goes_on_when_started_again() {
         "{said}"
     );
     let mut up = Up::start(&directory, &[]);
-    assert_eq!(up.line()["redis"][2], format!("127.0.0.1:{}", port + 2));
+    let said = up.line();
+    assert_eq!(said["redis"][2], format!("127.0.0.1:{}", port + 2));
+    assert_eq!(page(&said), "HTTP/1.1 200 OK");
     assert!(is_apple(front_end(2)));
     up.end();
 }
