@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -86,16 +86,22 @@ fn node(file: &Path, name: &str) -> Process {
     Process::start(Command::new(PROGRAM).arg(file).args(["serve", name]))
 }
 
+/// Starts a client as a process, and returns it with the pipes of its transactions and answers.
+fn client(shared: &Shared) -> (Process, ChildStdin, BufReader<ChildStdout>) {
+    let mut command = Command::new(PROGRAM);
+    command.arg(&shared.file).arg("run");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = Process::start(&mut command);
+    let input = process.0.stdin.take().unwrap();
+    let output = BufReader::new(process.0.stdout.take().unwrap());
+    (process, input, output)
+}
+
 /// One client after the other, each a process of its own, until all is over.
 fn clients(shared: &Shared, at: usize) {
     let mut random = at as u64;
     while !shared.over.load(Ordering::Relaxed) {
-        let mut command = Command::new(PROGRAM);
-        command.arg(&shared.file).arg("run");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process::start(&mut command);
-        let mut input = process.0.stdin.take().unwrap();
-        let mut output = BufReader::new(process.0.stdout.take().unwrap());
+        let (process, mut input, mut output) = client(shared);
         *shared.processes[at].lock().unwrap() = Some(process);
         while !shared.over.load(Ordering::Relaxed) {
             let operations = draw(shared, &mut random);
@@ -196,12 +202,7 @@ fn disturb(shared: &Shared, nodes: &mut [(String, Process)], leads: &str) {
 
 /// Reads all keys, a few in each transaction.
 fn read_all(shared: &Shared) {
-    let mut command = Command::new(PROGRAM);
-    command.arg(&shared.file).arg("run");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut process = Process::start(&mut command);
-    let mut input = process.0.stdin.take().unwrap();
-    let mut output = BufReader::new(process.0.stdout.take().unwrap());
+    let (_process, mut input, mut output) = client(shared);
     let end = first_key(shared) + KEYS;
     for first in (0..end).step_by(KEYS as usize) {
         let keys = first..first + KEYS;
