@@ -24,7 +24,7 @@ pub use load::Resolved;
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server};
 use local_cluster::{Error, Narrator, programs};
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, signed};
+use local_cluster::{LocalCluster, Shape, signed};
 pub use report::{Digests, Phase, Report};
 use wirepaxos::{Embedded, Program, admin};
 
@@ -71,21 +71,11 @@ pub fn run(settings: &Settings, say: &Narrator) -> Result<Report, Error> {
     let shape = Shape {
         protocol: settings.protocol,
         leaders: 2,
-        acceptors: 3,
         learners: settings.learners,
-        replicas: 3,
-        partitions: 1,
-        slots: SLOTS,
-        max_value: MAX_VALUE,
-        application: settings.app.clone(),
         redis: true,
-        durable: false,
-        workers: None,
         in_switch: settings.in_switch,
-        forwards: false,
-        cpu_of: |_| None,
-        spin_us: 0,
         auth: settings.auth,
+        ..Shape::of(&settings.app)
     };
     let mut cluster = make_cluster(settings, &shape, say)?;
     if settings.keep {

@@ -8,9 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use loader::pins::Pins;
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{LocalCluster, Shape};
 use node::ClusterFile;
-use node::cluster_file::{Auth, Protocol};
 use serde_json::Value;
 use testlab::{
     Increments, PROGRAM, REPLICAS, TestLab, all, all_agree, eventually, leader, member, memory,
@@ -577,23 +576,9 @@ fn set_plane(lab: &TestLab, node: &str, plane: &str) {
 #[test]
 fn auto_falls_back_to_sockets_and_says_why() {
     let shape = Shape {
-        protocol: Protocol::Paxos,
-        leaders: 1,
         acceptors: 1,
-        learners: 0,
         replicas: 1,
-        partitions: 1,
-        slots: SLOTS,
-        max_value: MAX_VALUE,
-        application: "echo".to_string(),
-        redis: false,
-        durable: false,
-        workers: None,
-        in_switch: false,
-        forwards: false,
-        cpu_of: |_| None,
-        spin_us: 0,
-        auth: Some(Auth::Off),
+        ..Shape::of("echo")
     };
     let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
     let node = |plane: &str| {

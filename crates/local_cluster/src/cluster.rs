@@ -69,6 +69,32 @@ pub struct Shape {
     pub auth: Option<Auth>,
 }
 
+impl Shape {
+    /// Returns a cluster of Paxos whose packets aren't signed: one leader, three volatile acceptors
+    /// and three replicas, which have one partition and no front end.
+    pub fn of(application: &str) -> Shape {
+        Shape {
+            protocol: Protocol::Paxos,
+            leaders: 1,
+            acceptors: 3,
+            learners: 0,
+            replicas: 3,
+            partitions: 1,
+            workers: None,
+            max_value: MAX_VALUE,
+            slots: SLOTS,
+            application: application.to_owned(),
+            redis: false,
+            durable: false,
+            in_switch: false,
+            forwards: false,
+            cpu_of: |_| None,
+            spin_us: 0,
+            auth: Some(Auth::Off),
+        }
+    }
+}
+
 /// A cluster's directory and addresses.
 pub struct LocalCluster {
     /// Removed when dropped, unless kept.

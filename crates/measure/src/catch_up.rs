@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use local_cluster::latency::{Latencies, Percentiles};
 use local_cluster::processes::{Processes, memory_mib};
 use local_cluster::resp::{Connection, Reply, Server, await_service};
-use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
+use local_cluster::{Error, LocalCluster, Shape, programs};
 use node::ClusterFile;
-use node::cluster_file::{Auth, Protocol};
 use node::transfer::copy;
 use paxos::SplitMix;
 use wirepaxos::admin;
@@ -77,23 +76,8 @@ struct Watched {
 /// Runs a cluster of processes of this program.
 pub fn measure(settings: &Settings, say: impl Fn(&str)) -> Result<Measured, Error> {
     let shape = Shape {
-        protocol: Protocol::Paxos,
-        leaders: 1,
-        acceptors: 3,
-        learners: 0,
-        replicas: 3,
-        partitions: 1,
-        workers: None,
-        slots: SLOTS,
-        max_value: MAX_VALUE,
-        application: settings.application.clone(),
         redis: true,
-        durable: false,
-        in_switch: false,
-        forwards: false,
-        cpu_of: |_| None,
-        spin_us: 0,
-        auth: Some(Auth::Off),
+        ..Shape::of(&settings.application)
     };
     let local = LocalCluster::create(&settings.data, &shape)?;
     local.set_in_group(&format!("catch_up_mib_per_s = {}", settings.mib_per_s))?;

@@ -196,28 +196,14 @@ mod tests {
     use apps::kv::{Command, Reply};
 
     use super::*;
-    use local_cluster::{LocalCluster, MAX_VALUE, Shape};
-    use node::cluster_file::{Auth, Protocol};
+    use local_cluster::{LocalCluster, Shape};
 
     fn server(application: &str) -> (LocalCluster, Server) {
         let shape = Shape {
-            protocol: Protocol::Paxos,
-            leaders: 1,
-            acceptors: 3,
-            learners: 0,
             replicas: 1,
             partitions: 2,
-            max_value: MAX_VALUE,
             slots: 64,
-            application: application.to_owned(),
-            redis: false,
-            durable: false,
-            workers: None,
-            in_switch: false,
-            forwards: false,
-            cpu_of: |_| None,
-            spin_us: 0,
-            auth: Some(Auth::Off),
+            ..Shape::of(application)
         };
         let local = LocalCluster::create(&std::env::temp_dir(), &shape).unwrap();
         let cluster = ClusterFile::load(&local.file).unwrap();

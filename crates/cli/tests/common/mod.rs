@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply};
-use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape};
+use local_cluster::{LocalCluster, Shape};
 use node::ClusterFile;
-use node::cluster_file::{Auth, Draft, Protocol, Role};
+use node::cluster_file::{Draft, Role};
 use serde_json::Value;
 
 pub use program::PROGRAM;
@@ -34,23 +34,9 @@ pub struct TestCluster {
 
 pub fn shape(application: &str) -> Shape {
     Shape {
-        protocol: Protocol::Paxos,
         leaders: 2,
-        acceptors: 3,
-        learners: 0,
-        replicas: 3,
-        partitions: 1,
-        slots: SLOTS,
-        max_value: MAX_VALUE,
-        application: application.to_string(),
         redis: true,
-        durable: false,
-        workers: None,
-        in_switch: false,
-        forwards: false,
-        cpu_of: |_| None,
-        spin_us: 0,
-        auth: Some(Auth::Off),
+        ..Shape::of(application)
     }
 }
 

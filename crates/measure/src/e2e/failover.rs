@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use local_cluster::processes::Processes;
-use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
+use local_cluster::{Error, LocalCluster, Shape, programs};
 use node::ClusterFile;
-use node::cluster_file::{Auth, Protocol, Role};
+use node::cluster_file::{Protocol, Role};
 use wirepaxos::admin;
 
 use super::load::{BUCKET, Load, Ran, Until};
@@ -151,21 +151,8 @@ impl Cluster {
         let shape = Shape {
             protocol: settings.contender.of_cluster_file(),
             leaders: 2,
-            acceptors: 3,
-            learners: 0,
             replicas: settings.replicas,
-            partitions: 1,
-            workers: None,
-            max_value: MAX_VALUE,
-            slots: SLOTS,
-            application: settings.app.clone(),
-            redis: false,
-            durable: false,
-            in_switch: false,
-            forwards: false,
-            cpu_of: |_| None,
-            spin_us: 0,
-            auth: Some(Auth::Off),
+            ..Shape::of(&settings.app)
         };
         let local = LocalCluster::create(&settings.data, &shape)?;
         local.set_probing(probing.probe_ms, probing.suspect_after)?;
