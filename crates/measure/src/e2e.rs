@@ -31,11 +31,11 @@ use self::load::{Load, Until, run_all};
 use self::local::Local;
 
 use super::{peers as compared, unreplicated};
+pub use crate::by_process::ByProcess;
+use crate::by_process::{cpu_by_process, difference, memory_by_process};
 use local_cluster::Error;
 use local_cluster::latency::Latencies;
-use local_cluster::processes::{
-    Processes, TOGETHER, cpu_seconds, library_cpu_seconds, memory_mib, own_cpu_seconds,
-};
+use local_cluster::processes::{Processes, TOGETHER, library_cpu_seconds};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
 use peers::{Matching, Protocol as OfPeers};
 use serde_json::Value;
@@ -804,35 +804,6 @@ impl Measured {
         let each = |(name, s): (&String, &f64)| (name.clone(), s / millions);
         self.cpu_s.iter().map(each).collect()
     }
-}
-
-/// A number for each process, by its name.
-pub type ByProcess = BTreeMap<String, f64>;
-
-fn cpu_by_process(processes: &Processes) -> ByProcess {
-    by_process(processes, cpu_seconds, Some(own_cpu_seconds()))
-}
-
-fn memory_by_process(processes: &Processes) -> ByProcess {
-    by_process(processes, memory_mib, memory_mib(std::process::id()))
-}
-
-fn by_process(
-    processes: &Processes,
-    measure: fn(u32) -> Option<f64>,
-    client: Option<f64>,
-) -> ByProcess {
-    let nodes = processes.pids().into_iter();
-    let nodes = nodes.filter_map(|(name, pid)| Some((name, measure(pid)?)));
-    let client = client.map(|measured| ("client".to_string(), measured));
-    nodes.chain(client).collect()
-}
-
-fn difference(before: &ByProcess, after: &ByProcess) -> ByProcess {
-    after
-        .iter()
-        .map(|(name, s)| (name.clone(), s - before.get(name).unwrap_or(&0.0)))
-        .collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! the tests: these only try that everything can be measured.
 
 mod application;
+mod by_process;
 pub mod catch_up;
 pub mod e2e;
 pub mod generator;

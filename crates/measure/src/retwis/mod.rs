@@ -3,20 +3,19 @@
 //! of the transactions end within a time.
 
 mod load;
+mod measured;
 mod redis;
 mod search;
 mod shards;
 mod workload;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use local_cluster::Error;
-use local_cluster::latency::Latencies;
-use local_cluster::processes::own_cpu_seconds;
 
-use self::load::{Load, Ran};
+use self::load::Load;
+use self::measured::{Measured, measure_all};
 use self::redis::Redis;
 use self::search::search;
 pub use self::search::{Found, Probe};
@@ -72,33 +71,6 @@ impl Subject {
     }
 }
 
-/// The measurements of one load.
-pub(crate) struct Measured {
-    elapsed: Duration,
-    latencies: Latencies,
-    aborted: u64,
-    /// CPU seconds by kind of process.
-    cpu_s: BTreeMap<String, f64>,
-}
-
-impl Measured {
-    fn per_s(&self) -> f64 {
-        self.latencies.count() as f64 / self.elapsed.as_secs_f64()
-    }
-
-    /// Returns the share of attempts that were aborted.
-    fn aborted(&self) -> f64 {
-        self.aborted as f64 / (self.aborted + self.latencies.count()).max(1) as f64
-    }
-
-    /// Returns microseconds of CPU for a transaction.
-    fn cpu_us(&self) -> BTreeMap<String, f64> {
-        let count = self.latencies.count().max(1) as f64;
-        let each = |(name, s): (&String, &f64)| (name.clone(), s * 1e6 / count);
-        self.cpu_s.iter().map(each).collect()
-    }
-}
-
 /// Finds the largest throughput within the time.
 pub fn measure(subject: Subject, settings: &Settings) -> Result<Found, Error> {
     let keys = Arc::new(Keys::new(settings.keys, settings.zipf));
@@ -141,52 +113,8 @@ fn measure_store(
         Ok((load, Workload::new(keys.clone(), u64::from(n) + 1)))
     });
     let mut loads = loads.collect::<Result<Vec<_>, Error>>()?;
-    run_all(&mut loads, settings.time / 4)?;
-    let before = cpu_s(running);
-    let begun = Instant::now();
-    let ran = run_all(&mut loads, settings.time)?;
-    Ok(Measured {
-        elapsed: begun.elapsed(),
-        latencies: ran.latencies,
-        aborted: ran.aborted,
-        cpu_s: difference(&before, cpu_s(running)),
-    })
-}
-
-/// Runs all loads side by side for this time.
-fn run_all(loads: &mut [(Load, Workload)], time: Duration) -> Result<Ran, Error> {
-    let end = Instant::now() + time;
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let run = |(load, workload): &mut (Load, Workload)| {
-            let next = || (Instant::now() < end).then(|| workload.next_plan());
-            load.run(next).map_err(|e| e.to_string())
-        };
-        let threads: Vec<_> = loads
-            .iter_mut()
-            .map(|each| scope.spawn(move || run(each)))
-            .collect();
-        let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
-        threads.into_iter().map(join).collect()
-    });
-    let mut all = Ran::default();
-    for ran in results {
-        all.add(&ran.map_err(Error::new)?);
-    }
-    Ok(all)
-}
-
-fn cpu_s(running: &Running) -> BTreeMap<String, f64> {
-    let mut found = running.cpu_s();
-    found.insert("client".to_owned(), own_cpu_seconds());
-    found
-}
-
-fn difference(
-    before: &BTreeMap<String, f64>,
-    mut after: BTreeMap<String, f64>,
-) -> BTreeMap<String, f64> {
-    for (name, seconds) in &mut after {
-        *seconds -= before.get(name).unwrap_or(&0.0);
-    }
-    after
+    let run = |(load, workload): &mut (Load, Workload), end: Instant| {
+        load.run(|| (Instant::now() < end).then(|| workload.next_plan()))
+    };
+    measure_all(&mut loads, settings.time, run, &running.processes())
 }

@@ -2,18 +2,18 @@
 //! The same transactions by MULTI, WATCH and EXEC, whose commands take effect in all partitions at
 //! once, so no client has to bring them to an end. Each connection is a thread.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use local_cluster::processes::{Processes, cpu_seconds, own_cpu_seconds};
+use local_cluster::processes::Processes;
 use local_cluster::resp::{Connection, Reply, Server, await_service};
 use local_cluster::{Error, LocalCluster, Shape, programs};
 
+use super::Settings;
 use super::load::Ran;
+use super::measured::{Measured, measure_all};
 use super::shards::shape;
 use super::workload::{Keys, Plan, VALUE_BYTES, Workload, filling};
-use super::{Measured, Settings, difference};
 use crate::e2e::Contender;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -67,46 +67,11 @@ impl Redis {
             Ok((connection, Workload::new(keys.clone(), n)))
         };
         let mut connections = numbered.map(connect).collect::<Result<Vec<_>, Error>>()?;
-        run_all(&mut connections, settings.time / 4)?;
-        let before = self.cpu_s();
-        let begun = Instant::now();
-        let ran = run_all(&mut connections, settings.time)?;
-        Ok(Measured {
-            elapsed: begun.elapsed(),
-            latencies: ran.latencies,
-            aborted: ran.aborted,
-            cpu_s: difference(&before, self.cpu_s()),
-        })
-    }
-
-    fn cpu_s(&self) -> BTreeMap<String, f64> {
-        let mut found = BTreeMap::from([("client".to_owned(), own_cpu_seconds())]);
-        for (name, pid) in self.processes.pids() {
-            let kind = name.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit());
-            *found.entry(kind.to_owned()).or_default() += cpu_seconds(pid).unwrap_or(0.0);
-        }
-        found
-    }
-}
-
-fn run_all(connections: &mut [(Connection, Workload)], time: Duration) -> Result<Ran, Error> {
-    let end = Instant::now() + time;
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let run = |(connection, workload): &mut (Connection, Workload)| {
-            run(connection, workload, end).map_err(|e| e.to_string())
+        let run = |(connection, workload): &mut (Connection, Workload), end: Instant| {
+            run(connection, workload, end)
         };
-        let threads: Vec<_> = connections
-            .iter_mut()
-            .map(|each| scope.spawn(move || run(each)))
-            .collect();
-        let join = |t: std::thread::ScopedJoinHandle<_>| t.join().expect("a load doesn't panic");
-        threads.into_iter().map(join).collect()
-    });
-    let mut all = Ran::default();
-    for ran in results {
-        all.add(&ran.map_err(Error::new)?);
+        measure_all(&mut connections, settings.time, run, &[&self.processes])
     }
-    Ok(all)
 }
 
 fn run(connection: &mut Connection, workload: &mut Workload, end: Instant) -> Result<Ran, Error> {

@@ -2,14 +2,13 @@
 //! Running shards: each a cluster of its own, whose replicas execute the store of
 //! `examples/transactions`.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
 use client::{Client, ClientOptions};
-use local_cluster::processes::{Processes, cpu_seconds};
-use local_cluster::{Error, LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
-use node::cluster_file::{ApplicationKind, Auth, Role};
+use local_cluster::processes::Processes;
+use local_cluster::{Error, LocalCluster, Shape, programs};
+use node::cluster_file::{ApplicationKind, Role};
 use node::{ClusterFile, Stop};
 use transactions::store::Clusters;
 
@@ -68,15 +67,9 @@ impl Running {
         Ok(Clusters::of(clients))
     }
 
-    /// Returns the CPU seconds that the processes have used, by their kind.
-    pub fn cpu_s(&self) -> BTreeMap<String, f64> {
-        let processes = self.shards.iter().flat_map(|(_, each)| each.pids());
-        let mut found = BTreeMap::new();
-        for (name, pid) in processes {
-            let kind = name.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit());
-            *found.entry(kind.to_owned()).or_default() += cpu_seconds(pid).unwrap_or(0.0);
-        }
-        found
+    /// Returns the processes of all shards.
+    pub fn processes(&self) -> Vec<&Processes> {
+        self.shards.iter().map(|(_, processes)| processes).collect()
     }
 }
 
@@ -84,22 +77,9 @@ impl Running {
 pub(super) fn shape(contender: Contender, settings: &Settings, application: &str) -> Shape {
     Shape {
         protocol: contender.of_cluster_file(),
-        leaders: 1,
         acceptors: settings.replicas,
-        learners: 0,
         replicas: settings.replicas,
-        partitions: 1,
-        slots: SLOTS,
-        max_value: MAX_VALUE,
-        application: application.to_owned(),
-        redis: false,
-        durable: false,
-        workers: None,
-        in_switch: false,
-        forwards: false,
-        cpu_of: |_| None,
-        spin_us: 0,
-        auth: Some(Auth::Off),
+        ..Shape::of(application)
     }
 }
 
