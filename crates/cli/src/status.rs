@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos status`: asks all nodes of a cluster at once, and shows their states.
 
+mod one_node;
 pub mod summary;
 mod watch;
 
@@ -22,6 +23,9 @@ use wirepaxos::admin::{Digests, digests};
 pub struct Options {
     #[command(flatten)]
     cluster: Cluster,
+    /// Ask only this node, and end with 0 if it is ready: for probes
+    #[arg(short, long, value_name = "NODE", conflicts_with_all = ["digest", "watch"])]
+    name: Option<String>,
     /// Ask the replicas for digests of their contents, too, which reads all of them
     #[arg(long)]
     digest: bool,
@@ -43,6 +47,9 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// Prints the cluster's state, and returns an error if any node is silent or has a warning.
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
+    if let Some(name) = &options.name {
+        return one_node::run(options, &cluster, name);
+    }
     if let Some(seconds) = options.watch {
         return watch::run(options, &cluster, seconds);
     }

@@ -100,6 +100,18 @@ fn the_logs_tell_who_is_suspected_who_leads_and_how_long_that_took() {
     line(&cluster, "acceptor-3", &["stopping, by a signal"]);
 }
 
+/// Asks an acceptor that serves, and replica-3, which has another key.
+fn one_node_is_ready_and_one_is_not(cluster: &TestCluster) {
+    let ready = cluster.run("status", &["--name", "acceptor-1"]);
+    assert!(
+        text(&ready.stdout).contains("member since epoch"),
+        "{ready:?}"
+    );
+    let unready = cluster.run("status", &["--name", "replica-3", "--json"]);
+    assert!(!unready.status.success(), "{unready:?}");
+    assert_eq!(json(&unready)["is_ready"], false, "{unready:?}");
+}
+
 #[test]
 fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() {
     let mut cluster = started();
@@ -131,6 +143,7 @@ fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() 
         "replica-3",
         &["WARN", "are refused", "another key"],
     );
+    one_node_is_ready_and_one_is_not(&cluster);
     let table = text(&cluster.run("status", &[]).stdout);
     let refused = table
         .lines()

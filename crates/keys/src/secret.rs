@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that only their owner may read.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,6 +10,7 @@ use crate::Error;
 
 /// A longer file can't be a file of this kind.
 const MAX_LEN: u64 = 64 * 1024;
+const ROOT: u32 = 0;
 
 /// The name of a kind of secret file, and the remedies for its errors.
 pub(crate) struct Kind<'a> {
@@ -58,14 +59,15 @@ pub fn password(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// Returns the text of the file, if only its owner may read it.
+/// Returns the text of the file, if only its owner may read it. A file of root's may be readable by
+/// its group, too: so orchestrators hand secrets to programs of other users.
 pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error> {
     let name = kind.name;
     let cannot_read = |e: io::Error| cannot_read(path, kind, &e);
     let file = File::open(path).map_err(cannot_read)?;
     let metadata = file.metadata().map_err(cannot_read)?;
     let mode = metadata.mode() & 0o777;
-    if mode & 0o077 != 0 {
+    if mode & leaks(metadata.uid(), this_user()) != 0 {
         return Err(Error::of(
             path,
             format_args!("others than its owner may read or write this {name} (mode {mode:04o})"),
@@ -83,6 +85,19 @@ pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error>
     Ok(text)
 }
 
+/// Returns the permissions that a secret of this owner must not have if this user's program reads it.
+fn leaks(owner: u32, user: Option<u32>) -> u32 {
+    match user {
+        Some(user) if owner == ROOT && user != ROOT => 0o037,
+        _ => 0o077,
+    }
+}
+
+/// Returns the user of this process, if `/proc` tells it.
+fn this_user() -> Option<u32> {
+    Some(fs::metadata("/proc/self").ok()?.uid())
+}
+
 /// Returns the error of a file that can't be read. A file of another user has another remedy than a
 /// missing one.
 pub(crate) fn cannot_read(path: &Path, kind: &Kind<'_>, e: &io::Error) -> Error {
@@ -92,4 +107,25 @@ pub(crate) fn cannot_read(path: &Path, kind: &Kind<'_>, e: &io::Error) -> Error 
     };
     let name = kind.name;
     Error::of(path, format_args!("the {name} can't be read: {e}"), remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_roots_file_may_be_readable_by_its_group_and_only_for_another_user() {
+        assert_eq!(0o440 & leaks(ROOT, Some(100)), 0);
+        for leaked in [0o660, 0o644, 0o650] {
+            assert_ne!(leaked & leaks(ROOT, Some(100)), 0, "{leaked:o}");
+        }
+        for (owner, user) in [
+            (ROOT, Some(ROOT)),
+            (100, Some(100)),
+            (100, Some(200)),
+            (ROOT, None),
+        ] {
+            assert_ne!(0o440 & leaks(owner, user), 0, "{owner} {user:?}");
+        }
+    }
 }
