@@ -100,8 +100,18 @@ fn the_logs_tell_who_is_suspected_who_leads_and_how_long_that_took() {
     line(&cluster, "acceptor-3", &["stopping, by a signal"]);
 }
 
-/// Asks an acceptor that serves, and replica-3, which has another key.
-fn one_node_is_ready_and_one_is_not(cluster: &TestCluster) {
+/// Asks all nodes, an acceptor that serves, and replica-3, which has another key.
+fn status_names_another_key(cluster: &TestCluster) {
+    let table = text(&cluster.run("status", &[]).stdout);
+    let refused = table
+        .lines()
+        .find(|line| line.contains("packets from replica-3"));
+    let remedy = "hand out this cluster's key file there";
+    assert!(refused.is_some_and(|line| line.contains(remedy)), "{table}");
+    let status = said(&cluster.run("status", &[]));
+    assert!(status.contains("no answer from replica-3"), "{status}");
+    assert!(status.contains("another key file"), "{status}");
+    assert!(!status.contains("start with"), "{status}");
     let ready = cluster.run("status", &["--name", "acceptor-1"]);
     assert!(
         text(&ready.stdout).contains("member since epoch"),
@@ -143,17 +153,7 @@ fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() 
         "replica-3",
         &["WARN", "are refused", "another key"],
     );
-    one_node_is_ready_and_one_is_not(&cluster);
-    let table = text(&cluster.run("status", &[]).stdout);
-    let refused = table
-        .lines()
-        .find(|line| line.contains("packets from replica-3"));
-    let remedy = "hand out this cluster's key file there";
-    assert!(refused.is_some_and(|line| line.contains(remedy)), "{table}");
-    let status = said(&cluster.run("status", &[]));
-    assert!(status.contains("no answer from replica-3"), "{status}");
-    assert!(status.contains("another key file"), "{status}");
-    assert!(!status.contains("start with"), "{status}");
+    status_names_another_key(&cluster);
     cluster.processes.kill("replica-3");
     let status = said(&cluster.run("status", &[]));
     assert!(

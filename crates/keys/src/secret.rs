@@ -85,7 +85,8 @@ pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error>
     Ok(text)
 }
 
-/// Returns the permissions that a secret of this owner must not have if this user's program reads it.
+/// Returns the permissions that a secret of this owner must not have if a program of this user
+/// reads it.
 fn leaks(owner: u32, user: Option<u32>) -> u32 {
     match user {
         Some(user) if owner == ROOT && user != ROOT => 0o037,
