@@ -22,7 +22,8 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     if let Err(why) = compile_preload(&out.join("preload.so")) {
         eprintln!(
-            "error: {PRELOAD} can't be compiled: {why} (install build-essential, or run ./dev setup)"
+            "error: {PRELOAD} can't be compiled: {why} (install build-essential, or run ./dev \
+             setup)"
         );
         std::process::exit(1);
     }

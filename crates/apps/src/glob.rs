@@ -9,7 +9,8 @@ pub const MAX_PATTERN: usize = 1_024;
 pub fn long_pattern(pattern: &[u8]) -> Option<String> {
     (pattern.len() > MAX_PATTERN).then(|| {
         format!(
-            "LIMIT not executed: a pattern has {MAX_PATTERN} bytes at most, which is fixed, and this one {}; take a shorter one",
+            "LIMIT not executed: a pattern has {MAX_PATTERN} bytes at most, which is fixed, and \
+             this one {}; take a shorter one",
             pattern.len()
         )
     })

@@ -309,8 +309,8 @@ fn refuse_redis(dir: &Path) -> Result<(), Error> {
     match dir.join(redis::STATE).exists() {
         false => Ok(()),
         true => Err(Error(format!(
-            "{} holds {:?}, which is of `application = \"redis\"`: correct `application` or `data` in the cluster file; or \
-             {MOVE_AWAY}",
+            "{} holds {:?}, which is of `application = \"redis\"`: correct `application` or `data` \
+             in the cluster file; or {MOVE_AWAY}",
             dir.display(),
             redis::STATE
         ))),

@@ -511,8 +511,8 @@ fn remove_others(dir: &Path) -> Result<(), Error> {
     let is_left = |name: &String| LEFT.iter().any(|left| name.starts_with(left));
     if let Some(other) = names.iter().find(|name| OF_OTHERS.contains(&name.as_str())) {
         return Err(Error(format!(
-            "{} holds {other:?}, which isn't of `application = \"redis\"`: correct `application` or `data` in the \
-             cluster file; or {MOVE_AWAY}",
+            "{} holds {other:?}, which isn't of `application = \"redis\"`: correct `application` \
+             or `data` in the cluster file; or {MOVE_AWAY}",
             dir.display()
         )));
     }

@@ -73,7 +73,8 @@ fn a_count_that_only_multiplies_the_answer_is_bounded() {
                 assert!(refused.starts_with("LIMIT not executed: "), "{refused}");
             }
             let limit = format!(
-                "-LIMIT not executed: a negative count of {name} is 65536 at most, which is fixed; ask several times\r\n"
+                "-LIMIT not executed: a negative count of {name} is 65536 at most, which is fixed; \
+                 ask several times\r\n"
             );
             expect(&mut app, &words, &limit);
             // An earlier version has put the command into the log like this.
@@ -218,7 +219,8 @@ fn an_answer_that_is_too_large_is_an_error_everywhere() {
     let count: Vec<&[u8]> = vec![b"INCR", b"n"];
     let script: Vec<&[u8]> = vec![
         b"EVAL",
-        b"redis.call('INCR', 'n') local all = {} for i = 1, 65 do all[i] = redis.call('GET', KEYS[1]) end return all",
+        b"redis.call('INCR', 'n') local all = {} for i = 1, 65 do all[i] = redis.call('GET', \
+          KEYS[1]) end return all",
         b"1",
         b"big",
     ];

@@ -173,7 +173,8 @@ fn commands_that_others_lack_are_refused_until_all_have_them() {
     let remarks = seen.remarks().join("\n");
     assert!(remarks.contains("the group's is 7.0.0"), "{remarks}");
     assert!(remarks.contains("GETDEL"), "{remarks}");
-    let tries = "redis.call('SET', KEYS[1], 'v') local r = redis.pcall('GETDEL', KEYS[1]) return type(r) == 'table' and r.err or r";
+    let tries = "redis.call('SET', KEYS[1], 'v') local r = redis.pcall('GETDEL', KEYS[1]) return \
+                 type(r) == 'table' and r.err or r";
     for _ in 0..3 {
         expect(&mut app, "GET other", "$1\r\n1\r\n");
         let answer = execute(&mut app, &call("GETDEL k"));

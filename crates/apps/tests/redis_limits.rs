@@ -107,7 +107,8 @@ fn functions_that_never_end_are_undone_and_so_is_their_library() {
     let loaded = answer(
         &mut app,
         &load(
-            "redis.register_function('f', function(k) redis.call('INCR', k[1]) while true do end end)",
+            "redis.register_function('f', function(k) redis.call('INCR', k[1]) while true do end \
+             end)",
         ),
     );
     assert_eq!(loaded, "$4\r\nmine\r\n");
@@ -208,7 +209,8 @@ const GREEDY: [&str; 6] = [
     "local t = {} for i = 1, 1e9 do t['k' .. i] = i end",
     "local s = 'x' while true do s = s .. s end",
     "collectgarbage('stop') local t while true do t = {t} end",
-    "local t = {} while true do pcall(function() redis.call('SET', KEYS[1], 'changed') t[#t + 1] = string.rep('x', 100000) .. #t end) end",
+    "local t = {} while true do pcall(function() redis.call('SET', KEYS[1], 'changed') t[#t + 1] = \
+     string.rep('x', 100000) .. #t end) end",
 ];
 
 #[test]
@@ -219,8 +221,9 @@ fn scripts_that_take_memory_without_end_are_undone_everywhere() {
     let dir = TempDir::new("redis-greedy");
     let mut app = Redis::open(&dir.0).unwrap();
     expect(&mut app, "SET k before", "+OK\r\n");
-    let library = "#!lua name=mine\nredis.register_function('f', function(k) redis.call('SET', k[1], 'x') local t = {} \
-                   while true do t[#t + 1] = {} end end)\nredis.register_function('g', function() return 7 end)";
+    let library = "#!lua name=mine\nredis.register_function('f', function(k) redis.call('SET', \
+                   k[1], 'x') local t = {} while true do t[#t + 1] = {} end \
+                   end)\nredis.register_function('g', function() return 7 end)";
     let load: [&[u8]; 3] = [b"FUNCTION", b"LOAD", library.as_bytes()];
     assert_eq!(answer(&mut app, &call_at(NOON, &load)), "$4\r\nmine\r\n");
     let (_dir, mut copy) = copy_of(&mut app, "redis-greedy-2");
@@ -246,8 +249,9 @@ fn scripts_have_the_same_memory_whatever_a_server_has_lived_through() {
         return;
     }
     // The script takes pieces of a million bytes, and then pieces of 40,000.
-    let fill = "local s = string.rep('x', 1000000) local t = {} for i = 1, ARGV[1] do t[i] = s .. i end \
-                local u for i = 1, 500 * ARGV[2] do u = {u} end return redis.call('INCR', KEYS[1])";
+    let fill = "local s = string.rep('x', 1000000) local t = {} for i = 1, ARGV[1] do t[i] = s .. \
+                i end local u for i = 1, 500 * ARGV[2] do u = {u} end return redis.call('INCR', \
+                KEYS[1])";
     let is_over = |app: &mut Redis, large: u64, small: u64| {
         let (large, small) = (large.to_string(), small.to_string());
         let shown = answer(

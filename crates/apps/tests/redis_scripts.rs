@@ -65,13 +65,15 @@ fn answers_in_the_order_of_a_table_come_sorted() {
     let got = execute(&mut app, &call_at(NOON, &words));
     let members = array(&["a", "aa", "b", "z"]);
     assert_eq!(String::from_utf8_lossy(&got), members);
-    let library = b"#!lua name=l\nredis.register_function{function_name='f', flags={'no-writes'}, callback=function(keys) return redis.call('SMEMBERS', keys[1]) end}";
+    let library = b"#!lua \
+                    name=l\nredis.register_function{function_name='f', flags={'no-writes'}, callback=function(keys) return redis.call('SMEMBERS', keys[1]) end}";
     execute(&mut app, &call_at(NOON, &[b"FUNCTION", b"LOAD", library]));
     expect(&mut app, "FCALL f 1 s", &members);
     // In RESP3 maps and sets keep their kinds.
     let words: [&[u8]; 3] = [
         b"EVAL",
-        b"redis.setresp(3) return {redis.call('HGETALL', 'h').map.aa, redis.call('SMEMBERS', 's').set.z and 'yes' or 'no'}",
+        b"redis.setresp(3) return \
+          {redis.call('HGETALL', 'h').map.aa, redis.call('SMEMBERS', 's').set.z and 'yes' or 'no'}",
         b"0",
     ];
     let got = execute(&mut app, &call_at(NOON, &words));
@@ -176,13 +178,15 @@ fn what_scripts_are_refused_leaves_nothing_by_half() {
         assert!(alone.contains(&named), "{command}: {alone}");
         // Nothing has changed, so the script may go on.
         let handled = format!(
-            "redis.call('GET', 'k') local e = redis.pcall({command}) redis.call('SET', 'n', {n}) return e.err"
+            "redis.call('GET', 'k') local e = redis.pcall({command}) redis.call('SET', 'n', {n}) \
+             return e.err"
         );
         let handled = eval(&mut app, &handled, &["0"]);
         assert!(handled.contains(&named), "{command}: {handled}");
         expect(&mut app, "GET n", &array(&[&n.to_string()])[4..]);
         let changed = format!(
-            "redis.call('RPUSH', 'l', 'x') redis.pcall({command}) return redis.call('RPUSH', 'l', 'y')"
+            "redis.call('RPUSH', 'l', 'x') redis.pcall({command}) return redis.call('RPUSH', 'l', \
+             'y')"
         );
         let undone = eval(&mut app, &changed, &["0"]);
         let is_told = undone.contains(&named) && undone.contains("undone");

@@ -458,7 +458,8 @@ mod tests {
         let others: Vec<_> = others.collect();
         let (tell, told) = mpsc::channel::<String>();
         let mut tell = Box::new(tell);
-        // SAFETY: the context and the channel outlive the replica, which ends with `paxos_ctx_free`.
+        // SAFETY: the context and the channel outlive the replica, which ends with
+        // `paxos_ctx_free`.
         let ended = unsafe {
             (*ctx).checkpoint = Some(no_checkpoint);
             (*ctx).ended = Some(tell_end);

@@ -290,8 +290,8 @@ impl Application for CallbackApplication {
 
 fn no_restore() -> Error {
     Error(
-        "a program behind the C binding can't take another replica's state: copy its data by hand from \
-         a replica that is up to date"
+        "a program behind the C binding can't take another replica's state: copy its data by hand \
+         from a replica that is up to date"
             .into(),
     )
 }
@@ -361,7 +361,8 @@ mod tests {
         0
     }
 
-    /// A program that is told where its values lie can tell what it has already, after each crash anew.
+    /// A program that is told where its values lie can tell what it has already, after each crash
+    /// anew.
     #[test]
     fn each_step_is_told_its_partition_and_instance() {
         let directory = std::env::temp_dir().join(format!("wirepaxos-capi-{}", std::process::id()));

@@ -27,12 +27,13 @@ pub struct paxos_ctx {
     pub deliver: Option<
         unsafe extern "C" fn(ctx: *mut paxos_ctx, instance: u64, value: *mut c_char, size: c_int),
     >,
-    /// Called before the acceptors may forget what was delivered in this partition: make your data of it
-    /// durable and return 0. Any other answer stops the node. What was delivered before the previous such
-    /// call for this partition never comes again. May be NULL.
+    /// Called before the acceptors may forget what was delivered in this partition: make your data
+    /// of it durable and return 0. Any other answer stops the node. What was delivered before the
+    /// previous such call for this partition never comes again. May be NULL.
     pub checkpoint: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx, pid: u16) -> c_int>,
-    /// The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
-    /// it is there, `deliver` isn't called. Values of different partitions have no order.
+    /// The same as `deliver` for a group of several partitions, each of which counts instances by
+    /// itself. If it is there, `deliver` isn't called. Values of different partitions have no
+    /// order.
     pub deliver_in: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
@@ -42,11 +43,11 @@ pub struct paxos_ctx {
             size: c_int,
         ),
     >,
-    /// The first step of a value that was submitted to several partitions, in each of them: append to
-    /// `prepared` what the value needs to know of this one. It sees all that was delivered before, and
-    /// changes nothing. After a crash it may come again for an `instance` that your data is beyond. Then
-    /// append what you appended the first time: so keep that with your data. Without these three such values
-    /// are refused.
+    /// The first step of a value that was submitted to several partitions, in each of them: append
+    /// to `prepared` what the value needs to know of this one. It sees all that was delivered
+    /// before, and changes nothing. After a crash it may come again for an `instance` that your
+    /// data is beyond. Then append what you appended the first time: so keep that with your data.
+    /// Without these three such values are refused.
     pub prepare: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
@@ -57,8 +58,8 @@ pub struct paxos_ctx {
             prepared: *mut paxos_bytes,
         ),
     >,
-    /// The second step, in one place: append to each part's `effect` what is to change there. It depends
-    /// on nothing but its arguments.
+    /// The second step, in one place: append to each part's `effect` what is to change there. It
+    /// depends on nothing but its arguments.
     pub combine: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
@@ -68,8 +69,8 @@ pub struct paxos_ctx {
             count: c_int,
         ),
     >,
-    /// The third step, in each partition that something was appended for: change it. `instance` is the
-    /// value's there: keep it with your data as in `deliver`.
+    /// The third step, in each partition that something was appended for: change it. `instance` is
+    /// the value's there: keep it with your data as in `deliver`.
     pub apply: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
@@ -79,8 +80,9 @@ pub struct paxos_ctx {
             size: c_int,
         ),
     >,
-    /// Answers a query without a place in the log: append what your data of this partition has to say to it, and
-    /// change nothing. It sees all that was delivered before. May be NULL: then queries are refused.
+    /// Answers a query without a place in the log: append what your data of this partition has to
+    /// say to it, and change nothing. It sees all that was delivered before. May be NULL: then
+    /// queries are refused.
     pub read: Option<
         unsafe extern "C" fn(
             ctx: *mut paxos_ctx,
@@ -90,9 +92,9 @@ pub struct paxos_ctx {
             answer: *mut paxos_bytes,
         ),
     >,
-    /// Called once if the replica ends after `paxos_ctx_start` has returned 0 and before `paxos_ctx_free`, from a
-    /// thread of its own. `why` is what went wrong, or NULL if it was told to stop (`wirepaxos stop`). It must not call
-    /// `paxos_ctx_free`. May be NULL.
+    /// Called once if the replica ends after `paxos_ctx_start` has returned 0 and before
+    /// `paxos_ctx_free`, from a thread of its own. `why` is what went wrong, or NULL if it was told
+    /// to stop (`wirepaxos stop`). It must not call `paxos_ctx_free`. May be NULL.
     pub ended: Option<unsafe extern "C" fn(ctx: *mut paxos_ctx, why: *const c_char)>,
     /// Yours.
     pub arg: *mut c_void,
@@ -104,7 +106,8 @@ pub struct paxos_ctx {
 #[allow(non_camel_case_types)] // C's names
 pub struct paxos_bytes(Vec<u8>);
 
-/// One partition's part in a value that was submitted to several. All of it is valid during the call only.
+/// One partition's part in a value that was submitted to several. All of it is valid during the
+/// call only.
 #[repr(C)]
 #[allow(non_camel_case_types)] // C's names
 pub struct paxos_part {
@@ -173,8 +176,8 @@ pub unsafe extern "C" fn paxos_ctx_new(
     }))
 }
 
-/// Starts the replica, if the context is one, waits until it runs, and connects the client. Returns 0, or -1 if
-/// either can't start: see `paxos_ctx_error`.
+/// Starts the replica, if the context is one, waits until it runs, and connects the client. Returns
+/// 0, or -1 if either can't start: see `paxos_ctx_error`.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.
@@ -201,9 +204,9 @@ pub unsafe extern "C" fn submit(ctx: *mut paxos_ctx, value: *mut c_char, size: c
     unsafe { answer(context(ctx).submit(&[0], bytes(value, size))) }
 }
 
-/// Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine` and
-/// `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is for
-/// partition 0.
+/// Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine`
+/// and `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is
+/// for partition 0.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`; `pids` points to `count` numbers, and `value` to `size` bytes. Not from
@@ -225,8 +228,8 @@ pub unsafe extern "C" fn submit_to(
     unsafe { answer(context(ctx).submit(pids, bytes(value, size))) }
 }
 
-/// Proposes a value for the partition that a key belongs to: the range of its hash slot, as in Redis
-/// Cluster. The rest is as in `submit`.
+/// Proposes a value for the partition that a key belongs to: the range of its hash slot, as in
+/// Redis Cluster. The rest is as in `submit`.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`; `key` points to `key_size` bytes, and `value` to `size` bytes. Not from two
@@ -269,9 +272,10 @@ pub unsafe extern "C" fn paxos_ctx_flush(ctx: *mut paxos_ctx, timeout_ms: c_int)
     unsafe { answer(context(ctx).flush(timeout_ms)) }
 }
 
-/// Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the answer. Returns the
-/// length of the answer, which `*answer` points to until the next call; or -1: nobody answers within `timeout_ms`, or the
-/// program has no `read`. A query fits a value; an answer may be longer. In a group with NOPaxos there are no queries.
+/// Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the
+/// answer. Returns the length of the answer, which `*answer` points to until the next call; or -1:
+/// nobody answers within `timeout_ms`, or the program has no `read`. A query fits a value; an
+/// answer may be longer. In a group with NOPaxos there are no queries.
 ///
 /// # Safety
 /// `ctx` comes from `paxos_ctx_new`; `query` points to `size` bytes, and `answer` to a pointer. Not from two threads at once.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command `manual`: writes the man pages and the shells' completions, from the commands' own descriptions.
+//! The command `manual`: writes the man pages and the shells' completions, from the commands' own
+//! descriptions.
 
 use std::fs;
 use std::io;

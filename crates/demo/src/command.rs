@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command `demo`: runs a replicated database that survives a dead leader, a dead acceptor and a dead replica (with
-//! NOPaxos a sequencer and replicas), and proves it at the end.
+//! The command `demo`: runs a replicated database that survives a dead leader, a dead acceptor and
+//! a dead replica (with NOPaxos a sequencer and replicas), and proves it at the end.
 
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the demo and prints its findings. Anything lost, wrong or different is returned as an error.
+/// Runs the demo and prints its findings. Anything lost, wrong or different is returned as an
+/// error.
 pub fn run(options: &Options) -> Result<(), Error> {
     let settings = Settings {
         protocol: options.protocol,

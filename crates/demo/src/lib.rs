@@ -196,7 +196,8 @@ impl<'a> Demo<'a> {
                 self.complain_about_dead_nodes()?;
                 if Instant::now() > deadline {
                     return Err(Error::new(format!(
-                        "the replica at {} does not serve after {} s; rerun with --keep and read its log",
+                        "the replica at {} does not serve after {} s; rerun with --keep and read \
+                         its log",
                         server.address,
                         START_TIMEOUT.as_secs()
                     )));

@@ -78,8 +78,8 @@ impl Eal {
                 return Ok(*eal);
             }
             return Err(format!(
-                "DPDK has started in this process with other arguments ({}): give all of its nodes the same, or run \
-                 them as processes of their own",
+                "DPDK has started in this process with other arguments ({}): give all of its nodes \
+                 the same, or run them as processes of their own",
                 with.join(" ")
             ));
         }
@@ -123,11 +123,13 @@ impl Eal {
         let number = self.find(name).ok_or_else(|| self.no_port(name))?;
         Port::open(self, number, room).map_err(|(error, why)| match -error {
             libc::EBUSY => format!(
-                "the port {name} of DPDK is in use by another node of this process: give each node a port of its own"
+                "the port {name} of DPDK is in use by another node of this process: give each node \
+                 a port of its own"
             ),
             libc::ENOMEM => format!(
-                "the port {name} of DPDK doesn't start: {why}. It needs 12 MiB of DPDK's memory for its buffers: give \
-                 DPDK more (`-m 256` among `dpdk_args`; without `--no-huge` it is of hugepages)"
+                "the port {name} of DPDK doesn't start: {why}. It needs 12 MiB of DPDK's memory \
+                 for its buffers: give DPDK more (`-m 256` among `dpdk_args`; without `--no-huge` \
+                 it is of hugepages)"
             ),
             _ => format!("the port {name} of DPDK doesn't start: {why}. DPDK's own lines say more"),
         })
@@ -179,18 +181,20 @@ enum Holder {
 fn how_to_get(name: &str, cards: &Path) -> String {
     match (held_by(name, cards), name.strip_prefix("net_memif")) {
         (Some(Holder::Driver(driver)), _) => format!(
-            "this card belongs to the kernel's driver {driver}. Give it to DPDK, which takes it from the kernel with \
-             all of its addresses: `dpdk-devbind.py --bind=vfio-pci {name}`"
+            "this card belongs to the kernel's driver {driver}. Give it to DPDK, which takes it \
+             from the kernel with all of its addresses: `dpdk-devbind.py --bind=vfio-pci {name}`"
         ),
         (Some(Holder::Nobody), _) => format!(
             "no driver has this card. Give it to DPDK: `dpdk-devbind.py --bind=vfio-pci {name}`"
         ),
-        (None, Some(_)) => "a memif comes from an argument like `--vdev=net_memif0,role=client,socket=@name`; where one \
-             is given, DPDK's own lines say why it couldn't make it: as a server it can't, for example, where another \
-             process has the socket. Stop that one, or take another socket"
+        (None, Some(_)) => "a memif comes from an argument like \
+                            `--vdev=net_memif0,role=client,socket=@name`; where one is given, \
+                            DPDK's own lines say why it couldn't make it: as a server it can't, \
+                            for example, where another process has the socket. Stop that one, or \
+                            take another socket"
             .to_owned(),
-        (None, None) => "name one of those, or add the argument that makes it (`--vdev=...`, `--allow=...`) to \
-             `dpdk_args`; DPDK's own lines say which it couldn't make"
+        (None, None) => "name one of those, or add the argument that makes it (`--vdev=...`, \
+                         `--allow=...`) to `dpdk_args`; DPDK's own lines say which it couldn't make"
             .to_owned(),
     }
 }
@@ -219,8 +223,8 @@ fn why_not(arguments: &[String], error: c_int, why: &str) -> String {
     let remedy = match -error {
         libc::EINVAL => "one of them is wrong, and DPDK's own lines say which: correct `dpdk_args`",
         libc::EACCES | libc::ENOMEM | libc::ENOENT if on_pages => {
-            "it found no hugepages to use. Reserve some (`sysctl vm.nr_hugepages=256`), or do without: add \"--no-huge\" \
-             and \"-m\", \"256\" to `dpdk_args`"
+            "it found no hugepages to use. Reserve some (`sysctl vm.nr_hugepages=256`), or do \
+             without: add \"--no-huge\" and \"-m\", \"256\" to `dpdk_args`"
         }
         libc::EACCES | libc::EPERM => "it lacks a privilege: run the node as root",
         _ => "DPDK's own lines say more",
@@ -237,8 +241,8 @@ impl Functions {
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         let handle = NonNull::new(handle).ok_or_else(|| {
             format!(
-                "the library for DPDK can't be opened: {}. Install DPDK (apt-get install libdpdk-dev) and build it: \
-                 `make -C programs/dpdk`",
+                "the library for DPDK can't be opened: {}. Install DPDK (apt-get install \
+                 libdpdk-dev) and build it: `make -C programs/dpdk`",
                 last_error()
             )
         })?;
@@ -247,7 +251,8 @@ impl Functions {
         let interface = unsafe { (functions.interface)() };
         if interface != INTERFACE {
             return Err(format!(
-                "{} has interface {interface}, and this program needs {INTERFACE}: build it again (`make -C programs/dpdk`)",
+                "{} has interface {interface}, and this program needs {INTERFACE}: build it again \
+                 (`make -C programs/dpdk`)",
                 path.display()
             ));
         }

@@ -269,7 +269,8 @@ impl KeyFile {
                     "is there already, and is no key file of this cluster: {}",
                     why.problem
                 ),
-                "if nobody needs that file, move it away; else name another one in the cluster file (`keys`)",
+                "if nobody needs that file, move it away; else name another one in the cluster \
+                 file (`keys`)",
             ),
         }
     }

@@ -144,10 +144,13 @@ pub(crate) fn emit(file: &KeyFile) -> String {
     let mut out = String::new();
     let KeyFile { cluster, signs, .. } = file;
     let head = match &file.holder {
-        Holder::Nodes => "# WirePaxos: the secret of a cluster. Who has it is taken for any of its nodes, and for any client.\n\
+        Holder::Nodes => {
+            "# WirePaxos: the secret of a cluster. Who has it is taken for any of its \
+                          nodes, and for any client.\n\
              # Keep it from everybody else. `wirepaxos keys` writes this file.\n\
              version = 1\nholder = \"nodes\"\n"
-            .to_owned(),
+                .to_owned()
+        }
         Holder::Client { name, number } => format!(
             "# WirePaxos: the key of a client. Who has it can send commands to the cluster.\n\
              # `wirepaxos keys` writes this file.\n\

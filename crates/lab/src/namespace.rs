@@ -121,10 +121,12 @@ fn failed(said: &str, lines: &[String]) -> Error {
     let words = words.join("; ");
     let remedy = match () {
         () if words.contains("not permitted") || words.contains("Permission denied") => {
-            "; a lab needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root, in a container only if that is privileged"
+            "; a lab needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root, in a container only if \
+             that is privileged"
         }
         () if words.contains("Unknown device type") || words.contains("not supported") => {
-            "; this kernel lacks it: try `modprobe veth bridge`, or a kernel with CONFIG_VETH and CONFIG_BRIDGE"
+            "; this kernel lacks it: try `modprobe veth bridge`, or a kernel with CONFIG_VETH and \
+             CONFIG_BRIDGE"
         }
         () => "",
     };

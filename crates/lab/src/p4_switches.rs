@@ -47,7 +47,8 @@ impl Lab {
             let (device, queues) = (host.interface(), veth::queues());
             let lines = [
                 format!(
-                    "link add name {device} {queues} address {} type veth peer name {P4_CPU_PORT} {queues}",
+                    "link add name {device} {queues} address {} type veth peer name {P4_CPU_PORT} \
+                     {queues}",
                     host.mac(0)
                 ),
                 format!("link set {P4_CPU_PORT} addrgenmode none up"),

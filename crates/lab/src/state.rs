@@ -32,7 +32,8 @@ impl Lab {
             Err(e) => return Err(Error::new(format!("{}: {e}", path.display()))),
         };
         serde_json::from_slice(&text).map(Some).map_err(Error::at(format!(
-            "{} was not written by this version of the lab; remove the lab with: wirepaxos-lab lab down --name {}",
+            "{} was not written by this version of the lab; remove the lab with: wirepaxos-lab lab \
+             down --name {}",
             path.display(),
             self.name
         )))
@@ -44,7 +45,8 @@ impl Lab {
         match self.state()? {
             Some(state) if state.complete => Ok(state),
             Some(_) => Err(Error::new(format!(
-                "lab {name} is only half there: its `up` was interrupted. Remove it with: wirepaxos-lab lab down --name {name}",
+                "lab {name} is only half there: its `up` was interrupted. Remove it with: \
+                 wirepaxos-lab lab down --name {name}",
                 name = self.name
             ))),
             None => Err(Error::new(format!(

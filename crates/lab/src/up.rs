@@ -148,7 +148,8 @@ impl Lab {
             .iter()
             .map(|link| {
                 format!(
-                    "link add name {} {queues} netns {} address {} type veth peer name {} {queues} netns {} address {}",
+                    "link add name {} {queues} netns {} address {} type veth peer name {} {queues} \
+                     netns {} address {}",
                     link.near.interface,
                     self.namespace(&link.near.host),
                     link.near.mac,

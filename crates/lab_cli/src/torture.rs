@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab torture`: runs a cluster of real processes, with clients and a seeded plan of faults, and then checks
-//! whether anything was lost.
+//! `wirepaxos-lab torture`: runs a cluster of real processes, with clients and a seeded plan of
+//! faults, and then checks whether anything was lost.
 
 use std::path::PathBuf;
 

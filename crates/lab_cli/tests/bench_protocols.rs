@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that `wirepaxos-lab bench e2e --protocol`, `bench loss`, `bench scale` and `bench failover` can measure each
-//! protocol, and of the fields of each line. No figure is asserted.
+//! Tests that `wirepaxos-lab bench e2e --protocol`, `bench loss`, `bench scale` and `bench
+//! failover` can measure each protocol, and of the fields of each line. No figure is asserted.
 
 mod testlab;
 
@@ -187,7 +187,8 @@ fn a_sequencer_is_measured_in_each_place() {
     let Some(lab) = TestLab::with_programs('s') else {
         return;
     };
-    let words = "e2e --protocol nopaxos,paxos --sequencer host,xdp,switch --outstanding 4 --independent 0 --seconds 1";
+    let words = "e2e --protocol nopaxos,paxos --sequencer host,xdp,switch --outstanding 4 \
+                 --independent 0 --seconds 1";
     let lines = lines(bench(words).env("WIREPAXOS_BPF_DIR", &lab.bpf));
     lines.iter().for_each(is_whole);
     assert_eq!(names(&lines, "sequencer").join(" "), "host xdp switch -");
@@ -199,7 +200,8 @@ fn a_sequencer_is_measured_in_each_place() {
 fn gets_are_measured_with_and_without_the_log() {
     for reads in ["log", "quorum", "stale"] {
         let words = format!(
-            "e2e --app leveldb --gets 50 --reads {reads} --partitions 2 --outstanding 8 --independent 0 --seconds 1 --short"
+            "e2e --app leveldb --gets 50 --reads {reads} --partitions 2 --outstanding 8 \
+             --independent 0 --seconds 1 --short"
         );
         let lines = lines(&mut bench(&words));
         let [line] = &lines[..] else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that `wirepaxos-lab bench roles` accepts every plane's name, and of the fields of each line. No figure is
-//! asserted.
+//! Tests that `wirepaxos-lab bench roles` accepts every plane's name, and of the fields of each
+//! line. No figure is asserted.
 
 mod testlab;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of nodes on DPDK: in a lab, with other nodes behind sockets and in the kernel; and of their messages if they
-//! can't start.
+//! Tests of nodes on DPDK: in a lab, with other nodes behind sockets and in the kernel; and of
+//! their messages if they can't start.
 
 mod testlab;
 
@@ -45,8 +45,8 @@ fn file_of(lab: &TestLab) -> String {
     format!("/run/wirepaxos/{}/cluster.toml", lab.name)
 }
 
-/// Runs a leader and an acceptor on DPDK, and the others on `plane`. Both are killed under load, and come back: the
-/// acceptor with its votes if they are on disk, otherwise as a new member.
+/// Runs a leader and an acceptor on DPDK, and the others on `plane`. Both are killed under load,
+/// and come back: the acceptor with its votes if they are on disk, otherwise as a new member.
 fn planes_mix(lab: &TestLab, storage: Storage) {
     change_file(lab, |draft| {
         put_at_interface(draft, &["leader-1", "acceptor-2"])?;
@@ -256,7 +256,8 @@ impl Bed {
         for (role, id, own) in nodes {
             write!(
                 text,
-                "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress = \"127.77.9.{id}:7000\"\n\
+                "[[node]]\nname = \"{role}\"\nid = {id}\nrole = \"{role}\"\naddress \
+                 = \"127.77.9.{id}:7000\"\n\
                  control = \"127.77.9.{id}:7100\"\n{own}\n"
             )
             .unwrap();
@@ -444,8 +445,8 @@ fn a_socket_of_memif_that_somebody_else_has_is_refused() {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         said.contains("plane: dpdk").then_some(())
     });
-    // The second node also has the first one's address for control messages, and would report that first, so it gets
-    // another one.
+    // The second node also has the first one's address for control messages, and would report that
+    // first, so it gets another one.
     let text = std::fs::read_to_string(second.directory.join("cluster.toml")).unwrap();
     let moved = text.replace("127.77.9.3:7100", "127.77.9.3:7200");
     std::fs::write(second.directory.join("cluster.toml"), moved).unwrap();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that a learner with a full ring counts no vote, and that its replica repairs what it has missed: at links as
-//! in test-run (`crates/loader/tests/frames.rs`).
+//! Tests that a learner with a full ring counts no vote, and that its replica repairs what it has
+//! missed: at links as in test-run (`crates/loader/tests/frames.rs`).
 
 mod testlab;
 
 use testlab::{REPLICAS, TestLab, all, digests, eventually, ready, serving, status};
 
-/// The number of values. Each takes more than a thousand bytes in a ring of 4 MiB; all are fewer than two replicas need
-/// for a checkpoint each, so acceptors still have them when the third replica comes back.
+/// The number of values. Each takes more than a thousand bytes in a ring of 4 MiB; all are fewer
+/// than two replicas need for a checkpoint each, so acceptors still have them when the third
+/// replica comes back.
 const VALUES: usize = 5_000;
 
 /// Returns the 900 bytes of key `i`.
@@ -15,7 +16,8 @@ fn value(i: usize) -> String {
     format!("{i:0900}")
 }
 
-/// Sends commands one after the other, each when the one before it is answered; returns the answers.
+/// Sends commands one after the other, each when the one before it is answered; returns the
+/// answers.
 fn pipe(lab: &TestLab, replica: &str, commands: &str) -> Vec<String> {
     let script = format!(
         "for i in $(seq {VALUES}); do {commands}; done | \

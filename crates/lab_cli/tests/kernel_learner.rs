@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of a learner node in the kernel, between acceptors and replicas of both planes. A client's host serves as its
-//! machine.
+//! Tests of a learner node in the kernel, between acceptors and replicas of both planes. A client's
+//! host serves as its machine.
 
 mod testlab;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of `wirepaxos-lab lab`: networks that come and go without a trace, and a cluster that loses nothing on links that
-//! lose, double and reorder. All traffic stays in namespaces that a test made.
+//! Tests of `wirepaxos-lab lab`: networks that come and go without a trace, and a cluster that
+//! loses nothing on links that lose, double and reorder. All traffic stays in namespaces that a
+//! test made.
 
 mod testlab;
 
@@ -18,7 +19,8 @@ use serde_json::Value;
 use testlab::waiting::all_serve;
 use testlab::{LAB, TestLab, all, digests, eventually};
 
-/// Makes a lab with these options; returns which messages its cluster file signs, and the mode of the key file.
+/// Makes a lab with these options; returns which messages its cluster file signs, and the mode of
+/// the key file.
 fn keys_of(lab: &TestLab, up: &[&str]) -> (Auth, Option<u32>) {
     lab.json(&[&["up", "--json"], up].concat());
     let directory = format!("/run/wirepaxos/{}", lab.name);
@@ -134,7 +136,8 @@ fn nodes_inherit_no_descriptors() {
 #[test]
 fn an_interrupted_up_is_cleaned_up() {
     let Some(lab) = TestLab::new('b') else { return };
-    // `up` is killed at a few points of its way; the last kill may come too late, which is fine, too.
+    // `up` is killed at a few points of its way; the last kill may come too late, which is fine,
+    // too.
     for milliseconds in [3, 12, 40, 120] {
         let mut up = lab
             .lab(&["up", "--start"])
@@ -375,8 +378,8 @@ fn the_injector_does_what_it_counts() {
     lab.down();
 }
 
-/// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few at a time; returns
-/// the numbers in the order of their arrival.
+/// Sends numbered datagrams from client-1 to the data port of replica-1, where no node runs, a few
+/// at a time; returns the numbers in the order of their arrival.
 fn receive(lab: &TestLab, sent: u64) -> Vec<u64> {
     const RECEIVER: &str = "
 import socket

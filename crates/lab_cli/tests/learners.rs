@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of learner nodes between acceptors and replicas: one is enough, without any it only takes longer, and they
-//! deliver what the votes decided.
+//! Tests of learner nodes between acceptors and replicas: one is enough, without any it only takes
+//! longer, and they deliver what the votes decided.
 
 #[path = "../../cli/tests/common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of `wirepaxos switch`: a machine with two interfaces is between two hosts, all of them namespaces without a
-//! name.
+//! Tests of `wirepaxos switch`: a machine with two interfaces is between two hosts, all of them
+//! namespaces without a name.
 
 mod testlab;
 
@@ -88,7 +88,8 @@ impl Net {
         };
         let at = format!("plane = \"xdp\"\nswitch = \"{NAME}\"");
         format!(
-            "cluster = \"0a0b0c0d\"\ndata = \"data\"\nauth = \"off\"\nbpffs = \"bpf\"\n[[group]]\nid = 0\napplication = \"echo\"\nslots = 64\n{}{}{}{}",
+            "cluster = \"0a0b0c0d\"\ndata = \"data\"\nauth = \"off\"\nbpffs \
+             = \"bpf\"\n[[group]]\nid = 0\napplication = \"echo\"\nslots = 64\n{}{}{}{}",
             node("controller", 1, "", 32, 7000),
             node("leader-1", 11, &at, 11, 7000),
             node("acceptor-1", 21, &at, 21, 7000),
@@ -263,7 +264,8 @@ fn becomes_a_switch_and_a_machine_again(net: &Net) {
     assert_eq!(nothing["removed"], false);
 }
 
-/// The command is killed at any moment. The next `up` completes what it left, and `down` removes it.
+/// The command is killed at any moment. The next `up` completes what it left, and `down` removes
+/// it.
 #[test]
 fn an_up_that_is_killed_is_made_whole_or_removed() {
     const MOMENTS: u32 = 12;

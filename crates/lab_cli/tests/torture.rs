@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of `wirepaxos-lab torture`: a short run with real processes, which removes everything that it made.
+//! Tests of `wirepaxos-lab torture`: a short run with real processes, which removes everything that
+//! it made.
 
 mod testlab;
 

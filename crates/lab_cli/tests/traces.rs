@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that the protocol allows what real nodes record while they are killed, and that falsified records are found.
+//! Tests that the protocol allows what real nodes record while they are killed, and that falsified
+//! records are found.
 
 #[path = "../../cli/tests/common/mod.rs"]
 mod common;
@@ -44,7 +45,8 @@ fn is_allowed(directory: &Path) -> Trace {
     groups.remove(0).trace
 }
 
-/// Kills the victims in the middle of commands, one after the other, and starts them again; at last kills all nodes.
+/// Kills the victims in the middle of commands, one after the other, and starts them again; at last
+/// kills all nodes.
 fn recorded_kills(shape: &Shape, victims: &[&str]) -> (TestCluster, PathBuf) {
     let (mut cluster, directory) = TestCluster::start_recording(shape);
     cluster.call(0, &["SET", "counter", "0"]);
@@ -101,7 +103,8 @@ fn session(cluster: &TestCluster) -> Option<u64> {
     is_active.then(|| shown["session"]["number"].as_u64())?
 }
 
-/// Returns the victim, but for a sequencer the one that stamps now: a slow start decides which one that is.
+/// Returns the victim, but for a sequencer the one that stamps now: a slow start decides which one
+/// that is.
 fn active(cluster: &TestCluster, victim: &str) -> String {
     if !victim.starts_with("sequencer") {
         return victim.to_owned();
@@ -112,7 +115,8 @@ fn active(cluster: &TestCluster, victim: &str) -> String {
     })
 }
 
-/// Returns whether commands are answered. The two keys are in different partitions, if there are two.
+/// Returns whether commands are answered. The two keys are in different partitions, if there are
+/// two.
 fn is_served(connection: &mut Connection, over_both: bool) -> bool {
     let both: [&[u8]; 5] = [b"MSET", b"a", b"1", b"b", b"2"];
     let alone = matches!(connection.call(&[b"INCR", b"counter"]), Ok(Reply::Int(_)));
@@ -131,8 +135,8 @@ fn count(trace: &Trace, wanted: impl Fn(&Event) -> bool) -> usize {
     trace.events.iter().filter(|event| wanted(event)).count()
 }
 
-/// Checks that there is something to judge: several epochs, a lost memory that is enabled again, and candidates that
-/// proposed values that they had read.
+/// Checks that there is something to judge: several epochs, a lost memory that is enabled again,
+/// and candidates that proposed values that they had read.
 #[track_caller]
 fn is_eventful(trace: &Trace, acceptor_starts: usize) {
     let epochs = count(trace, |e| matches!(e, Event::Epoch(_)));
@@ -171,7 +175,8 @@ fn durable_acceptors_keep_the_protocol_while_they_are_killed() {
     is_eventful(&is_allowed(&directory), 6);
 }
 
-/// The leader stamps each of the commands in both partitions, also in the epoch after a kill. [L-MULTI]
+/// The leader stamps each of the commands in both partitions, also in the epoch after a kill.
+/// [L-MULTI]
 #[test]
 fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
     let shape = Shape {
@@ -193,8 +198,8 @@ fn commands_over_two_partitions_keep_the_protocol_while_nodes_are_killed() {
     }
 }
 
-/// Sessions are recorded before replicas hear of them. A killed sequencer and a killed replica come back with new
-/// memories, so a session follows each kill. [F-WRITING] [F-ACTIVE]
+/// Sessions are recorded before replicas hear of them. A killed sequencer and a killed replica come
+/// back with new memories, so a session follows each kill. [F-WRITING] [F-ACTIVE]
 #[test]
 fn nopaxos_keeps_the_protocol_while_nodes_are_killed() {
     let shape = Shape {
@@ -230,7 +235,8 @@ fn a_session_of_which_nothing_is_recorded_is_refused(directory: &Path, cluster: 
     assert!(!report(&output)["violation"].is_null());
 }
 
-/// Falsifies one file of a copy, by a function that returns the line where the violation must be found.
+/// Falsifies one file of a copy, by a function that returns the line where the violation must be
+/// found.
 fn falsified_copies_are_refused(directory: &Path, cluster: &TestCluster) {
     let copy = cluster.local.directory().join("falsified");
     let refused = |file: &str, change: &dyn Fn(&mut Vec<String>) -> usize| {

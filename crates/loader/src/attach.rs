@@ -141,7 +141,8 @@ impl Object {
         let there = match Occupant::of(interface) {
             Ok(Some(occupant)) => format!(". {} is there: stop its node", occupant.described()),
             _ if too_long_frames(&refused) => format!(
-                ". Its frames are too long for programs: `ip link set {} mtu 1500`, also at the other end",
+                ". Its frames are too long for programs: `ip link set {} mtu 1500`, also at the \
+                 other end",
                 interface.name
             ),
             _ => format!(
@@ -150,7 +151,8 @@ impl Object {
             ),
         };
         Err(format!(
-            "{} takes no XDP program: in the driver: {}; in the stack: {}{there}, or use the udp plane",
+            "{} takes no XDP program: in the driver: {}; in the stack: {}{there}, or use the udp \
+             plane",
             interface.name, refused[0], refused[1]
         ))
     }

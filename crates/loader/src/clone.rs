@@ -80,7 +80,8 @@ impl Object {
         let id = program.attach(&interface.name, TcAttachType::Ingress);
         let link = id.and_then(|id| program.take_link(id)).map_err(|e| {
             format!(
-                "{}: no program at TC's ingress: {}; the kernel needs CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS, or use the udp plane",
+                "{}: no program at TC's ingress: {}; the kernel needs CONFIG_NET_CLS_BPF and \
+                 CONFIG_NET_SCH_INGRESS, or use the udp plane",
                 interface.name,
                 whole(&e)
             )

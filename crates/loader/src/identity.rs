@@ -51,10 +51,10 @@ impl Pins {
 
     fn refused(&self, what: &str, wanted: &[Identity]) -> String {
         format!(
-            "what runs in the kernel with its memory in {directory} {what}; this is {wanted}. Start the node as \
-             it was, with the version and the cluster file that it was started with, and stop it in order \
-             (`wirepaxos stop`): that keeps an acceptor's votes. Or remove that directory: then an acceptor \
-             re-joins as a new member",
+            "what runs in the kernel with its memory in {directory} {what}; this is {wanted}. \
+             Start the node as it was, with the version and the cluster file that it was started \
+             with, and stop it in order (`wirepaxos stop`): that keeps an acceptor's votes. Or \
+             remove that directory: then an acceptor re-joins as a new member",
             directory = self.path().display(),
             wanted = described(wanted),
         )
@@ -86,8 +86,8 @@ pub(crate) fn claim_switch(pins: &Path, name: &str, cluster: u32) -> Result<()> 
         },
     };
     Err(format!(
-        "the switch {name} that is there {what}: remove it first, with `wirepaxos switch down --name {name}` and its \
-         cluster file"
+        "the switch {name} that is there {what}: remove it first, with `wirepaxos switch down \
+         --name {name}` and its cluster file"
     ))
 }
 

@@ -24,14 +24,18 @@ impl Interface {
     pub fn with_address(address: IpAddr) -> Result<Interface> {
         if address.is_loopback() {
             return Err(format!(
-                "{address} is on loopback, where there are no Ethernet frames: use the udp plane there"
+                "{address} is on loopback, where there are no Ethernet frames: use the udp plane \
+                 there"
             ));
         }
         let all = entries()?;
         let found = all.iter().find(|entry| entry.ip == Some(address));
         let name = &found
             .ok_or_else(|| {
-                format!("no interface of this machine has the address {address}: all planes but udp run where the node's address is")
+                format!(
+                    "no interface of this machine has the address {address}: all planes but \
+                         udp run where the node's address is"
+                )
             })?
             .name;
         Self::of_entries(&all, name)
@@ -52,7 +56,8 @@ impl Interface {
                 mac,
             }),
             _ => Err(format!(
-                "{name} isn't an Ethernet interface, and this plane wants whole frames: use the udp plane there"
+                "{name} isn't an Ethernet interface, and this plane wants whole frames: use the \
+                 udp plane there"
             )),
         }
     }

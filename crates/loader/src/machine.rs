@@ -172,8 +172,8 @@ pub fn down(mount: &Path, name: &str, force: bool) -> Result<bool> {
     let pins = pins_of(mount, name);
     match called_role(mount, name, &pins)? {
         Some((address, occupant)) if !force => Err(format!(
-            "{name} calls {occupant} for packets to {address}: stop its node first (`wirepaxos stop --name`), or \
-             remove the switch with --force; then that role hears nothing more"
+            "{name} calls {occupant} for packets to {address}: stop its node first (`wirepaxos \
+             stop --name`), or remove the switch with --force; then that role hears nothing more"
         )),
         _ => remove(mount, name),
     }
@@ -197,7 +197,8 @@ fn called_role(mount: &Path, name: &str, pins: &Path) -> Result<Option<(IpAddr, 
 
 fn no_switch(name: &str) -> String {
     format!(
-        "there is no switch {name} on this machine; make it with `wirepaxos switch up --name {name}`"
+        "there is no switch {name} on this machine; make it with `wirepaxos switch up --name \
+         {name}`"
     )
 }
 
@@ -211,8 +212,8 @@ fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(format!(
-        "{name:?} can't be a switch's name, which is also its bridge's: take 1 to {MAX_NAME} letters, digits, `-` and \
-         `_`, in the cluster file, too (`switch`)"
+        "{name:?} can't be a switch's name, which is also its bridge's: take 1 to {MAX_NAME} \
+         letters, digits, `-` and `_`, in the cluster file, too (`switch`)"
     ))
 }
 
@@ -220,8 +221,8 @@ fn check_name(name: &str) -> Result<()> {
 fn bridge_of<'a>(links: &'a [KernelLink], name: &str) -> Result<Option<&'a KernelLink>> {
     match links.iter().find(|link| link.name == name) {
         Some(link) if link.alias.as_deref() != Some(ALIAS) => Err(format!(
-            "there is an interface {name} that isn't a switch of WirePaxos: give the switch another name, in the \
-             cluster file, too (`switch`)"
+            "there is an interface {name} that isn't a switch of WirePaxos: give the switch \
+             another name, in the cluster file, too (`switch`)"
         )),
         found => Ok(found),
     }
@@ -235,16 +236,16 @@ fn check_addresses(plan: &Plan) -> Result<()> {
     for (what, all) in [("role", &plan.roles), ("host", &plan.hosts)] {
         if let Some(outside) = all.iter().find(|address| !is_in(address)) {
             return Err(format!(
-                "the {what} {outside} is in none of the switch's networks: all whom it serves are at its ports. Give it \
-                 an address there, such as --address {}",
+                "the {what} {outside} is in none of the switch's networks: all whom it serves are \
+                 at its ports. Give it an address there, such as --address {}",
                 example(*outside)
             ));
         }
     }
     if let Some(both) = plan.roles.iter().find(|role| plan.hosts.contains(role)) {
         return Err(format!(
-            "{both} is both in the switch and behind a port: `switch` in the cluster file is to be the same for all \
-             nodes with that address"
+            "{both} is both in the switch and behind a port: `switch` in the cluster file is to be \
+             the same for all nodes with that address"
         ));
     }
     match plan.roles.len() {
@@ -303,14 +304,16 @@ fn check_port(links: &[KernelLink], name: &str, plan: &Plan, pins: &Path) -> Res
     })?;
     if let Some((address, prefix)) = link.addresses.first() {
         return Err(format!(
-            "{name} has the address {address}/{prefix}, and a port of a switch has none: whoever reaches this machine by \
-             it would lose it. Remove it (`ip address del {address}/{prefix} dev {name}`), and let the switch have it: \
-             --address {address}/{prefix}"
+            "{name} has the address {address}/{prefix}, and a port of a switch has none: whoever \
+             reaches this machine by it would lose it. Remove it (`ip address del \
+             {address}/{prefix} dev {name}`), and let the switch have it: --address \
+             {address}/{prefix}"
         ));
     }
     if let Some(master) = link.master.as_ref().filter(|master| **master != plan.name) {
         return Err(format!(
-            "{name} is a port of {master}: take it out (`ip link set {name} nomaster`), or take another interface"
+            "{name} is a port of {master}: take it out (`ip link set {name} nomaster`), or take \
+             another interface"
         ));
     }
     let is_ours = Mode::ALL
@@ -318,8 +321,8 @@ fn check_port(links: &[KernelLink], name: &str, plan: &Plan, pins: &Path) -> Res
         .any(|mode| crate::attach::pin_path(pins, mode, &port).exists());
     if let Some(occupant) = Occupant::of(&port)?.filter(|_| !is_ours) {
         return Err(format!(
-            "{name} has {} already, and an interface takes one: stop its node, or take it off (`ip link set dev {name} \
-             xdp off`)",
+            "{name} has {} already, and an interface takes one: stop its node, or take it off (`ip \
+             link set dev {name} xdp off`)",
             occupant.described()
         ));
     }
@@ -332,9 +335,9 @@ fn check_port(links: &[KernelLink], name: &str, plan: &Plan, pins: &Path) -> Res
 fn no_native(port: &Interface, why: &str) -> String {
     let driver = veth::driver(&port.name);
     format!(
-        "{} (driver {}) can't be a port: {why}. A switch copies frames in the driver. Take a card whose driver has XDP, \
-         and takes redirected frames, or leave this one out, and put its host's roles behind \
-         sockets there (`plane = \"udp\"`)",
+        "{} (driver {}) can't be a port: {why}. A switch copies frames in the driver. Take a card \
+         whose driver has XDP, and takes redirected frames, or leave this one out, and put its \
+         host's roles behind sockets there (`plane = \"udp\"`)",
         port.name,
         driver.as_deref().unwrap_or("unknown")
     )
@@ -410,8 +413,8 @@ fn is_fit(port: &Interface, attached: &Attachment, pins: &Path) -> Result<()> {
     match features::takes_redirects(port) {
         Some(false) => Err(no_native(
             port,
-            "its driver takes no frames that others redirect to it (on a veth pair, switch GRO on at the other end: \
-             `ethtool -K DEV gro on`)",
+            "its driver takes no frames that others redirect to it (on a veth pair, switch GRO on \
+             at the other end: `ethtool -K DEV gro on`)",
         )),
         _ => Ok(()),
     }

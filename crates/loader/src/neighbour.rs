@@ -34,9 +34,10 @@ pub fn next_hops(interface: &Interface, to: &[IpAddr]) -> Result<Vec<Option<[u8;
 fn hop_of(interface: &Interface, to: IpAddr, route: &Value) -> Result<IpAddr> {
     if route["dev"] == "lo" {
         return Err(format!(
-            "{to} is an address of this machine, and frames from {} don't come back to it: with `plane = \"xdp\"` a leader \
-             and the acceptors that it sends to need addresses on machines of their own, or a switch (`switch`); give \
-             the node `plane = \"udp\"` otherwise",
+            "{to} is an address of this machine, and frames from {} don't come back to it: with \
+             `plane = \"xdp\"` a leader and the acceptors that it sends to need addresses on \
+             machines of their own, or a switch (`switch`); give the node `plane = \"udp\"` \
+             otherwise",
             interface.name
         ));
     }

@@ -99,7 +99,10 @@ impl Sizes {
 /// running program or above it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
     built::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
-        format!("no compiled XDP programs found: build them with `make -C programs/xdp`, or say in {DIR_VARIABLE} where they are")
+        format!(
+            "no compiled XDP programs found: build them with `make -C programs/xdp`, or say in \
+                 {DIR_VARIABLE} where they are"
+        )
     })
 }
 

@@ -135,8 +135,8 @@ impl Switch {
         match self.occupant(own)?.filter(|occupant| !occupant.is_of(by)) {
             None => Ok(()),
             Some(other) => Err(format!(
-                "for packets to {own} {} calls {}: stop its node (`wirepaxos stop` with its cluster file), or use \
-                 another of the switch's addresses",
+                "for packets to {own} {} calls {}: stop its node (`wirepaxos stop` with its \
+                 cluster file), or use another of the switch's addresses",
                 self.name,
                 other.described()
             )),

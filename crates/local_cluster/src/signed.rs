@@ -12,7 +12,8 @@ pub fn signed(cluster: &ClusterFile) -> String {
         Auth::Off => "nothing".to_string(),
         Auth::Control if in_switches => {
             format!(
-                "control messages alone, as P4 switches sign packets only if they are told to; keys: {keys}"
+                "control messages alone, as P4 switches sign packets only if they are told to; \
+                 keys: {keys}"
             )
         }
         Auth::Control => format!("control messages alone; keys: {keys}"),

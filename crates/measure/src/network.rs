@@ -30,7 +30,10 @@ impl Namespace {
             }
         });
         let fd = made.join().expect("it doesn't panic").map_err(|e| {
-            format!("a network namespace: {e}; this needs root (CAP_SYS_ADMIN), in a container only if that is privileged")
+            format!(
+                "a network namespace: {e}; this needs root (CAP_SYS_ADMIN), in a container \
+                     only if that is privileged"
+            )
         })?;
         Ok(Namespace { fd: fd.into() })
     }

@@ -25,7 +25,8 @@ fn measure(dir: &Path, signs: bool) {
     let measured = measure::xdp::roles_from(dir, 0.0, signs).expect("every repetition is accepted");
     for m in &measured {
         println!(
-            "{:>10} (signed: {signs}): {:6.1} ns a message, {:5.1} M/s (wrapper {:.1} ns, forwarding {:.1} ns, {} messages)",
+            "{:>10} (signed: {signs}): {:6.1} ns a message, {:5.1} M/s (wrapper {:.1} ns, \
+             forwarding {:.1} ns, {} messages)",
             m.role,
             m.ns_per_msg,
             m.msgs_per_s / 1e6,

@@ -231,8 +231,8 @@ impl Spec {
             if *next == 0 || !self.has_marker(pid, Some(next - 1), program.epoch) {
                 let epoch = program.epoch;
                 return Err(format!(
-                    "leader {leader} is to begin at {next} of partition {pid}, not right behind the \
-                     marker of epoch {epoch}"
+                    "leader {leader} is to begin at {next} of partition {pid}, not right behind \
+                     the marker of epoch {epoch}"
                 ));
             }
         }

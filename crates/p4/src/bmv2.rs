@@ -178,8 +178,8 @@ impl Tables {
                 Err(self.refused(&last_line(&output.stderr, &said)))
             }
             (false, None) => Err(format!(
-                "no switch takes commands at {}: {}; start simple_switch with --thrift-port {}, or name its address as \
-                 `p4_control`",
+                "no switch takes commands at {}: {}; start simple_switch with --thrift-port {}, or \
+                 name its address as `p4_control`",
                 self.at,
                 last_line(&output.stderr, &said),
                 self.at.port()

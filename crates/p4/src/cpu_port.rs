@@ -38,7 +38,10 @@ impl CpuPort {
     pub fn open(interface: u32) -> Result<CpuPort> {
         let socket = PacketSocket::of(interface, ETHERTYPE);
         let socket = socket.map_err(|e| {
-            format!("orders to a switch are frames, for which there is no socket: {e}; run the node as root, or with CAP_NET_RAW")
+            format!(
+                "orders to a switch are frames, for which there is no socket: {e}; run the \
+                     node as root, or with CAP_NET_RAW"
+            )
         })?;
         Ok(CpuPort {
             socket,
@@ -95,8 +98,8 @@ impl Port for CpuPort {
             }
         }
         Err(
-            "the switch doesn't answer by its CPU port: is it running, with that port at the interface that has the \
-             node's address?"
+            "the switch doesn't answer by its CPU port: is it running, with that port at the \
+             interface that has the node's address?"
                 .into(),
         )
     }

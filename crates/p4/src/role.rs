@@ -246,7 +246,8 @@ pub fn round_shown(look: &Order) -> Round {
 fn seats(before: &[NodeId; PLACES], nodes: &[NodeId]) -> Result<[NodeId; PLACES]> {
     if nodes.len() > PLACES {
         return Err(format!(
-            "a switch has room for {PLACES} acceptors and {PLACES} replicas of a group; these are {}",
+            "a switch has room for {PLACES} acceptors and {PLACES} replicas of a group; these are \
+             {}",
             nodes.len()
         ));
     }

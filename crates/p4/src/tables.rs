@@ -153,7 +153,8 @@ pub fn group(place: &Place) -> String {
         ..
     } = place.deployment;
     format!(
-        "table_add {ENTER}.groups {ENTER}.of_group {group} => {partitions} {max_value} {} {} {} {} {}",
+        "table_add {ENTER}.groups {ENTER}.of_group {group} => {partitions} {max_value} {} {} {} {} \
+         {}",
         place.index,
         place.first_partition,
         place.slots,
@@ -172,7 +173,8 @@ pub fn copy(place: &Place, copy: &Copy) -> String {
     let family = if copy.to.is_ipv4() { '4' } else { '6' };
     let partitions = if copy.port_per_partition { u16::MAX } else { 0 };
     format!(
-        "table_add egress.members{family} egress.to_member{family} {} {} => {} {} {} {} {} {} {partitions}",
+        "table_add egress.members{family} egress.to_member{family} {} {} => {} {} {} {} {} {} \
+         {partitions}",
         place.members(),
         copy.number,
         mac(copy.mac_to),
@@ -350,8 +352,9 @@ mod tests {
 
     #[test]
     fn all_multicast_that_is_shown_is_removed() {
-        let dump = "==========\nMC ENTRIES\n**********\nmgrp(16)\n  -> (L1h=0, rid=0) -> (ports=[1], lags=[])\n  -> \
-                    (L1h=12, rid=1) -> (ports=[1], lags=[])\n**********\nmgrp(17)\n==========\nLAGS\n==========\n";
+        let dump = "==========\nMC ENTRIES\n**********\nmgrp(16)\n  -> (L1h=0, rid=0) -> \
+                    (ports=[1], lags=[])\n  -> (L1h=12, rid=1) -> (ports=[1], \
+                    lags=[])\n**********\nmgrp(17)\n==========\nLAGS\n==========\n";
         assert_eq!(
             remove_multicast(dump),
             [

@@ -67,7 +67,8 @@ fn withstand(role: Role) {
         assert_eq!(
             device.fingerprint(),
             before,
-            "one of the {batch} frames up to {sent} of seed {seed} changed a register; P4_BATCH=1 finds which"
+            "one of the {batch} frames up to {sent} of seed {seed} changed a register; P4_BATCH=1 \
+             finds which"
         );
     }
     println!("{name}: {sent} frames");

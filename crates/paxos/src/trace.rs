@@ -144,7 +144,8 @@ impl Display for Event {
             ),
             Event::Program(node, p) => write!(
                 f,
-                "program {node} epoch={} nonce={} next={} trimmed={} window={} acceptors={} f={} replicas={} g={}",
+                "program {node} epoch={} nonce={} next={} trimmed={} window={} acceptors={} f={} \
+                 replicas={} g={}",
                 p.epoch,
                 p.nonce,
                 list(&p.next),
@@ -327,7 +328,8 @@ mod tests {
             "writing 1",
             "active 1",
             "enable 11 epoch=1 nonce=9187 trim=0 end=0 replicas=21,22,23 g=1",
-            "program 1 epoch=1 nonce=77 next=1,4 trimmed=0,2 window=32 acceptors=11,12,13 f=1 replicas=21 g=0",
+            "program 1 epoch=1 nonce=77 next=1,4 trimmed=0,2 window=32 acceptors=11,12,13 f=1 \
+             replicas=21 g=0",
             "retire 1 epoch=2",
             "recv 11 0103ff",
             "send 11 010400",

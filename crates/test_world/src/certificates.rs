@@ -84,9 +84,11 @@ impl Certificates {
     /// Signs a certificate by `ca` that was valid in 2020 only.
     pub fn sign_expired(&self, name: &str) {
         self.request(name);
-        let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = numbers\nnew_certs_dir = .\n\
+        let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = \
+                             numbers\nnew_certs_dir = .\n\
              certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\npolicy = any\n\
-             x509_extensions = more\n[any]\ncommonName = supplied\n[more]\nbasicConstraints = CA:FALSE\n\
+             x509_extensions = more\n[any]\ncommonName = supplied\n[more]\nbasicConstraints = \
+                             CA:FALSE\n\
              subjectAltName = IP:127.0.0.1,DNS:localhost\n";
         fs::write(self.path("ca.cnf"), configuration).unwrap();
         fs::write(self.path("index"), "").unwrap();

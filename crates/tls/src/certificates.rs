@@ -136,7 +136,8 @@ fn unfit(certificate: &Path, key: &Path, e: rustls::Error, how: &'static str) ->
                 "isn't the private key of the certificate {}",
                 certificate.display()
             ),
-            "name two files that belong together; the server's own certificate comes first in its file",
+            "name two files that belong together; the server's own certificate comes first in its \
+             file",
         ),
         rustls::Error::InvalidCertificate(e) => Error::of(
             certificate,

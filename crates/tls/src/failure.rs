@@ -39,7 +39,9 @@ mod of_rustls {
             Failure::Refused(match &e {
                 Error::AlertReceived(alert) => of_alert(*alert),
                 Error::NoCertificatesPresented => {
-                    "the client shows no certificate, and `client_ca` asks for one (redis-cli --cert, --key)".into()
+                    "the client shows no certificate, and `client_ca` asks for one (redis-cli \
+                     --cert, --key)"
+                        .into()
                 }
                 Error::InvalidCertificate(e) => of_certificate(e),
                 Error::PeerIncompatible(_) => format!("the client doesn't speak TLS 1.3 ({e})"),
@@ -52,7 +54,8 @@ mod of_rustls {
     pub fn of_peer(e: Error) -> io::Error {
         let why = match &e {
             Error::AlertReceived(alert) => format!(
-                "the other node doesn't take this one's certificate ({alert:?}): look at `state_tls` there and here"
+                "the other node doesn't take this one's certificate ({alert:?}): look at \
+                 `state_tls` there and here"
             ),
             Error::NoCertificatesPresented => "the other side shows no certificate".into(),
             Error::InvalidCertificate(
@@ -80,15 +83,17 @@ mod of_rustls {
     fn of_alert(alert: AlertDescription) -> String {
         match alert {
             AlertDescription::UnknownCA => {
-                "the client doesn't know who has signed this server's certificate: give it the authority's \
-                 (redis-cli --cacert)"
+                "the client doesn't know who has signed this server's certificate: give it the \
+                 authority's (redis-cli --cacert)"
                     .into()
             }
             AlertDescription::CertificateExpired => {
                 "the client says that this server's certificate has expired: replace it".into()
             }
             AlertDescription::BadCertificate | AlertDescription::CertificateUnknown => {
-                "the client doesn't accept this server's certificate: look at the names and addresses in it".into()
+                "the client doesn't accept this server's certificate: look at the names and \
+                 addresses in it"
+                    .into()
             }
             alert => format!("the client has ended it: {alert:?}"),
         }

@@ -132,8 +132,8 @@ fn limit_to_files(max_clients: &mut usize) -> io::Result<()> {
     let most = files.saturating_sub(FILES_OF_THE_REPLICA) as usize;
     if most < *max_clients {
         tracing::warn!(
-            "only {most} of {max_clients} Redis clients are let in: this process may have {files} files \
-             open (`ulimit -Hn`, LimitNOFILE of systemd)"
+            "only {most} of {max_clients} Redis clients are let in: this process may have {files} \
+             files open (`ulimit -Hn`, LimitNOFILE of systemd)"
         );
         *max_clients = most;
     }

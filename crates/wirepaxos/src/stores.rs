@@ -87,8 +87,9 @@ fn text_of(cluster: &ClusterFile, alarm: &Alarm) -> String {
     let other = cluster.node_by_id(*node);
     let other = other.map_or_else(|| format!("node {node}"), |node| node.name.clone());
     format!(
-        "ALARM: partition {pid}: this replica and {other} have different contents, for example in the key \"{}\": find the one that \
-         is wrong with `wirepaxos status --digest`, and let it fetch another replica's state",
+        "ALARM: partition {pid}: this replica and {other} have different contents, for example in \
+         the key \"{}\": find the one that is wrong with `wirepaxos status --digest`, and let it \
+         fetch another replica's state",
         key.escape_ascii()
     )
 }

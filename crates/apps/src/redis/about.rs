@@ -50,7 +50,8 @@ pub(super) fn parse(about: &[u8]) -> Result<About, String> {
     let (format, rest) = about.split_first().ok_or("they name no format")?;
     if ![WITHOUT_SERVER, WITHOUT_NOTIFICATIONS, FORMAT].contains(format) {
         return Err(format!(
-            "they are of format {format}, and this program reads format {FORMAT}: start the version that wrote them"
+            "they are of format {format}, and this program reads format {FORMAT}: start the \
+             version that wrote them"
         ));
     }
     let parsed = Clock::parse(rest).and_then(|(clock, rest)| {

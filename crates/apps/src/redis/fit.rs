@@ -37,9 +37,9 @@ pub(super) fn check(dir: &Path, own: &Fingerprint, agreed: &Fingerprint) -> Resu
         return Ok(());
     }
     Err(Error(format!(
-        "the Redis server for {} would execute the group's commands differently, so nothing is executed with it: {}. Install \
-         the group's server, {}, and start this replica again; if no replica of the group has that one any more, see \
-         `wirepaxos accept-server --help`",
+        "the Redis server for {} would execute the group's commands differently, so nothing is \
+         executed with it: {}. Install the group's server, {}, and start this replica again; if no \
+         replica of the group has that one any more, see `wirepaxos accept-server --help`",
         dir.display(),
         unfit.join("; "),
         agreed.named()
@@ -120,7 +120,8 @@ fn remarks(difference: &Difference) -> Vec<String> {
     let mut remarks = Vec::new();
     if !unfit.is_empty() {
         remarks.push(format!(
-            "by an operator's order it executes with a Redis server that may execute commands differently: {}",
+            "by an operator's order it executes with a Redis server that may execute commands \
+             differently: {}",
             unfit.join("; ")
         ));
     }

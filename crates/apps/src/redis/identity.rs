@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn a_gnu_c_library_names_itself() {
-        let file = b"\x7fELF\nx.\n\0GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.\nCopyright";
+        let file = b"\x7fELF\nx.\n\0GNU C Library (Debian GLIBC 2.36-9) stable release version \
+                     2.36.\nCopyright";
         let named = "(Debian GLIBC 2.36-9) stable release version 2.36.";
         assert_eq!(name_in(file.to_vec()).as_deref(), Some(named));
         assert_eq!(name_in(b"another.\nlibrary".to_vec()), None);

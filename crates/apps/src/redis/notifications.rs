@@ -25,11 +25,14 @@ const MISSES: u8 = b'm';
 const NEW: u16 = 1 << 10;
 
 const WRONG_NUMBER: &str = "ERR wrong number of arguments for 'config|set' command";
-const DUPLICATE: &str = "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - duplicate parameter";
-const NO_CLASS: &str = "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class \
-                        character. Use 'Ag$lshzxeKEtmdn'.";
-const NO_MISSES: &str = "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - events of keys that \
-                         aren't found aren't available here: one replica alone executes a read; leave 'm' out";
+const DUPLICATE: &str = "ERR CONFIG SET failed (possibly related to argument \
+                         'notify-keyspace-events') - duplicate parameter";
+const NO_CLASS: &str = "ERR CONFIG SET failed (possibly related to argument \
+                        'notify-keyspace-events') - Invalid event class character. Use \
+                        'Ag$lshzxeKEtmdn'.";
+const NO_MISSES: &str = "ERR CONFIG SET failed (possibly related to argument \
+                         'notify-keyspace-events') - events of keys that aren't found aren't \
+                         available here: one replica alone executes a read; leave 'm' out";
 
 /// The beginnings of the channels of keys that clients see.
 const CHANNELS: [&[u8]; 2] = [b"__keyspace@0__:", b"__keyevent@0__:"];

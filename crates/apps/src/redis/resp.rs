@@ -235,8 +235,8 @@ pub(super) fn put_error(out: &mut Vec<u8>, text: &str) {
 /// replicas compute the same answer and have the same limit, so they agree on this.
 pub(super) fn put_too_large(out: &mut Vec<u8>, most: usize) {
     let text = format!(
-        "LIMIT the answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask for less at once, or raise it (a \
-         command that writes was executed)",
+        "LIMIT the answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask \
+         for less at once, or raise it (a command that writes was executed)",
         most >> 20
     );
     put_error(out, &text);

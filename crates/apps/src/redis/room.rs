@@ -48,12 +48,12 @@ const WHOLE: [[&str; 2]; 2] = [["setpause", "200"], ["setstepmul", "0"]];
 const USUAL: [[&str; 2]; 2] = [["setpause", "200"], ["setstepmul", "200"]];
 const COLLECT: [&str; 2] = ["collect", "0"];
 /// A function that passes orders to the collector of the functions' Lua.
-const COLLECTOR: &[u8] = b"#!lua name=wirepaxos_collector\nredis.register_function('wirepaxos_collector', function(_, args) \
-                           collectgarbage(args[1], args[2]) end)";
+const COLLECTOR: &[u8] = b"#!lua \
+                           name=wirepaxos_collector\nredis.register_function('wirepaxos_collector', function(_, args) collectgarbage(args[1], args[2]) end)";
 const COLLECTOR_NAME: &[u8] = b"wirepaxos_collector";
 /// The answer to scripts that take too much memory. The preloaded library counts it.
-const TOO_LARGE: &str = "LIMIT not executed: its scripts take more than 512 MiB of memory, and what they changed is undone; do less \
-                         at once";
+const TOO_LARGE: &str = "LIMIT not executed: its scripts take more than 512 MiB of memory, and \
+                         what they changed is undone; do less at once";
 
 impl Replicated {
     /// Notes how much memory Lua has, in a server that was just started.

@@ -124,7 +124,8 @@ pub(super) fn excess(spec: &Spec, args: &[&[u8]]) -> Option<String> {
     let count: i64 = std::str::from_utf8(args.get(2)?).ok()?.parse().ok()?;
     (count < -MOST_REPEATED).then(|| {
         format!(
-            "LIMIT not executed: a negative count of {} is {MOST_REPEATED} at most, which is fixed; ask several times",
+            "LIMIT not executed: a negative count of {} is {MOST_REPEATED} at most, which is \
+             fixed; ask several times",
             spec.name.to_uppercase()
         )
     })

@@ -286,8 +286,8 @@ impl Server {
         let shown = shown.as_ref().and_then(|v| v.items().first()?.text());
         if shown != Some(b"1234567890") {
             return Err(io::Error::other(
-                "its clock isn't that of the preloaded library: LD_PRELOAD has no effect on this program, or on a file \
-                 system that is mounted with `noexec`",
+                "its clock isn't that of the preloaded library: LD_PRELOAD has no effect on this \
+                 program, or on a file system that is mounted with `noexec`",
             ));
         }
         self.clock.show(START_MS)?;
@@ -340,8 +340,8 @@ impl Server {
         match info.contains("monotonic_clock:POSIX") {
             true => Ok(()),
             false => Err(io::Error::other(
-                "it takes its own clock from the processor, so scripts can't be limited: install a build without \
-                 USE_PROCESSOR_CLOCK",
+                "it takes its own clock from the processor, so scripts can't be limited: install a \
+                 build without USE_PROCESSOR_CLOCK",
             )),
         }
     }
@@ -598,8 +598,8 @@ fn find_program() -> Result<(PathBuf, &'static str), Error> {
     });
     found.ok_or_else(|| {
         Error(
-            "there is no redis-server in the search path: install Redis or Valkey (on Debian and Ubuntu, \
-             the package redis-server, or redis-tools, which has the program, too)"
+            "there is no redis-server in the search path: install Redis or Valkey (on Debian and \
+             Ubuntu, the package redis-server, or redis-tools, which has the program, too)"
                 .into(),
         )
     })

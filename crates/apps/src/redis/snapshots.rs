@@ -119,7 +119,8 @@ impl Replicated {
         // server's.
         if self.saving.running.is_some() && !saves.was_good {
             return Err(Error(format!(
-                "the Redis server in {} couldn't write a snapshot: look at its log {}, and whether the disk is full",
+                "the Redis server in {} couldn't write a snapshot: look at its log {}, and whether \
+                 the disk is full",
                 self.dir.display(),
                 self.dir.join("server.log").display()
             )));

@@ -45,8 +45,9 @@ pub(super) const SEED_SCRIPT: &[u8] =
 const SEEDS: u64 = 1 << 31;
 
 /// The answer to scripts that take too long. The preloaded library counts their steps.
-pub(super) const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million steps (of which a command takes 200), and what \
-                        they changed is undone; do less at once";
+pub(super) const TOO_LONG: &str = "LIMIT not executed: its scripts take more than 200 million \
+                                   steps (of which a command takes 200), and what they changed is \
+                                   undone; do less at once";
 
 pub(super) const MALFORMED: &str = "ERR malformed command";
 

@@ -15,7 +15,8 @@ use super::state::{Replicated, scripts_of, user_of};
 /// A command and its catalogue entry.
 type Judged<'a> = (&'a Spec, &'a Vec<&'a [u8]>);
 
-const SPOP_BESIDE_SCRIPTS: &str = "EXECABORT Transaction discarded because of: ERR SPOP isn't available beside scripts in one transaction";
+const SPOP_BESIDE_SCRIPTS: &str = "EXECABORT Transaction discarded because of: ERR SPOP isn't \
+                                   available beside scripts in one transaction";
 
 impl Replicated {
     pub(super) fn exec(

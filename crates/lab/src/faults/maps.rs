@@ -44,7 +44,8 @@ pub(super) fn load(bpffs: &Path) -> Result<()> {
     loader::pins::mount_bpffs(bpffs).map_err(Error::new)?;
     let cannot = |e: &dyn std::error::Error| {
         Error::new(format!(
-            "the fault injector, {}: {}; it needs a kernel of 6.1 or later with BPF and XDP, and CAP_BPF",
+            "the fault injector, {}: {}; it needs a kernel of 6.1 or later with BPF and XDP, and \
+             CAP_BPF",
             object.display(),
             whole(e)
         ))
@@ -84,8 +85,8 @@ fn object() -> Result<PathBuf> {
     let mut objects = candidates.iter().map(|dir| dir.join(OBJECT));
     objects.find(|path| path.is_file()).ok_or_else(|| {
         Error::new(format!(
-            "faults need the compiled program {OBJECT}: build it with `make -C programs/xdp` (packages \
-             make clang libbpf-dev), or say in {DIR_VARIABLE} in which directory it is"
+            "faults need the compiled program {OBJECT}: build it with `make -C programs/xdp` \
+             (packages make clang libbpf-dev), or say in {DIR_VARIABLE} in which directory it is"
         ))
     })
 }

@@ -183,7 +183,8 @@ impl Lab {
         if !has_far {
             let queues = veth::queues();
             let line = format!(
-                "link add name {far} {queues} netns {wires} type veth peer name {port} {queues} netns {switch} address {}",
+                "link add name {far} {queues} netns {wires} type veth peer name {port} {queues} \
+                 netns {switch} address {}",
                 link.far.mac
             );
             namespace::ip(None, &[line])?;

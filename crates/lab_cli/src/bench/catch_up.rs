@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab bench catch-up`: a copy of a replica's state, and a replica that catches up, under load.
+//! `wirepaxos-lab bench catch-up`: a copy of a replica's state, and a replica that catches up,
+//! under load.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,7 +70,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
             memory_mib: [sender, receiver],
         } = phase;
         println!(
-            "{name:<12} {seconds:>8.1} {ops_per_s:>10.0} {:>10.0} {:>10.0} {sender:>12.0} {receiver:>12.0}",
+            "{name:<12} {seconds:>8.1} {ops_per_s:>10.0} {:>10.0} {:>10.0} {sender:>12.0} \
+             {receiver:>12.0}",
             latency.p50, latency.p99
         );
     }

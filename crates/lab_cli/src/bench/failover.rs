@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab bench failover`: measures what clients of a cluster notice when one of its parts fails
-//! or changes.
+//! `wirepaxos-lab bench failover`: measures what clients of a cluster notice when one of its parts
+//! fails or changes.
 
 use std::time::Duration;
 
@@ -71,7 +71,8 @@ fn events(protocol: Protocol, words: &[String]) -> Result<Vec<Event>, Error> {
     Ok(events)
 }
 
-/// Measures, and prints a line for each event, and one for every 10 milliseconds of the run with the median gap.
+/// Measures, and prints a line for each event, and one for every 10 milliseconds of the run with
+/// the median gap.
 pub fn run(options: &Options) -> Result<(), Error> {
     let contender = match options.protocol {
         Protocol::Paxos => Contender::Paxos,
@@ -132,7 +133,8 @@ fn summary(options: &Options, settings: &Settings, plan: &Plan, runs: &[Run]) ->
         "outstanding": plan.outstanding,
         "probe_ms": options.probe_ms,
         "suspect_after": options.suspect_after,
-        // The last unanswered PROBE is counted when the next one is due, and the first may be due only then.
+        // The last unanswered PROBE is counted when the next one is due, and the first may be due
+        // only then.
         "detection_ms": options.probe_ms * (u64::from(options.suspect_after) + 1),
         "ops_per_s": median(&rates).round(),
         "gap_ms": {

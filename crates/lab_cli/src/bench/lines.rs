@@ -177,7 +177,8 @@ fn figures_json(row: &Measured) -> Value {
     })
 }
 
-/// Adds the unreplicated server's line of the same load to the lines of the protocols, if it was measured.
+/// Adds the unreplicated server's line of the same load to the lines of the protocols, if it was
+/// measured.
 pub fn add_baselines(lines: &mut [Value]) {
     let is_bare = |line: &Value| line["protocol"] == Contender::Unreplicated.name();
     let Some(mut baseline) = lines.iter().find(|line| is_bare(line)).cloned() else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab bench loss`: measures how much of a protocol's throughput is left when every link loses packets (NOPaxos,
-//! section 6.3, Figure 7).
+//! `wirepaxos-lab bench loss`: measures how much of a protocol's throughput is left when every link
+//! loses packets (NOPaxos, section 6.3, Figure 7).
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::seconds::seconds;
 
-/// Figures of P4xos (TNET 2020): latency inside the device (Table I), and messages a second (Table II). The devices are
-/// the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
+/// Figures of P4xos (TNET 2020): latency inside the device (Table I), and messages a second (Table
+/// II). The devices are the authors': DPDK on a Xeon's cores, NetFPGA SUME, Tofino.
 const PAPERS: [(&str, [&str; 3], [&str; 3]); 4] = [
     ("forwarder", ["0.4 us", "0.37 us", "< 0.1 us"], ["", "", ""]),
     (
@@ -211,7 +211,8 @@ const IN_SOFTWARE: &str = "BMv2, a switch in software";
 
 fn print_in_switch(roles: &[AtLinks]) {
     println!(
-        "p4 plane: {IN_SOFTWARE}, at links (in turns with its bare forwarding of single frames, medians)"
+        "p4 plane: {IN_SOFTWARE}, at links (in turns with its bare forwarding of single frames, \
+         medians)"
     );
     print_at_links(roles.iter());
 }
@@ -282,7 +283,8 @@ fn print_several(several: &Several) {
 
 fn print_live(roles: &[live::Measured]) {
     println!(
-        "xdp plane, at links (live frames over veth, one core, in turns with bare forwarding, medians)"
+        "xdp plane, at links (live frames over veth, one core, in turns with bare forwarding, \
+         medians)"
     );
     print_at_links(roles.iter().map(|m| &m.at_links));
 }
@@ -296,7 +298,8 @@ fn print_at_links<'a>(roles: impl Iterator<Item = &'a AtLinks>) {
         let (role, bare) = (median(&m.msgs_per_s), median(&m.forwarding_msgs_per_s));
         let ratios = ratios(m);
         println!(
-            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to 1/{:.2}",
+            "{:<10} {role:>14.0} {bare:>16.0} {:>6} {:>11}  1/{:.2}, in most turns 1/{:.2} to \
+             1/{:.2}",
             m.role,
             m.lost,
             m.frames_per_msg,
@@ -333,8 +336,8 @@ fn print_papers() {
     }
 }
 
-/// Returns the JSON line of a role. `live` is null if the role isn't measured at links, as forwarding is part of each
-/// role's measurement there.
+/// Returns the JSON line of a role. `live` is null if the role isn't measured at links, as
+/// forwarding is part of each role's measurement there.
 fn line(xdp::Alone { median: role, runs }: &xdp::Alone, live: &[live::Measured]) -> Value {
     let papers = PAPERS.iter().find(|(name, ..)| *name == role.role);
     let mut line = json!({

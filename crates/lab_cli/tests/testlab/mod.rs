@@ -143,8 +143,8 @@ impl TestLab {
     /// Sends a node SIGKILL, and waits until it is gone.
     pub fn kill(&self, node: &str) {
         let pid = self.signal(node, "KILL");
-        // The node's addresses are in use until its last thread has ended, some 30 ms after the first, when /proc
-        // already calls it a zombie. Its parent may not have reaped it yet.
+        // The node's addresses are in use until its last thread has ended, some 30 ms after the
+        // first, when /proc already calls it a zombie. Its parent may not have reaped it yet.
         eventually("it is gone", || {
             let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
@@ -186,14 +186,14 @@ impl Drop for TestLab {
     }
 }
 
-/// Returns the directory of compiled programs. They are compiled once for all labs of all tests, since that takes
-/// longer than most tests.
+/// Returns the directory of compiled programs. They are compiled once for all labs of all tests,
+/// since that takes longer than most tests.
 fn compiled() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("bpf")
 }
 
-/// Compiles the programs, or returns why it can't. One process compiles at a time, since another one's lab reads the
-/// files.
+/// Compiles the programs, or returns why it can't. One process compiles at a time, since another
+/// one's lab reads the files.
 fn make(bpf: &Path, target: &str) -> Result<(), String> {
     for tool in ["clang", "make", "flock"] {
         if Command::new(tool).arg("--version").output().is_err() {
@@ -282,7 +282,8 @@ pub fn status(lab: &TestLab, node: &str) -> Value {
     })
 }
 
-/// Returns (next instance, digest) of all replicas, for each partition, once they are at the same instances.
+/// Returns (next instance, digest) of all replicas, for each partition, once they are at the same
+/// instances.
 pub fn digests(lab: &TestLab) -> Vec<(String, String)> {
     eventually("replicas at the same instance", || {
         let output = lab.wirepaxos("controller", &["status", "--digest", "--json"]);

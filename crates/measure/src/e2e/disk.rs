@@ -36,8 +36,8 @@ impl FileSystem {
             return Ok(());
         }
         Err(Error::new(format!(
-            "--durable: {} is a RAM disk ({}), where syncing costs nothing and nothing survives. Name a \
-             directory on the disk to measure with --data, or allow it with --allow-ram-disk",
+            "--durable: {} is a RAM disk ({}), where syncing costs nothing and nothing survives. \
+             Name a directory on the disk to measure with --data, or allow it with --allow-ram-disk",
             self.mount.display(),
             self.kind
         )))

@@ -91,7 +91,8 @@ impl Ordered {
             let views = self.views.get(&pid);
             if !views.is_some_and(|views| views.begins_at(epoch, *next, f)) {
                 return Err(format!(
-                    "a sequencer is to begin at {next} of partition {pid}, where f others have begun no view of session {epoch}"
+                    "a sequencer is to begin at {next} of partition {pid}, where f others have \
+                     begun no view of session {epoch}"
                 ));
             }
         }
@@ -212,7 +213,8 @@ impl Ordered {
         let ways = self.ways_to_begin(h.rnd, epochs, session);
         let known = self.node(h.pid, node);
         let why = format!(
-            "node {node} begins view {} with too few VIEW_CHANGEs, or with another log than they tell",
+            "node {node} begins view {} with too few VIEW_CHANGEs, or with another log than they \
+             tell",
             h.rnd
         );
         if !known.may_begin(h, &noops, own, &ways) {

@@ -483,7 +483,8 @@ fn lines(setup: &Setup) -> Vec<String> {
     lines.extend(tables::any_asker());
     for (address, port) in [(TO_SENDER, 0), (TO_MEMBERS, 1)] {
         lines.push(format!(
-            "table_add ingress.others.routes4 ingress.others.to_port {address}/32 => {port} 02:00:00:00:00:02 02:00:00:00:00:01"
+            "table_add ingress.others.routes4 ingress.others.to_port {address}/32 => {port} \
+             02:00:00:00:00:02 02:00:00:00:00:01"
         ));
     }
     for addresses in [

@@ -55,7 +55,8 @@ impl Chip {
         let program = name(role);
         let bits = SLOTS.trailing_zeros();
         let source = format!(
-            "#define ON_BMV2\n#undef SLOTS\n#undef PARTITIONS\n#define PARTITIONS {PARTITIONS}\n#define SLOT_BITS {bits}\n\
+            "#define ON_BMV2\n#undef SLOTS\n#undef PARTITIONS\n#define PARTITIONS \
+             {PARTITIONS}\n#define SLOT_BITS {bits}\n\
              #define CPU_PORT {CPU_PORT}\n#include \"{}\"\n",
             sources.join("tna").join(format!("{program}.p4")).display()
         );
@@ -199,11 +200,12 @@ impl Chip {
         for pid in 0..u64::from(partitions) {
             let first = pid * SLOTS;
             lines.push(format!(
-                "table_add {enter}.partitions {enter}.lies_at {cluster} {group} {pid} => {pid} {first} 1"
+                "table_add {enter}.partitions {enter}.lies_at {cluster} {group} {pid} => {pid} \
+                 {first} 1"
             ));
             lines.push(format!(
-                "table_add egress.members4 egress.to_member4 0 {pid} => 02:00:00:00:01:01 02:00:00:00:01:02 10.1.0.1 \
-                 10.1.0.2 7000 7001"
+                "table_add egress.members4 egress.to_member4 0 {pid} => 02:00:00:00:01:01 \
+                 02:00:00:00:01:02 10.1.0.1 10.1.0.2 7000 7001"
             ));
             if self.role == Role::Acceptor {
                 // Registers of BMv2 begin with 0.
@@ -212,7 +214,8 @@ impl Chip {
         }
         for (address, port) in [(TO_SENDER, 0), (TO_MEMBERS, 1), (TO_PROCESS, CPU_PORT)] {
             lines.push(format!(
-                "table_add ingress.others.routes4 ingress.others.to_port {address} => {port} 02:00:00:00:00:02 02:00:00:00:00:01"
+                "table_add ingress.others.routes4 ingress.others.to_port {address} => {port} \
+                 02:00:00:00:00:02 02:00:00:00:00:01"
             ));
         }
         lines

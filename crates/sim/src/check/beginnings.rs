@@ -102,8 +102,8 @@ impl Beginnings {
 fn must_have_stopped(what: &str, of: Of, (epoch, at): (Epoch, Instance), findings: &mut Findings) {
     findings.report(Invariant::Alarm, || {
         format!(
-            "replica {} {what}, though epoch {epoch} was issued for the second time and begins at {at}, \
-             below it",
+            "replica {} {what}, though epoch {epoch} was issued for the second time and begins at \
+             {at}, below it",
             of.0
         )
     });

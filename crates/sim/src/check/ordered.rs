@@ -138,7 +138,8 @@ impl Ordered {
         if stored > committed {
             findings.report(Invariant::Speculation, || {
                 format!(
-                    "replica {who} has stored everything below {stored} of partition {pid}, and below {committed} it is committed"
+                    "replica {who} has stored everything below {stored} of partition {pid}, and \
+                     below {committed} it is committed"
                 )
             });
         }

@@ -42,7 +42,10 @@ impl Promises {
         if waited > SOON {
             findings.report(Invariant::Liveness, || {
                 let waited = waited / MICROSECOND;
-                format!("nothing goes wrong, and command {command} is final {waited} us after it was answered")
+                format!(
+                    "nothing goes wrong, and command {command} is final {waited} us after it \
+                         was answered"
+                )
             });
         }
     }

@@ -203,7 +203,8 @@ impl Votes {
             let begun = *begun;
             findings.report(Invariant::Ahead, || {
                 format!(
-                    "process {process} repairs instance {} of partition {}, which was begun up to {begun} only",
+                    "process {process} repairs instance {} of partition {}, which was begun up to \
+                     {begun} only",
                     header.inst, header.pid
                 )
             });
@@ -216,7 +217,8 @@ impl Votes {
         if asker != process {
             findings.report(Invariant::OneProposer, || {
                 format!(
-                    "process {process} asks for promises in round {} of partition {}, which process {asker} uses",
+                    "process {process} asks for promises in round {} of partition {}, which \
+                     process {asker} uses",
                     header.rnd, header.pid
                 )
             });
@@ -239,7 +241,8 @@ impl Votes {
                     let first = *known_process;
                     findings.report(Invariant::OneProposer, || {
                         format!(
-                            "process {process} proposes {what} in partition {} instance {} round {} after process {first}",
+                            "process {process} proposes {what} in partition {} instance {} round \
+                             {} after process {first}",
                             header.pid, header.inst, header.rnd
                         )
                     });
@@ -268,7 +271,8 @@ impl Votes {
         if trim > covered && trim - covered < LEAP / 2 {
             findings.report(Invariant::Trim, || {
                 format!(
-                    "{what} says {trim} in partition {pid}, but g+1 replicas have only stored what is below {covered}"
+                    "{what} says {trim} in partition {pid}, but g+1 replicas have only stored what \
+                     is below {covered}"
                 )
             });
         }
@@ -377,7 +381,8 @@ impl Votes {
         if header.vrnd < round || header.vrnd == round && value_id(header, value) != id {
             findings.report(Invariant::Remembered, || {
                 format!(
-                    "acceptor {who} shows a vote of round {} in partition {} instance {} after it voted in round {round}",
+                    "acceptor {who} shows a vote of round {} in partition {} instance {} after it \
+                     voted in round {round}",
                     header.vrnd, header.pid, header.inst
                 )
             });
@@ -402,7 +407,8 @@ impl Votes {
             let who = self.memories[memory as usize].memory.node;
             findings.report(Invariant::Remembered, || {
                 format!(
-                    "acceptor {who} promises round {} in partition {} instance {} after it promised {floor}",
+                    "acceptor {who} promises round {} in partition {} instance {} after it \
+                     promised {floor}",
                     header.rnd, header.pid, header.inst
                 )
             });
@@ -415,7 +421,8 @@ impl Votes {
         if header.rnd < floor {
             findings.report(Invariant::Remembered, || {
                 format!(
-                    "acceptor {who} votes in partition {} instance {} round {} after it promised {floor}",
+                    "acceptor {who} votes in partition {} instance {} round {} after it promised \
+                     {floor}",
                     header.pid, header.inst, header.rnd
                 )
             });
@@ -459,7 +466,8 @@ impl Votes {
         if !record.proposals.iter().any(proposed) {
             findings.report(Invariant::OneProposer, || {
                 format!(
-                    "acceptor {who} votes in partition {} instance {} round {} for a value that nobody proposed there",
+                    "acceptor {who} votes in partition {} instance {} round {} for a value that \
+                     nobody proposed there",
                     header.pid, header.inst, header.rnd
                 )
             });
@@ -496,7 +504,8 @@ impl Votes {
             Some((id, _)) if id == vote.value => {}
             Some((_, round)) => findings.report(Invariant::Agreement, || {
                 format!(
-                    "partition {} instance {} was decided in round {round} and is decided with another value in round {}",
+                    "partition {} instance {} was decided in round {round} and is decided with \
+                     another value in round {}",
                     header.pid, header.inst, vote.round
                 )
             }),
@@ -517,7 +526,8 @@ impl Votes {
         if voted && header.inst >= rejection.trim {
             findings.report(Invariant::Remembered, || {
                 format!(
-                    "acceptor {who} has no vote left in partition {} instance {} though its trim point is {}",
+                    "acceptor {who} has no vote left in partition {} instance {} though its trim \
+                     point is {}",
                     header.pid, header.inst, rejection.trim
                 )
             });

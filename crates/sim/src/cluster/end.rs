@@ -138,7 +138,8 @@ impl<G: Protocol> Cluster<G> {
         }
         self.world.findings.report(invariant, || {
             format!(
-                "{outstanding} commands are outstanding, replicas are at {positions:?} of {executed:?}, an epoch in force: {in_force}"
+                "{outstanding} commands are outstanding, replicas are at {positions:?} of \
+                 {executed:?}, an epoch in force: {in_force}"
             )
         });
     }

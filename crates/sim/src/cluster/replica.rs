@@ -421,7 +421,10 @@ impl<G: Protocol> ReplicaHost<G> {
         let replica = node_id(self.host.name);
         for inst in self.shards[pid].store.take_taken_back() {
             world.findings.report(Invariant::AllOrNothing, || {
-                format!("replica {replica} takes back what it has passed in slot {inst} of partition {pid}")
+                format!(
+                    "replica {replica} takes back what it has passed in slot {inst} of \
+                         partition {pid}"
+                )
             });
         }
         let given_up = self.view.as_ref().and_then(|view| view.given_up.as_ref());

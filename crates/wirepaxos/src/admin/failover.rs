@@ -14,9 +14,10 @@ use crate::Error;
 const VIEW_TIMEOUT: Duration = Duration::from_secs(3);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Changes the leader of a group (the first one if `None`) to a node by its id (the next one alive if `None`), and
-/// returns the epoch that is active afterwards. `accept_data_loss` overrides the protection of a cluster in which more
-/// than f acceptors lost their memory: values that only those acceptors knew are lost.
+/// Changes the leader of a group (the first one if `None`) to a node by its id (the next one alive
+/// if `None`), and returns the epoch that is active afterwards. `accept_data_loss` overrides the
+/// protection of a cluster in which more than f acceptors lost their memory: values that only those
+/// acceptors knew are lost.
 ///
 /// # Errors
 /// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with the reason, if the change isn't

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Returns each node's status document, by the node's name. A node that is silent for a second is missing.
+/// Returns each node's status document, by the node's name. A node that is silent for a second is
+/// missing.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -39,8 +40,8 @@ pub fn ask_controllers(cluster: &ClusterFile) -> Result<Option<Value>, Error> {
     Ok(node::of_acting(answers.into_values()))
 }
 
-/// Returns true if nothing listens at the control address of a silent node, as its machine says. False says nothing: the
-/// machine may be off or out of reach, or the node may have another key.
+/// Returns true if nothing listens at the control address of a silent node, as its machine says.
+/// False says nothing: the machine may be off or out of reach, or the node may have another key.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.
@@ -61,8 +62,9 @@ pub fn leader(cluster: &ClusterFile, group: GroupId) -> Result<Option<String>, E
     Ok(found.and_then(|g| named(cluster, g.leader?)))
 }
 
-/// Returns the name of the replica that leads a partition of a group with NOPaxos, as far as the controller knows. It
-/// leads only until the others hear nothing of it for a moment, so this may be out of date when it is read.
+/// Returns the name of the replica that leads a partition of a group with NOPaxos, as far as the
+/// controller knows. It leads only until the others hear nothing of it for a moment, so this may be
+/// out of date when it is read.
 ///
 /// # Errors
 /// [`Error::System`] if there is no socket.

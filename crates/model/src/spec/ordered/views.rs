@@ -175,7 +175,8 @@ impl Views {
                     .find(|inst| **inst < view.committed && view.answered.contains(*inst));
                 if start.end < view.committed || lost.is_some() {
                     return Err(format!(
-                        "{} slots are committed in view {round}, and {later} begins with {}; of them a no-op: {lost:?}",
+                        "{} slots are committed in view {round}, and {later} begins with {}; of \
+                         them a no-op: {lost:?}",
                         view.committed, start.end
                     ));
                 }

@@ -57,14 +57,16 @@ impl Executions {
         if let Some(id) = known.acknowledged.iter().find(lacks) {
             findings.report(Invariant::Linearizable, || {
                 format!(
-                    "replica {replica} shows partition {pid} as {executed} commands have made it, without command {id}, which was acknowledged before"
+                    "replica {replica} shows partition {pid} as {executed} commands have made it, \
+                     without command {id}, which was acknowledged before"
                 )
             });
         }
         if self.contents_behind(pid, executed) != Some(digest) {
             findings.report(Invariant::Linearizable, || {
                 format!(
-                    "replica {replica} shows partition {pid} as {executed} commands have made it, and that isn't what the history says"
+                    "replica {replica} shows partition {pid} as {executed} commands have made it, \
+                     and that isn't what the history says"
                 )
             });
         }
