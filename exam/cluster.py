@@ -12,6 +12,8 @@ import time
 
 # A node or a cluster that isn't there by then won't come, in seconds.
 PATIENCE = 90
+# What `status` says of nodes with another program than most.
+ANOTHER_VERSION = ": another version than "
 # From linux/prctl.h.
 PR_SET_PDEATHSIG = 1
 
@@ -30,6 +32,8 @@ class Cluster:
         self.directory = directory
         self.machines = machines
         self._program = program
+        # The program of each node that runs another one, and what it adds to its environment.
+        self._others = {}
         self._processes = {}
         directory.mkdir()
         made = self.run("init", "--machines", ",".join(machines), "--app", "redis", "--data",
@@ -89,14 +93,42 @@ class Cluster:
             raise Failed(f"`{' '.join(map(str, words))}`: {done.stderr.strip() or done.stdout.strip()}")
         return json.loads(done.stdout)
 
+    def must_fail(self, expected, *words):
+        """Runs a command that must fail for this reason."""
+        try:
+            self.run(*words)
+        except Failed as failed:
+            if expected in str(failed):
+                return
+            raise
+        raise Failed(f"`{' '.join(words)}` succeeds, and should fail: {expected}")
+
     def start(self, nodes):
         """Starts nodes, as systemd would."""
         for node in nodes:
-            command = [self._program, "node", "-c", self.file, "--name", node]
+            program, environment = self._others.get(node, (self._program, {}))
+            command = [program, "node", "-c", self.file, "--name", node]
             with open(self.directory / f"{node}.log", "ab") as log:
                 self._processes[node] = subprocess.Popen(
-                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=end_with_this_process
+                    command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **environment},
+                    preexec_fn=end_with_this_process
                 )
+
+    def exchange(self, node, program, environment):
+        """Ends a node in good order, and starts it with another program."""
+        self.stop([node])
+        self._others[node] = (program, environment)
+        self.start([node])
+
+    def must_refuse(self, node, program, expected):
+        """Starts a stopped node with a program that must end by itself, give this reason, and write nothing."""
+        before = contents(self.directory / "data" / node)
+        command = [program, "node", "-c", self.file, "--name", node]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        if not done.returncode or expected not in done.stderr:
+            raise Failed(f"{node} with {program} ended with {done.returncode} and not by {expected!r}: {done.stderr[-500:]}")
+        if contents(self.directory / "data" / node) != before:
+            raise Failed(f"{node} with {program} was refused, but has changed its files")
 
     def stop(self, nodes):
         """Ends nodes in good order."""
@@ -141,8 +173,12 @@ class Cluster:
 
     def _warnings(self):
         status = self.status()
-        of_nodes = [warning for node in status["nodes"] for warning in node["warnings"]]
-        return [] if status["is_well"] else [*of_nodes, *status["warnings"], "it isn't well, and doesn't say why"]
+        if status["is_well"]:
+            return []
+        warnings = [warning for node in status["nodes"] for warning in node["warnings"]] + status["warnings"]
+        # As long as nodes run two programs, `status` says so.
+        others = [warning for warning in warnings if not (self._others and ANOTHER_VERSION in warning)]
+        return others if warnings else ["it isn't well, and doesn't say why"]
 
     def end(self):
         """Kills all nodes that still run."""
@@ -150,6 +186,12 @@ class Cluster:
             process.kill()
         for process in self._processes.values():
             process.wait()
+
+
+def contents(directory):
+    """Returns the contents of all files below a directory."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return [(path, path.read_bytes()) for path in files]
 
 
 def end_with_this_process():

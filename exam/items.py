@@ -10,6 +10,9 @@ from typing import Callable
 from cluster import Cluster, Failed, fill
 from load import CLIENTS, Connection, key
 
+# Has the program say that it has the format level after its own, in which nothing differs.
+NEXT_LEVEL = {"WIREPAXOS_TEST_LEVEL": "2"}
+
 
 @dataclass(frozen=True)
 class Item:
@@ -21,7 +24,7 @@ class Item:
     run: Callable
     short: bool = False
     """The item belongs to the short form."""
-    missing: Callable = lambda: None
+    missing: Callable = lambda exam: None
     """Returns why the item can't be tried here, or None."""
 
 
@@ -52,6 +55,32 @@ def restart_all(exam):
         exam.cluster.stop([node])
         exam.cluster.start([node])
         exam.cluster.await_health()
+
+
+def downgrade(exam):
+    """Takes each node back to the program before, and goes on with that."""
+    for node in exam.cluster.nodes():
+        exam.cluster.exchange(node, exam.old, {})
+        exam.cluster.await_health()
+
+
+def upgrade(exam):
+    """Exchanges the program node by node, moves the cluster to the next level and back. A program without that level is
+    refused meanwhile."""
+    cluster, [first, *others] = exam.cluster, exam.cluster.nodes()
+    cluster.exchange(first, exam.program, NEXT_LEVEL)
+    cluster.await_health()
+    cluster.must_fail("has level 1: install the newer program", "upgrade", "finish")
+    for node in others:
+        cluster.exchange(node, exam.program, NEXT_LEVEL)
+        cluster.await_health()
+    cluster.run("upgrade", "check")
+    cluster.run("upgrade", "finish")
+    cluster.stop(["acceptor-2"])
+    cluster.must_refuse("acceptor-2", exam.program, "the cluster is at format level 2, and this program")
+    cluster.start(["acceptor-2"])
+    cluster.await_health()
+    cluster.run("upgrade", "back")
 
 
 def rotate_keys(exam):
@@ -124,7 +153,11 @@ def change_members(exam, order, leaving, joining):
     exam.cluster.leave_out(leaving)
 
 
-def needs_root():
+def needs_old(exam):
+    return None if exam.old else "no version before is known: name its program, or its commit, by --old"
+
+
+def needs_root(_exam):
     return None if os.geteuid() == 0 else "it needs root, for a small file system"
 
 
@@ -135,6 +168,8 @@ ITEMS = [
     Item("machine-3", "the controller's machine does", "wirepaxos controller rebuild", lose_machine(2), short=True),
     Item("leader", "another leader, and back", "wirepaxos failover --to NODE", other_leader, short=True),
     Item("restart", "all nodes restart, as for another program", "systemctl restart NODE", restart_all),
+    Item("downgrade", "the version before replaces this one", "systemctl restart NODE", downgrade, missing=needs_old),
+    Item("upgrade", "a later version, and its formats", "wirepaxos upgrade check, finish, back", upgrade, short=True),
     Item("keys", "the secret is replaced", "wirepaxos keys rotate, three times", rotate_keys),
     Item("disk-1", "a disk is full, and free again", "none", fill_disk(0), missing=needs_root),
     Item("disk-2", "so is the next one", "none", fill_disk(1), missing=needs_root),
