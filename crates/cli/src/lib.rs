@@ -29,6 +29,7 @@ mod stop;
 mod switch;
 mod top;
 mod up;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,9 @@ enum Command {
     Events(events::Options),
     /// Show whose memories a group counts on, and what of the cluster file isn't in force yet
     Members(members::Options),
+    /// Exchange the program node by node, and let the cluster use what is new in it
+    #[command(subcommand)]
+    Upgrade(upgrade::Command),
     /// Make or use a replica's state as files
     #[command(subcommand)]
     Copy(copy::Command),
@@ -124,6 +128,7 @@ pub fn main() -> ExitCode {
         Command::Top(options) => top::run(&options),
         Command::Events(options) => events::run(&options),
         Command::Members(options) => members::run(&options),
+        Command::Upgrade(command) => upgrade::run(&command),
         Command::Copy(command) => copy::run(&command),
         Command::Backup(command) => backup::run(&command),
         Command::Failover(options) => failover::run(&options),

@@ -488,6 +488,7 @@ mod tests {
             node: 5,
             kept: 1,
             uses: 0,
+            levels: crate::Levels::default(),
             trouble: None,
             lost: vec![],
         });

@@ -9,6 +9,8 @@
 use paxos::{GroupId, NodeId};
 use serde::{Deserialize, Serialize};
 
+use crate::{Level, Levels};
+
 /// About how many bytes the list of all changes may have, which fits into each message and store.
 const MAX_LEN: usize = 16 << 10;
 /// About how many bytes of that a change has besides its texts.
@@ -48,6 +50,14 @@ pub enum MemberChange {
         /// The number.
         f: u8,
     },
+    /// The cluster moves to another format level. [E-LEVEL]
+    SetLevel {
+        /// The level.
+        level: Level,
+    },
+    /// A change that a later version has brought. Nobody who reads it so may store or tell it.
+    #[serde(other)]
+    Unknown,
 }
 
 impl MemberChange {
@@ -57,7 +67,9 @@ impl MemberChange {
             MemberChange::Add { name, node, .. }
             | MemberChange::Leave { name, node }
             | MemberChange::Remove { name, node } => Some((name, *node)),
-            MemberChange::SetF { .. } => None,
+            MemberChange::SetF { .. } | MemberChange::SetLevel { .. } | MemberChange::Unknown => {
+                None
+            }
         }
     }
 }
@@ -67,7 +79,7 @@ pub fn fit(changes: &[MemberChange]) -> bool {
     let len = |change: &MemberChange| match change {
         MemberChange::Add { name, record, .. } => name.len() + record.len(),
         MemberChange::Leave { name, .. } | MemberChange::Remove { name, .. } => name.len(),
-        MemberChange::SetF { .. } => 0,
+        _ => 0,
     };
     let all = changes.iter().map(|change| CHANGE_LEN + len(change));
     all.sum::<usize>() <= MAX_LEN
@@ -90,6 +102,9 @@ pub enum MembersMessage {
         kept: u32,
         /// With how many of them it works.
         uses: u32,
+        /// The format levels of its program.
+        #[serde(default)]
+        levels: Levels,
         /// Why it doesn't keep more, or can't begin anew.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trouble: Option<String>,

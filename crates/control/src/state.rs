@@ -2,6 +2,7 @@
 //! The stored state of a group, and the only changes that are allowed.
 
 pub use crate::given_up::{GivenUp, LEAP};
+use crate::level::{self, Level};
 use crate::members;
 use crate::memory::MemoryRecord;
 use crate::message::are_sound;
@@ -122,6 +123,8 @@ pub enum Refused {
     TooManyUnfinished,
     /// The list of changes of the members has no room for more.
     TooManyChanges,
+    /// A change of the members is of a later version.
+    UnknownChange,
 }
 
 impl fmt::Display for Refused {
@@ -138,6 +141,9 @@ impl fmt::Display for Refused {
                 "too many sessions were left unfinished: the last one goes on until it is active. Start its replicas"
             }
             Refused::TooManyChanges => "the list of the members' changes is full",
+            Refused::UnknownChange => {
+                "a change of the members is of a later version: start that version"
+            }
         })
     }
 }
@@ -157,10 +163,13 @@ fn last_begun_anew(epochs: &[EpochRecord]) -> Epoch {
 
 impl GroupState {
     /// Returns the state with which a cluster begins that is made from a backup.
-    pub fn begun_from_backup(positions: Vec<Instance>) -> GroupState {
+    pub fn begun_from_backup(positions: Vec<Instance>, level: Level) -> GroupState {
+        let is_first = level == level::FIRST;
+        let set = (!is_first).then_some(MemberChange::SetLevel { level });
         GroupState {
             version: 1,
             restored: Some(positions),
+            members: set.into_iter().collect(),
             ..GroupState::default()
         }
     }
@@ -412,6 +421,9 @@ impl GroupState {
         let all: Vec<_> = self.members.iter().chain(changes).cloned().collect();
         if !members::fit(&all) {
             return Err(Refused::TooManyChanges);
+        }
+        if all.contains(&MemberChange::Unknown) {
+            return Err(Refused::UnknownChange);
         }
         self.version += u64::from(!changes.is_empty());
         self.members = all;

@@ -36,6 +36,7 @@ mod fuzz_smoke;
 mod histogram;
 pub mod host;
 mod http;
+mod level;
 mod listen;
 pub mod log;
 pub mod loopback;

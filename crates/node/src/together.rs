@@ -7,6 +7,7 @@ use tracing::{Span, error_span, info};
 
 use crate::cluster_file::{ClusterFile, Node, Plane, Role};
 use crate::host::{Stop, pin_to_cpu};
+use crate::level::check_what_is_kept;
 use crate::plane::Ports;
 use crate::roles::rotation::{Door, Rotation};
 use crate::roles::{acceptor, controller, leader, learner, replica};
@@ -30,7 +31,7 @@ pub fn run(
         })
     });
     let members = members.collect::<Result<Vec<_>, Error>>()?;
-    fit(&members)?;
+    may_start(cluster, &members)?;
     for member in &members {
         member.span.in_scope(|| say_start(cluster, member.node));
     }
@@ -164,6 +165,14 @@ impl<'a> Member<'a> {
         }
         result
     }
+}
+
+/// Returns an error if these nodes can't share a process, or if this program must not touch what
+/// one of them keeps.
+fn may_start(cluster: &ClusterFile, members: &[Member<'_>]) -> Result<(), Error> {
+    fit(members)?;
+    let mut members = members.iter();
+    members.try_for_each(|member| check_what_is_kept(cluster, member.node))
 }
 
 /// Returns an error if these nodes can't share a process.

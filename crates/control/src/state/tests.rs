@@ -294,3 +294,14 @@ fn the_members_changes_only_grow() {
     activate(&mut state);
     assert_eq!(state.members, [change(2), change(3)], "they outlive epochs");
 }
+
+/// A change that this program doesn't know is never stored, since its contents are lost. [E-LEVEL]
+#[test]
+fn a_later_versions_change_is_not_stored() {
+    let mut state = GroupState::default();
+    let refused = state.append_members(0, &[MemberChange::Unknown]);
+    assert_eq!(refused, Err(Refused::UnknownChange));
+    assert_eq!(state, GroupState::default());
+    let begun = GroupState::begun_from_backup(vec![7], 2);
+    assert_eq!(level::of(&begun.members), 2);
+}

@@ -16,7 +16,7 @@ fn restored() -> World {
     for replica in world.replicas.values_mut() {
         (replica.next, replica.trim) = (POSITIONS[0], POSITIONS[0]);
     }
-    let state = GroupState::begun_from_backup(POSITIONS.to_vec());
+    let state = GroupState::begun_from_backup(POSITIONS.to_vec(), 1);
     world.shared.put(state);
     world.start_controller();
     world

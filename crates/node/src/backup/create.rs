@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::OUTSIDE;
+use control::level::FIRST;
+use control::{Level, OUTSIDE};
 use replica::storage::private_directory;
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::cluster_file::{ApplicationKind, ClusterFile, Group};
 use crate::control_peers::ControlPeers;
 use crate::transfer::client::Interrupt;
 use crate::transfer::copy;
-use crate::{Error, status, wall_clock_ms};
+use crate::{Error, cluster_status, status, wall_clock_ms};
 
 /// How long the controllers may take to tell the epochs.
 const ASK: Duration = Duration::from_secs(3);
@@ -57,6 +58,7 @@ pub fn create(
         cluster: cluster.cluster,
         begun_s: begun_ms / 1_000,
         program: status::VERSION.to_owned(),
+        level: FIRST,
         groups: Vec::new(),
         files: BTreeMap::new(),
     };
@@ -68,6 +70,8 @@ pub fn create(
             let entry = fetch(cluster, group, to, interrupt, &mut progress);
             manifest.groups.push(entry.map_err(io::Error::other)?);
         }
+        // Levels rise, so no state is of a higher one.
+        manifest.level = level(cluster)?;
         manifest.groups.sort_by_key(|group| group.id);
         for name in manifest.names() {
             let entry = describe(&to.join(&name))?;
@@ -140,6 +144,13 @@ fn epochs(cluster: &ClusterFile) -> Value {
     let answers = status::ask(&peers, peers.controllers(), ASK).unwrap_or_default();
     let acting = status::of_acting(answers.into_values());
     acting.map_or(Value::Null, |mut document| document["groups"].take())
+}
+
+/// Returns the format level that the nodes have.
+fn level(cluster: &ClusterFile) -> io::Result<Level> {
+    let answers = cluster_status::ask(cluster, &cluster.nodes)?;
+    let levels = answers.values().filter_map(|a| a["level"].as_u64());
+    Ok(levels.max().map_or(FIRST, |level| level as Level))
 }
 
 fn write(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -6,12 +6,15 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use control::Level;
+use control::level::FIRST;
 use paxos::{Deployment, GroupId, Instance, PartitionId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::document::Document;
+use crate::level;
 
 /// The format of a backup's directory as a whole.
 const FORMAT: u32 = 1;
@@ -35,6 +38,9 @@ pub struct Manifest {
     pub begun_s: u64,
     /// The version of the program that made it.
     pub program: String,
+    /// The format level of the states.
+    #[serde(default = "first_level", skip_serializing_if = "is_first_level")]
+    pub level: Level,
     /// The groups, in ascending order of their numbers.
     pub groups: Vec<GroupEntry>,
     /// Every other file by its name in the backup's directory.
@@ -141,6 +147,14 @@ impl Manifest {
         let document: Document<Manifest> = serde_json::from_value(value).map_err(|_| damaged())?;
         let is_whole = document.is_whole().map_err(|_| damaged())?;
         let manifest = document.body;
+        let own = level::levels();
+        if !own.have(manifest.level) {
+            return Err(format!(
+                "it is of format level {}, and this program has level {own}: use version {}, which \
+                 made it",
+                manifest.level, manifest.program
+            ));
+        }
         match is_whole && manifest.is_sound() {
             true => Ok(manifest),
             false => Err(damaged()),
@@ -154,6 +168,14 @@ impl Manifest {
         let few = self.groups.iter().all(|g| counts.contains(&number(g)));
         ascend && few && self.files.keys().cloned().collect::<BTreeSet<_>>() == self.names()
     }
+}
+
+fn first_level() -> Level {
+    FIRST
+}
+
+fn is_first_level(level: &Level) -> bool {
+    *level == FIRST
 }
 
 /// Reads a file of a backup and describes its contents.
@@ -207,6 +229,7 @@ mod tests {
             cluster: 7,
             begun_s: 1,
             program: "0.1.0".into(),
+            level: FIRST,
             groups: vec![group(0, vec![5]), group(3, vec![9, 10])],
             files: BTreeMap::new(),
         };
@@ -217,6 +240,19 @@ mod tests {
         let names = manifest.names().into_iter();
         manifest.files = names.map(|name| (name, entry.clone())).collect();
         manifest
+    }
+
+    /// [E-LEVEL]
+    #[test]
+    fn a_backup_of_a_later_level_is_refused_by_name() {
+        let later = Manifest {
+            level: 9,
+            program: "3.0.0".into(),
+            ..manifest()
+        };
+        let why = Manifest::parse(&later.emit().unwrap()).unwrap_err();
+        assert!(why.contains("level 9"), "{why}");
+        assert!(why.contains("use version 3.0.0"), "{why}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 
 use control::GroupState;
+use control::level::FIRST;
 use paxos::Instance;
 use replica::Install;
 use replica::storage::private_directory;
@@ -238,8 +239,10 @@ fn record(cluster: &ClusterFile, node: &Node, manifest: &Manifest) -> Result<(),
     private_directory(&directory)
         .map_err(|e| Error::store(format!("{}: {e}", directory.display())))?;
     let groups = manifest.groups.iter();
-    let states = groups.map(|group| {
-        let state = GroupState::begun_from_backup(group.positions.clone());
+    let states = groups.enumerate().map(|(at, group)| {
+        // The first group's state has the level.
+        let level = if at == 0 { manifest.level } else { FIRST };
+        let state = GroupState::begun_from_backup(group.positions.clone(), level);
         (group.id, state)
     });
     let store = LostStore::open(&directory.join("epochs.json"), cluster.cluster);

@@ -5,8 +5,10 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use control::MemberChange;
+use control::{Level, MemberChange};
 use toml::{Table, Value};
+
+use crate::level;
 
 use super::{ClusterFile, Errors, Node, NodeDraft, Protocol, Role, parse};
 
@@ -59,6 +61,9 @@ impl ClusterFile {
     /// If the file disagrees with a change, or if the result isn't a valid cluster.
     pub fn with_changes(&self, changes: &[MemberChange]) -> Result<ClusterFile, Errors> {
         let Origin { file, text, .. } = &self.origin;
+        if let Some(why) = level::against(changes) {
+            return Err(Errors::one("", why, ""));
+        }
         let text = changed(text, changes).map_err(|why| {
             let remedy = "take a copy of the cluster file of another node's machine";
             Errors::one(file, why, remedy)
@@ -182,11 +187,37 @@ fn check_change(cluster: &ClusterFile, change: &MemberChange) -> Result<(), (Str
             ),
         },
         MemberChange::SetF { .. } => Ok(()),
+        MemberChange::SetLevel { level } => {
+            check_level(control::level::of(cluster.changes()), *level)
+        }
+        MemberChange::Unknown => refused(
+            "this program doesn't know the change".to_owned(),
+            "give the order with the controllers' version",
+        ),
         MemberChange::Remove { name, .. } => refused(
             format!("{name} is removed by the controller once no epoch needs it"),
             "have it leave",
         ),
     }
+}
+
+/// The level moves by one, and back only where the program before can read what is stored.
+fn check_level(from: Level, to: Level) -> Result<(), (String, String)> {
+    let refused = |problem, remedy: &str| Err((problem, remedy.to_owned()));
+    let at = format!("the cluster is at format level {from}");
+    if to == from + 1 || to + 1 == from && level::has_way_back(from) {
+        return Ok(());
+    }
+    if to + 1 == from {
+        return refused(
+            format!("{at}, and what is stored since can't be read at level {to}"),
+            "restore a backup that was made before, by the program of that time",
+        );
+    }
+    refused(
+        format!("{at}, and can't go to level {to} at once"),
+        "see `wirepaxos upgrade check`",
+    )
 }
 
 fn is_acceptor(name: &str, record: &Value) -> Result<(), (String, String)> {
@@ -249,7 +280,10 @@ fn without_nodes(cluster: &ClusterFile) -> ClusterFile {
 
 /// Returns the text of a cluster file after these changes, without comments.
 fn changed(text: &str, changes: &[MemberChange]) -> Result<String, String> {
-    if changes.is_empty() {
+    if changes
+        .iter()
+        .all(|c| matches!(c, MemberChange::SetLevel { .. }))
+    {
         return Ok(text.to_owned());
     }
     Ok(changed_contents(text, changes)?.to_string())

@@ -16,6 +16,7 @@ use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{ClusterFile, Node, Protocol, Role};
 use crate::control_socket::{ControlSender, ControlSocket};
 use crate::host::{Spinner, Stop, is_due};
+use crate::level;
 use crate::names::Names;
 use crate::roles::members::Members;
 use crate::roles::unknown_members::check_members_are_known;
@@ -356,6 +357,10 @@ impl<'a> ControlLoop<'a> {
     ) -> Result<(), Error> {
         match message {
             Message::Members(MembersMessage::Changes { changes }) => {
+                if let Some(why) = level::against(changes) {
+                    self.refuse(why);
+                    return Ok(());
+                }
                 if self.members.offer(changes) {
                     self.names = Names::new(self.members.newest());
                     self.look_again_for_unknown_members();
@@ -406,6 +411,8 @@ impl<'a> ControlLoop<'a> {
     fn status(&self, role: &impl Controlled) -> Value {
         let mut document = status::document(self.node, self.started);
         document["cluster_file"] = self.members.newest().fingerprint.to_string().into();
+        document["level"] = json!(control::level::of(self.members.newest().changes()));
+        document["levels"] = json!(level::levels());
         document["control"] = self.socket.to_json();
         let mut warnings = Vec::new();
         role.status(&mut document, &mut warnings);

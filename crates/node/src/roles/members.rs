@@ -10,17 +10,20 @@ use control::{MemberChange, MembersMessage, Message};
 
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, is_unaffected};
+use crate::level::levels;
 use crate::store::KeptMembers;
 
 /// Returns the cluster of a file with the changes laid over it that the nodes of this process have
 /// kept.
 ///
 /// # Errors
-/// If the file disagrees with a change, or if one of the nodes has left.
+/// If the file disagrees with a change, if one of the nodes has left, or if this program is too old
+/// or too new for what they have kept.
 pub fn with_kept_members(cluster: ClusterFile, names: &[&str]) -> Result<ClusterFile, Error> {
     let nodes = names.iter().filter_map(|name| cluster.node(name));
     let kept = nodes.map(|node| KeptMembers::of(&cluster, node).read());
-    let longest = kept.max_by_key(Vec::len).unwrap_or_default();
+    let kept: Vec<_> = kept.collect::<Result<_, _>>().map_err(Error::store)?;
+    let longest = kept.into_iter().max_by_key(Vec::len).unwrap_or_default();
     if longest.is_empty() {
         return Ok(cluster);
     }
@@ -88,6 +91,7 @@ impl Members {
             node: self.node.id,
             kept: kept.len() as u32,
             uses: self.uses as u32,
+            levels: levels(),
             trouble: self.trouble.clone(),
             lost: lost.to_vec(),
         })

@@ -7,7 +7,8 @@
 //! numbers that were issued must not be issued again.
 
 use super::lock::Lock;
-use crate::document::Document;
+use crate::document::{Document, Unusable};
+use crate::level;
 use control::register::Ballot;
 use control::{GroupState, Store, StoreError};
 use paxos::{GroupId, NodeId};
@@ -198,21 +199,18 @@ pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
         Err(e) => return Err(unreadable(path, &e)),
     };
-    let document: Document<Body> = match serde_json::from_slice(&bytes) {
+    let formats = [FORMAT, FORMAT_OF_SEVERAL];
+    let document = match Document::<Body>::read_unchecked(&bytes, &formats) {
         Ok(document) => document,
-        Err(why) => return Ok(Found::Damaged(damaged(path, &why.to_string()))),
+        Err(Unusable::Damaged(why)) => return Ok(Found::Damaged(damaged(path, &why))),
+        Err(why) => return Err(failed(format!("{}: {why}", path.display()))),
     };
-    if !matches!(document.format, FORMAT | FORMAT_OF_SEVERAL) {
-        return Err(failed(format!(
-            "{} has format {}, and this program reads formats {FORMAT} and {FORMAT_OF_SEVERAL}: \
-            use the version of \
-             wirepaxos that wrote it",
-            path.display(),
-            document.format
-        )));
+    let mut members = document.body.groups.values().map(|group| &group.members);
+    if let Some(why) = members.find_map(|changes| level::against(changes)) {
+        return Err(failed(format!("{}: {why}", path.display())));
     }
     let why = if !document.is_whole().map_err(|e| failed(e.to_string()))? {
-        "its checksum is wrong"
+        "its checksum is wrong; if a newer version of wirepaxos ran here, start that"
     } else if !document.body.groups.values().all(GroupState::is_sound) {
         "an epoch isn't as it was issued"
     } else {
@@ -364,6 +362,29 @@ mod tests {
                 message(FileStore::open(&file, 7)).contains("damaged"),
                 "{len}"
             );
+        }
+    }
+
+    /// Another version's store is refused by name, and stays as it is. [E-LEVEL]
+    #[test]
+    fn another_versions_store_is_refused() {
+        let directory = Directory::new("version");
+        let file = directory.file();
+        let mut state = issue(&mut FileStore::open(&file, 7).unwrap());
+        state.members = vec![control::MemberChange::SetLevel { level: 9 }];
+        let body = Body {
+            cluster: 7,
+            groups: [(1, state)].into(),
+            voting: None,
+        };
+        let leveled = serde_json::to_string(&Document::new(FORMAT, body).unwrap()).unwrap();
+        let formed = r#"{"format":4,"epochs":"of a newer form"}"#.to_owned();
+        for (text, expected) in [(leveled, "at format level 9"), (formed, "has format 4")] {
+            fs::write(&file, &text).unwrap();
+            let why = message(FileStore::open(&file, 7));
+            assert!(why.contains(expected), "{why}");
+            assert!(super::super::LostStore::open(&file, 7).is_err());
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
     }
 

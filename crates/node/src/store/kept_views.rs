@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::cluster_file::{ClusterFile, Node, Role};
-use crate::document::Document;
+use crate::document::{Document, Unusable};
 
 const FORMAT: u32 = 1;
 
@@ -169,12 +169,32 @@ impl Place {
     }
 }
 
+/// Checks that this program may replace the copies that a node has.
+///
+/// # Errors
+/// If another version has written one.
+pub(crate) fn check_kept_views(cluster: &ClusterFile, node: &Node) -> Result<(), String> {
+    for group in &cluster.groups {
+        let place = Place {
+            directory: cluster.node_dir(node),
+            cluster: cluster.cluster,
+        };
+        let file = place.file(group.id);
+        let Ok(bytes) = fs::read(&file) else {
+            continue;
+        };
+        let read = Document::<Body>::read_unchecked(&bytes, &[FORMAT]);
+        if let Err(why @ Unusable::OtherFormat { .. }) = read {
+            return Err(format!("{}: {why}", file.display()));
+        }
+    }
+    Ok(())
+}
+
 fn read(file: &Path, cluster: u32, group: GroupId) -> io::Result<View> {
-    let document: Document<Body> = serde_json::from_slice(&fs::read(file)?)?;
-    let is_whole = document.is_whole()? && document.body.view.is_sound();
-    let (format, body) = (document.format, document.body);
-    if format != FORMAT || !is_whole {
-        return Err(io::Error::other("it is damaged, or of another version"));
+    let body = Document::<Body>::read(&fs::read(file)?, &[FORMAT])?.body;
+    if !body.view.is_sound() {
+        return Err(io::Error::other("an epoch isn't as it was issued"));
     }
     if body.cluster != cluster || body.view.group != group {
         return Err(io::Error::other("it belongs to another cluster or group"));
@@ -258,5 +278,19 @@ mod tests {
         assert!(open(&cluster, "acceptor-1").get(0).is_some());
         cluster.cluster += 1;
         assert_eq!(open(&cluster, "acceptor-1").get(0), None);
+    }
+
+    #[test]
+    fn a_copy_of_another_version_is_refused_by_name() {
+        let directory = TestDir::new();
+        let cluster = cluster(directory.path(), "volatile");
+        let node = cluster.node("acceptor-1").unwrap();
+        assert_eq!(check_kept_views(&cluster, node), Ok(()));
+        open(&cluster, "acceptor-1").keep(&view(1, 1));
+        assert_eq!(check_kept_views(&cluster, node), Ok(()));
+        let file = cluster.node_dir(node).join("view-0.json");
+        fs::write(&file, r#"{"format":2,"epochs":"of a newer form"}"#).unwrap();
+        let why = check_kept_views(&cluster, node).unwrap_err();
+        assert!(why.contains("view-0.json: it has format 2"), "{why}");
     }
 }

@@ -10,7 +10,7 @@ mod register_file;
 
 pub use file::FileStore;
 pub(crate) use kept_members::KeptMembers;
-pub(crate) use kept_views::KeptViews;
+pub(crate) use kept_views::{KeptViews, check_kept_views};
 pub(crate) use lock::Lock;
 pub use lost::LostStore;
 pub(crate) use register_file::RegisterFile;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PART_LEN;
 use super::incoming::{Head, Incoming};
-use crate::document::Document;
+use crate::document::{Document, Unusable};
 use crate::roles::replica::OpenApplication;
 
 const FORMAT: u32 = 1;
@@ -93,18 +93,11 @@ impl Linked {
             read => read?,
         };
         let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        let Ok(document) = serde_json::from_slice::<Document<Body>>(&bytes) else {
-            return refused("`linked` is damaged: take another copy".into());
+        let body = match Document::<Body>::read(&bytes, &[FORMAT]) {
+            Ok(document) => document.body,
+            Err(why @ Unusable::OtherFormat { .. }) => return refused(why.to_string()),
+            Err(_) => return refused("`linked` is damaged: take another copy".into()),
         };
-        let format = document.format;
-        if format != FORMAT {
-            let why = format!("it is of format {format}, and this program reads format {FORMAT}");
-            return refused(format!("{why}: use the version that made it"));
-        }
-        if !document.is_whole()? {
-            return refused("`linked` is damaged: take another copy".into());
-        }
-        let body = document.body;
         if (body.cluster, body.group) != (of.cluster, of.group) {
             return refused(format!(
                 "it is a copy of group {} of cluster {:08x}, and this is group {} of cluster {:08x}",

@@ -175,3 +175,27 @@ fn f_follows_in_groups_that_name_it() {
     let text = edited(&named, &order).unwrap();
     assert_eq!(parse(&text, "cluster.toml").unwrap(), after);
 }
+
+/// A level of which only tests know stores nothing new, so there is a way back from it. [E-LEVEL]
+#[test]
+fn the_level_moves_by_one_and_back_only_while_nothing_new_is_stored() {
+    assert_eq!(check_level(1, 2), Ok(()));
+    assert_eq!(check_level(2, 1), Ok(()), "level 2 has nothing new");
+    let (problem, remedy) = check_level(1, 0).unwrap_err();
+    assert!(problem.contains("can't be read at level 0"), "{problem}");
+    assert!(remedy.contains("restore a backup"), "{remedy}");
+    let refused = [
+        (
+            MemberChange::SetLevel { level: 3 },
+            "at format level 1, and can't go to level 3 at once",
+        ),
+        (MemberChange::Unknown, "doesn't know the change"),
+    ];
+    for (change, why) in refused {
+        let said = check_order(&sample(), &[change]).unwrap_err().to_string();
+        assert!(said.contains(why), "{why:?} isn't in {said}");
+    }
+    let only_level = [MemberChange::SetLevel { level: 1 }];
+    let same = sample().with_changes(&only_level).unwrap();
+    assert_eq!(same, sample(), "the level isn't in the file");
+}

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
-use control::{EpochState, MemberChange, MembersMessage, Message};
+use control::{EpochState, Levels, MemberChange, MembersMessage, Message};
 use paxos::{Epoch, GroupId, NodeId};
 use serde_json::{Value, json};
 
 use crate::cluster_file::{ClusterFile, Errors, Group, Node, Protocol, Role, check_order};
 use crate::host::is_due;
+use crate::level;
 
 /// How often nodes are told the list while it is on its way, and later, when only nodes may lack
 /// it that were down or have lost their disks.
@@ -55,6 +56,7 @@ struct Heard {
     at: Instant,
     kept: usize,
     uses: usize,
+    levels: Levels,
     trouble: Option<String>,
     lost: Vec<MemberChange>,
 }
@@ -92,6 +94,7 @@ impl Membership {
             node,
             kept,
             uses,
+            levels,
             trouble,
             lost,
         } = message
@@ -100,6 +103,7 @@ impl Membership {
                 at: Instant::now(),
                 kept: *kept as usize,
                 uses: *uses as usize,
+                levels: *levels,
                 trouble: trouble.clone(),
                 lost: lost.clone(),
             };
@@ -185,7 +189,35 @@ impl Membership {
             }
             _ => return Some("another change is on its way: try again in a second".to_owned()),
         }
+        if let Some(why) = self.against_level(order) {
+            return Some(why);
+        }
         check_order(target, order).err().map(|why| why.to_string())
+    }
+
+    /// Returns which nodes keep the cluster from a level, if one is ordered: each must have said
+    /// just now that its program has it. [E-LEVEL]
+    fn against_level(&self, order: &[MemberChange]) -> Option<String> {
+        let level = order.iter().find_map(|change| match change {
+            MemberChange::SetLevel { level } => Some(*level),
+            _ => None,
+        })?;
+        let lacking = self.cluster.nodes.iter().filter_map(|node| {
+            let heard = self.heard.get(&node.id);
+            match heard.filter(|heard| heard.at.elapsed() <= SILENCE) {
+                Some(heard) if heard.levels.have(level) => None,
+                Some(heard) => Some(format!("{} has level {}", node.name, heard.levels)),
+                None => Some(format!("{} hasn't answered for {SILENCE:?}", node.name)),
+            }
+        });
+        let lacking: Vec<String> = lacking.collect();
+        (!lacking.is_empty()).then(|| {
+            format!(
+                "not all programs are known to have format level {level}: {}; see `wirepaxos \
+                 upgrade check`",
+                lacking.join(", ")
+            )
+        })
     }
 
     /// Returns the part of the status document.
@@ -242,6 +274,7 @@ impl Membership {
     /// store was lost, or an older copy was put back.
     fn lost(&self) -> Option<Vec<MemberChange>> {
         let of_others = self.heard.values().map(|heard| heard.lost.as_slice());
+        let of_others = of_others.filter(|changes| level::against(changes).is_none());
         let known = of_others.chain([self.cluster.changes()]);
         let longest = known.max_by_key(|changes| changes.len())?;
         let lost = longest.strip_prefix(self.changes.as_slice())?;

@@ -5,6 +5,7 @@ use paxos::{Configuration, Member};
 
 use super::*;
 use crate::cluster_file::parse;
+use crate::level::levels;
 
 const SAMPLE: &str = include_str!("../../../../../../testdata/cluster.toml");
 const NEW: NodeId = 94;
@@ -85,6 +86,7 @@ fn answer(membership: &mut Membership, node: NodeId, kept: u32, uses: u32) {
         node,
         kept,
         uses,
+        levels: levels(),
         trouble,
         lost: vec![],
     });
@@ -167,6 +169,7 @@ fn nobody_begins_anew_while_a_node_lacks_the_list_or_a_replica_is_behind() {
         node: id("replica-1"),
         kept: 2,
         uses: 0,
+        levels: Levels::default(),
         trouble: Some("it runs inside another program".to_owned()),
         lost: vec![],
     });
@@ -267,6 +270,7 @@ fn changes_that_only_other_nodes_know_are_stored_again() {
         node: id("leader-1"),
         kept: 2,
         uses: 2,
+        levels: Levels::default(),
         trouble: None,
         lost: replacement(),
     });
@@ -277,4 +281,42 @@ fn changes_that_only_other_nodes_know_are_stored_again() {
     let rest = replacement()[1..].to_vec();
     let first = &replacement()[..1];
     assert_eq!(one.step(first, &[group]), Step::Append(rest));
+}
+
+/// The level rises only if each node has said lately that its program has it. [E-LEVEL]
+#[test]
+fn the_level_waits_for_all_programs() {
+    let group = [status("leader-1", &old())];
+    let order = [MemberChange::SetLevel { level: 2 }];
+    let mut one = membership(&cluster());
+    let newer = Levels {
+        oldest: 1,
+        newest: 2,
+    };
+    let say = |one: &mut Membership, node: NodeId, levels: Levels| {
+        one.note(&MembersMessage::Kept {
+            node,
+            kept: 0,
+            uses: 0,
+            levels,
+            trouble: None,
+            lost: vec![],
+        });
+    };
+    let names = |one: &Membership| one.against_level(&order).unwrap_or_default();
+    for node in cluster().nodes.iter().skip(1) {
+        say(&mut one, node.id, newer);
+    }
+    assert_eq!(one.step(&[], &group), Step::Done);
+    let silent = &cluster().nodes[0];
+    let why = names(&one);
+    assert!(
+        why.contains(&format!("{} hasn't answered", silent.name)),
+        "{why}"
+    );
+    say(&mut one, silent.id, newer);
+    assert_eq!(one.against_level(&order), None);
+    say(&mut one, id("replica-2"), Levels::default());
+    let why = names(&one);
+    assert!(why.contains("level 2: replica-2 has level 1; see"), "{why}");
 }
