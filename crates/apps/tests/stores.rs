@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the key-value application on the installed RocksDB and LevelDB: contents, snapshots,
-//! and kills.
+//! Tests of the key-value application on the installed RocksDB and LevelDB: contents and kills.
 
 mod common;
+mod meaning;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -273,6 +273,28 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
     }
 }
 
+/// Another version's files are refused by name, and stay as they are. [E-LEVEL]
+#[test]
+fn an_acceptors_files_are_of_one_version() {
+    for (storage, name) in [("volatile", "acceptor.state"), ("durable", "log/key")] {
+        let dir = TestDir::new();
+        let cluster = cluster(dir.path(), storage);
+        let own = own_of(&cluster);
+        let mut files = acceptor(&cluster, 0);
+        let bytes = files.get_mut(Path::new(name)).unwrap();
+        bytes[5] = 9;
+        let body = bytes.len() - 4;
+        // The log's checksums begin with its key, which is 0 for the file of the key itself.
+        let key: &[u8] = if storage == "durable" { &[0; 8] } else { &[] };
+        let crc = crc32fast::hash(&[key, &bytes[..body]].concat());
+        bytes[body..].copy_from_slice(&crc.to_be_bytes());
+        write_all(&own, &files);
+        let why = Stored::open(&cluster).err().expect("a refusal").to_string();
+        assert!(why.contains("it has format 9, and this"), "{why}");
+        assert_eq!(read_all(&own), files, "nothing changed");
+    }
+}
+
 #[test]
 fn an_acceptors_files_are_of_one_node_of_one_cluster() {
     for storage in ["volatile", "durable"] {

@@ -40,6 +40,17 @@ impl From<Unusable> for io::Error {
     }
 }
 
+/// Returns that a file of bytes has another format than `magic`, whose last byte is the format, if
+/// the file is of that kind.
+pub(crate) fn other_format(bytes: &[u8], magic: &[u8; 8]) -> Option<Unusable> {
+    let [kind @ .., format] = magic;
+    let found = *bytes.strip_prefix(kind)?.first()?;
+    (found != *format).then(|| Unusable::OtherFormat {
+        found: found.into(),
+        read: vec![(*format).into()],
+    })
+}
+
 /// What all formats share.
 #[derive(Deserialize)]
 struct Head {

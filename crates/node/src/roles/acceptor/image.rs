@@ -95,8 +95,14 @@ fn of_this_place<'a>(
     node: &Node,
 ) -> Result<&'a [u8], String> {
     let (head, rest) = body.split_first_chunk::<12>().ok_or("it is too short")?;
-    if head[..4] != MAGIC || head[4..6] != VERSION.to_be_bytes() {
-        return Err("it was written by another version".to_owned());
+    if head[..4] != MAGIC {
+        return Err("it is something else".to_owned());
+    }
+    let version = u16::from_be_bytes([head[4], head[5]]);
+    if version != VERSION {
+        return Err(format!(
+            "it has format {version}, and this program reads format {VERSION}"
+        ));
     }
     let of = (
         u32::from_be_bytes(head[6..10].try_into().expect("four bytes")),

@@ -224,8 +224,15 @@ impl Memory {
             let bytes: [u8; 8] = head[at..at + 8].try_into().expect("eight bytes");
             u64::from_be_bytes(bytes)
         };
-        if head[..4] != MAGIC || u16_at(4) != VERSION {
-            return Err("it was written by another version".to_owned());
+        if head[..4] != MAGIC {
+            return Err("it is something else".to_owned());
+        }
+        if u16_at(4) != VERSION {
+            return Err(format!(
+                "it has format {}, and this program reads format {VERSION}: start the version that \
+                 wrote it",
+                u16_at(4)
+            ));
         }
         let found = Of {
             cluster: u32::from_be_bytes(head[6..10].try_into().expect("four bytes")),

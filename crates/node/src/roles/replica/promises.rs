@@ -11,6 +11,8 @@ use replica::{Agreement, Application, MOVE_AWAY, Worker};
 use serde_json::{Value, json};
 use tracing::{error, warn};
 
+use crate::document::other_format;
+
 /// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXDIED\x01";
 
@@ -83,6 +85,10 @@ impl Promises {
         let Some(bytes) = bytes.map_err(|e| replica::Error(e.to_string()))? else {
             return Ok(Vec::new());
         };
+        if let Some(why) = other_format(&bytes, MAGIC) {
+            let path = self.path.display();
+            return Err(replica::Error(format!("{path}: {why}; or {MOVE_AWAY}")));
+        }
         parse(&bytes).ok_or_else(|| {
             let path = self.path.display();
             replica::Error(format!(

@@ -18,6 +18,8 @@ use paxos::Instance;
 use replica::MOVE_AWAY;
 use replica::storage::{CheckpointFile, Storage};
 
+use crate::document::other_format;
+
 /// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 
@@ -90,6 +92,10 @@ impl Reached {
         let Some(bytes) = bytes.map_err(|e: io::Error| replica::Error(e.to_string()))? else {
             return Ok(None);
         };
+        if let Some(why) = other_format(&bytes, MAGIC) {
+            let path = self.path.display();
+            return Err(replica::Error(format!("{path}: {why}; or {MOVE_AWAY}")));
+        }
         let damaged = || {
             let path = self.path.display();
             replica::Error(format!(
@@ -145,6 +151,20 @@ mod tests {
             why.contains("ends at instance 899") && why.contains("of all partitions"),
             "{why}"
         );
+    }
+
+    /// [E-LEVEL]
+    #[test]
+    fn a_note_of_another_version_is_refused_by_name() {
+        let dir = TestDir::new();
+        Reached::new(dir.path()).note(900).unwrap();
+        let path = dir.path().join("reached");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[7] = 2;
+        std::fs::write(&path, &bytes).unwrap();
+        let why = Reached::new(dir.path()).check(900).unwrap_err().0;
+        assert!(why.contains("reached: it has format 2"), "{why}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing changed");
     }
 
     /// A partition doesn't begin anew while others have state. [T-REACHED]
