@@ -40,7 +40,7 @@ struct Collected {
     found: GroupState,
     views: Views,
     contradiction: Option<Contradiction>,
-    /// The nodes that have told their newest view.
+    /// The nodes that have told their newest view, or that they have none.
     told: Vec<NodeId>,
 }
 
@@ -170,7 +170,10 @@ impl Collected {
         if !self.told.contains(&from) {
             self.told.push(from);
         }
-        self.note_view(view);
+        // A node without a view says so by an empty one.
+        if !view.epochs.is_empty() {
+            self.note_view(view);
+        }
     }
 
     /// Keeps a view if it is the newest, and watches the members that it names.

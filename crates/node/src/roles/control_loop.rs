@@ -305,10 +305,9 @@ impl<'a> ControlLoop<'a> {
                     }
                 }
                 Message::RecordRequest { group } => {
-                    if let Some(view) = self.kept.get(*group).cloned() {
-                        let node = self.node.id;
-                        self.socket.send(from, &Message::Record { node, view });
-                    }
+                    let (node, kept) = (self.node.id, self.kept.get(*group).cloned());
+                    let view = kept.unwrap_or_else(|| View::nothing(*group));
+                    self.socket.send(from, &Message::Record { node, view });
                 }
                 Message::StatusRequest { id, part } => {
                     if self.socket.wants_status(*id) {

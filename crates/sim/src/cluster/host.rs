@@ -80,12 +80,11 @@ impl Host {
         Endpoint { node: self.at, pid }
     }
 
-    /// Tells the newest view that is kept here.
+    /// Tells the newest view that is kept here, or an empty one.
     pub fn tell_record(&self, world: &mut World, to: NodeIndex, group: GroupId) {
-        if let Some(view) = self.kept.get(group) {
-            let (node, view) = (node_id(self.name), view.clone());
-            world.control(self.at, to, Message::Record { node, view });
-        }
+        let (node, kept) = (node_id(self.name), self.kept.get(group).cloned());
+        let view = kept.unwrap_or_else(|| View::nothing(group));
+        world.control(self.at, to, Message::Record { node, view });
     }
 
     /// Notes who leads, and returns false if the view is older than an earlier one.
