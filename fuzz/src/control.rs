@@ -190,6 +190,7 @@ fn controller(store: MemoryStore, seed: u64, now: Time) -> Controller<MemoryStor
         replicas: REPLICAS.to_vec(),
         g: 1,
         learners: Vec::new(),
+        leaving: Vec::new(),
     };
     let settings = Settings::new(7, CONTROLLER, vec![group]);
     Controller::new(settings, store, seed, now).expect("a store in memory")

@@ -4,6 +4,7 @@
 
 mod asked;
 mod belief;
+mod concerned;
 mod enrol;
 mod evidence;
 mod lanes;
@@ -13,6 +14,7 @@ mod memories;
 mod order;
 mod pace;
 pub(crate) mod plan;
+mod replicas;
 mod report;
 mod room;
 mod session;
@@ -384,7 +386,7 @@ impl Group {
         store: &mut impl Store,
         out: &mut impl ControlOutbox,
     ) {
-        if !self.settings.replicas.contains(&node) {
+        if !self.is_replica(node) {
             return;
         }
         if let Some(incarnation) = self.draw(store, |state| state.draw_incarnation(node, nonce)) {
@@ -619,39 +621,6 @@ impl Group {
         let goes_on = |a: &Attempt| a.epoch == last && a.candidate().is_some();
         if self.doubtful || !self.attempt.as_ref().is_some_and(goes_on) {
             self.attempt = None;
-        }
-    }
-
-    // ---- Who is concerned --------------------------------------------------------------------
-
-    fn nodes(&self) -> Vec<NodeId> {
-        let s = &self.settings;
-        let mut nodes: Vec<NodeId> = [&s.leaders, &s.acceptors, &s.replicas, &s.learners]
-            .into_iter()
-            .flatten()
-            .copied()
-            .collect();
-        for record in &self.state.epochs {
-            nodes.extend(record.acceptors.iter().map(|a| a.0));
-        }
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-    }
-
-    fn watch_all(&mut self) {
-        let s = &self.settings;
-        let (stamper, (voter, _)) = (s.stamper(), s.voters());
-        let leaders = s.leaders.iter().map(|&n| (stamper, n));
-        let acceptors = s.acceptors.iter().map(|&n| (Probe::Acceptor, n));
-        let replicas = s.replicas.iter().map(|&n| (Probe::Replica, n));
-        let mut all: Vec<(Probe, NodeId)> = leaders.chain(acceptors).chain(replicas).collect();
-        for record in &self.state.epochs {
-            all.push((stamper, record.leader.0));
-            all.extend(record.acceptors.iter().map(|a| (voter, a.0)));
-        }
-        for (role, node) in all {
-            self.suspicion.watch(role, node);
         }
     }
 

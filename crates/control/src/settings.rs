@@ -103,6 +103,8 @@ pub struct GroupSettings {
     pub replicas: Vec<NodeId>,
     /// How many replicas may fail without stopping TRIM; with NOPaxos the same as `f`.
     pub g: u8,
+    /// Replicas that leave: they are watched and told views, and no later epoch counts on them.
+    pub leaving: Vec<NodeId>,
     /// Nodes that count votes for the replicas, if there are any. They are sent the views, but no epoch depends on
     /// them, so they aren't probed.
     pub learners: Vec<NodeId>,

@@ -112,6 +112,7 @@ impl Nodes {
             replicas: REPLICAS.into(),
             g: 1,
             learners: Vec::new(),
+            leaving: Vec::new(),
         };
         let settings = Settings::new(CLUSTER, CONTROLLER, vec![group]);
         let found = |_| self.found.clone();

@@ -174,6 +174,11 @@ impl Turn {
             of: replicas.len() + 1,
         }
     }
+
+    /// Returns whether the node is one of the replicas.
+    pub fn is_counted(self) -> bool {
+        self.index + 1 < self.of
+    }
 }
 
 /// A worker's knowledge of an epoch.

@@ -37,7 +37,8 @@ use crate::settings::{Settings, Turn, Wanted};
 use crate::sibling::SiblingMessage;
 use paxos::wire::value::{Probe, ProbeReport};
 use paxos::{
-    Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Reason, Time, To, Verdict,
+    Epoch, Header, Instance, MsgType, NodeId, Outbox, Packet, PartitionId, Reason, Time, To,
+    Verdict,
 };
 
 /// Executes one partition; packets and the time go in, packets and replies come out.
@@ -166,6 +167,11 @@ impl<A: Application, G: Agreement> Worker<A, G> {
     /// another replica's checkpoint to go on.
     pub fn is_behind(&self) -> bool {
         self.next() < self.agreement.status().floor
+    }
+
+    /// Takes all replicas of the cluster file, some of which no epoch may name yet, or any more.
+    pub fn know_replicas(&mut self, replicas: &[NodeId]) {
+        self.execution.know_replicas(replicas);
     }
 
     /// Takes the known epochs, oldest first. It ignores a view that is older than the last one, and

@@ -332,14 +332,6 @@ impl Group {
         }
     }
 
-    /// Returns the replicas of an epoch with these voters, and g. With NOPaxos they are the voters themselves.
-    fn next_replicas(&self, voters: &[MemberRecord], f: u8) -> (Vec<NodeId>, u8) {
-        match self.settings.protocol {
-            Protocol::Paxos => (self.settings.replicas.clone(), self.settings.g),
-            Protocol::NoPaxos => (voters.iter().map(|voter| voter.0).collect(), f),
-        }
-    }
-
     // ---- Who is in it? ---------------------------------------------------------------------
 
     /// Returns the configuration of the next epoch, and the instances that it gives up if data loss was accepted.

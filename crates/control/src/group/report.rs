@@ -53,7 +53,8 @@ impl Group {
             pids().any(|(at, trimmed)| w.partitions[at].is_some_and(|p| Some(p.inst) < trimmed))
         };
         let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
-        replicas.filter(|w| is_behind(w)).map(|w| w.node).collect()
+        let replicas = replicas.filter(|w| self.is_replica(w.node) && is_behind(w));
+        replicas.map(|w| w.node).collect()
     }
 
     fn suspects(&self, wanted: impl Fn(&Watched) -> bool) -> Vec<NodeId> {
@@ -96,7 +97,7 @@ impl Group {
                 s.f
             ));
         }
-        let replicas = self.suspects(|w| w.role == Probe::Replica);
+        let replicas = self.suspects(|w| w.role == Probe::Replica && self.is_replica(w.node));
         if replicas.len() > usize::from(s.g) {
             warnings.push(format!(
                 "more than g = {} replicas don't answer: {replicas:?}; {}",

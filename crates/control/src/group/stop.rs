@@ -86,8 +86,12 @@ impl Group {
     ) -> Result<Vec<Instance>, String> {
         let mut best: Result<Vec<Instance>, String> =
             Err("no replica answers: there is nothing to go on from".into());
-        // Former members are watched, too, but their state can't be fetched.
-        let is_configured = |w: &&Watched| self.settings.replicas.contains(&w.node);
+        // Former members are watched, too, but their state can't be fetched. One that leaves may be
+        // dead.
+        let is_configured = |w: &&Watched| {
+            let leaves = self.is_replica(w.node) && !self.suspicion.is_suspect(w);
+            leaves || self.settings.replicas.contains(&w.node)
+        };
         let replicas = self.suspicion.iter().filter(|w| w.role == Probe::Replica);
         for replica in replicas.filter(is_configured) {
             let stopping = self.stopping.as_ref();

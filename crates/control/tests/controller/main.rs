@@ -3,6 +3,7 @@
 
 mod backups;
 mod data_loss;
+mod replicas;
 mod restarts;
 mod session_world;
 mod sessions;
@@ -280,15 +281,9 @@ fn a_membership_change_in_the_cluster_file_takes_effect_at_the_next_start() {
     assert_eq!(world.epoch(), 1, "the new acceptor has never answered");
     world.boot(15);
     assert!(world.run_until(2_000, |w| w.epoch() == 2));
-    let members: Vec<NodeId> = world
-        .state()
-        .epochs
-        .last()
-        .unwrap()
-        .acceptors
-        .iter()
-        .map(|a| a.0)
-        .collect();
+    let state = world.state();
+    let members = state.epochs.last().unwrap().acceptors.iter();
+    let members: Vec<NodeId> = members.map(|a| a.0).collect();
     assert_eq!(members, [3, 4, 15]);
 }
 

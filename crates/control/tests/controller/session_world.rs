@@ -122,6 +122,7 @@ impl World {
             replicas: REPLICAS.to_vec(),
             g: 1,
             learners: Vec::new(),
+            leaving: Vec::new(),
         };
         let mut world = World {
             network: Network::new(NODES, Rates::PERFECT, Rng::new(seed)),
@@ -152,9 +153,8 @@ impl World {
             requests: 0,
         };
         world.network.usual_delay = (0, 0);
-        SEQUENCERS
-            .into_iter()
-            .for_each(|node| world.boot_sequencer(node));
+        let sequencers = SEQUENCERS.into_iter();
+        sequencers.for_each(|node| world.boot_sequencer(node));
         REPLICAS
             .into_iter()
             .for_each(|node| world.boot_replica(node));

@@ -159,6 +159,7 @@ impl World {
             replicas: REPLICAS.to_vec(),
             g: 1,
             learners: LEARNERS.to_vec(),
+            leaving: Vec::new(),
         };
         let mut net = test_world::World::new(1, PARTITIONS, SLOTS);
         net.network.usual_delay = (0, 0);
@@ -207,16 +208,7 @@ impl World {
         if LEADERS.contains(&node) {
             self.net.boot_leader(node, nonce);
         } else if REPLICAS.contains(&node) {
-            let replica = Replica {
-                nonce,
-                next: 0,
-                trim: 0,
-                round: Round::NONE,
-                stops: true,
-                stops_at: None,
-                stopped: 0,
-            };
-            self.replicas.insert(node, replica);
+            self.replicas.insert(node, Replica::empty(nonce));
         } else {
             self.net.boot_acceptor(node, nonce);
         }

@@ -25,6 +25,8 @@ pub(super) struct Commits {
     commit_by: Option<Time>,
     /// True if commands have waited for a commit since the last one, which is counted once.
     is_held: bool,
+    /// The last epoch counts on this replica's checkpoints.
+    is_counted: bool,
     checkpoints: Checkpoints,
     /// A checkpoint that has begun and that nobody has taken yet.
     to_write: Option<Checkpoint>,
@@ -38,6 +40,7 @@ impl Commits {
             commands: 0,
             commit_by: None,
             is_held: false,
+            is_counted: true,
             checkpoints,
             to_write: None,
         }
@@ -72,13 +75,14 @@ impl Commits {
         self.checkpoints.made(now);
     }
 
-    /// Returns whether a TRIM is due now.
+    /// Returns whether a TRIM is due now, which somebody counts.
     pub fn trims(&mut self, now: Time) -> bool {
-        self.checkpoints.trims(now)
+        self.checkpoints.trims(now) && self.is_counted
     }
 
     /// Shifts this replica's checkpoints against the others'.
     pub fn take_turn(&mut self, turn: Turn) {
+        self.is_counted = turn.is_counted();
         self.checkpoints.stagger(turn.index, turn.of);
     }
 }

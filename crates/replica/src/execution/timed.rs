@@ -61,7 +61,8 @@ impl<A: Application> Execution<A> {
         Some((self.epochs.incarnation()?, epoch?))
     }
 
-    /// Sends TRIM, when it is due, with the position of the last durable checkpoint. [T-CHECKPOINT]
+    /// Sends TRIM, when it is due, with the position of the last durable checkpoint, unless the
+    /// last epoch counts on other replicas. [T-CHECKPOINT] [T-MEMBERS]
     pub(crate) fn send_trim(&mut self, now: Time, epoch: Option<Epoch>, out: &mut impl Outbox) {
         let Some((incarnation, epoch)) = self.reports_as(epoch) else {
             return;

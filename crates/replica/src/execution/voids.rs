@@ -77,6 +77,8 @@ pub(super) struct Voids {
     reported: BTreeSet<CommandPlace>,
     /// A command that was executed here but takes no effect elsewhere.
     contradicted: Option<CommandPlace>,
+    /// Replicas that may execute, besides those of the last epoch: some join, and others leave.
+    others: Vec<NodeId>,
 }
 
 impl Voids {
@@ -227,8 +229,13 @@ impl<A: Application> Execution<A> {
         !self.voids.promises.is_empty() && self.voids.waits_at(self.progress.next()).is_some()
     }
 
+    /// Takes the replicas that may execute although the last epoch doesn't name them.
+    pub(crate) fn know_replicas(&mut self, others: &[NodeId]) {
+        self.voids.others = others.to_vec();
+    }
+
     /// Reads the stable part of the log ahead, and declares a command void once all of `replicas`
-    /// have promised. [X-VOID]
+    /// and the others have promised. [X-VOID]
     pub(crate) fn look_ahead(&mut self, log: &impl Log, replicas: &[NodeId]) {
         let from = self.voids.looked.max(self.progress.next() + 1);
         for inst in from..log.stable() {
@@ -251,9 +258,11 @@ impl<A: Application> Execution<A> {
             }
         }
         // A replica that is alone needn't be told of its own promise.
-        let is_alone = *replicas == [self.settings.deployment.node];
+        let all = || replicas.iter().chain(&self.voids.others);
+        let is_alone = all().all(|node| *node == self.settings.deployment.node);
+        let all: Vec<NodeId> = all().copied().collect();
         for promise in self.voids.promises.values_mut() {
-            let all = is_alone || replicas.iter().all(|node| promise.by.contains(node));
+            let all = is_alone || all.iter().all(|node| promise.by.contains(node));
             promise.is_void |= all && !replicas.is_empty();
         }
     }

@@ -133,6 +133,7 @@ fn settings(world: &World) -> Settings {
         replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
         g,
         learners: ids((1..=scenario.learners).map(Name::Learner).collect()),
+        leaving: Vec::new(),
     };
     Settings {
         probe_interval: 10 * MILLISECOND,

@@ -48,6 +48,10 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
         let staying = nodes.into_iter().filter(|n| !n.leaving);
         staying.map(|n| n.id).collect::<Vec<NodeId>>()
     };
+    let leaving = |nodes: Vec<&Node>| {
+        let leaving = nodes.into_iter().filter(|n| n.leaving);
+        leaving.map(|n| n.id).collect()
+    };
     let only_of_paxos = |group: &Group, nodes| match group.protocol {
         Protocol::Paxos => ids(nodes),
         Protocol::NoPaxos => Vec::new(),
@@ -64,6 +68,7 @@ fn settings(cluster: &ClusterFile, node: &Node) -> Settings {
         f: group.f,
         replicas: ids(cluster.replicas(group.id)),
         g: group.g,
+        leaving: leaving(cluster.replicas(group.id)),
         learners: only_of_paxos(group, cluster.learners()),
     };
     let groups = cluster.groups.iter().map(group).collect();

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use paxos::{PartitionId, Time};
+use paxos::{NodeId, PartitionId, Time};
 use replica::Settings;
 use replica::storage::private_directory;
 
@@ -60,6 +60,12 @@ impl<'a> Partition<'a> {
         private_directory(&directory)
             .map_err(|e| Error::store(format!("can't make {}: {e}", directory.display())))?;
         Ok(directory)
+    }
+
+    /// Returns the replicas of the cluster file.
+    pub fn replicas(&self) -> Vec<NodeId> {
+        let replicas = self.cluster.replicas(self.group.id).into_iter();
+        replicas.map(|node| node.id).collect()
     }
 
     /// Returns the settings of its worker.

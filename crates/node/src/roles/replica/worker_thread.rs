@@ -205,8 +205,8 @@ pub fn open_worker<G: Followed>(
         let mut worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
         let mut reached = Reached::new(&directory);
         reached.check(worker.next())?;
-        // Opening has made the state durable, and TRIM and siblings rely on it from now on.
-        reached.note(worker.next())?;
+        reached.note(worker.next())?; // Opening has made the state durable; TRIM relies on it.
+        worker.know_replicas(&partition.replicas());
         for promise in Promises::new(&directory).read(worker.next())? {
             worker.promise(0, promise.place, promise.is_ordered);
         }
