@@ -22,6 +22,9 @@ use wirepaxos::admin;
 /// The time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// How often a command that changes members asks silent controllers, a second each.
+const ASK_TIMES: usize = 10;
+
 /// Options of `wirepaxos members`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -96,6 +99,19 @@ impl Overview {
         let changes = &document["members"]["changes"];
         let changes = serde_json::from_value(changes.clone()).unwrap_or_default();
         Ok(Overview { document, changes })
+    }
+
+    /// Asks again while a controller may only be slow, as on a busy machine.
+    fn ask_patiently(cluster: &ClusterFile, file: &Path) -> Result<Overview, Error> {
+        let mut asked = Overview::ask(cluster, file);
+        for _ in 1..ASK_TIMES {
+            let is_down = |node| admin::is_down(cluster, node).unwrap_or(false);
+            if asked.is_ok() || cluster.controllers().all(is_down) {
+                break;
+            }
+            asked = Overview::ask(cluster, file);
+        }
+        asked
     }
 
     fn groups(&self, cluster: &ClusterFile, only: Option<GroupId>) -> Vec<Value> {

@@ -57,11 +57,15 @@ fn increment(client: &mut Client, expected: i64) {
 }
 
 fn client(cluster: &TestCluster) -> Client {
+    client_of(&file_of(cluster))
+}
+
+fn client_of(file: &ClusterFile) -> Client {
     let options = ClientOptions {
         open_timeout: PATIENCE,
         ..ClientOptions::default()
     };
-    Client::open(&file_of(cluster), options).unwrap()
+    Client::open(file, options).unwrap()
 }
 
 fn restart(cluster: &mut TestCluster, name: &str) {

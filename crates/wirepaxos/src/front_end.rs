@@ -85,7 +85,7 @@ pub fn start(
 /// addresses of its node is shown at the address of the node's packets.
 fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
     let replicas = cluster.replicas(group).into_iter();
-    let others = replicas.filter(|other| other.id != node.id);
+    let others = replicas.filter(|other| other.id != node.id && !other.leaving);
     let shown = others.filter_map(|other| {
         let mut address = other.redis?;
         if address.ip().is_unspecified() {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos members add`, `remove` and `replace`: orders the controller to change the acceptors,
+//! `wirepaxos members add`, `remove` and `replace`: orders the controller to change the members,
 //! and waits until that is done.
 
-use std::net::{IpAddr, SocketAddr};
+mod new_nodes;
+mod plan;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use control::MemberChange;
 use node::ClusterFile;
-use node::cluster_file::{Draft, NodeDraft, Role, check_order};
+use node::cluster_file::{Node, Role, check_order};
 use serde_json::json;
 
+use self::new_nodes::new_nodes;
+use self::plan::{Plan, refuse_the_last};
 use super::{LOOK_EVERY, Overview};
 use command_line::arguments::Cluster;
 use local_cluster::Error;
@@ -20,21 +24,25 @@ use wirepaxos::admin;
 /// Commands of `wirepaxos members`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Add acceptors while the cluster serves; there must be an odd number of them afterwards
+    /// Add leaders, acceptors or replicas while the cluster serves; the number of acceptors must be
+    /// odd afterwards
     Add(Add),
-    /// Have acceptors leave while the cluster serves
+    /// Have leaders, acceptors or replicas leave while the cluster serves
     Remove(Remove),
-    /// Put a new acceptor in the place of another one, which may be dead
+    /// Put a new node in the place of another one, which may be dead
     Replace(Replace),
 }
 
 /// Options of `wirepaxos members add`.
 #[derive(Args)]
 pub struct Add {
-    /// Add acceptors of these names on these machines; ports are chosen unless one is given, and
-    /// then the next one is the control port
+    /// Add nodes of these names on these machines; ports are chosen unless one is given, and then
+    /// the next one is the control port
     #[arg(required = true, value_name = "NAME=IP[:PORT]")]
     nodes: Vec<String>,
+    /// The role of the new nodes, if their names don't say it as acceptor-4 does
+    #[arg(long, value_parser = role, value_name = "ROLE")]
+    role: Option<Role>,
     /// Write this line, too, into the new nodes' records in the cluster file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     lines: Vec<String>,
@@ -45,9 +53,12 @@ pub struct Add {
 /// Options of `wirepaxos members remove`.
 #[derive(Args)]
 pub struct Remove {
-    /// Remove these acceptors
+    /// Remove these nodes
     #[arg(required = true, value_name = "NAME")]
     nodes: Vec<String>,
+    /// Leave no acceptor or no replica that may fail
+    #[arg(long)]
+    no_redundancy: bool,
     #[command(flatten)]
     shared: Shared,
 }
@@ -55,10 +66,10 @@ pub struct Remove {
 /// Options of `wirepaxos members replace`.
 #[derive(Args)]
 pub struct Replace {
-    /// Remove this acceptor
+    /// Remove this node
     #[arg(value_name = "OLD")]
     old: String,
-    /// Add an acceptor of this name on this machine
+    /// Add a node of this name and of the same role on this machine
     #[arg(value_name = "NEW=IP[:PORT]")]
     new: String,
     /// Write this line, too, into the new node's record in the cluster file; may be repeated
@@ -84,29 +95,69 @@ pub struct Shared {
     json: bool,
 }
 
+/// The nodes that a command names.
+struct Named<'a> {
+    added: &'a [String],
+    removed: &'a [String],
+    /// Further lines of the new nodes' records.
+    lines: &'a [String],
+    /// The new nodes' role, if it was given.
+    role: Option<Role>,
+}
+
+fn role(name: &str) -> Result<Role, String> {
+    Role::named(name).ok_or_else(|| "give leader, acceptor or replica".to_owned())
+}
+
+impl Command {
+    fn parts(&self) -> (Named<'_>, &Shared) {
+        let none: &[String] = &[];
+        let (added, removed, lines, shared) = match self {
+            Command::Add(o) => (&o.nodes[..], none, &o.lines[..], &o.shared),
+            Command::Remove(o) => (none, &o.nodes[..], none, &o.shared),
+            Command::Replace(o) => {
+                let one = std::slice::from_ref;
+                (one(&o.new), one(&o.old), &o.lines[..], &o.shared)
+            }
+        };
+        let role = match self {
+            Command::Add(o) => o.role,
+            _ => None,
+        };
+        let named = Named {
+            added,
+            removed,
+            lines,
+            role,
+        };
+        (named, shared)
+    }
+
+    fn accepts_none_to_fail(&self) -> bool {
+        matches!(self, Command::Remove(o) if o.no_redundancy)
+    }
+}
+
 /// Gives the order, writes the cluster file, and waits.
 pub fn run(command: &Command) -> Result<(), Error> {
-    let (added, removed, lines, shared) = match command {
-        Command::Add(o) => (&o.nodes[..], &[][..], &o.lines[..], &o.shared),
-        Command::Remove(o) => (&[][..], &o.nodes[..], &[][..], &o.shared),
-        Command::Replace(o) => (
-            std::slice::from_ref(&o.new),
-            std::slice::from_ref(&o.old),
-            &o.lines[..],
-            &o.shared,
-        ),
-    };
+    let (named, shared) = command.parts();
     let file = shared.cluster.load()?;
-    let before = Overview::ask(&file, &shared.cluster.file)?;
+    let before = Overview::ask_patiently(&file, &shared.cluster.file)?;
     let cluster = file.with_changes(&before.changes)?;
-    let new = new_nodes(&cluster, added)?;
-    let leave = removed.iter().map(|name| cluster.named(name));
-    let leave = leave.collect::<Result<Vec<_>, _>>()?;
-    let order = cluster.order(&new, lines, &leave)?;
+    let leave = named.removed.iter().map(|name| cluster.named(name));
+    let leave = leave.collect::<Result<Vec<&Node>, _>>()?;
+    let replaced = leave.first().copied();
+    let replaced = replaced.filter(|_| !named.added.is_empty());
+    let new = new_nodes(&cluster, named.added, named.role, replaced)?;
+    let order = cluster.order(&new, named.lines, &leave)?;
     let after = check_order(&cluster, &order)?;
     if shared.dry_run {
-        print_plan(shared, &cluster, &after, &new, removed);
+        let plan = Plan::new(&cluster, &after, &new, named.removed);
+        plan.print(shared.json);
         return Ok(());
+    }
+    if !command.accepts_none_to_fail() {
+        refuse_the_last(&cluster, &after)?;
     }
     admin::change_members(&cluster, before.changes.len(), &order)?;
     let all = [&before.changes[..], &order].concat();
@@ -127,89 +178,12 @@ pub fn run(command: &Command) -> Result<(), Error> {
     await_end(shared, &after)
 }
 
-/// Returns the records of new acceptors, with numbers that no node of the cluster has ever had.
-fn new_nodes(cluster: &ClusterFile, added: &[String]) -> Result<Vec<NodeDraft>, Error> {
-    let mut draft = Draft::from(cluster);
-    let now = cluster.nodes.iter().map(|node| node.id);
-    let ever = cluster.changes().iter().filter_map(MemberChange::node);
-    let ever = ever.map(|(_, node)| node);
-    let last = now.chain(ever).max().unwrap_or(0);
-    let like = cluster.acceptors().first().map(|node| node.storage);
-    let mut nodes = Vec::new();
-    for (number, text) in (1..).zip(added) {
-        let (name, host, port) = parse_node(text)?;
-        let node = draft.add_node(Role::Acceptor, host);
-        node.name = name.to_owned();
-        node.id = last.saturating_add(number);
-        node.storage = like;
-        if let Some(port) = port {
-            node.address = SocketAddr::new(host, port);
-            node.control = SocketAddr::new(host, port.saturating_add(1));
-        }
-        nodes.push(node.clone());
-    }
-    Ok(nodes)
-}
-
-fn parse_node(text: &str) -> Result<(&str, IpAddr, Option<u16>), Error> {
-    let read = text.split_once('=').and_then(|(name, at)| {
-        let alone = at.parse().map(|host| (host, None));
-        let with_port = |_| at.parse().map(|at: SocketAddr| (at.ip(), Some(at.port())));
-        let (host, port) = alone.or_else(with_port).ok()?;
-        Some((name, host, port))
-    });
-    read.ok_or_else(|| {
-        let example = "give a name and an address, such as acceptor-4=10.0.0.14";
-        Error::new(format!("{text:?} isn't NAME=IP or NAME=IP:PORT; {example}"))
-    })
-}
-
 /// Lays the changes over the cluster file of this machine, whose comments stay.
 fn write_file(path: &Path, changes: &[MemberChange]) -> Result<(), Error> {
     node::cluster_file::rewrite(path, changes).map_err(|why| {
         let how = "copy the file of another node's machine once the change is done";
         Error::new(format!("the order is accepted, but {why}; {how}"))
     })
-}
-
-fn print_plan(
-    shared: &Shared,
-    before: &ClusterFile,
-    after: &ClusterFile,
-    new: &[NodeDraft],
-    leave: &[String],
-) {
-    let begin_anew = before.nodes.iter();
-    let begin_anew = begin_anew.filter(|n| !node::cluster_file::is_unaffected(n, before, after));
-    let begin_anew: Vec<&str> = begin_anew.map(|n| n.name.as_str()).collect();
-    let start: Vec<&str> = new.iter().map(|n| n.name.as_str()).collect();
-    let staying = after.acceptors().into_iter().filter(|n| !n.leaving);
-    let acceptors: Vec<&str> = staying.map(|n| n.name.as_str()).collect();
-    if shared.json {
-        println!(
-            "{}",
-            json!({
-                "start": start, "begin_anew": begin_anew, "leave": leave, "acceptors": acceptors
-            })
-        );
-        return;
-    }
-    println!("acceptors afterwards: {}", acceptors.join(", "));
-    println!("all nodes keep the change in their directories");
-    println!(
-        "one after the other, these begin anew in their processes, who leads and the controller \
-         last: {}",
-        begin_anew.join(", ")
-    );
-    if !start.is_empty() {
-        println!("you start: {}", start.join(", "));
-    }
-    if !leave.is_empty() {
-        println!(
-            "these end by themselves, once no epoch counts on them: {}",
-            leave.join(", ")
-        );
-    }
 }
 
 /// Prints what the change waits for, until it is done.

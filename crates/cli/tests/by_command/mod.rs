@@ -1,28 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Acceptors are added, replaced and removed by command while a client counts. [E-CHANGES]
+//! Acceptors and leaders are added, replaced and removed by command while a client counts.
+//! [E-CHANGES]
 
+mod replicas;
+
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
-use client::Client;
 use local_cluster::Shape;
-use node::cluster_file::Auth;
+use node::ClusterFile;
+use node::cluster_file::{Auth, Role};
 
 use super::common::{Lowers, PROGRAM, TestCluster, eventually, json, shape, text};
-use super::{client, file_of, increment, restart};
+use super::{client_of, file_of, increment, names, restart};
 
 /// A client that counts, and the longest time that it waited.
 struct Counter {
     runs: AtomicBool,
     counted: AtomicI64,
     longest_us: AtomicU64,
+    /// It should open its client anew, with the newest cluster file.
+    is_to_reopen: AtomicBool,
 }
 
 impl Counter {
+    fn new() -> Counter {
+        Counter {
+            runs: AtomicBool::new(true),
+            counted: AtomicI64::new(0),
+            longest_us: AtomicU64::new(0),
+            is_to_reopen: AtomicBool::new(false),
+        }
+    }
+
     /// Counts on, each command exactly once, until it should end.
-    fn count(&self, mut client: Client) {
+    fn count(&self, file: &Path) {
+        let open = || {
+            let file = ClusterFile::load(file).unwrap();
+            client_of(&file)
+        };
+        let mut client = open();
         while self.runs.load(Ordering::Relaxed) {
+            if self.is_to_reopen.load(Ordering::Relaxed) {
+                client = open();
+                self.is_to_reopen.store(false, Ordering::Relaxed);
+            }
             let next = self.counted.load(Ordering::Relaxed) + 1;
             let begun = Instant::now();
             increment(&mut client, next);
@@ -30,6 +54,14 @@ impl Counter {
             self.longest_us.fetch_max(took, Ordering::Relaxed);
             self.counted.store(next, Ordering::Relaxed);
         }
+    }
+
+    /// Gives the client the newest cluster file, as an operator has to before another leader leads.
+    fn takes_the_file(&self) {
+        self.is_to_reopen.store(true, Ordering::Relaxed);
+        eventually("the client is opened anew", || {
+            (!self.is_to_reopen.load(Ordering::Relaxed)).then_some(())
+        });
     }
 
     fn serves(&self) {
@@ -117,7 +149,16 @@ fn grow(cluster: &mut TestCluster, at: &str) {
         "4 acceptors",
     );
     is_refused(cluster, &["remove", "acceptor-1"], "2 acceptors");
-    is_refused(cluster, &["remove", "replica-1"], "replica-1 is a replica");
+    is_refused(
+        cluster,
+        &["remove", "controller"],
+        "controller is a controller",
+    );
+    is_refused(
+        cluster,
+        &["add", &format!("other={at}")],
+        "other doesn't say its role",
+    );
     let nodes = [format!("acceptor-4={at}"), format!("acceptor-5={at}")];
     let plan = members(cluster, &["add", "--dry-run", &nodes[0], &nodes[1]]);
     let plan = text(&{ plan }.output().unwrap().stdout);
@@ -125,6 +166,7 @@ fn grow(cluster: &mut TestCluster, at: &str) {
         plan.contains("leader-1") && plan.contains("you start: acceptor-4"),
         "{plan}"
     );
+    assert!(plan.contains("f is 1 now, and 2 afterwards"), "{plan}");
     let ordered = order(cluster, &["add", &nodes[0], &nodes[1]]);
     file_names(cluster, "acceptor-5");
     // Another process finishes what the first one has begun.
@@ -174,29 +216,57 @@ fn replace_a_dead_one(cluster: &mut TestCluster, at: &str) {
 }
 
 fn shrink(cluster: &mut TestCluster) {
+    let all_but_one = ["acceptor-2", "acceptor-3", "acceptor-4", "acceptor-5"];
+    let too_many = [&["remove"][..], &all_but_one].concat();
+    is_refused(cluster, &too_many, "f would fall from 2 to 0");
     succeeds(order(cluster, &["remove", "acceptor-2", "acceptor-4"]));
     have_ended(cluster, &["acceptor-2", "acceptor-4"]);
     are_acceptors(cluster, &["acceptor-3", "acceptor-5", "acceptor-6"]);
 }
 
+/// Returns the node that leads.
+fn leads(cluster: &TestCluster) -> Option<String> {
+    let leader = cluster.status("controller")["groups"][0]["leader"].as_u64()?;
+    let file = file_of(cluster);
+    Some(file.node_by_id(leader as u16)?.name.clone())
+}
+
+/// The node that leads makes room for a new one, and then the other one leaves.
+fn change_leaders(cluster: &mut TestCluster, counter: &Counter, at: &str) {
+    is_refused(
+        cluster,
+        &["remove", "leader-1", "leader-2"],
+        "there is no leader",
+    );
+    let old = eventually("somebody leads", || leads(cluster));
+    let ordered = order(cluster, &["replace", &old, &format!("leader-3={at}")]);
+    file_names(cluster, "leader-3");
+    counter.takes_the_file();
+    cluster.start_node("leader-3");
+    succeeds(ordered);
+    have_ended(cluster, &[&old]);
+    let now = eventually("somebody leads", || leads(cluster));
+    assert_ne!(now, old);
+    succeeds(order(cluster, &["remove", &now]));
+    have_ended(cluster, &[&now]);
+    let last = eventually("somebody leads", || leads(cluster));
+    let names: Vec<String> = names(cluster, Role::Leader);
+    assert_eq!(names, [last]);
+}
+
 /// Three acceptors become five, one that is dead is replaced, and three stay. The controller is
 /// killed meanwhile, and an old file doesn't win.
 #[test]
-fn acceptors_change_by_command_under_load() {
+fn acceptors_and_leaders_change_by_command_under_load() {
     let mut cluster = TestCluster::start(&Shape {
         auth: Some(Auth::Control),
         ..shape("rocksdb")
     });
     let at = file_of(&cluster).nodes[0].address.ip().to_string();
     let old = std::fs::read_to_string(&cluster.local.file).unwrap();
-    let counter = Counter {
-        runs: AtomicBool::new(true),
-        counted: AtomicI64::new(0),
-        longest_us: AtomicU64::new(0),
-    };
-    let client = client(&cluster);
+    let (counter, file) = (Counter::new(), cluster.local.file.clone());
     std::thread::scope(|scope| {
-        let load = scope.spawn(|| counter.count(client));
+        let load = scope.spawn(|| counter.count(&file));
         let _lowers = Lowers(&counter.runs);
         counter.say("before");
         grow(&mut cluster, &at);
@@ -205,6 +275,8 @@ fn acceptors_change_by_command_under_load() {
         counter.say("a dead one replaced");
         shrink(&mut cluster);
         counter.say("from five to three");
+        change_leaders(&mut cluster, &counter, &at);
+        counter.say("one leader replaced, and one removed");
         // Nodes lay the changes over an old file.
         let new = file_of(&cluster);
         std::fs::write(&cluster.local.file, old).unwrap();

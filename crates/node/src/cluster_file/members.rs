@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use control::{Level, MemberChange};
@@ -88,14 +89,25 @@ impl ClusterFile {
         leave: &[&Node],
     ) -> Result<Vec<MemberChange>, Errors> {
         let staying = self.acceptors().into_iter().filter(|node| !node.leaving);
-        let acceptors = (staying.count() + added.len()).saturating_sub(leave.len());
+        let come = added.iter().filter(|node| node.role == Role::Acceptor);
+        let go = leave.iter().filter(|node| node.role == Role::Acceptor);
+        let acceptors = (staying.count() + come.count()).saturating_sub(go.count());
+        let set: Table = toml::from_str(&lines.join("\n")).map_err(|e| {
+            let remedy = "write them as in the cluster file, such as storage = \"durable\"";
+            Errors::one(
+                "",
+                format!("the given lines aren't TOML: {}", e.message()),
+                remedy,
+            )
+        })?;
         let added = added.iter().map(|node| {
-            let record = toml::to_string(node).map_err(|e| Errors::one("", e.to_string(), ""))?;
-            let lines = lines.iter().map(|line| format!("{line}\n"));
+            let unwritten = |e: toml::ser::Error| Errors::one("", e.to_string(), "");
+            let mut record = Table::try_from(node).map_err(unwritten)?;
+            record.extend(set.clone());
             Ok(MemberChange::Add {
                 name: node.name.clone(),
                 node: node.id,
-                record: record + &lines.collect::<String>(),
+                record: toml::to_string(&record).map_err(unwritten)?,
             })
         });
         let leave = leave.iter().map(|node| MemberChange::Leave {
@@ -108,6 +120,46 @@ impl ClusterFile {
         });
         let f = names_f.map(|group| MemberChange::SetF { group: group.id, f });
         added.chain(leave.map(Ok)).chain(f.map(Ok)).collect()
+    }
+
+    /// Gives a new node the keys that those of its role share with another one of them. No
+    /// password is told through the network, only the name of a file that has one.
+    pub fn share_record(&self, of: &Node, with: &mut NodeDraft) {
+        let known = NodeDraft::from(of);
+        if of.role == Role::Acceptor {
+            with.storage = known.storage;
+        }
+        with.group = known.group;
+        let Some(redis) = known.redis else { return };
+        with.redis = Some(self.redis_like(of, redis, with));
+        (with.redis_order, with.redis_reads) = (known.redis_order, known.redis_reads);
+        (with.workers, with.redis_tls) = (known.workers, known.redis_tls);
+        let record = self.record(&of.name).unwrap_or_default();
+        let file = record.get("redis_password_file").and_then(Value::as_str);
+        with.redis_password_file = file.map(Into::into);
+    }
+
+    /// Returns a new replica's address for clients: with the port of another one if it is free.
+    fn redis_like(&self, of: &Node, redis: SocketAddr, new: &NodeDraft) -> SocketAddr {
+        let host = match redis.ip() == of.address.ip() {
+            true => new.address.ip(),
+            false => redis.ip(),
+        };
+        let same = SocketAddr::new(host, redis.port());
+        let here = |node: &&Node| node.address.ip() == new.address.ip();
+        let mut on_machine = self.nodes.iter().filter(here);
+        match on_machine.any(|node| node.redis.is_some_and(|at| at.port() == same.port())) {
+            false => same,
+            true => SocketAddr::new(host, new.control.port().saturating_add(1)),
+        }
+    }
+
+    fn record(&self, name: &str) -> Option<Table> {
+        let Origin { text, changes, .. } = &self.origin;
+        let contents = changed_contents(text, changes).ok()?;
+        let mut nodes = contents.get("node")?.as_array()?.iter();
+        let is_meant = |node: &&Value| node.get("name").and_then(Value::as_str) == Some(name);
+        nodes.find(is_meant)?.as_table().cloned()
     }
 
     fn names_f(&self, group: u16) -> bool {
@@ -162,7 +214,12 @@ fn check_change(cluster: &ClusterFile, change: &MemberChange) -> Result<(), (Str
                 return refused(problem, "choose a new name, and a number that nobody had");
             }
             match read_record(record) {
-                Ok(of) if identity(&of) == Some((name, i64::from(*node))) => is_acceptor(name, &of),
+                Ok(of) if identity(&of) == Some((name, i64::from(*node))) => {
+                    let role = of.get("role").and_then(Value::as_str).unwrap_or("node");
+                    let group = number(&of, "group").and_then(|id| u16::try_from(id).ok());
+                    let only = cluster.groups.first().map(|group| group.id);
+                    changes_by_command(cluster, name, role, group.or(only))
+                }
                 Ok(_) => refused(format!("{name}: its record names another node"), "name one"),
                 Err(why) => refused(format!("{name}: {why}"), "correct it"),
             }
@@ -176,11 +233,7 @@ fn check_change(cluster: &ClusterFile, change: &MemberChange) -> Result<(), (Str
                 format!("{name} is leaving already"),
                 "see `wirepaxos members`",
             ),
-            Some(n) if n.role != Role::Acceptor => refused(
-                format!("{name} is a {}, and this command changes acceptors", n.role),
-                "follow \"Members\" in docs/operations/change.md",
-            ),
-            Some(_) => Ok(()),
+            Some(n) => changes_by_command(cluster, name, n.role.name(), n.group),
             None => refused(
                 format!("the cluster has no node {name}"),
                 "see `wirepaxos members`",
@@ -220,15 +273,24 @@ fn check_level(from: Level, to: Level) -> Result<(), (String, String)> {
     )
 }
 
-fn is_acceptor(name: &str, record: &Value) -> Result<(), (String, String)> {
-    let role = record.get("role").and_then(Value::as_str).unwrap_or("node");
-    match role == Role::Acceptor.name() {
-        true => Ok(()),
-        false => Err((
-            format!("{name} is a {role}, and this command changes acceptors"),
-            "follow \"Members\" in docs/operations/change.md".to_owned(),
-        )),
-    }
+fn changes_by_command(
+    cluster: &ClusterFile,
+    name: &str,
+    role: &str,
+    group: Option<u16>,
+) -> Result<(), (String, String)> {
+    let group = group.and_then(|id| cluster.group(id));
+    let in_paxos = group.is_some_and(|group| group.protocol == Protocol::Paxos);
+    let what = match Role::named(role) {
+        Some(Role::Acceptor | Role::Leader) => return Ok(()),
+        Some(Role::Replica) if in_paxos => return Ok(()),
+        Some(Role::Replica) => "replica of a NOPaxos group",
+        _ => role,
+    };
+    Err((
+        format!("{name} is a {what}, and commands change leaders, acceptors and Paxos replicas"),
+        "follow \"Members\" in docs/operations/change.md".to_owned(),
+    ))
 }
 
 /// Returns whether a node may go on with `old` although `new` has more changes. A node needs no

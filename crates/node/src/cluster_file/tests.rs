@@ -207,7 +207,7 @@ const BAD: &[Bad] = &[
     ("storage = \"volatile\"", "copies = \"c\"", "copies", &["means nothing", "replica"]),
     ("# cpu = 0", "cpu = -1", "cpu = -1", &["0 to 1023"]),
     ("# spin_us = 50", "spin_us = 10001", "spin_us", &["0 to 10000"]),
-    ("role = \"controller\"", "role = \"controller\"\nleaving = true", "leaving", &["nobody counts on its memory", "at once"]),
+    ("role = \"controller\"", "role = \"controller\"\nleaving = true", "leaving", &["no epoch names", "at once"]),
     ("id = 33\n", "id = 33\nleaving = 1\n", "leaving", &["invalid type"]),
     ("role = \"controller\"", "role = \"controller\"\nspin_us = 50", "spin_us", &["means nothing"]),
 ];

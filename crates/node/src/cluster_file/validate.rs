@@ -573,13 +573,10 @@ impl Check {
         let Some(leaving) = raw.leaving.as_ref().filter(|l| *l.get_ref()) else {
             return false;
         };
-        if !matches!(role, Role::Acceptor | Role::Replica) {
+        if !matches!(role, Role::Acceptor | Role::Replica | Role::Leader) {
             self.error(
                 at(leaving),
-                format!(
-                    "`leaving = true` on a node with role = {:?}: nobody counts on its memory",
-                    role.name()
-                ),
+                format!("`leaving = true` on a {role}, which no epoch names"),
                 "remove it; such a node can be removed from the file at once",
             );
         }
@@ -949,7 +946,8 @@ impl Check {
     /// Checks that the roles fit the protocols, since each protocol has roles of its own.
     fn roles(&mut self, nodes: &[Node], raw: &[Spanned<RawNode>], groups: &[Group]) {
         let speaks = |protocol| groups.iter().any(|g| g.protocol == protocol);
-        if speaks(Protocol::Paxos) && !nodes.iter().any(|n| n.role == Role::Leader) {
+        let leads = |n: &Node| n.role == Role::Leader && !n.leaving;
+        if speaks(Protocol::Paxos) && !nodes.iter().any(leads) {
             self.error(
                 0,
                 "there is no leader",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use super::*;
+use std::net::IpAddr;
 
 const SAMPLE: &str = include_str!("../../../../../testdata/cluster.toml");
 
@@ -56,22 +57,23 @@ fn an_order_that_would_do_harm_is_refused_by_name() {
     let MemberChange::Add { record, .. } = add(4) else {
         unreachable!()
     };
-    let as_replica = record.replace("\"acceptor\"", "\"replica\"");
+    let as_learner = record.replace("\"acceptor\"", "\"learner\"");
     let on_one_port = add(5);
     let MemberChange::Add { name, node, record } = on_one_port else {
         unreachable!()
     };
     let taken = sample().node("acceptor-1").unwrap().address.to_string();
-    let on_one_port = MemberChange::Add {
-        record: record.replace("127.0.0.1:9501", &taken),
-        name,
-        node,
-    };
+    let record = record.replace("127.0.0.1:9501", &taken);
+    let on_one_port = MemberChange::Add { name, node, record };
     let refused = [
         (sample(), vec![], "nothing is ordered"),
         (sample(), vec![add(4)], "4 acceptors"),
         (sample(), vec![leave("acceptor-1")], "2 acceptors"),
-        (sample(), vec![leave("replica-1")], "replica-1 is a replica"),
+        (
+            sample(),
+            vec![leave("controller")],
+            "controller is a controller",
+        ),
         (
             sample(),
             vec![remove("acceptor-1")],
@@ -93,15 +95,27 @@ fn an_order_that_would_do_harm_is_refused_by_name() {
             vec![MemberChange::Add {
                 name: "acceptor-4".to_owned(),
                 node: 94,
-                record: as_replica,
+                record: as_learner,
             }],
-            "acceptor-4 is a replica",
+            "acceptor-4 is a learner",
         ),
     ];
     for (cluster, order, why) in refused {
-        let said = check_order(&cluster, &order).unwrap_err().to_string();
-        assert!(said.contains(why), "{why:?} isn't in {said}");
+        is_refused(&cluster, &order, why);
     }
+}
+
+fn is_refused(cluster: &ClusterFile, order: &[MemberChange], why: &str) {
+    let said = check_order(cluster, order).unwrap_err().to_string();
+    assert!(said.contains(why), "{why:?} isn't in {said}");
+}
+
+#[test]
+fn the_last_leader_and_the_last_replica_stay() {
+    let leaders = ["leader-1", "leader-2"].map(leave);
+    is_refused(&sample(), &leaders, "there is no leader");
+    let replicas = ["replica-1", "replica-2", "replica-3"].map(leave);
+    is_refused(&sample(), &replicas, "has no replica");
 }
 
 /// A file that says something else about an added node can't be right.
@@ -198,4 +212,33 @@ fn the_level_moves_by_one_and_back_only_while_nothing_new_is_stored() {
     let only_level = [MemberChange::SetLevel { level: 1 }];
     let same = sample().with_changes(&only_level).unwrap();
     assert_eq!(same, sample(), "the level isn't in the file");
+}
+
+/// A new replica is like the one that it replaces, apart from its machine.
+#[test]
+fn a_new_replica_takes_over_how_clients_reach_another_one() {
+    let line = "name = \"replica-2\"\n";
+    let keys = "redis_password_file = \"some.password\"\nredis_order = \"key\"\n";
+    let text = SAMPLE.replace(line, &format!("{line}{keys}"));
+    let cluster = parse(&text, "cluster.toml").unwrap();
+    let old = cluster.node("replica-2").unwrap();
+    let redis = old.redis.expect("the sample has a front end");
+    let new = |ip: [u8; 4]| {
+        let at = |port| SocketAddr::from((ip, port));
+        let mut new = NodeDraft::new("replica-4", 99, Role::Replica, at(9900), at(9901));
+        cluster.share_record(old, &mut new);
+        new
+    };
+    let elsewhere = new([127, 0, 9, 9]);
+    assert_eq!(elsewhere.redis.map(|at| at.port()), Some(redis.port()));
+    assert_eq!(elsewhere.group, old.group);
+    assert_eq!(elsewhere.redis_password_file, Some("some.password".into()));
+    let order = cluster.order(&[elsewhere], &[], &[old]).unwrap();
+    let after = check_order(&cluster, &order).unwrap();
+    let taken = after.node("replica-4").unwrap();
+    assert_eq!(taken.redis_order, crate::cluster_file::RedisOrder::Key);
+    let IpAddr::V4(here) = old.address.ip() else {
+        unreachable!()
+    };
+    assert_eq!(new(here.octets()).redis.map(|at| at.port()), Some(9902));
 }

@@ -3,16 +3,22 @@
 //! epochs, and in what nodes answer, so another controller goes on where one has ended.
 //! [E-CHANGES]
 
+mod in_force;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use control::status::GroupStatus;
-use control::{EpochState, Levels, MemberChange, MembersMessage, Message};
+use control::{Levels, MemberChange, MembersMessage, Message};
 use paxos::{Epoch, GroupId, NodeId};
 use serde_json::{Value, json};
 
-use crate::cluster_file::{ClusterFile, Errors, Group, Node, Protocol, Role, check_order};
+use self::in_force::{
+    doesnt_answer, gives_up, is_alive, is_close, leaving, still_needed, unsettled,
+    without_its_memory,
+};
+use crate::cluster_file::{ClusterFile, Errors, Node, Protocol, Role, check_order};
 use crate::host::is_due;
 use crate::level;
 
@@ -22,10 +28,11 @@ const TELL_INTERVAL: Duration = Duration::from_millis(100);
 const REMIND_INTERVAL: Duration = Duration::from_secs(5);
 /// A node that hasn't answered for so long doesn't answer.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Who begins anew first. The acting controller is the last of all.
+/// Who begins anew first. Replicas know of a new one before that learns anything that is decided
+/// ([X-VOID]). The acting controller is the last of all.
 const ORDER: [Role; 6] = [
-    Role::Learner,
     Role::Replica,
+    Role::Learner,
     Role::Sequencer,
     Role::Leader,
     Role::Acceptor,
@@ -128,7 +135,7 @@ impl Membership {
             self.changes = changes.to_vec();
             self.target = self.cluster.with_changes(changes);
         }
-        let step = self.next(groups);
+        let step = self.next(groups, &[]);
         self.step = Some(step.clone());
         step
     }
@@ -156,9 +163,10 @@ impl Membership {
         Some((node.control, message))
     }
 
-    /// Makes the next step due at once.
-    pub fn hurry(&mut self) {
-        self.told = None;
+    /// Notes that the list has become longer, and makes the next step due at once.
+    pub fn begin_change(&mut self) {
+        let step = Step::Wait("all nodes write the change down".to_owned());
+        (self.step, self.told) = (Some(step), None);
     }
 
     /// Returns the list for each node, with the nodes that are told it. An empty one is told, too:
@@ -181,6 +189,7 @@ impl Membership {
         match &self.step {
             Some(Step::Done) => {}
             Some(Step::Wait(_)) if gives_up(order, groups) => {}
+            Some(Step::Wait(_)) if self.next(groups, &leaving(order)) == Step::Done => {}
             Some(Step::Wait(what)) => {
                 return Some(format!(
                     "another change is on its way: {what}. `wirepaxos members` shows when it is \
@@ -223,6 +232,7 @@ impl Membership {
     /// Returns the part of the status document.
     pub fn to_json(&self) -> Value {
         let waits_for = match &self.step {
+            None if !self.changes.is_empty() => "the controller has just begun to act".into(),
             None | Some(Step::Done) => Value::Null,
             Some(Step::Wait(why)) => why.clone().into(),
             Some(Step::BeginAnew(node)) => format!("{} begins anew", self.name(*node)).into(),
@@ -237,7 +247,8 @@ impl Membership {
         known.map_or_else(|| format!("node {node}"), |node| node.name.clone())
     }
 
-    fn next(&self, groups: &[GroupStatus]) -> Step {
+    /// Returns the next step, if nodes that don't answer needn't be waited for.
+    fn next(&self, groups: &[GroupStatus], but: &[NodeId]) -> Step {
         if let Some(lost) = self.lost() {
             return Step::Append(lost);
         }
@@ -248,7 +259,10 @@ impl Membership {
             Ok(target) => target,
             Err(why) => return Step::Wait(why.to_string()),
         };
-        let stays = |node: &&Node| target.node(&node.name).is_some_and(|node| !node.leaving);
+        let stays = |node: &&Node| {
+            let known = target.node(&node.name).filter(|_| !but.contains(&node.id));
+            known.is_some_and(|node| !node.leaving)
+        };
         let staying: Vec<&Node> = self.cluster.nodes.iter().filter(stays).collect();
         if let Some(why) = staying.iter().find_map(|node| self.keeps_less(node)) {
             return Step::Wait(why);
@@ -256,11 +270,21 @@ impl Membership {
         if let Some(step) = self.renewal(&staying, groups) {
             return step;
         }
-        let mut paxos = target
+        let mut each = target.groups.iter();
+        if let Some(why) = each.find_map(|group| unsettled(target, group, groups, but)) {
+            return Step::Wait(why);
+        }
+        let leaves = |id| !staying.iter().any(|node| node.id == id);
+        let led = groups.iter().find(|group| group.leader.is_some_and(leaves));
+        if let Some(group) = led {
+            let step = self.hand_over(group, &staying);
+            return step.unwrap_or_else(|| Step::Wait("no other leader answers: start one".into()));
+        }
+        let paxos = target
             .groups
             .iter()
             .filter(|g| g.protocol == Protocol::Paxos);
-        if let Some(why) = paxos.find_map(|group| unsettled(target, group, groups)) {
+        if let Some(why) = { paxos }.find_map(|group| still_needed(target, group, groups)) {
             return Step::Wait(why);
         }
         let removed = self.to_remove();
@@ -321,24 +345,23 @@ impl Membership {
         }
         let next = next.id;
         let leads = groups.iter().find(|group| group.leader == Some(next));
-        let successor = leads.and_then(|group| {
-            let can = |n: &&&Node| n.role == Role::Leader && n.id != next && self.uses_all(n.id);
-            Some((
-                group,
-                staying
-                    .iter()
-                    .filter(can)
-                    .find(|n| is_alive(group, n.id))?
-                    .id,
-            ))
-        });
-        Some(match successor {
-            Some((group, to)) => Step::HandOver {
-                group: group.group,
-                epoch: group.active.unwrap_or(0),
-                to,
-            },
-            None => Step::BeginAnew(next),
+        let step = leads.and_then(|group| self.hand_over(group, staying));
+        Some(step.unwrap_or(Step::BeginAnew(next)))
+    }
+
+    /// Returns the step that makes another leader lead a group, if one is there that works with all
+    /// changes.
+    fn hand_over(&self, group: &GroupStatus, staying: &[&Node]) -> Option<Step> {
+        let can = |node: &&&Node| {
+            let leads = group.leader == Some(node.id);
+            node.role == Role::Leader && !leads && self.uses_all(node.id)
+        };
+        let mut others = staying.iter().filter(can);
+        let to = others.find(|node| is_alive(group, node.id))?.id;
+        Some(Step::HandOver {
+            group: group.group,
+            epoch: group.active.unwrap_or(0),
+            to,
         })
     }
 
@@ -355,6 +378,9 @@ impl Membership {
         for group in groups {
             if group.active.is_none() || group.attempt.is_some() {
                 return Some(format!("group {}: no epoch is in force", group.group));
+            }
+            if let Some(one) = staying.iter().find(|n| without_its_memory(group, n.id)) {
+                return Some(format!("{} comes back", one.name));
             }
             let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.group);
             let window = self.cluster.group(group.group).map_or(0, |g| g.window);
@@ -380,71 +406,6 @@ impl Membership {
             _ => None,
         });
         left.collect()
-    }
-}
-
-fn doesnt_answer(node: &Node) -> String {
-    format!("{} doesn't answer: start it", node.name)
-}
-
-/// Returns whether an order takes back or replaces nodes that haven't joined yet.
-fn gives_up(order: &[MemberChange], groups: &[GroupStatus]) -> bool {
-    let mut leave = order.iter().filter_map(|change| match change {
-        MemberChange::Leave { node, .. } => Some(*node),
-        _ => None,
-    });
-    let count = leave.clone().count();
-    count > 0 && leave.all(|node| !is_member(groups, node))
-}
-
-fn is_alive(group: &GroupStatus, node: NodeId) -> bool {
-    group.members.iter().any(|m| m.node == node && m.alive)
-}
-
-fn is_member(groups: &[GroupStatus], node: NodeId) -> bool {
-    let mut epochs = groups.iter().flat_map(|group| &group.epochs);
-    epochs.any(|epoch| epoch.acceptors.iter().any(|(id, _)| *id == node))
-}
-
-/// Returns whether a replica has executed almost as much as the others.
-fn is_close(group: &GroupStatus, node: NodeId, lag: u64) -> bool {
-    let replicas = || group.members.iter().filter(|m| m.role == "replica");
-    let Some(own) = replicas().find(|m| m.node == node) else {
-        return false;
-    };
-    let is_close = |pid: usize| {
-        let at = replicas().filter_map(|m| Some(m.partitions.get(pid)?.inst));
-        let most = at.max().unwrap_or(0);
-        own.partitions
-            .get(pid)
-            .is_some_and(|p| p.inst + lag >= most)
-    };
-    own.alive && !group.behind.contains(&node) && (0..own.partitions.len()).all(is_close)
-}
-
-/// Returns why the epoch in force isn't that of the cluster's acceptors.
-fn unsettled(cluster: &ClusterFile, group: &Group, groups: &[GroupStatus]) -> Option<String> {
-    let status = groups.iter().find(|status| status.group == group.id)?;
-    let acceptors = cluster.acceptors();
-    let wanted: Vec<&Node> = acceptors.into_iter().filter(|n| !n.leaving).collect();
-    let last = status.epochs.last();
-    let last = last.filter(|epoch| epoch.state == EpochState::Active);
-    let Some(last) = last else {
-        return Some(format!("group {}: an epoch is on its way", group.id));
-    };
-    let is_in = |node: &Node| last.acceptors.iter().any(|(id, _)| *id == node.id);
-    let new = wanted.iter().find(|node| !is_in(node));
-    match new {
-        Some(node) if !is_alive(status, node.id) => Some(format!(
-            "{} has never answered the controller: start it at {}, with the new cluster file",
-            node.name, node.address
-        )),
-        Some(node) => Some(format!("{}: votes are read before it joins", node.name)),
-        None if last.acceptors.len() != wanted.len() || last.f != group.f => Some(format!(
-            "group {}: who leaves is in epoch {}",
-            group.id, last.epoch
-        )),
-        None => None,
     }
 }
 

@@ -182,11 +182,13 @@ impl ControllerRole {
                 "the order of the operator at {from} to change the members is refused: {why}"
             )),
         };
+        if result.is_ok() && !is_repeated {
+            self.membership.begin_change();
+        }
         let result = result.map(|count| count as u32);
         let known = *known;
         let reply = Message::Members(MembersMessage::Reply { known, result });
         self.told.push((from, reply));
-        self.membership.hurry();
         if let Some(text) = event {
             self.note(Event::new("members", text).by(from.to_string()));
         }
@@ -412,7 +414,9 @@ impl Role for ControllerRole {
             document["acts"] = self.seat.acting().is_some().into();
             document["acting"] = standing.acting.map(|node| self.names.of(node)).into();
         }
-        document["members"] = self.membership.to_json();
+        if self.seat.acting().is_some() {
+            document["members"] = self.membership.to_json();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 use control::status::{MemberStatus, PartitionStatus};
 use control::{EpochRecord, EpochState};
-use paxos::{Configuration, Member};
+use paxos::{Configuration, Member, Round};
 
 use super::*;
 use crate::cluster_file::parse;
@@ -45,8 +45,8 @@ fn status(leader: &str, acceptors: &[NodeId]) -> GroupStatus {
         leader: member(id(leader)),
         acceptors: acceptors.into_iter().map(member).collect(),
         f: 1,
-        replicas: vec![],
-        g: 1,
+        replicas: cluster().replicas(0).iter().map(|n| n.id).collect(),
+        g: cluster().groups[0].g,
     };
     let watched = |node: &Node| MemberStatus {
         node: node.id,
@@ -319,4 +319,103 @@ fn the_level_waits_for_all_programs() {
     say(&mut one, id("replica-2"), Levels::default());
     let why = names(&one);
     assert!(why.contains("level 2: replica-2 has level 1; see"), "{why}");
+}
+
+fn leave(name: &str) -> MemberChange {
+    let (name, node) = (name.to_owned(), id(name));
+    MemberChange::Leave { name, node }
+}
+
+/// Returns a controller that works with these changes, as all nodes do.
+fn in_use(changes: &[MemberChange]) -> Membership {
+    let used = cluster().with_changes(changes).unwrap();
+    let mut one = membership(&used);
+    let (nodes, all) = (used.nodes.iter(), changes.len() as u32);
+    nodes.for_each(|node| answer(&mut one, node.id, all, all));
+    one
+}
+
+#[test]
+fn a_leader_that_leaves_hands_over_before_it_is_removed() {
+    let changes = [leave("leader-1")];
+    let mut one = in_use(&changes);
+    let to = id("leader-2");
+    let step = one.step(&changes, &[status("leader-1", &old())]);
+    assert_eq!(
+        step,
+        Step::HandOver {
+            group: 0,
+            epoch: 5,
+            to
+        }
+    );
+    let step = one.step(&changes, &[status("leader-2", &old())]);
+    let (name, node) = ("leader-1".to_owned(), id("leader-1"));
+    assert_eq!(
+        step,
+        Step::Append(vec![MemberChange::Remove { name, node }])
+    );
+}
+
+/// The controller is another one since, and has heard of the dead node only in the list.
+#[test]
+fn a_dead_node_is_replaced_after_earlier_changes() {
+    let (name, node) = ("leader-2".to_owned(), id("leader-2"));
+    let before = [leave("leader-2"), MemberChange::Remove { name, node }];
+    let used = cluster().with_changes(&before).unwrap();
+    let mut one = membership(&used);
+    let groups = [status("leader-1", &old())];
+    let alive = used.nodes.iter().filter(|n| n.name != "acceptor-3");
+    alive.for_each(|node| answer(&mut one, node.id, 2, 2));
+    let step = one.step(&before, &groups);
+    assert!(matches!(step, Step::Wait(_)), "{step:?}");
+    let refused = one.against(&[leave("replica-1")], &groups).unwrap();
+    assert!(refused.contains("acceptor-3 doesn't answer"), "{refused}");
+    assert_eq!(one.against(&replacement(), &groups), None);
+}
+
+/// A replica that leaves holds what acceptors have forgotten until others hold it, too.
+/// [T-MEMBERS]
+#[test]
+fn a_replica_that_leaves_is_needed_until_others_have_its_checkpoint() {
+    let changes = [leave("replica-3")];
+    let mut one = in_use(&changes);
+    let waits = |one: &mut Membership, group: &GroupStatus, why: &str| {
+        let step = one.step(&changes, std::slice::from_ref(group));
+        let waits = matches!(&step, Step::Wait(what) if what.contains(why));
+        assert!(waits, "{why:?} isn't why: {step:?}");
+    };
+    let mut group = status("leader-1", &old());
+    waits(&mut one, &group, "who leaves counts until others");
+    let last = group.epochs.last_mut().unwrap();
+    last.replicas.retain(|node| *node != id("replica-3"));
+    last.g = 0;
+    let show = |group: &mut GroupStatus, name: &str, epoch, trim| {
+        let mut members = group.members.iter_mut();
+        let member = members.find(|m| m.node == id(name)).unwrap();
+        member.partitions[0].round = Round::base(epoch).0;
+        member.partitions[0].trim = trim;
+    };
+    show(&mut group, "replica-3", 4, 90);
+    waits(&mut one, &group, "replica-3 hasn't come to epoch 5");
+    show(&mut group, "replica-3", 5, 90);
+    show(&mut group, "replica-1", 5, 89);
+    waits(&mut one, &group, "replica-3 ends once 1 others have");
+    show(&mut group, "replica-2", 5, 90);
+    let step = one.step(&changes, &[group]);
+    assert!(matches!(step, Step::Append(_)), "{step:?}");
+}
+
+/// Otherwise more memories than f could be on their way at once.
+#[test]
+fn nobody_begins_anew_before_the_last_one_shows_its_memory_again() {
+    let changes = replacement();
+    let mut one = membership(&cluster());
+    all_but_one_answer(&mut one, "acceptor-3", 0);
+    let mut group = status("leader-1", &old());
+    let mut members = group.members.iter_mut();
+    members.find(|m| m.node == id("acceptor-2")).unwrap().mute = true;
+    let step = one.step(&changes, &[group]);
+    let waits = matches!(&step, Step::Wait(what) if what.contains("acceptor-2 comes back"));
+    assert!(waits, "{step:?}");
 }
