@@ -373,10 +373,10 @@ fn apply(contents: &mut Table, change: &MemberChange) -> Result<(), String> {
         contents.insert("group".to_owned(), groups.into());
         return Ok(());
     }
-    let mut nodes = list(contents, "node");
     let Some((name, id)) = change.node() else {
         return Ok(());
     };
+    let mut nodes = list(contents, "node");
     let is_meant = |node: &Value| identity(node) == Some((name, i64::from(id)));
     match change {
         MemberChange::Add { record, .. } => {

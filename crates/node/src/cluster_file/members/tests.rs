@@ -212,6 +212,11 @@ fn the_level_moves_by_one_and_back_only_while_nothing_new_is_stored() {
     let only_level = [MemberChange::SetLevel { level: 1 }];
     let same = sample().with_changes(&only_level).unwrap();
     assert_eq!(same, sample(), "the level isn't in the file");
+    assert_eq!(edited(SAMPLE, &only_level).unwrap(), SAMPLE);
+    let others = [add(4), leave("acceptor-2")];
+    let all = [&only_level[..], &others].concat();
+    let both = sample().with_changes(&all).unwrap();
+    assert_eq!(both, sample().with_changes(&others).unwrap());
 }
 
 /// A new replica is like the one that it replaces, apart from its machine.
