@@ -102,10 +102,15 @@ fn succeeds(ordered: Child) -> String {
     text(&stdout)
 }
 
-/// An order is refused with these words, and the file stays as it is.
+/// An order is refused with these words, and the file stays as it is. A controller that waits for
+/// a busy disk may be silent before.
 fn is_refused(cluster: &TestCluster, arguments: &[&str], words: &str) {
     let before = std::fs::read_to_string(&cluster.local.file).unwrap();
-    let refused = members(cluster, arguments).output().unwrap();
+    let refused = eventually("the controller answers", || {
+        let refused = members(cluster, arguments).output().unwrap();
+        let is_silent = text(&refused.stderr).contains("no answer from controller");
+        (!is_silent).then_some(refused)
+    });
     let said = text(&refused.stderr);
     assert!(!refused.status.success() && said.contains(words), "{said}");
     let after = std::fs::read_to_string(&cluster.local.file).unwrap();
