@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -68,6 +69,10 @@ class Cluster:
         """Returns whether the cluster file names all of these nodes."""
         text = self.file.read_text()
         return all(f'"{node}"' in text for node in nodes)
+
+    def front_ends_now(self):
+        """Returns where the replicas of the cluster file serve clients."""
+        return re.findall(r'^redis = "([^"]+)"', self.file.read_text(), re.MULTILINE)
 
     def take_in(self, node, machine):
         """Counts a node that has joined by command."""

@@ -138,6 +138,26 @@ def remove_acceptors(exam):
     change_members(exam, "remove", ["acceptor-4", "acceptor-5"], {})
 
 
+def replace_leader(exam):
+    """The first leader makes room for one on another machine."""
+    change_members(exam, "replace", ["leader-1"], {"leader-3": 6})
+
+
+def grow_replicas(exam):
+    change_members(exam, "add", [], {"replica-4": 4})
+    exam.load.use(exam.cluster.front_ends_now())
+
+
+def replace_replica(exam):
+    change_members(exam, "replace", ["replica-1"], {"replica-5": 5})
+    exam.load.use(exam.cluster.front_ends_now())
+
+
+def shrink_replicas(exam):
+    change_members(exam, "remove", ["replica-2"], {})
+    exam.load.use(exam.cluster.front_ends_now())
+
+
 def change_members(exam, order, leaving, joining):
     """Gives the order, starts the nodes that join once the cluster file has them, and waits until all is done."""
     machines = {node: f"127.{exam.network}.0.{number}" for node, number in joining.items()}
@@ -176,5 +196,9 @@ ITEMS = [
     Item("disk-3", "so is the controller's", "none", fill_disk(2), missing=needs_root),
     Item("exchange", "each old acceptor is replaced by a new one", "wirepaxos members replace", exchange_acceptors),
     Item("shrink", "three acceptors again", "wirepaxos members remove", remove_acceptors),
+    Item("leader-new", "the first leader is replaced by a new one", "wirepaxos members replace", replace_leader, short=True),
+    Item("replica-add", "four replicas instead of three", "wirepaxos members add", grow_replicas, short=True),
+    Item("replica-new", "a replica is replaced by a new one", "wirepaxos members replace", replace_replica),
+    Item("replica-less", "three replicas again", "wirepaxos members remove", shrink_replicas),
     Item("restore", "a new cluster of five machines from a backup", "wirepaxos backup create, restore", new_cluster),
 ]

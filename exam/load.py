@@ -71,6 +71,10 @@ class Load:
         for client in self._clients:
             client.start()
 
+    def use(self, front_ends):
+        """From now on clients that lose their connection try these front ends."""
+        self._front_ends = front_ends
+
     def longest_gap(self):
         """Returns the longest time without an answer to anybody since the last call, in seconds."""
         with self._lock:
@@ -96,14 +100,15 @@ class Load:
 
     def _increment(self, client):
         token = uuid.uuid4().hex
-        front_ends = itertools.cycle(self._front_ends[client % 3 :] + self._front_ends[: client % 3])
+        turns = itertools.count(client)
         connection = None
         for number in itertools.count(1):
             commands = [("CLIENT", "SETNAME", f"once:{token}:{number}"), ("INCR", key(client))]
             answer = None
             while answer is None and not self._ends.is_set():
                 try:
-                    connection = connection or Connection(next(front_ends), self._password)
+                    front_ends = self._front_ends
+                    connection = connection or Connection(front_ends[next(turns) % len(front_ends)], self._password)
                     answer = connection.call(commands)[1]
                 except (OSError, Refused):
                     if connection:
