@@ -58,7 +58,7 @@ use replica::storage::{private_directory, sync_directory_of};
 use replica::{Application, Checkpoint, Error, MOVE_AWAY, Record, Restore, Snapshot};
 
 pub use catalogue::{Catalogue, Keys, Spec, Spread};
-pub use command::{Check, Command, Stamp, Watched, put_call, put_query};
+pub use command::{Check, Command, Stamp, Watched, join_call, put_call, put_query};
 pub use comparison::Alarm;
 pub use fingerprint::Fingerprint;
 pub use fit::accept;

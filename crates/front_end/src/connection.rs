@@ -12,6 +12,8 @@
 
 mod answers;
 mod blocked;
+#[cfg(test)]
+mod joined_tests;
 mod order;
 mod parse;
 mod run;

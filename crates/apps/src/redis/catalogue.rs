@@ -68,9 +68,7 @@ pub struct Spec {
     /// The command is about all keys or all scripts of a group of several partitions, if it names
     /// no key.
     pub concerns_all: bool,
-    /// The command and its arguments are all that the server needs: it runs no script, isn't SPOP,
-    /// and sends no message.
-    pub(super) needs_nothing_else: bool,
+    needs: Needs,
     pub(super) flags: Vec<String>,
     pub(super) categories: Vec<String>,
     pub(super) tips: Vec<String>,
@@ -80,6 +78,17 @@ pub struct Spec {
     pub(super) is_unagreed: bool,
     /// The decisions whether the command is executed: by itself, and within a transaction.
     verdicts: [Verdict; 2],
+}
+
+/// What a server needs to execute a command, besides the command itself and its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Needs {
+    #[default]
+    More,
+    Nothing,
+    /// The server needs nothing, and the command writes and has a short answer, unless it is a SET
+    /// that asks for the old value.
+    NothingBriefly,
 }
 
 /// How a command without keys is sent to partitions, and how the answers are combined.
@@ -325,6 +334,20 @@ impl Spec {
         self.has("write") || self.is_message() || self.keys.iter().any(|key| key.writes)
     }
 
+    /// Returns whether the command and its arguments are all that the server needs: it runs no
+    /// script, isn't SPOP, and sends no message.
+    pub(super) fn needs_nothing_else(&self) -> bool {
+        self.needs != Needs::More
+    }
+
+    /// Returns whether the command, with these arguments, writes and is answered by few bytes, so
+    /// that several of them can be [joined](super::join_call).
+    pub fn may_be_joined(&self, args: &[&[u8]]) -> bool {
+        let asks = |arg: &&[u8]| arg.eq_ignore_ascii_case(b"get");
+        let is_brief = self.needs == Needs::NothingBriefly;
+        is_brief && (self.name != "set" || !args.iter().skip(3).any(asks))
+    }
+
     /// Returns whether the command, with these arguments, may need more memory, as Redis judges it.
     /// Of a script only its first line is known.
     pub fn may_take_memory(&self, args: &[&[u8]]) -> bool {
@@ -473,7 +496,7 @@ fn parse<'v, 'a>(command: &'v Value<'a>) -> Result<(Spec, &'v [Value<'a>]), Malf
     spec.may_wait = spec.has("blocking") && spec.name != "wait";
     spec.spread = spread(&spec);
     spec.concerns_all = rules::concerns_all(&spec);
-    spec.needs_nothing_else = rules::needs_nothing_else(&spec);
+    spec.needs = rules::needs(&spec);
     spec.verdicts = [false, true].map(|in_transaction| rules::verdict(&spec, in_transaction));
     Ok((spec, subcommands.items()))
 }

@@ -32,6 +32,12 @@ const SERVER: u8 = 6;
 pub(super) const MAX_MEMBERS: usize = 64;
 
 const RESP3: u8 = 1;
+
+/// The bytes of a CALL before its arguments: kind, stamp and flags.
+const CALL_HEAD_LEN: usize = 10;
+const FLAGS_AT: usize = CALL_HEAD_LEN - 1;
+/// The most bytes that two CALLs have more as one EXEC: its longer head, and two lengths.
+const ROOM_TO_JOIN: usize = 2 + 5 + 5;
 /// The number of arguments for which memory is allocated at once: this many, or as many as there
 /// are if each takes `ARGUMENT_LEN` bytes with its length.
 const FEW: usize = 4;
@@ -122,6 +128,31 @@ pub fn put_call(out: &mut Vec<u8>, stamp: Stamp, resp3: bool, args: &[&[u8]]) {
 pub fn put_query(out: &mut Vec<u8>, resp3: bool, args: &[&[u8]]) {
     out.extend_from_slice(&[QUERY, u8::from(resp3)]);
     args.iter().for_each(|arg| put_bytes(out, arg));
+}
+
+/// Joins a CALL to another one, or to what was joined from others before, unless that would have
+/// more than `most` bytes; returns whether it did. They become an EXEC without watched keys, at the
+/// later one's time, since such an EXEC has the same effects and answers, in an array. The CALLs
+/// must be ones that EXEC takes.
+pub fn join_call(joined: &mut Vec<u8>, call: &[u8], most: usize) -> bool {
+    if joined.len() < CALL_HEAD_LEN || call.len() < CALL_HEAD_LEN {
+        return false;
+    }
+    let (head, args) = call.split_at(CALL_HEAD_LEN);
+    let are_calls = head[0] == CALL && [CALL, EXEC].contains(&joined[0]);
+    let are_alike = are_calls && head[FLAGS_AT] == joined[FLAGS_AT];
+    if !are_alike || joined.len() + args.len() + ROOM_TO_JOIN > most {
+        return false;
+    }
+    if joined[0] == CALL {
+        let first = joined.split_off(CALL_HEAD_LEN);
+        joined.extend_from_slice(&[0, 0]);
+        put_bytes(joined, &first);
+    }
+    joined[1..CALL_HEAD_LEN].copy_from_slice(&head[1..]);
+    joined[0] = EXEC;
+    put_bytes(joined, args);
+    true
 }
 
 /// Returns whether this is a QUERY, if it isn't malformed. A QUERY changes nothing, whatever it
@@ -441,6 +472,45 @@ mod tests {
             bytes
         });
         encoded.collect()
+    }
+
+    #[test]
+    fn calls_that_are_joined_are_a_transaction_at_the_last_ones_time() {
+        let call = |ms, resp3, args: &[&[u8]]| {
+            let mut bytes = Vec::new();
+            put_call(&mut bytes, Stamp { node: 7, ms }, resp3, args);
+            bytes
+        };
+        let long = [b'x'; 300];
+        let args: [Vec<&[u8]>; 3] = [
+            vec![b"SET", b"k", &long],
+            vec![b"INCR", b"n"],
+            vec![b"SADD", b"s", b""],
+        ];
+        let mut joined = call(5, true, &args[0]);
+        assert!(join_call(&mut joined, &call(6, true, &args[1]), 400));
+        assert!(join_call(&mut joined, &call(8, true, &args[2]), 400));
+        let as_one = Command::Exec {
+            stamp: Stamp { node: 7, ms: 8 },
+            resp3: true,
+            watched: vec![],
+            commands: args.to_vec(),
+        };
+        assert_eq!(Command::parse(&joined), Ok(as_one));
+
+        let before = joined.clone();
+        let other_version = call(9, false, &args[1]);
+        assert!(!join_call(&mut joined, &other_version, 400));
+        let mut query = Vec::new();
+        put_query(&mut query, true, &[b"GET", b"0123456789"]);
+        assert!(!join_call(&mut joined, &query, 400));
+        assert!(!join_call(
+            &mut joined,
+            &call(9, true, &args[1]),
+            before.len() + 12
+        ));
+        assert!(!join_call(&mut query, &call(9, true, &args[1]), 400));
+        assert_eq!(joined, before, "nothing changes if they stay apart");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use replica::Error;
 use replica::application::Take;
 
-use super::catalogue::Spec;
-use super::command::{Command, Stamp};
+use super::catalogue::{Catalogue, Spec};
+use super::command::{Arguments, Command, Stamp};
 use super::kept::Given;
 use super::resp::put_request;
 use super::rules;
@@ -52,6 +52,9 @@ pub(super) enum Then {
     /// The answer belongs to a command that must be kept, since a server that takes this one's
     /// place has to be given it, too.
     Keep,
+    /// As before, but there is an answer to each request, and all of them are the items of one
+    /// array.
+    KeepEach,
     /// The answer holds the members from which an SPOP takes.
     Choose(Pop),
     /// The answer must say that exactly `many` members were removed for an SPOP. `answer` is the
@@ -96,7 +99,7 @@ impl Then {
     /// answer.
     fn check(&self, answer: &[u8]) -> Result<(), Dead> {
         let is_sound = match self {
-            Then::Read | Then::Keep => true,
+            Then::Read | Then::Keep | Then::KeepEach => true,
             Then::Choose(_) => answer.starts_with(b"*2\r\n"),
             Then::Removed { many, .. } => answer == format!(":{many}\r\n").as_bytes(),
         };
@@ -195,6 +198,16 @@ impl Replicated {
                 Ok(spec) if spec.is_read => return self.begin_query(*resp3, spec, args),
                 _ => {}
             },
+            Ok(Command::Exec {
+                stamp,
+                resp3,
+                watched,
+                commands,
+            }) if watched.is_empty() => {
+                if let Some(commands) = self.all_brief(&catalogue, commands) {
+                    return self.begin_exec(*stamp, *resp3, &commands);
+                }
+            }
             _ => {}
         }
         self.settle()?;
@@ -204,8 +217,50 @@ impl Replicated {
         Ok(())
     }
 
+    /// Returns the commands of a transaction with their specs, if all of them are such as a front
+    /// end [joins](super::join_call).
+    fn all_brief<'a>(
+        &self,
+        catalogue: &'a Catalogue,
+        commands: &'a [Arguments<'a>],
+    ) -> Option<Vec<(&'a Spec, &'a Arguments<'a>)>> {
+        let judged = commands.iter().map(|args| {
+            let spec = catalogue.judge(args, true).ok()?;
+            (spec.may_be_joined(args) && self.may_fly(spec)).then_some((spec, args))
+        });
+        judged
+            .collect::<Option<Vec<_>>>()
+            .filter(|of| !of.is_empty())
+    }
+
+    /// Begins a transaction without MULTI: nobody else uses this server, time stands still, and no
+    /// command undoes another one, so its effects and answers are the same. An entry in flight is
+    /// given to a server as a whole, or not at all.
+    fn begin_exec(
+        &mut self,
+        stamp: Stamp,
+        resp3: bool,
+        commands: &[(&Spec, &Arguments<'_>)],
+    ) -> Result<(), Error> {
+        self.begin_at(stamp)?;
+        if commands
+            .iter()
+            .any(|(spec, args)| self.meets_spop(spec, args))
+        {
+            self.settle()?;
+        }
+        let mut requests = Vec::new();
+        for (spec, args) in commands {
+            self.touch(spec, args);
+            rules::put_given(&mut requests, spec, args);
+            self.sets.note(spec, args, self.clock.ms);
+        }
+        let given = self.given(User::Client, resp3, requests, commands.len());
+        self.fly(given, Then::KeepEach)
+    }
+
     fn may_fly(&self, spec: &Spec) -> bool {
-        let alone = spec.needs_nothing_else || spec.name == "spop";
+        let alone = spec.needs_nothing_else() || spec.name == "spop";
         alone && !self.asks_what_changes(spec)
     }
 
@@ -328,9 +383,11 @@ impl Replicated {
             } = flying
             {
                 let most = then.most(self.voice.home.most_answer);
-                let received = self
-                    .server
-                    .receive(given, *greets, most, &mut pipeline.answers);
+                let answers = &mut pipeline.answers;
+                let received = match then {
+                    Then::KeepEach => self.server.receive_each(given, *greets, most, answers),
+                    _ => self.server.receive(given, *greets, most, answers),
+                };
                 let received = received.and_then(|()| then.check(&pipeline.answers[start..]));
                 if received.is_err() {
                     pipeline.answers.truncate(start);
@@ -372,7 +429,7 @@ impl Replicated {
         pipeline.bytes -= given.requests.len();
         match then {
             Then::Read => pipeline.ends.push(pipeline.answers.len()),
-            Then::Keep => {
+            Then::Keep | Then::KeepEach => {
                 pipeline.ends.push(pipeline.answers.len());
                 self.kept.push(given);
             }

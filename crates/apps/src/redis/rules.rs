@@ -5,7 +5,7 @@
 
 use crate::glob;
 
-use super::catalogue::Spec;
+use super::catalogue::{Needs, Spec};
 use super::news;
 use super::resp::put_request;
 use super::server::User;
@@ -149,9 +149,27 @@ pub fn sorts_by_others(spec: &Spec, args: &[&[u8]]) -> bool {
 
 /// Returns whether the command and its arguments are all that the server needs: it runs no script,
 /// isn't SPOP, and sends no message.
-pub(super) fn needs_nothing_else(spec: &Spec) -> bool {
+fn needs_nothing_else(spec: &Spec) -> bool {
     let by_itself = user_of(spec) == User::Client && scripts_of(spec) == 0;
     by_itself && !spec.is_message() && spec.name != "spop" && !spec.name.starts_with("script|")
+}
+
+/// Commands that write and whose answer is short, whatever they are given: a number, a status, an
+/// id or an error. SET is one of them unless it asks for the old value.
+const ANSWERED_BRIEFLY: &str = "append bitop copy decr decrby del expire expireat geoadd hdel \
+    hincrby hincrbyfloat hmset hset hsetnx incr incrby incrbyfloat linsert lpush lpushx lrem lset \
+    ltrim mset msetnx persist pexpire pexpireat pfadd psetex rename renamenx rpush rpushx sadd \
+    set setbit setex setnx setrange smove srem unlink xadd xdel xtrim zadd zincrby zrem \
+    zremrangebylex zremrangebyrank zremrangebyscore";
+
+/// Returns what a server needs to execute the command.
+pub(super) fn needs(spec: &Spec) -> Needs {
+    let is_brief = || ANSWERED_BRIEFLY.split(' ').any(|name| name == spec.name);
+    match needs_nothing_else(spec) {
+        false => Needs::More,
+        true if is_brief() && !spec.may_wait && !spec.is_read => Needs::NothingBriefly,
+        true => Needs::Nothing,
+    }
 }
 
 /// Appends a command in the form that the server is given, which has a second database that clients

@@ -5,6 +5,8 @@
 //! stores nothing by itself. Its clock and its random numbers are those of the preloaded library
 //! (`programs/preload`).
 
+mod answers;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +24,7 @@ use super::fit;
 use super::kept::Given;
 use super::notifications::Notifications;
 use super::preload::{self, START_MS, ShownClock};
-use super::resp::{Value, put_request, put_too_large};
+use super::resp::{Value, put_request};
 use super::scripts;
 use crate::kv::MAX_REPLY_LEN;
 
@@ -409,16 +411,6 @@ impl Server {
         self.receive_all(&mut put)
     }
 
-    fn receive_all(&mut self, put: &mut Vec<(&Given, bool)>) -> Result<(), Dead> {
-        self.send()?;
-        let mut answer = Vec::new();
-        for (given, greets) in put.drain(..) {
-            answer.clear();
-            self.receive(given, greets, self.most_answer, &mut answer)?;
-        }
-        Ok(())
-    }
-
     /// Puts requests behind those that were put before at the same time; they are sent once there
     /// are many, or with [`Server::send`]. Returns whether the connection's standing changes for
     /// them, which has an answer of its own.
@@ -440,27 +432,6 @@ impl Server {
         self.commands.send()
     }
 
-    /// Waits for the answers to the next requests that were put, and appends the last one, or an
-    /// error in its place if it has more than `most` bytes.
-    pub fn receive(
-        &mut self,
-        given: &Given,
-        greets: bool,
-        most: usize,
-        answer: &mut Vec<u8>,
-    ) -> Result<(), Dead> {
-        if greets {
-            self.receive_standing()?;
-        }
-        for _ in 1..given.count {
-            self.commands.skip()?;
-        }
-        if !self.commands.receive_at_most(most, answer)? {
-            put_too_large(answer, most);
-        }
-        Ok(())
-    }
-
     fn put_standing(&mut self, standing: Standing) {
         let version: &[u8] = if standing.resp3 { b"3" } else { b"2" };
         let mut hello = Vec::new();
@@ -468,15 +439,6 @@ impl Server {
         put_request(&mut hello, &[b"HELLO", version, b"AUTH", user, b""]);
         self.commands.put(&hello);
         self.standing = standing;
-    }
-
-    fn receive_standing(&mut self) -> io::Result<()> {
-        let mut answer = Vec::new();
-        self.commands.receive(&mut answer)?;
-        match answer.first() {
-            Some(b'-') => Err(refused(&answer)),
-            _ => Ok(()),
-        }
     }
 
     // ---- Everything else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Shows a Redis server's answers to clients.
 
-use apps::redis::{Spread, Value};
+use apps::redis::{End, Spread, Value};
 
 use crate::cursor::Cursor;
 use crate::pubsub::blanks::Blank;
@@ -13,6 +13,8 @@ use crate::state::watched;
 pub(crate) enum Served {
     /// The answer is shown as it is.
     Plain,
+    /// The answer is shown as it is, too. It is short, so the command may be joined with others.
+    Brief,
     /// The answer to SCAN, in which the place to continue becomes the next cursor.
     Scan,
     /// The answer to WATCH of these keys, which has their versions.
@@ -59,14 +61,31 @@ impl Served {
         let other = match self {
             _ if answer.starts_with(b"-") => None,
             // `Plain` is passed on as it is; the connection itself answers the others.
-            Served::Plain | Served::Published(_) | Served::Survey | Served::Tried => None,
-            Served::Exec(_) => None,
+            Served::Plain | Served::Brief | Served::Exec(_) => None,
+            Served::Published(_) | Served::Survey | Served::Tried => None,
             Served::Watch(_) => Some(b"+OK\r\n".to_vec()),
             Served::Scan => scanned(answer, pid, partitions),
             Served::All(spread, so_far) => so_far.show(*spread),
         };
         out.extend_from_slice(other.as_deref().unwrap_or(answer));
     }
+}
+
+/// Returns the items of an array, each as a server sends it. Anything else, which is an error, is
+/// returned again and again.
+pub(crate) fn each(answer: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let head = answer.windows(2).position(|pair| pair == b"\r\n");
+    let items = head.filter(|_| answer.starts_with(b"*"));
+    let mut rest = items.map(|head| &answer[head + 2..]);
+    std::iter::from_fn(move || {
+        let Some(items) = &mut rest else {
+            return Some(answer);
+        };
+        let len = End::default().find(items).ok().flatten()?;
+        let (item, behind) = items.split_at(len);
+        *items = behind;
+        Some(item)
+    })
 }
 
 impl Gathered {
@@ -165,6 +184,22 @@ mod tests {
         let place = (ends as u16, answers.len() as u16);
         all.show(&mut shown, answers[ends], place);
         shown
+    }
+
+    #[test]
+    fn an_array_is_taken_apart_and_an_error_answers_everything() {
+        let array = b"*3\r\n+OK\r\n$4\r\na\r\nb\r\n-ERR no\r\n";
+        let items: Vec<&[u8]> = each(array).collect();
+        let expected: [&[u8]; 3] = [b"+OK\r\n", b"$4\r\na\r\nb\r\n", b"-ERR no\r\n"];
+        assert_eq!(items, expected);
+        let error = b"-LIMIT not executed\r\n";
+        assert!(each(error).take(3).all(|item| item == error));
+        assert_eq!(
+            each(b"*2\r\n:1\r\n$5\r\nab").count(),
+            1,
+            "it ends too early"
+        );
+        assert_eq!(each(b"*1\r\n?\r\n").count(), 0);
     }
 
     #[test]

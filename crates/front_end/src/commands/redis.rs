@@ -99,14 +99,11 @@ fn serve(call: &mut Call<'_>, native: &Native, (spec, way): (&Spec, Way)) -> Out
         return logged(call, native, Partitions::one(0), call.args, false, shape);
     }
     let partitions = or_any(partitions);
-    logged(
-        call,
-        native,
-        partitions,
-        call.args,
-        spec.is_read,
-        Served::Plain,
-    )
+    let shape = match spec.may_be_joined(call.args) && spec.judge(call.args, true).is_ok() {
+        true => Served::Brief,
+        false => Served::Plain,
+    };
+    logged(call, native, partitions, call.args, spec.is_read, shape)
 }
 
 /// Sends a message to the partition of its channel's name.

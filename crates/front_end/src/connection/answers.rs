@@ -55,6 +55,10 @@ impl Connection {
         bytes: &[u8],
         shared: &Shared,
     ) -> Option<Wanted> {
+        if logged.joined > 0 {
+            self.on_joined(&logged, status, bytes, shared);
+            return None;
+        }
         let number = logged.number;
         let shape = self.slots.shape_of(number)?;
         if let Shape::Served(_) = shape {
@@ -90,6 +94,26 @@ impl Connection {
             (status, _) => lost::show(writer, status),
         });
         None
+    }
+
+    /// Takes the answer to commands that were joined: an array with the answer to each, or an error
+    /// that answers all of them.
+    fn on_joined(
+        &mut self,
+        logged: &Logged,
+        status: Option<Status>,
+        bytes: &[u8],
+        shared: &Shared,
+    ) {
+        let mut answers = served::each(bytes);
+        for number in logged.numbers() {
+            let answer = answers.next();
+            self.answer(number, shared, |writer| match (status, answer) {
+                (Some(Status::Ok), Some(answer)) => writer.out.extend_from_slice(answer),
+                (Some(Status::Ok), None) => writer.error(NO_STORE),
+                (status, _) => lost::show(writer, status),
+            });
+        }
     }
 
     /// Takes the answer to a command where Redis itself is replicated.

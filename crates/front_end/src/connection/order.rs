@@ -7,6 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use paxos::PartitionId;
+use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
 use replica::Status;
 
 use crate::found_keys::Awaited;
@@ -81,8 +82,16 @@ impl Orders {
         !std::mem::take(&mut self.is_new)
     }
 
-    /// Adds a command, behind all others.
-    pub fn push(&mut self, logged: Logged) {
+    /// Adds a command, behind all others; it is joined with the one before it if it can be, and if
+    /// both take at most half a value, so that values can be filled.
+    pub fn push(&mut self, logged: Logged, shared: &Shared) {
+        if let Some(last) = self.waiting.back_mut() {
+            let (before, most) = (last.bytes.len(), shared.max_value / 2);
+            if last.join(&logged, most.saturating_sub(PACKED_ITEM_HEADER_LEN)) {
+                self.bytes += last.bytes.len() - before;
+                return;
+            }
+        }
         self.bytes += logged.bytes.len();
         self.waiting.push_back(logged);
     }
@@ -295,7 +304,7 @@ impl Orders {
     pub fn in_flight(&self) -> Vec<u64> {
         let of_lanes = self.lanes.iter().flat_map(Lane::in_flight);
         let named = self.named.iter().map(|(logged, _)| logged);
-        of_lanes.chain(named).map(|l| l.number).collect()
+        of_lanes.chain(named).flat_map(Logged::numbers).collect()
     }
 
     /// Returns the command that this answer completes, or nothing if it answers only one of its

@@ -182,28 +182,28 @@ impl Connection {
                 }
                 let once = once.filter(|_| !reads);
                 let alone = shape.is_of_all() || once.is_some();
+                let joins = matches!(shape, Shape::Served(Served::Brief)) && !alone;
                 let watches = matches!(shape, Shape::Watch(_) | Shape::Served(Served::Watch(_)));
                 let number = self.wait_for_answer(shape, is_shown);
                 if watches {
                     self.blocked = Blocked::Watch(number);
                 }
-                let follows = self.orders.follows();
-                self.orders.push(Logged {
-                    number,
-                    partitions,
+                let logged = Logged {
+                    joins,
                     alone,
                     reads,
-                    follows,
+                    follows: self.orders.follows(),
                     once,
-                    bytes,
-                });
+                    ..Logged::new(number, partitions, bytes)
+                };
+                self.orders.push(logged, shared);
             }
             Outcome::Waits(_) if once.is_some() => {
                 self.answer_error(NUMBERED_WAIT.to_owned());
             }
             Outcome::Waits(waiting) => self.begin_wait(waiting, shared),
             Outcome::Surveys(question, bytes) => {
-                let number = self.order(Shape::Served(Served::Survey), is_shown, bytes);
+                let number = self.order(Shape::Served(Served::Survey), is_shown, bytes, shared);
                 self.blocked = Blocked::PubSub(PubSub::new(number, question));
             }
             Outcome::Begun(task) => {
@@ -219,25 +219,20 @@ impl Connection {
     }
 
     /// Puts a message of this front end to the others into the log. Its answer is dropped.
-    pub fn say(&mut self, bytes: Vec<u8>) {
+    pub fn say(&mut self, bytes: Vec<u8>, shared: &Shared) {
         self.orders.note_input();
-        self.order(Shape::Served(Served::Plain), false, bytes);
+        self.order(Shape::Served(Served::Plain), false, bytes, shared);
     }
 
     /// Puts a command into the log of the first partition, behind all commands before it; returns
     /// its number.
-    fn order(&mut self, shape: Shape, is_shown: bool, bytes: Vec<u8>) -> u64 {
+    fn order(&mut self, shape: Shape, is_shown: bool, bytes: Vec<u8>, shared: &Shared) -> u64 {
         let number = self.wait_for_answer(shape, is_shown);
-        let follows = self.orders.follows();
-        self.orders.push(Logged {
-            number,
-            partitions: Partitions::one(0),
-            alone: false,
-            reads: false,
-            follows,
-            once: None,
-            bytes,
-        });
+        let logged = Logged {
+            follows: self.orders.follows(),
+            ..Logged::new(number, Partitions::one(0), bytes)
+        };
+        self.orders.push(logged, shared);
         number
     }
 

@@ -34,7 +34,7 @@ const MOST_BYTES: usize = (4 << 20) - 64;
 
 /// A log that takes everything.
 #[derive(Default)]
-struct Taken(Vec<(PartitionId, u64)>);
+pub(super) struct Taken(pub Vec<(PartitionId, u64)>);
 
 impl Sink for Taken {
     fn open(&mut self, _: PartitionId) -> u64 {
@@ -92,7 +92,7 @@ fn shared(native: Option<Native>) -> Shared {
     }
 }
 
-fn native() -> Option<Shared> {
+pub(super) fn native() -> Option<Shared> {
     if !apps::redis::is_installed() {
         println!("SKIPPED: redis-server is not installed (./dev setup installs it)");
         return None;
@@ -110,7 +110,7 @@ fn native() -> Option<Shared> {
     Some(shared(Some(native)))
 }
 
-fn connection() -> Connection {
+pub(super) fn connection() -> Connection {
     let address = "127.0.0.1:2".parse().unwrap();
     Connection::new(Client {
         authenticated: true,

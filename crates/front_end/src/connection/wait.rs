@@ -63,15 +63,11 @@ impl Connection {
         if !reads {
             Metrics::add(&shared.metrics.logged);
         }
-        self.orders.push(Logged {
-            number: waiting.number,
-            partitions: waiting.partitions,
-            alone: false,
+        let logged = Logged {
             reads,
-            follows: false,
-            once: None,
-            bytes,
-        });
+            ..Logged::new(waiting.number, waiting.partitions, bytes)
+        };
+        self.orders.push(logged, shared);
         true
     }
 

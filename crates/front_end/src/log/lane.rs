@@ -2,8 +2,10 @@
 //! A connection's path into one partition: an ordered session of that partition's log.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
+use apps::redis::join_call;
 use paxos::PartitionId;
 use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
 use replica::Status;
@@ -29,6 +31,10 @@ pub(crate) enum Session {
 pub(crate) struct Logged {
     /// The command's number within the connection; its answer's slot has the same number.
     pub number: u64,
+    /// How many commands of the client were joined into this one, which have the next numbers.
+    pub joined: u64,
+    /// True if further commands may be joined into it.
+    pub joins: bool,
     /// The partitions in which the command takes effect. It goes to the session in the lowest of
     /// them.
     pub partitions: Partitions,
@@ -43,6 +49,47 @@ pub(crate) struct Logged {
     /// the connection's.
     pub once: Option<Once>,
     pub bytes: Vec<u8>,
+}
+
+/// The most commands of a client that are joined into one of the log. Their answers are short, so
+/// that all of them together are remembered as a single one is.
+const MOST_JOINED: u64 = 15;
+
+impl Logged {
+    /// Returns a command that goes the usual way: in its turn, through the log.
+    pub fn new(number: u64, partitions: Partitions, bytes: Vec<u8>) -> Logged {
+        Logged {
+            number,
+            joined: 0,
+            joins: false,
+            partitions,
+            alone: false,
+            reads: false,
+            follows: false,
+            once: None,
+            bytes,
+        }
+    }
+
+    /// Joins the next command, if it arrived together with this one and goes the same way, and both
+    /// have at most `most` bytes. So a pipeline takes one place in the log and in the session
+    /// instead of one a command. Returns false if they stay apart.
+    pub fn join(&mut self, next: &Logged, most: usize) -> bool {
+        let go_together = self.joins && next.joins && next.follows;
+        let are_neighbours = self.number + self.joined + 1 == next.number;
+        let joins = go_together
+            && are_neighbours
+            && self.partitions == next.partitions
+            && self.joined < MOST_JOINED
+            && join_call(&mut self.bytes, &next.bytes, most);
+        self.joined += u64::from(joins);
+        joins
+    }
+
+    /// Returns the numbers of the client's commands that are in this one.
+    pub fn numbers(&self) -> RangeInclusive<u64> {
+        self.number..=self.number + self.joined
+    }
 }
 
 /// The session of one partition, with the commands in flight in it.

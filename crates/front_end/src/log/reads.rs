@@ -133,14 +133,10 @@ mod tests {
     use super::*;
 
     fn logged(number: u64, pid: PartitionId) -> Logged {
+        let partitions = Partitions::one(pid);
         Logged {
-            number,
-            partitions: Partitions::one(pid),
-            alone: false,
             reads: true,
-            follows: false,
-            once: None,
-            bytes: vec![0; 3],
+            ..Logged::new(number, partitions, vec![0; 3])
         }
     }
 

@@ -128,7 +128,7 @@ impl<P: Plane> Server<P> {
         put_call(&mut bytes, native.stamp(), false, &message);
         let own = self.own_place();
         let peer = self.peers.of(own).expect("it is told when it ends");
-        peer.connection.say(bytes);
+        peer.connection.say(bytes, &self.shared);
         self.pump(own.index);
     }
 
