@@ -2,6 +2,7 @@
 //! Tests of a learner node in the kernel, between acceptors and replicas of both planes. A client's
 //! host serves as its machine.
 
+mod another_version;
 mod testlab;
 
 use std::process::{Child, Stdio};
