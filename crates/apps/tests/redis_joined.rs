@@ -139,6 +139,8 @@ fn joined_commands_touch_watched_keys() {
         stamp,
         keys: vec![key],
     };
+    // The keys exist before and after, so only their versions can differ.
+    expect(&mut app, "MSET k1 a k2 b", "+OK\r\n");
     let [changed, other] = [b"k1", b"k2"].map(|key| execute(&mut app, &encoded(&watch(key))));
     let mut together = call("INCR k0");
     assert!(join_call(&mut together, &call("SET k1 x"), 100));
