@@ -384,12 +384,21 @@ impl Membership {
             }
             let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.group);
             let window = self.cluster.group(group.group).map_or(0, |g| g.window);
-            let mut replicas = staying.iter().filter(of_group);
+            let replicas = staying.iter().filter(of_group);
+            let mut replicas = replicas.filter(|n| !self.is_news(n.id, staying));
             if let Some(one) = replicas.find(|n| !is_close(group, n.id, window / 16)) {
                 return Some(format!("{} catches up", one.name));
             }
         }
         None
+    }
+
+    /// Returns whether some node doesn't know a new one yet, which can't catch up without it.
+    fn is_news(&self, new: NodeId, staying: &[&Node]) -> bool {
+        let heard = staying.iter().filter_map(|node| self.heard.get(&node.id));
+        let used = heard.map(|heard| heard.uses).min().unwrap_or(0);
+        let mut unused = self.changes.iter().skip(used);
+        unused.any(|c| matches!(c, MemberChange::Add { node, .. } if *node == new))
     }
 
     /// Returns the removal of the nodes that left by command. No epoch counts on them any more.

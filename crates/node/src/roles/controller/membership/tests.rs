@@ -374,6 +374,29 @@ fn a_dead_node_is_replaced_after_earlier_changes() {
     assert_eq!(one.against(&replacement(), &groups), None);
 }
 
+/// The controller began anew before acceptors, which don't answer the new replica yet.
+#[test]
+fn a_new_replica_that_is_behind_keeps_nobody_from_knowing_it() {
+    let record = "name = \"replica-4\"\nid = 99\nrole = \"replica\"\n\
+                  address = \"127.0.0.1:9901\"\ncontrol = \"127.0.0.1:9902\"\n";
+    let changes = [MemberChange::Add {
+        name: "replica-4".to_owned(),
+        node: 99,
+        record: record.to_owned(),
+    }];
+    let mut one = in_use(&changes);
+    answer(&mut one, id("acceptor-2"), 1, 0);
+    let mut group = status("leader-1", &old());
+    group.epochs.last_mut().unwrap().replicas.push(99);
+    group.behind = vec![99];
+    let step = one.step(&changes, &[group.clone()]);
+    assert_eq!(step, Step::BeginAnew(id("acceptor-2")));
+    answer(&mut one, id("acceptor-2"), 1, 1);
+    answer(&mut one, id("controller"), 1, 0);
+    let step = one.step(&changes, &[group]);
+    assert_eq!(step, Step::BeginAnew(id("controller")));
+}
+
 /// A replica that leaves holds what acceptors have forgotten until others hold it, too.
 /// [T-MEMBERS]
 #[test]
