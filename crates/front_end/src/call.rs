@@ -19,6 +19,16 @@ use crate::waits::waiting::Waiting;
 /// them while others wait.
 const MAX_OWN_ARGUMENTS: usize = 1_024;
 
+/// The ACL category of MULTI and its like.
+const TRANSACTION: &str = "transaction";
+/// The flag of a command, and the ACL category that it means.
+const CATEGORIES: [(&str, &str); 4] = [
+    ("readonly", "read"),
+    ("write", "write"),
+    ("fast", "fast"),
+    ("no_auth", "connection"),
+];
+
 pub(crate) const OK: &str = "OK";
 pub(crate) const SYNTAX: &str = "ERR syntax error";
 
@@ -103,8 +113,25 @@ impl Spec {
         self.flags.contains(&"no_auth")
     }
 
+    /// Returns the places of the keys among so many arguments.
+    pub fn positions(&self, args: usize) -> impl Iterator<Item = usize> {
+        let (first, last, step) = self.keys;
+        let last = if last < 0 { args as i64 + last } else { last };
+        let places = (first..=last).step_by(step.max(1) as usize);
+        places.filter(|at| *at > 0).map(|at| at as usize)
+    }
+
     pub fn writes(&self) -> bool {
         self.flags.contains(&"write")
+    }
+
+    /// Returns the command's ACL categories, of those that a store's commands have.
+    pub fn categories(&self) -> Vec<&'static str> {
+        let is_transaction = ["multi", "exec", "discard", "watch", "unwatch"].contains(&self.name);
+        let mut found = Vec::from_iter(is_transaction.then_some(TRANSACTION));
+        let of_flag = |(flag, category)| self.flags.contains(&flag).then_some(category);
+        found.extend(CATEGORIES.into_iter().filter_map(of_flag));
+        found
     }
 
     /// Returns true if the command has more arguments than a command of the connection may have.

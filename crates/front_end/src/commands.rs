@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands, each as a function that answers it or returns what must go into the log.
 
+pub(crate) mod acl;
 pub(crate) mod channels;
 pub(crate) mod client;
 pub(crate) mod cluster;

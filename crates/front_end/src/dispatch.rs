@@ -11,6 +11,7 @@ use crate::native::Native;
 use crate::shared::Shared;
 use crate::state::transaction::Transaction;
 use crate::table::{self, COMMANDS};
+use crate::users::permission::{self, Found};
 use crate::way::Way;
 
 /// A command as it is found by its name.
@@ -155,7 +156,11 @@ fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
 /// Returns true if the client has authenticated or needn't have for this command. Otherwise answers
 /// with an error.
 fn may_send(call: &mut Call<'_>, named: &Named<'_>) -> bool {
-    let may_send = call.client.authenticated || named.is_open();
+    call.client.look_at(&call.shared.users.borrow());
+    let may_send = call.client.is_authenticated() || named.is_open();
+    if may_send && call.client.is_authenticated() {
+        return is_permitted(call, named);
+    }
     if !may_send {
         // The commands that follow may come with a password, but a store's client still means them
         // as part of this transaction. Redis would execute them.
@@ -168,10 +173,24 @@ fn may_send(call: &mut Call<'_>, named: &Named<'_>) -> bool {
     may_send
 }
 
+/// Returns true if the client's user may send this command. Otherwise answers with an error.
+fn is_permitted(call: &mut Call<'_>, named: &Named<'_>) -> bool {
+    let found = Found {
+        own: named.own,
+        served: named.served,
+    };
+    let refusal = permission::refusal(call, found);
+    if let Some(why) = &refusal {
+        refuse_transaction(call);
+        call.fail(why);
+    }
+    refusal.is_none()
+}
+
 /// Queues a command of an open transaction, or refuses it there. Returns false if there is none, or
 /// if the command must be executed at once.
 fn queues(call: &mut Call<'_>, named: &Named<'_>) -> bool {
-    let is_open = call.client.authenticated && call.client.transaction.is_some();
+    let is_open = call.client.is_authenticated() && call.client.transaction.is_some();
     if !is_open || named.is_at_once() {
         return false;
     }
@@ -201,7 +220,7 @@ fn is_refused_while_listening(call: &mut Call<'_>) -> bool {
 /// arguments, are answered at once.
 pub(crate) fn is_postponed(call: &Call<'_>) -> bool {
     let pause = call.shared.pause.borrow();
-    if !pause.is_on() || !call.client.authenticated {
+    if !pause.is_on() || !call.client.is_authenticated() {
         return false;
     }
     let queued = call.client.transaction.as_ref();

@@ -15,6 +15,7 @@
 //!  dispatch     checks a command and hands it to its function
 //!  table        all commands of a store, and which function executes each
 //!  commands     the functions; commands/redis: those for Redis servers
+//!  users        who clients can be, and what each user may do
 //!  call         a command in execution, and what may come of it
 //!  shared       what all commands share: settings, channels, waits, jobs, the pause, Redis servers (native)
 //!  pubsub, waits, log, answer
@@ -43,6 +44,7 @@ mod shared;
 mod state;
 mod table;
 mod turns;
+mod users;
 mod waits;
 mod way;
 
@@ -53,3 +55,4 @@ pub use metrics::Metrics;
 pub use native::{ClusterTime, Member, Native};
 pub use server::{FrontEnd, start};
 pub use settings::{Describe, Neighbour, Order, Reads, Settings};
+pub use users::{Access, ReadAccess};

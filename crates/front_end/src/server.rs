@@ -37,6 +37,7 @@ use mio::{Events, Interest, Poll, Token};
 use paxos::Time;
 use paxos::proposer::ProposerSettings;
 
+use crate::commands::acl;
 use crate::dispatch;
 use crate::log::names::Names;
 use crate::log::reads::ReadQueue;
@@ -231,8 +232,8 @@ impl<P: Plane> Server<P> {
                 order: settings.order,
                 without_log: settings.reads == Reads::Quorum,
                 ways: settings.native.as_ref().map_or(Vec::new(), dispatch::ways),
+                users: acl::users(settings.access, settings.native.as_ref())?,
                 native: settings.native,
-                password: settings.password,
                 max_value: usize::from(settings.deployment.max_value),
                 max_clients: settings.max_clients,
                 max_output_bytes: settings.max_output_bytes,

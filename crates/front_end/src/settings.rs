@@ -8,6 +8,7 @@ use apps::kv::MAX_REPLY_LEN;
 use paxos::{Deployment, NodeId, Time};
 
 use crate::native::Native;
+use crate::users::{Access, ReadAccess};
 
 /// Writes lines of `name:value\r
 /// ` into INFO's section on replication.
@@ -54,8 +55,8 @@ pub struct Settings {
     pub native: Option<Native>,
     /// A random number, never 0, that only this start of the front end has; it names its proposals.
     pub seed: u64,
-    /// The password that clients must show, if there is one.
-    pub password: Option<String>,
+    /// Reads the users that clients can be, and their passwords.
+    pub access: ReadAccess,
     /// The TLS that clients must speak, if there is any.
     pub tls: Option<tls::Server>,
     /// The group's other front ends, for clients of Redis Cluster.
@@ -104,7 +105,7 @@ impl Settings {
             reads: Reads::default(),
             native: None,
             seed,
-            password: None,
+            access: Box::new(|| Ok(Access::Password(None))),
             tls: None,
             others: Vec::new(),
             max_handshakes: 256,

@@ -17,6 +17,7 @@ use crate::pubsub::jobs::Jobs;
 use crate::settings::{Describe, Neighbour, Order};
 use crate::state::pause::Pause;
 use crate::turns::Turn;
+use crate::users::Users;
 use crate::waits::Waits;
 use crate::way::Way;
 
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
     pub native: Option<Native>,
     /// Who executes each of the servers' commands, by its number in their catalogue.
     pub ways: Vec<Way>,
-    pub password: Option<String>,
+    pub users: RefCell<Users>,
     pub max_value: usize,
     pub max_clients: usize,
     pub max_output_bytes: usize,

@@ -4,7 +4,7 @@
 use apps::redis::is_config_set;
 
 use crate::call::{Call, Outcome, Spec, unknown_subcommand, wrong_subcommand_arity};
-use crate::commands::{client, cluster, config, connection, info, keys, redis, transaction};
+use crate::commands::{acl, client, cluster, config, connection, info, keys, redis, transaction};
 use crate::resp::Writer;
 
 const READ: &[&str] = &["readonly", "fast"];
@@ -62,6 +62,7 @@ commands! {
     "role" 1 ADMIN NO_KEYS, info::role;
     "command" -1 ADMIN NO_KEYS, command;
     "client" -2 ADMIN NO_KEYS, client::client;
+    "acl" -2 ADMIN NO_KEYS, acl::acl;
     "config" -2 ADMIN NO_KEYS, config;
     "auth" -2 CONNECTION NO_KEYS, connection::auth;
     "hello" -1 CONNECTION NO_KEYS, connection::hello;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use front_end::Order;
+use front_end::{Access, Order};
 use harness::{Client, Cluster, Faults, eventually, request};
 
 /// The server as package redis-tools has it: one program that does what the name says under which
@@ -255,7 +255,7 @@ fn passwords() {
         return;
     };
     let cluster = Cluster::start_with("compare-auth", Faults::default(), |settings| {
-        settings.password = Some("secret".to_owned());
+        settings.access = Box::new(|| Ok(Access::Password(Some("secret".into()))));
     });
     let lines = "GET k|PING|NOSUCH|GET|HELLO|HELLO 3|HELLO 2 AUTH default wrong|AUTH wrong|\
         AUTH default wrong|AUTH other secret|AUTH a b c|CLIENT ID|COMMAND|AUTH secret|GET k|RESET|\

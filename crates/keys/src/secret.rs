@@ -41,21 +41,48 @@ pub fn private_key(path: &Path) -> Result<String, Error> {
     read_secret(path, &PRIVATE_KEY)
 }
 
-/// Returns the password that a file has in one line.
+/// What a password file holds.
+pub enum Passwords {
+    /// The password of all clients, in one line.
+    One(String),
+    /// Lines of users, in the format of Redis's `aclfile`: the first word of the first line is
+    /// `user`.
+    OfUsers(String),
+}
+
+/// Reads a password file.
 ///
 /// # Errors
-/// If the file is missing, has no password, or others than its owner may read it.
-pub fn password(path: &Path) -> Result<String, Error> {
+/// If the file is missing, has neither users nor a password, or others than its owner may read it.
+pub fn passwords(path: &Path) -> Result<Passwords, Error> {
     let text = read_secret(path, &PASSWORD)?;
+    if text.starts_with("user ") {
+        return Ok(Passwords::OfUsers(text));
+    }
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     match line.is_empty() || line.contains('\n') {
         true => Err(Error::of(
             path,
-            "the password file doesn't hold one line",
+            "the password file doesn't hold one line, or lines that begin with `user`",
             PASSWORD.missing,
         )),
-        false => Ok(line.to_owned()),
+        false => Ok(Passwords::One(line.to_owned())),
+    }
+}
+
+/// Returns the password that a file has in one line.
+///
+/// # Errors
+/// If the file can't be read, or if it has users.
+pub fn password(path: &Path) -> Result<String, Error> {
+    match passwords(path)? {
+        Passwords::One(password) => Ok(password),
+        Passwords::OfUsers(_) => Err(Error::of(
+            path,
+            "this password file has users, each with a password of his own",
+            "be one of them: redis-cli --user NAME --askpass",
+        )),
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
-use front_end::{Metrics, Native, Neighbour};
+use front_end::{Access, Metrics, Native, Neighbour, ReadAccess};
+use keys::Passwords;
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
 use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
@@ -60,7 +61,7 @@ pub fn start(
     };
     settings.native = native;
     settings.max_answer_bytes = (group.max_answer_mib << 20) as usize;
-    settings.password = node.password()?;
+    settings.access = access(node);
     settings.tls = node.redis_tls.clone().map(open_tls).transpose()?;
     settings.others = others(cluster, node, group.id);
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
@@ -79,6 +80,23 @@ pub fn start(
     let front_end = front_end::start(settings, plane)?;
     tie(cluster, services, front_end, leader, positions);
     Ok(())
+}
+
+/// Returns what reads the users that clients can be. A file is read again by ACL LOAD.
+fn access(node: &Node) -> ReadAccess {
+    let (password, file) = (
+        node.redis_password.clone(),
+        node.redis_password_file.clone(),
+    );
+    Box::new(move || {
+        let Some(file) = &file else {
+            return Ok(Access::Password(password.clone()));
+        };
+        match keys::passwords(file).map_err(|e| e.to_string())? {
+            Passwords::One(password) => Ok(Access::Password(Some(password))),
+            Passwords::OfUsers(text) => Ok(Access::Users(text)),
+        }
+    })
 }
 
 /// Returns the other front ends of the group, as clients are told of them. One that listens at all

@@ -319,6 +319,12 @@ impl Spec {
         self.categories.iter().any(|known| known == category)
     }
 
+    /// Returns the names of the command's ACL categories, such as `read`.
+    pub fn categories(&self) -> impl Iterator<Item = &str> {
+        let all = self.categories.iter();
+        all.map(|category| category.trim_start_matches('@'))
+    }
+
     pub(super) fn has_tip(&self, tip: &str) -> bool {
         self.tips.iter().any(|known| known == tip)
     }

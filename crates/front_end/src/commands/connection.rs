@@ -79,7 +79,7 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.once = None;
     call.client.silence.end();
     call.client.is_kept = false;
-    call.client.authenticated = call.shared.password.is_none();
+    call.client.be_a_stranger(&call.shared.users.borrow());
     Outcome::Begun(Task::Reset)
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn auth(call: &mut Call<'_>) -> Outcome {
         [_, user, password] => (*user, *password),
         _ => return fail(call, SYNTAX),
     };
-    if call.args.len() == 2 && call.shared.password.is_none() {
+    if call.args.len() == 2 && call.shared.users.borrow().of_a_stranger().is_some() {
         return fail(
             call,
             "ERR AUTH <password> called without any password configured for the default user. \
@@ -103,29 +103,12 @@ pub(crate) fn auth(call: &mut Call<'_>) -> Outcome {
 }
 
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
-    let right = user == b"default"
-        && match &call.shared.password {
-            Some(expected) => equal_in_constant_time(expected.as_bytes(), password),
-            // Redis does the same: if the default user has no password, any password is right.
-            None => true,
-        };
-    call.client.authenticated |= right;
-    right
-}
-
-/// Compares two texts in a time that depends only on the length of `given`, so that it tells
-/// nothing of the password.
-fn equal_in_constant_time(expected: &[u8], given: &[u8]) -> bool {
-    let mut difference = expected.len() ^ given.len();
-    for (i, byte) in given.iter().enumerate() {
-        let other = if expected.is_empty() {
-            0
-        } else {
-            expected[i % expected.len()]
-        };
-        difference |= usize::from(byte ^ other);
+    let users = call.shared.users.borrow();
+    let found = users.authenticate(user, password);
+    if let Some(user) = found {
+        call.client.be(user, users.generation());
     }
-    std::hint::black_box(difference) == 0
+    found.is_some()
 }
 
 pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
@@ -166,7 +149,7 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
             }
         }
     }
-    if !call.client.authenticated {
+    if !call.client.is_authenticated() {
         return fail(call, HELLO_NEEDS_AUTH);
     }
     if let Some(Err(why)) = name.map(|name| call.client.take_name(name)) {

@@ -66,7 +66,7 @@ impl Connection {
     /// Executes one request; returns false if none is complete.
     fn run_one(&mut self, shared: &Shared) -> bool {
         let limits = Limits {
-            authenticated: self.client.authenticated,
+            authenticated: self.client.is_authenticated(),
             ..Limits::default()
         };
         let request = match self.input.parse(&limits) {

@@ -26,6 +26,7 @@ use crate::state::client::Client;
 use crate::state::once::Once;
 use crate::state::transaction::MAX_OWN;
 use crate::turns::{MOST_STEPS, Turn};
+use crate::users::{Access, ReadAccess, Users};
 
 /// The bytes that are read from a socket at once.
 const PIECE: usize = 64 << 10;
@@ -68,7 +69,7 @@ fn shared(native: Option<Native>) -> Shared {
         without_log: false,
         ways: native.as_ref().map_or(Vec::new(), dispatch::ways),
         native,
-        password: None,
+        users: RefCell::new(users()),
         max_value: 1024,
         max_clients: 10,
         max_output_bytes: usize::MAX,
@@ -92,6 +93,11 @@ fn shared(native: Option<Native>) -> Shared {
     }
 }
 
+fn users() -> Users {
+    let access: ReadAccess = Box::new(|| Ok(Access::Password(None)));
+    Users::new(access, &|_| true).unwrap()
+}
+
 pub(super) fn native() -> Option<Shared> {
     if !apps::redis::is_installed() {
         println!("SKIPPED: redis-server is not installed (./dev setup installs it)");
@@ -112,10 +118,9 @@ pub(super) fn native() -> Option<Shared> {
 
 pub(super) fn connection() -> Connection {
     let address = "127.0.0.1:2".parse().unwrap();
-    Connection::new(Client {
-        authenticated: true,
-        ..Client::new(1, 0, address, address)
-    })
+    let mut client = Client::new(1, 0, address, address);
+    client.be_a_stranger(&users());
+    Connection::new(client)
 }
 
 /// Sends requests, a piece at a time, and continues until nothing is left to do. Returns the number

@@ -67,10 +67,8 @@ impl<P: Plane> Server<P> {
         Metrics::add(&metrics.connected);
         self.last_client += 1;
         let local_address = stream.local_addr().unwrap_or(address);
-        let client = Client {
-            authenticated: self.shared.password.is_none(),
-            ..Client::new(self.last_client, index, address, local_address)
-        };
+        let mut client = Client::new(self.last_client, index, address, local_address);
+        client.be_a_stranger(&self.shared.users.borrow());
         let stream = Stream::new(stream, session);
         self.peers
             .put(index, Box::new(Peer::new(client, Some(stream))));
@@ -81,7 +79,7 @@ impl<P: Plane> Server<P> {
 
     fn meet(&mut self, index: usize) {
         let peer = self.peers.at(index);
-        if !peer.connection.client.authenticated {
+        if !peer.connection.client.is_authenticated() {
             self.strangers
                 .meet(peer.connection.client.waiter(), Instant::now());
         }
@@ -89,7 +87,7 @@ impl<P: Plane> Server<P> {
 
     fn is_stranger(&self, of: Waiter) -> bool {
         let peer = self.peers.find(of);
-        peer.is_some_and(|peer| !peer.connection.client.authenticated)
+        peer.is_some_and(|peer| !peer.connection.client.is_authenticated())
     }
 
     /// Removes the client that has been connected longest without authenticating; returns false if

@@ -153,7 +153,12 @@ impl<P: Plane> Server<P> {
         let connected = peers.filter(|(_, peer)| peer.is_there());
         let connected = connected.map(|(index, peer)| {
             let client = &peer.connection.client;
-            (!client.authenticated, !client.is_kept, peer.memory, index)
+            (
+                !client.is_authenticated(),
+                !client.is_kept,
+                peer.memory,
+                index,
+            )
         });
         let mut all: BinaryHeap<_> = connected.collect();
         while self.memory > self.shared.max_memory_bytes {

@@ -2,6 +2,7 @@
 //! The state of a connection's client: what it has told of itself and chosen.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::state::once::Once;
@@ -10,6 +11,7 @@ use crate::state::subscriptions::{Kind, Subscriptions};
 use crate::state::transaction::Transaction;
 use crate::state::waiter::Waiter;
 use crate::state::watched::WatchList;
+use crate::users::{User, Users};
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 /// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST
@@ -26,7 +28,7 @@ pub(crate) struct Client {
     pub since: Instant,
     /// When the client last sent something.
     pub heard: Instant,
-    pub authenticated: bool,
+    identity: Identity,
     pub resp3: bool,
     /// True after READONLY: this client's reads may see whatever this replica has executed.
     pub reads_stale: bool,
@@ -48,6 +50,15 @@ pub(crate) struct Client {
     /// True after CLIENT NO-EVICT ON: when memory is short, other clients are disconnected before
     /// this one.
     pub is_kept: bool,
+}
+
+/// Who a client is.
+#[derive(Clone, Default)]
+struct Identity {
+    /// The user, once the client has authenticated.
+    user: Option<Arc<User>>,
+    /// When that was looked up, as the users count it.
+    users_seen: u64,
 }
 
 /// The name of the latest command, as CLIENT LIST shows it.
@@ -123,7 +134,7 @@ impl Client {
             local_address,
             since: Instant::now(),
             heard: Instant::now(),
-            authenticated: false,
+            identity: Identity::default(),
             resp3: false,
             reads_stale: false,
             transaction: None,
@@ -137,6 +148,46 @@ impl Client {
             last_command: LastCommand::default(),
             silence: Silence::default(),
             is_kept: false,
+        }
+    }
+
+    pub fn is_authenticated(&self) -> bool {
+        self.identity.user.is_some()
+    }
+
+    /// Returns who the client is, once it has authenticated.
+    pub fn user(&self) -> Option<&Arc<User>> {
+        self.identity.user.as_ref()
+    }
+
+    /// Becomes this user, of the users of this generation.
+    pub fn be(&mut self, user: &Arc<User>, generation: u64) {
+        self.identity = Identity {
+            user: Some(Arc::clone(user)),
+            users_seen: generation,
+        };
+    }
+
+    /// Becomes the user that a client is which has shown nothing.
+    pub fn be_a_stranger(&mut self, users: &Users) {
+        self.identity = Identity::default();
+        if let Some(user) = users.of_a_stranger() {
+            self.be(user, users.generation());
+        }
+    }
+
+    /// Notices users that were read since this client's was looked up. One who is gone, or off, has
+    /// to authenticate again.
+    pub fn look_at(&mut self, users: &Users) {
+        let Some(user) = &self.identity.user else {
+            return;
+        };
+        if self.identity.users_seen == users.generation() {
+            return;
+        }
+        match users.find(user.name()) {
+            Some(user) => self.be(user, users.generation()),
+            None => self.be_a_stranger(users),
         }
     }
 
@@ -181,7 +232,7 @@ impl Client {
         format!(
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={queued} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
-             events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
@@ -196,6 +247,9 @@ impl Client {
             details.output,
             details.memory,
             self.last_command.shown(),
+            self.user()
+                .map_or(&b""[..], |user| user.name())
+                .escape_ascii(),
             if self.resp3 { 3 } else { 2 },
             String::from_utf8_lossy(&self.library_name),
             String::from_utf8_lossy(&self.library_version),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use front_end::{Order, Reads};
+use front_end::{Access, Order, Reads};
 
 use crate::harness::{Client, Cluster, Faults, eventually, request};
 use crate::{BAD_NETWORK, bulk, number};
@@ -115,7 +115,7 @@ fn a_scan_finds_every_key_once() {
 #[test]
 fn a_transaction_of_a_stranger_is_refused_also_once_he_is_none() {
     let cluster = Cluster::start_with("multi-password", Faults::default(), |settings| {
-        settings.password = Some("secret".to_owned());
+        settings.access = Box::new(|| Ok(Access::Password(Some("secret".into()))));
     });
     let mut c = cluster.connect();
     let unknown = "-NOAUTH Authentication required.\r\n";

@@ -4,12 +4,14 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use front_end::Access;
+
 use crate::harness::{Client, Cluster, Faults, PATIENCE, eventually, request};
 
 #[test]
 fn a_password_is_asked_for() {
     let cluster = Cluster::start_with("password", Faults::default(), |settings| {
-        settings.password = Some("secret".to_owned());
+        settings.access = Box::new(|| Ok(Access::Password(Some("secret".into()))));
     });
     let mut c = cluster.connect();
     c.ask(&["GET", "k"], "-NOAUTH Authentication required.\r\n");
@@ -59,7 +61,7 @@ fn one_client_too_many_is_told_so() {
 /// Starts a front end with a password and a limited number of places.
 fn with_password(name: &str, places: usize, patience: Duration) -> Cluster {
     Cluster::start_with(name, Faults::default(), |settings| {
-        settings.password = Some("secret".to_owned());
+        settings.access = Box::new(|| Ok(Access::Password(Some("secret".into()))));
         settings.max_clients = places;
         settings.authentication_timeout = patience;
     })
