@@ -9,17 +9,21 @@ use command_line::arguments::Cluster;
 use local_cluster::Error;
 
 /// The explanation of the risk, in the command's help.
-const RISK: &str = "\
-A replica ends if its Redis server would execute commands differently from the server on which the group has agreed: it lacks \
-commands, or is for another architecture. Usually you install the group's server on its machine.
+const RISK: &str =
+    "A replica ends if its Redis server would execute commands differently from the \
+                    server on which the group has agreed: it lacks commands, or is for another \
+                    architecture. Usually you install the group's server on its machine.
 
-This order is for a whole group that gets such servers. Stop the cluster with `wirepaxos stop` while the old servers are still \
-there, so that they execute everything decided; replace all servers; give the order for each replica; and start the nodes. Once \
-all replicas run the same server it is the group's, and the order ends.
+This order is for a whole group that gets such servers. Stop the cluster with `wirepaxos stop` \
+                    while the old servers are still there, so that they execute everything \
+                    decided; replace all servers; give the order for each replica; and start the \
+                    nodes. Once all replicas run the same server it is the group's, and the order \
+                    ends.
 
-A REPLICA THAT EXECUTES WITH THIS SERVER WHAT ANOTHER ONE EXECUTES WITH THE OLD ONE MAY DIFFER FROM IT FOR GOOD, and commands of \
-the log that the server lacks have no effect there. Move the data directory of a replica away that wasn't stopped like the \
-others: it begins with another one's state.";
+A REPLICA THAT EXECUTES WITH THIS SERVER WHAT ANOTHER ONE EXECUTES WITH THE OLD ONE MAY DIFFER \
+                    FROM IT FOR GOOD, and commands of the log that the server lacks have no effect \
+                    there. Move the data directory of a replica away that wasn't stopped like the \
+                    others: it begins with another one's state.";
 
 /// Options of `wirepaxos accept-server`.
 #[derive(Args)]
@@ -50,7 +54,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
         let dir = cluster.partition_dir(replica, pid);
         apps::redis::accept(&dir).map_err(|e| {
             Error::new(format!(
-                "can't write the order into {}: {e}; run this on the machine of {name}, as the user of its process",
+                "can't write the order into {}: {e}; run this on the machine of {name}, as the \
+                 user of its process",
                 dir.display()
             ))
         })?;

@@ -12,14 +12,14 @@ use serde_json::json;
 use command_line::arguments::Cluster;
 
 /// The explanation of the risk, in the command's help.
-const RISK: &str = "\
-Run it on the controller's machine while no controller runs. All other nodes should run: each tells the newest record of \
-epochs that it has. f+1 acceptors of the newest epoch must show that they have promised no later one; otherwise nothing is \
-written, and the message names who is missing. A group with NOPaxos can't be made anew: put the newest copy of epochs.json \
-back.
+const RISK: &str = "Run it on the controller's machine while no controller runs. All other nodes \
+                    should run: each tells the newest record of epochs that it has. f+1 acceptors \
+                    of the newest epoch must show that they have promised no later one; otherwise \
+                    nothing is written, and the message names who is missing. A group with NOPaxos \
+                    can't be made anew: put the newest copy of epochs.json back.
 
-WITH --trust-disks acceptors count that were started while no controller ran. If an old copy of an acceptor's files was put \
-back meanwhile, ACKNOWLEDGED COMMANDS MAY BE LOST.";
+WITH --trust-disks acceptors count that were started while no controller ran. If an old copy of an \
+                    acceptor's files was put back meanwhile, ACKNOWLEDGED COMMANDS MAY BE LOST.";
 
 /// Commands of `wirepaxos controller`.
 #[derive(Subcommand)]

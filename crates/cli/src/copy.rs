@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos copy`: copies a replica's state into files while it serves, and lets a replica begin with such a copy.
+//! `wirepaxos copy`: copies a replica's state into files while it serves, and lets a replica begin
+//! with such a copy.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -32,7 +32,8 @@ pub const EXAMPLES: &[&str] = &[
     "wirepaxos keys client -c cluster.toml backup --out /etc/wirepaxos/backup.key",
     "wirepaxos kv -c cluster.toml SET fruit apple",
     "wirepaxos stop -c cluster.toml --name replica-2",
-    "wirepaxos switch up -c cluster.toml --name switch-1 --port eth1 --port eth2 --address 10.0.0.254/24",
+    "wirepaxos switch up -c cluster.toml --name switch-1 --port eth1 --port eth2 --address \
+     10.0.0.254/24",
     "wirepaxos switch status -c cluster.toml --name switch-1",
     "wirepaxos switch down -c cluster.toml --name switch-1",
 ];

@@ -29,8 +29,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
         println!("{}", json!({ "node": name, "aside": aside }));
     } else {
         println!(
-            "the log of {name} is kept as {}. Start {name}: it joins as a new member. Until `status` shows that \
-             it has, no other one may lose its memory",
+            "the log of {name} is kept as {}. Start {name}: it joins as a new member. Until \
+             `status` shows that it has, no other one may lose its memory",
             aside.display()
         );
     }

@@ -44,7 +44,8 @@ pub struct Options {
     json: bool,
 }
 
-/// Writes the cluster file, the nodes' key, the clients' password and the unit, and says what to do with them.
+/// Writes the cluster file, the nodes' key, the clients' password and the unit, and says what to do
+/// with them.
 pub fn run(options: &Options) -> Result<(), Error> {
     let machines = addresses(&options.machines)?;
     let draft = plan(options, &machines)?;
@@ -68,8 +69,8 @@ fn addresses(machines: &[String]) -> Result<Vec<IpAddr>, Error> {
         .collect::<Result<_, _>>()?;
     if ![3, 5, 7].contains(&found.len()) {
         return Err(Error::new(format!(
-            "--machines names {} of them: name 3, 5 or 7, of which 1, 2 or 3 may fail; on one machine `wirepaxos up` \
-             runs a whole cluster",
+            "--machines names {} of them: name 3, 5 or 7, of which 1, 2 or 3 may fail; on one \
+             machine `wirepaxos up` runs a whole cluster",
             found.len()
         )));
     }
@@ -82,8 +83,8 @@ fn addresses(machines: &[String]) -> Result<Vec<IpAddr>, Error> {
     let on_loopback = found.iter().filter(|ip| ip.is_loopback()).count();
     if on_loopback > 0 && on_loopback < found.len() {
         return Err(Error::new(
-            "an address of --machines is this machine's loopback, by which others can't reach it: give the address \
-             that the other machines know",
+            "an address of --machines is this machine's loopback, by which others can't reach it: \
+             give the address that the other machines know",
         ));
     }
     Ok(found)
@@ -92,7 +93,8 @@ fn addresses(machines: &[String]) -> Result<Vec<IpAddr>, Error> {
 fn address(machine: &str) -> Result<IpAddr, Error> {
     let wrong = |why: String| {
         Error::new(format!(
-            "--machines: {machine:?} {why}: give an address, or a name that this machine can look up"
+            "--machines: {machine:?} {why}: give an address, or a name that this machine can look \
+             up"
         ))
     };
     let mut found = (machine, 0)
@@ -108,8 +110,8 @@ fn address(machine: &str) -> Result<IpAddr, Error> {
     }
 }
 
-/// Plans an acceptor and a replica on each machine. The controller is put on a machine without a leader, so that no
-/// machine that fails takes both with it.
+/// Plans an acceptor and a replica on each machine. The controller is put on a machine without a
+/// leader, so that no machine that fails takes both with it.
 fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
     let mut draft = new_cluster::draft(&options.data, options.app)?;
     draft.add_node(
@@ -163,7 +165,8 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
         let data = &options.data;
         println!("  ssh {machine} install -d -m 700 -o {USER} {INSTALLED} {data}");
         println!(
-            "  scp -p {out}/{CLUSTER_FILE} {out}/nodes.key {out}/{PASSWORD_FILE} {machine}:{INSTALLED}/"
+            "  scp -p {out}/{CLUSTER_FILE} {out}/nodes.key {out}/{PASSWORD_FILE} \
+             {machine}:{INSTALLED}/"
         );
         println!("  ssh {machine} chown -R {USER}: {INSTALLED}");
         println!("  scp {out}/{UNIT_FILE} {machine}:/etc/systemd/system/");
@@ -177,8 +180,8 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
         );
     }
     println!(
-        "Each machine needs the package wirepaxos before (or this program as /usr/bin/wirepaxos, and `useradd --system \
-         {USER}`){}.",
+        "Each machine needs the package wirepaxos before (or this program as /usr/bin/wirepaxos, \
+         and `useradd --system {USER}`){}.",
         needs(options.app)
     );
     println!("Then: wirepaxos status -c {out}/{CLUSTER_FILE}");

@@ -70,12 +70,13 @@ fn rotate(options: &Options) -> Result<(), Error> {
     file.replace(&cluster.keys)?;
     let next = match step {
         Rotation::Added => {
-            "a new secret is accepted and doesn't sign yet. Copy the file to every node, and make the clients' files \
-             anew (`wirepaxos keys client NAME`); when all nodes and clients have theirs, rotate again"
+            "a new secret is accepted and doesn't sign yet. Copy the file to every node, and make \
+             the clients' files anew (`wirepaxos keys client NAME`); when all nodes and clients \
+             have theirs, rotate again"
         }
         Rotation::Switched => {
-            "the new secret signs, and the old one is still accepted. Hand out the nodes' and the clients' files, \
-             then rotate once more"
+            "the new secret signs, and the old one is still accepted. Hand out the nodes' and the \
+             clients' files, then rotate once more"
         }
         Rotation::Removed => "the old secret is gone. Hand out the nodes' and the clients' files",
     };
@@ -98,7 +99,8 @@ fn client(options: &ClientOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns an error unless the file is missing or an earlier key of the same client: nothing else is replaced.
+/// Returns an error unless the file is missing or an earlier key of the same client: nothing else
+/// is replaced.
 fn refuse_others_file(path: &Path, cluster: &ClusterFile, holder: &Holder) -> Result<(), Error> {
     if !path.try_exists()? {
         return Ok(());

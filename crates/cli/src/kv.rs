@@ -30,7 +30,8 @@ pub struct Options {
     command: Vec<String>,
 }
 
-/// Sends the command through the first replica that answers. The exit code says whether it took effect.
+/// Sends the command through the first replica that answers. The exit code says whether it took
+/// effect.
 pub fn run(options: &Options) -> ExitCode {
     let outcome = options
         .cluster
@@ -105,8 +106,8 @@ fn call(cluster: &ClusterFile, command: &[String]) -> Outcome {
     let mut last = Error::new("no node of the cluster file has a redis address");
     for node in &cluster.nodes {
         let Some(address) = node.redis else { continue };
-        // A connection that breaks after the command was sent leaves its outcome unknown, so only a replica that
-        // couldn't be reached at all is skipped.
+        // A connection that breaks after the command was sent leaves its outcome unknown, so only a
+        // replica that couldn't be reached at all is skipped.
         match connect(node, address) {
             Ok(mut connection) => {
                 let reply = connection.call(&arguments);
@@ -121,7 +122,8 @@ fn call(cluster: &ClusterFile, command: &[String]) -> Outcome {
 fn connect(node: &Node, address: SocketAddr) -> io::Result<Connection> {
     if node.redis_tls.is_some() {
         return Err(io::Error::other(
-            "its clients speak TLS (`redis_tls`), which this command doesn't; take redis-cli --tls --cacert FILE",
+            "its clients speak TLS (`redis_tls`), which this command doesn't; take redis-cli --tls \
+             --cacert FILE",
         ));
     }
     let mut connection = Connection::open(address, REPLY_TIMEOUT)?;

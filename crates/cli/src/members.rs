@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos members`: shows whose memories a group counts on, and which changes of the cluster file aren't in force
-//! yet. Its commands change the members.
+//! `wirepaxos members`: shows whose memories a group counts on, and which changes of the cluster
+//! file aren't in force yet. Its commands change the members.
 
 mod change;
 
@@ -220,8 +220,8 @@ fn membership(cluster: &ClusterFile, group: &Group, document: &Value) -> Value {
     waits_for.extend(joining.map(|node| match answers(&node.id.into()) {
         Some(_) => format!("{} joins by another epoch", node.name),
         None => format!(
-            "{} has never answered the controller's PROBEs: start it; if it runs, let UDP packets pass between {} and the \
-             controller, and give both the same cluster file and key file",
+            "{} has never answered the controller's PROBEs: start it; if it runs, let UDP packets \
+             pass between {} and the controller, and give both the same cluster file and key file",
             node.name, node.address
         ),
     }));
@@ -319,8 +319,8 @@ mod tests {
         draft.check().unwrap()
     }
 
-    /// Replica n has id 3 + n. `named` has the nonces of the last session's members, and `answer` those that answer
-    /// now.
+    /// Replica n has id 3 + n. `named` has the nonces of the last session's members, and `answer`
+    /// those that answer now.
     fn document(state: &str, named: &[(u16, u64)], answer: &[(u16, u64)]) -> Value {
         let watched = answer.iter().map(|(node, nonce)| {
             json!({ "node": node, "role": "replica", "alive": true, "nonce": nonce })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The common parts of `wirepaxos up` and `wirepaxos init`: the plan of a new cluster, and its secrets.
+//! The common parts of `wirepaxos up` and `wirepaxos init`: the plan of a new cluster, and its
+//! secrets.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -64,7 +65,8 @@ pub fn write(directory: &Path, draft: &Draft) -> Result<ClusterFile, Error> {
     let made = DirBuilder::new().mode(0o700).create(directory);
     made.map_err(|e| {
         Error::new(format!(
-            "cannot make the directory {}: {e}; name another one, in a directory that exists and may be written to",
+            "cannot make the directory {}: {e}; name another one, in a directory that exists and \
+             may be written to",
             directory.display()
         ))
     })?;

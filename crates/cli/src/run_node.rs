@@ -32,9 +32,9 @@ pub struct Options {
     json: bool,
 }
 
-/// Runs the nodes. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end them in good order, after storing what they know;
-/// of several nodes `wirepaxos stop` ends one, and a signal all. A signal to a node in the kernel ends only its
-/// process, and its role goes on serving.
+/// Runs the nodes. SIGTERM, SIGINT, SIGHUP and `wirepaxos stop` end them in good order, after
+/// storing what they know; of several nodes `wirepaxos stop` ends one, and a signal all. A signal
+/// to a node in the kernel ends only its process, and its role goes on serving.
 pub fn run(options: &Options) -> Result<(), Error> {
     let names: Vec<_> = options.name.iter().map(String::as_str).collect();
     let mut cluster = node::with_kept_members(options.cluster.load()?, &names)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos skip`: makes a group skip a command of which replicas' programs die, while one of the replicas is gone.
+//! `wirepaxos skip`: makes a group skip a command of which replicas' programs die, while one of the
+//! replicas is gone.
 
 use clap::Args;
 use paxos::{GroupId, Instance, PartitionId};
@@ -10,14 +11,16 @@ use local_cluster::Error;
 use wirepaxos::admin;
 
 /// The explanation of the risk, in the command's help.
-const RISK: &str = "\
-Replicas whose program has died of a command twice wait in front of it. They go on by themselves once another replica has \
-passed it, or all replicas of the group have died of it; `wirepaxos status` shows as a warning where they wait, and of which \
-command. Only while a replica is silent nothing happens by itself: it may have executed the command and answered its client.
+const RISK: &str = "Replicas whose program has died of a command twice wait in front of it. They \
+                    go on by themselves once another replica has passed it, or all replicas of the \
+                    group have died of it; `wirepaxos status` shows as a warning where they wait, \
+                    and of which command. Only while a replica is silent nothing happens by \
+                    itself: it may have executed the command and answered its client.
 
-This order has the command take no effect without that replica. IF IT HAS EXECUTED THE COMMAND, WHAT ITS CLIENT WAS ANSWERED \
-IS LOST, and its state differs from the others': before it starts again, move its data directory away (all partitions), so \
-that it begins with another replica's state.";
+This order has the command take no effect without that replica. IF IT HAS EXECUTED THE COMMAND, \
+                    WHAT ITS CLIENT WAS ANSWERED IS LOST, and its state differs from the others': \
+                    before it starts again, move its data directory away (all partitions), so that \
+                    it begins with another replica's state.";
 
 /// Options of `wirepaxos skip`.
 #[derive(Args)]
@@ -64,7 +67,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     );
     if !silent.is_empty() {
         println!(
-            "{silent} may have executed it: before it starts again, move its data directory away (all partitions)"
+            "{silent} may have executed it: before it starts again, move its data directory away \
+             (all partitions)"
         );
     }
     Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `wirepaxos stop`: stops a cluster in good order, so that a cold start finds everything again.
 //!
-//! Leaders stop first, so that nothing new is stamped. Replicas execute what is decided and make a checkpoint,
-//! acceptors store their votes, and the controller stops last.
+//! Leaders stop first, so that nothing new is stamped. Replicas execute what is decided and make a
+//! checkpoint, acceptors store their votes, and the controller stops last.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -117,14 +117,15 @@ fn up(options: &Up) -> Result<(), Error> {
     unknown.sort_unstable();
     for host in unknown {
         eprintln!(
-            "wirepaxos: {host} doesn't say where it is: roles send nothing there until `switch up` runs again, or stays \
-             (`--follow`)"
+            "wirepaxos: {host} doesn't say where it is: roles send nothing there until `switch up` \
+             runs again, or stays (`--follow`)"
         );
     }
     Ok(())
 }
 
-/// Plans the switch. Each node of the cluster file is at the switch, in it, or is the switch itself.
+/// Plans the switch. Each node of the cluster file is at the switch, in it, or is the switch
+/// itself.
 fn plan(options: &Up, cluster: &ClusterFile) -> Plan {
     let name = &options.which.name;
     let is_own = |address: &IpAddr| options.addresses.iter().any(|(own, _)| own == address);

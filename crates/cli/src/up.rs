@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos up`: runs a whole cluster on this machine, durable in a directory, until it is told to end.
+//! `wirepaxos up`: runs a whole cluster on this machine, durable in a directory, until it is told
+//! to end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -26,8 +27,8 @@ const DEFAULT_REPLICAS: usize = 3;
 const PAGE_PORT: u16 = 8080;
 /// How often nodes are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The time after which a node that has ended is started again, so that one that always ends at once doesn't keep a CPU
-/// busy.
+/// The time after which a node that has ended is started again, so that one that always ends at
+/// once doesn't keep a CPU busy.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// The time that nodes have to end, since some store much when they do.
 const END_WITHIN: Duration = Duration::from_secs(60);
@@ -37,7 +38,8 @@ const LOG_SHOWN: usize = 500;
 /// Options of `wirepaxos up`.
 #[derive(Args)]
 #[command(after_help = "Example: wirepaxos up &  redis-cli SET fruit apple\n\
-    Started again with the same --data it goes on with what it has; its number of replicas and its addresses stay.")]
+    Started again with the same --data it goes on with what it has; its number of replicas and its \
+                        addresses stay.")]
 pub struct Options {
     /// Replicate this application: redis, rocksdb or leveldb [default: redis]
     #[arg(long, value_parser = new_cluster::application)]
@@ -112,12 +114,13 @@ fn create(options: &Options) -> Result<ClusterFile, Error> {
     new_cluster::write(&options.data, &draft)
 }
 
-/// Returns an error if the options ask for something other than the choices of the first start, which stay.
+/// Returns an error if the options ask for something other than the choices of the first start,
+/// which stay.
 fn refuse_another_shape(options: &Options, cluster: &ClusterFile) -> Result<(), Error> {
     let [first, ..] = front_ends(cluster)[..] else {
         return Err(Error::new(format!(
-            "{} describes no cluster of `wirepaxos up`: it has no replica with a `redis` address; name another \
-             directory by --data",
+            "{} describes no cluster of `wirepaxos up`: it has no replica with a `redis` address; \
+             name another directory by --data",
             options.data.display()
         )));
     };
@@ -147,8 +150,8 @@ fn refuse_another_shape(options: &Options, cluster: &ClusterFile) -> Result<(), 
     for (option, asked, there) in has {
         if asked.as_ref().is_some_and(|asked| *asked != there) {
             return Err(Error::new(format!(
-                "the cluster in {} was made with {option} {there}: leave {option} out to go on with it, or name another \
-                 directory by --data",
+                "the cluster in {} was made with {option} {there}: leave {option} out to go on \
+                 with it, or name another directory by --data",
                 options.data.display()
             )));
         }
@@ -165,14 +168,16 @@ fn refuse_what_cannot_run(cluster: &ClusterFile) -> Result<(), Error> {
     let wants_redis = cluster.groups[0].application == ApplicationKind::Redis;
     if wants_redis && !apps::redis::is_installed() {
         return Err(Error::new(
-            "there is no redis-server in the search path: install the package redis-server, or take --app rocksdb",
+            "there is no redis-server in the search path: install the package redis-server, or \
+             take --app rocksdb",
         ));
     }
     for address in front_ends(cluster) {
         if let Err(e) = TcpListener::bind(address) {
             return Err(Error::new(format!(
-                "{address} can't be had ({e}): stop what listens there (perhaps the service redis-server, or this \
-                 cluster itself), or make a cluster with another --port in another --data"
+                "{address} can't be had ({e}): stop what listens there (perhaps the service \
+                 redis-server, or this cluster itself), or make a cluster with another --port in \
+                 another --data"
             )));
         }
     }
@@ -221,8 +226,8 @@ impl<'a> Nodes<'a> {
         Ok(self.processes.start(command, &self.options.data, name)?)
     }
 
-    /// Waits until each front end answers a command that went through the group. Returns false if this process was told
-    /// to end meanwhile.
+    /// Waits until each front end answers a command that went through the group. Returns false if
+    /// this process was told to end meanwhile.
     fn await_service(&mut self) -> Result<bool, Error> {
         let mut waiting = self.servers()?;
         while !waiting.is_empty() {
@@ -326,7 +331,8 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// Ends all nodes, leaders first, so that nothing new is ordered while the others store their states.
+    /// Ends all nodes, leaders first, so that nothing new is ordered while the others store their
+    /// states.
     fn end(mut self) -> Result<(), Error> {
         if !self.options.json {
             println!("stopping");
@@ -346,8 +352,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns whether a front end answers a read that goes through the group. A user's key may have that name, and be of
-/// any type.
+/// Returns whether a front end answers a read that goes through the group. A user's key may have
+/// that name, and be of any type.
 fn answers(server: Server) -> bool {
     let ask = || -> std::io::Result<Reply> {
         let mut connection = Connection::open(server, Duration::from_secs(1))?;

@@ -2,7 +2,8 @@
 //! Tests of clients in other languages that name their commands ([S-NAMED]), as
 //! `examples/recipes/README.md` says, while replicas die.
 //!
-//! Nothing is downloaded here. Tests whose client is missing are skipped; it is installed and found like this:
+//! Nothing is downloaded here. Tests whose client is missing are skipped; it is installed and found
+//! like this:
 //!
 //! | client | to be got by | found by |
 //! |---|---|---|
@@ -66,8 +67,8 @@ fn succeeds(command: &mut Command, missing: &str) -> bool {
     succeeds
 }
 
-/// Starts a client with the addresses of all replicas as its last arguments. While it increments, kills one replica
-/// after the other, and a server.
+/// Starts a client with the addresses of all replicas as its last arguments. While it increments,
+/// kills one replica after the other, and a server.
 fn increments(mut start: impl FnMut(&[String]) -> Child) {
     let application = match apps::redis::is_installed() {
         true => "redis",

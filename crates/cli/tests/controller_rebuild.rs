@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the loss of the controller's disk as its operator sees it: the store is made anew from what the nodes know,
-//! and nothing that was acknowledged is lost or takes effect twice. [E-REBUILD]
+//! Tests the loss of the controller's disk as its operator sees it: the store is made anew from
+//! what the nodes know, and nothing that was acknowledged is lost or takes effect twice.
+//! [E-REBUILD]
 
 mod common;
 
@@ -64,8 +65,8 @@ fn is_refused(cluster: &mut TestCluster) {
     cluster.processes.kill("controller");
 }
 
-/// Loses the store together with the leader, then again with an old copy in its place, and at last while an acceptor is
-/// down.
+/// Loses the store together with the leader, then again with an old copy in its place, and at last
+/// while an acceptor is down.
 fn the_store_is_made_anew(shape: &Shape) {
     let mut cluster = TestCluster::start(shape);
     under_load(&mut cluster, |cluster, counted| {
@@ -135,8 +136,8 @@ fn a_lost_or_old_store_is_made_anew_beside_durable_acceptors_that_sign() {
     });
 }
 
-/// With too few answers nothing is written, and those that are missing are named. A power failure of all machines
-/// leaves records on disks; only an operator knows whether these are the newest.
+/// With too few answers nothing is written, and those that are missing are named. A power failure
+/// of all machines leaves records on disks; only an operator knows whether these are the newest.
 #[test]
 fn with_too_few_answers_nothing_is_made_anew() {
     let mut cluster = TestCluster::start(&Shape {

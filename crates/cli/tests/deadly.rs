@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of real Redis servers that die of one command: it takes no effect, or everywhere the effect that it has at a
-//! replica that survives it. [X-DIED] [X-VOID]
+//! Tests of real Redis servers that die of one command: it takes no effect, or everywhere the
+//! effect that it has at a replica that survives it. [X-DIED] [X-VOID]
 
 mod common;
 
@@ -33,7 +33,8 @@ ssize_t read(int fd, void *bytes, size_t count) {
 }
 "#;
 
-/// A cluster whose servers die, except those of the replicas that `survives` names. Nodes that end are started again.
+/// A cluster whose servers die, except those of the replicas that `survives` names. Nodes that end
+/// are started again.
 struct Deadly {
     cluster: TestCluster,
     /// The node that isn't started again.
@@ -183,7 +184,8 @@ fn a_command_of_which_all_servers_die_has_no_effect_and_its_client_is_told() {
     assert_eq!(ended, [2; 3], "once for each command");
 }
 
-/// A replica's process ends once, though only one of its partitions has met the command, and the next process serves both.
+/// A replica's process ends once, though only one of its partitions has met the command, and the
+/// next process serves both.
 #[test]
 fn a_command_that_kills_servers_of_one_partition_has_no_effect_there_alone() {
     let Some(mut deadly) = Deadly::start_with("nobody", 2) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of copies that replicas make by themselves, and of installs of another replica's state: real processes, killed
-//! at any moment, on disks that are full.
+//! Tests of copies that replicas make by themselves, and of installs of another replica's state:
+//! real processes, killed at any moment, on disks that are full.
 
 mod common;
 
@@ -32,7 +32,8 @@ fn keys() -> Vec<String> {
     (0..KEYS).map(|n| format!("together:{n}")).collect()
 }
 
-/// Sends commands over both partitions, with large values in between, until told to end. Returns their number.
+/// Sends commands over both partitions, with large values in between, until told to end. Returns
+/// their number.
 fn load(cluster: &TestCluster, replica: usize, goes_on: &AtomicBool) -> u64 {
     let keys = keys();
     let mut connection = cluster.connect(replica);
@@ -61,7 +62,8 @@ fn turn(connection: &mut Connection, keys: &[String], number: u64) {
     }
 }
 
-/// Checks that at every replica one command wrote all of the keys, and that replicas have equal contents.
+/// Checks that at every replica one command wrote all of the keys, and that replicas have equal
+/// contents.
 fn assert_whole_and_equal(cluster: &TestCluster) {
     let keys = keys();
     let mget: Vec<&str> = ["MGET"]
@@ -102,8 +104,8 @@ fn put(cluster: &TestCluster, name: &str, copy: &Path) -> Output {
     command.arg(&cluster.local.file).arg(copy).output().unwrap()
 }
 
-/// A replica copies its state every second while it serves, and is killed at any moment. Each copy with a final name is
-/// whole, and another replica begins with it. [X-HOLD]
+/// A replica copies its state every second while it serves, and is killed at any moment. Each copy
+/// with a final name is whole, and another replica begins with it. [X-HOLD]
 fn makes_copies_by_itself(application: &str, linked: bool) {
     const LINES: &str = "copies = \"copies\"\ncopy_every_s = 1\ncopies_kept = 2\n";
     let shape = partitioned(application, 4096);
@@ -163,8 +165,8 @@ fn makes_copies_by_itself(application: &str, linked: bool) {
     assert!(cluster.logs().contains("state is in place"));
 }
 
-/// Cuts and flips each file of a copy: the copy is refused, or nothing of it is missing; and nothing is left at the
-/// replica.
+/// Cuts and flips each file of a copy: the copy is refused, or nothing of it is missing; and
+/// nothing is left at the replica.
 fn refuses_what_is_damaged(cluster: &TestCluster, data: &Path, copy: &Path) {
     let spoiled = cluster.local.directory().join("spoiled");
     let whole = json_of_put(cluster, data, copy).expect("it is whole");
@@ -198,8 +200,8 @@ fn refuses_what_is_damaged(cluster: &TestCluster, data: &Path, copy: &Path) {
     assert_eq!(json_of_put(cluster, data, copy).as_ref(), Ok(&whole));
 }
 
-/// Returns the positions that the partitions of a linked copy have at least. The end of a store's log may be beyond
-/// them, and be cut.
+/// Returns the positions that the partitions of a linked copy have at least. The end of a store's
+/// log may be beyond them, and be cut.
 fn noted_positions(copy: &Path) -> Option<Value> {
     let linked = fs::read(copy.join("linked")).ok()?;
     let linked: Value = serde_json::from_slice(&linked).unwrap();
@@ -288,8 +290,8 @@ fn a_copy_that_cannot_be_made_costs_nothing() {
     assert_eq!(cluster.logs().matches("no copy of my state").count(), 1);
 }
 
-/// A replica that was away for longer than the window takes another one's state over, and is killed in this install, at
-/// any moment, again and again. [X-INSTALL]
+/// A replica that was away for longer than the window takes another one's state over, and is killed
+/// in this install, at any moment, again and again. [X-INSTALL]
 #[test]
 fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 256));
@@ -341,8 +343,9 @@ fn a_replica_that_is_killed_in_installs_has_all_of_a_state() {
     });
 }
 
-/// One partition is near its source and the other one far from it when a state is in place that an earlier process had
-/// begun to fetch. Acceptors have forgotten what either needs next, and the far one waits for the near one. [X-LOG]
+/// One partition is near its source and the other one far from it when a state is in place that an
+/// earlier process had begun to fetch. Acceptors have forgotten what either needs next, and the far
+/// one waits for the near one. [X-LOG]
 #[test]
 fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
     let shape = partitioned("rocksdb", 256);
@@ -372,9 +375,9 @@ fn a_partition_that_is_near_its_source_gets_what_acceptors_have_forgotten() {
     assert_whole_and_equal(&cluster);
 }
 
-/// The end of the log of one partition's store is lost, as in a power cut: that partition is before commands over both,
-/// and the other one past them. Durable state isn't missing unnoticed, and all other commands are executed again, none
-/// of them by half. [V-RECORD] [T-REACHED]
+/// The end of the log of one partition's store is lost, as in a power cut: that partition is before
+/// commands over both, and the other one past them. Durable state isn't missing unnoticed, and all
+/// other commands are executed again, none of them by half. [V-RECORD] [T-REACHED]
 #[test]
 fn a_power_cut_in_one_partition_executes_nothing_by_half() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 4_096));
@@ -408,8 +411,8 @@ fn a_power_cut_in_one_partition_executes_nothing_by_half() {
     assert!(went_on > 0);
 }
 
-/// The directory of one partition is missing, as if its file system weren't mounted. The other replicas have forgotten
-/// the answers that it would need. [T-REACHED]
+/// The directory of one partition is missing, as if its file system weren't mounted. The other
+/// replicas have forgotten the answers that it would need. [T-REACHED]
 #[test]
 fn a_partition_does_not_begin_anew_beside_others() {
     let mut cluster = TestCluster::start(&partitioned("rocksdb", 4_096));
@@ -462,8 +465,8 @@ fn answers_or_ends(cluster: &mut TestCluster) -> bool {
 /// The variable that tells the child process of the test below from the test.
 const CHILD: &str = "WIREPAXOS_TEST_SMALL_DISK";
 
-/// There is room for a replica's own state, but not for another one's on its way or beside it. The replica goes on,
-/// reports this, and takes the state over once there is room. [X-INSTALL]
+/// There is room for a replica's own state, but not for another one's on its way or beside it. The
+/// replica goes on, reports this, and takes the state over once there is room. [X-INSTALL]
 #[test]
 fn a_full_disk_in_an_install_costs_nothing_but_time() {
     if process::Command::new("id")

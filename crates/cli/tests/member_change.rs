@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests that change the members while a client counts: those of a NOPaxos group by the steps of
-//! docs/operations/change.md, in which cluster files are rewritten and processes restarted, one after the other, and
-//! acceptors by command.
+//! docs/operations/change.md, in which cluster files are rewritten and processes restarted, one
+//! after the other, and acceptors by command.
 
 mod by_command;
 mod common;
@@ -73,7 +73,8 @@ fn restart(cluster: &mut TestCluster, name: &str) {
     cluster.start_node(name);
 }
 
-/// Returns for each member its name, whether its memory is the one that answers, and which memory that is.
+/// Returns for each member its name, whether its memory is the one that answers, and which memory
+/// that is.
 fn members(cluster: &TestCluster) -> Option<Vec<(String, bool, String)>> {
     let shown = cluster.run("members", &["--json"]);
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).ok()?;
@@ -87,7 +88,8 @@ fn members(cluster: &TestCluster) -> Option<Vec<(String, bool, String)>> {
     all.filter(|all| group["state"] == "active" && !all.is_empty())
 }
 
-/// Restarts a volatile replica, and waits until it is a member again, with another memory, and all members answer.
+/// Restarts a volatile replica, and waits until it is a member again, with another memory, and all
+/// members answer.
 fn restart_member(cluster: &mut TestCluster, name: &str) {
     let memory = |cluster: &TestCluster| {
         let members = members(cluster)?;
@@ -207,7 +209,8 @@ fn a_volatile_group_shrinks_from_five_to_three_under_load() {
     members_change(5, &["replica-1", "replica-4"], 0);
 }
 
-/// Without the leaving member's record nobody would accept packets from it, and its log may be needed. [F-NEED]
+/// Without the leaving member's record nobody would accept packets from it, and its log may be
+/// needed. [F-NEED]
 #[test]
 fn a_file_without_a_member_is_refused_by_name() {
     let mut cluster = volatile(3);

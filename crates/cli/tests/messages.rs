@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages and logs of real processes: an operator learns from them what is wrong and what has happened.
+//! Messages and logs of real processes: an operator learns from them what is wrong and what has
+//! happened.
 
 mod common;
 

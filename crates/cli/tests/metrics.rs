@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The metrics of real clusters, as a strict Prometheus reads them, and what the tree does with them.
+//! The metrics of real clusters, as a strict Prometheus reads them, and what the tree does with
+//! them.
 
 mod common;
 mod exposition;
@@ -27,8 +28,8 @@ fn scrape(address: SocketAddr) -> String {
     body.to_owned()
 }
 
-/// Starts a cluster whose nodes all serve metrics, and lets another leader take over; returns the texts of the nodes
-/// that run, and the controller's address.
+/// Starts a cluster whose nodes all serve metrics, and lets another leader take over; returns the
+/// texts of the nodes that run, and the controller's address.
 fn after_a_failover(shape: &Shape) -> (TestCluster, SocketAddr, BTreeMap<String, String>) {
     let (mut cluster, addresses) = TestCluster::start_with_metrics(shape);
     let ok = Reply::Simple("OK".into());
@@ -130,7 +131,8 @@ fn other_parsers(texts: &BTreeMap<String, String>) {
 
 const PROMTOOL: &str = "promtool";
 
-/// Returns whether promtool is there. Debian's package of it starts a server, so nothing here installs it.
+/// Returns whether promtool is there. Debian's package of it starts a server, so nothing here
+/// installs it.
 fn has_promtool() -> bool {
     let is_there = is_there(PROMTOOL, &["--version"]);
     if !is_there {

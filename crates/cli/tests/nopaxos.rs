@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of whole clusters that agree by NOPaxos, as their operator sees them: real processes, real databases, real
-//! kills.
+//! Tests of whole clusters that agree by NOPaxos, as their operator sees them: real processes, real
+//! databases, real kills.
 
 mod common;
 
@@ -90,8 +90,9 @@ fn client_increments(client: &mut Client, key: &[u8], expected: i64) {
     assert!(matches!(reply, Ok(kv::Reply::Int(n)) if n == expected));
 }
 
-/// A client of the library and one of Redis send one command after the other, so that a command that is lost or
-/// executed twice shows at once. Meanwhile nodes are killed that have these parts at that moment.
+/// A client of the library and one of Redis send one command after the other, so that a command
+/// that is lost or executed twice shows at once. Meanwhile nodes are killed that have these parts
+/// at that moment.
 fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
     const STEPS: i64 = 100;
     let mut cluster = TestCluster::start(shape);
@@ -115,7 +116,8 @@ fn increments_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
             redis_increment(&mut connection, done);
         }
         cluster.start_node(&victim);
-        // Without the sequencer nobody is served, and a node that lost its memory is a member of the next session.
+        // Without the sequencer nobody is served, and a node that lost its memory is a member of
+        // the next session.
         eventually(&format!("a session after the kill of {victim}"), || {
             (session(&cluster).0 > before).then_some(())
         });
@@ -213,7 +215,8 @@ fn a_cluster_with_logs_on_disk_starts_again_after_a_stop_and_after_kills() {
 /// The kill is only a pause, and no other session follows. [N-RESTART]
 #[test]
 fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
-    // On a busy machine a sequencer that waits for a CPU must not be suspected: its successor would begin a session.
+    // On a busy machine a sequencer that waits for a CPU must not be suspected: its successor would
+    // begin a session.
     let mut cluster = TestCluster::start_patiently(&Shape {
         durable: true,
         ..ordered("leveldb")
@@ -232,7 +235,8 @@ fn a_durable_replica_that_was_killed_is_the_member_that_it_was() {
     cluster.assert_replicas_agree(3);
 }
 
-/// The controller notices an old copy of a log, and it is put aside, which is one memory less. [N-RESTART]
+/// The controller notices an old copy of a log, and it is put aside, which is one memory less.
+/// [N-RESTART]
 #[test]
 fn an_old_copy_of_a_log_is_not_believed() {
     let mut cluster = TestCluster::start(&Shape {
@@ -310,9 +314,9 @@ fn keys_are_shown_by_a_busy_leader() {
     });
 }
 
-/// There are so many clients, with one command in flight each, that the leader answers stable slots, and followers
-/// acknowledge nothing. Each client knows its next answer; meanwhile a follower is killed, and then the leader.
-/// [N-CROWD]
+/// There are so many clients, with one command in flight each, that the leader answers stable
+/// slots, and followers acknowledge nothing. Each client knows its next answer; meanwhile a
+/// follower is killed, and then the leader. [N-CROWD]
 #[test]
 fn a_crowd_gets_its_answers_when_a_follower_and_the_leader_are_killed() {
     const CLIENTS: usize = 32;
@@ -413,8 +417,9 @@ fn transaction_increment(connection: &mut Connection, keys: &[String], expected:
     assert_eq!(call(connection, &["EXEC"]), Reply::Array(all));
 }
 
-/// Each partition has a leader of its own. Whichever node is killed, a command over all partitions takes effect once or
-/// nowhere, and a read of all partitions sees the same command in each. [V-STABLE] [V-SEALED] [V-DEAD]
+/// Each partition has a leader of its own. Whichever node is killed, a command over all partitions
+/// takes effect once or nowhere, and a read of all partitions sees the same command in each.
+/// [V-STABLE] [V-SEALED] [V-DEAD]
 fn transactions_survive(shape: &Shape, victims: &[fn(&TestCluster) -> String]) {
     const STEPS: i64 = 60;
     let mut cluster = TestCluster::start(shape);

@@ -19,8 +19,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// Creates a cluster. Each replica has a search path of its own, since it asks a server for its commands before it knows
-    /// its directory.
+    /// Creates a cluster. Each replica has a search path of its own, since it asks a server for its
+    /// commands before it knows its directory.
     fn create() -> Option<Servers> {
         let server = redis_program()?;
         let mut cluster = TestCluster::create(&shape("redis"));
@@ -44,7 +44,8 @@ impl Servers {
         Some(Servers { cluster, dir })
     }
 
-    /// Starts a replica, after its process has ended if it has one, with servers that lack GETDEL or don't.
+    /// Starts a replica, after its process has ended if it has one, with servers that lack GETDEL
+    /// or don't.
     fn start(&mut self, replica: &str, lacks: bool) {
         self.cluster.processes.kill(replica);
         let dir = self.dir.join(replica);

@@ -2,8 +2,9 @@
 //! Tests of unchanged programs that store their data in Redis, on Redis itself, replicated, and of
 //! the recipes. `bench/redis/compatibility.md` has the table of programs.
 //!
-//! Nothing is downloaded here, and tests whose packages are missing are skipped. Install the packages by `python3 -m
-//! venv DIRECTORY` and `DIRECTORY/bin/pip install` of those below, with `DIRECTORY/bin` first in `PATH`.
+//! Nothing is downloaded here, and tests whose packages are missing are skipped. Install the
+//! packages by `python3 -m venv DIRECTORY` and `DIRECTORY/bin/pip install` of those below, with
+//! `DIRECTORY/bin` first in `PATH`.
 //!
 //! | test | packages |
 //! |---|---|
@@ -15,9 +16,10 @@
 //! | `huey` | `huey redis` |
 //! | `recipes` | `redis` |
 //!
-//! The programs of Node.js need `npm install bullmq bull bee-queue socket.io socket.io-client @socket.io/redis-adapter
-//! ioredis` in some directory, whose `node_modules` is in `NODE_PATH`. Sidekiq is Debian's package `ruby-sidekiq`. Asynq
-//! needs `go mod init jobs` and `go get github.com/hibiken/asynq` in some directory, which `GO_PROGRAMS` names.
+//! The programs of Node.js need `npm install bullmq bull bee-queue socket.io socket.io-client
+//! @socket.io/redis-adapter ioredis` in some directory, whose `node_modules` is in `NODE_PATH`.
+//! Sidekiq is Debian's package `ruby-sidekiq`. Asynq needs `go mod init jobs` and `go get
+//! github.com/hibiken/asynq` in some directory, which `GO_PROGRAMS` names.
 
 mod common;
 
@@ -42,7 +44,8 @@ fn runs_in_node(program: &str, module: &str) {
     runs_by(&["node", program], module, &probe);
 }
 
-/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of its commands.
+/// Runs a program of `programs/` with the addresses of two replicas, each of which serves a part of
+/// its commands.
 fn runs_by(command: &[&str], modules: &str, probe: &[&str]) {
     let (interpreter, arguments) = command.split_first().unwrap();
     if !has_redis() || !has_modules(interpreter, modules, probe) {
@@ -74,7 +77,8 @@ fn has_modules(interpreter: &str, modules: &str, probe: &[&str]) -> bool {
     let has_them = probe.is_ok_and(|output| output.status.success());
     if !has_them {
         println!(
-            "SKIPPED: {interpreter} has not all of {modules}: see crates/cli/tests/programs.rs for what to install"
+            "SKIPPED: {interpreter} has not all of {modules}: see crates/cli/tests/programs.rs for \
+             what to install"
         );
     }
     has_them

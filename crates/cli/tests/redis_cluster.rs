@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that clients of Redis Cluster find their way: each replica claims to own all slots, and names its siblings, to
-//! which clients go when it dies.
+//! Tests that clients of Redis Cluster find their way: each replica claims to own all slots, and
+//! names its siblings, to which clients go when it dies.
 
 mod common;
 
@@ -23,7 +23,8 @@ fn start(application: &str, partitions: u16) -> Option<TestCluster> {
     Some(cluster)
 }
 
-/// The program uses the cluster through redis-py. It says when a replica may die, and goes on when it is told.
+/// The program uses the cluster through redis-py. It says when a replica may die, and goes on when
+/// it is told.
 const PYTHON: &str = r#"
 import sys
 import redis

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of Redis's keyspace notifications over a cluster of real processes: each event comes once to whoever has
-//! subscribed, whichever replica took the command.
+//! Tests of Redis's keyspace notifications over a cluster of real processes: each event comes once
+//! to whoever has subscribed, whichever replica took the command.
 
 mod common;
 
@@ -38,8 +38,8 @@ fn flags(cluster: &TestCluster, replica: usize) -> String {
     }
 }
 
-/// Sets the flags once all replicas have executed all writes of before, since another partition may be behind the first one,
-/// which has the flags.
+/// Sets the flags once all replicas have executed all writes of before, since another partition may
+/// be behind the first one, which has the flags.
 fn set_flags(cluster: &TestCluster, replica: usize, given: &str, shown: &str) {
     cluster.assert_replicas_agree(REPLICAS.len());
     let set = cluster.call(replica, &["CONFIG", "SET", SETTING, given]);
@@ -58,8 +58,8 @@ fn subscribe(cluster: &TestCluster, replica: usize, pattern: &str) -> Connection
     subscriber
 }
 
-/// Reads as many events as are expected, and expects these. Keys of before may expire late, or again after their server was
-/// replaced.
+/// Reads as many events as are expected, and expects these. Keys of before may expire late, or
+/// again after their server was replaced.
 #[track_caller]
 fn expect(subscriber: &mut Connection, expected: &BTreeMap<String, usize>) {
     let mut events = BTreeMap::new();
@@ -179,12 +179,13 @@ fn the_flags_survive_a_restart_of_all_and_wrong_ones_change_nothing() {
     for (words, why) in [
         (
             &["notify-keyspace-events", "KQ"][..],
-            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid event class character. \
-             Use 'Ag$lshzxeKEtmdn'.",
+            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - \
+             Invalid event class character. Use 'Ag$lshzxeKEtmdn'.",
         ),
         (
             &["notify-keyspace-events", "AKEm"],
-            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - events of keys that aren't found",
+            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - \
+             events of keys that aren't found",
         ),
         (
             &["notify-keyspace-events"],
@@ -192,7 +193,8 @@ fn the_flags_survive_a_restart_of_all_and_wrong_ones_change_nothing() {
         ),
         (
             &["notify-keyspace-events", "K", "Notify-Keyspace-Events", "E"],
-            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - duplicate parameter",
+            "ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - \
+             duplicate parameter",
         ),
         (
             &["notify-keyspace-events", "K", "maxmemory", "1"],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests a cluster that begins from copies of its replicas' state, with all other disks empty: its first leader stamps
-//! below what the replicas have, and the controller replaces it without an operator's order. [E-NEED]
+//! Tests a cluster that begins from copies of its replicas' state, with all other disks empty: its
+//! first leader stamps below what the replicas have, and the controller replaces it without an
+//! operator's order. [E-NEED]
 
 mod common;
 

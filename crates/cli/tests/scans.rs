@@ -13,8 +13,8 @@ use local_cluster::Shape;
 /// The system's Python: another one in the PATH doesn't find the system's modules.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Scans from front end to front end, while keys come and go. The program says `next` in the middle of each scan, and
-/// goes on when it is told to.
+/// Scans from front end to front end, while keys come and go. The program says `next` in the middle
+/// of each scan, and goes on when it is told to.
 const SCANS: &str = r#"
 import sys, redis
 from redis.exceptions import ConnectionError, TimeoutError
@@ -69,8 +69,8 @@ for garbage in (2 ** 64 - 1, 4 << 47, -1, "x"):
 print("done", flush=True)
 "#;
 
-/// A cursor contains everything that a scan needs, so it is valid at another front end, and at one that was started
-/// since, also on an empty disk, or with the whole cluster.
+/// A cursor contains everything that a scan needs, so it is valid at another front end, and at one
+/// that was started since, also on an empty disk, or with the whole cluster.
 #[test]
 fn a_scan_goes_on_at_every_front_end_whatever_happens_to_them() {
     let probe = Command::new(PYTHON).args(["-c", "import redis"]).output();

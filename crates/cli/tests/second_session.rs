@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests a controller's store that was restored from an older copy, so that a session's number is given to another
-//! session. A durable replica that has the first session on disk refuses the second, and goes on in the next one.
+//! Tests a controller's store that was restored from an older copy, so that a session's number is
+//! given to another session. A durable replica that has the first session on disk refuses the
+//! second, and goes on in the next one.
 
 mod common;
 
@@ -36,8 +37,8 @@ fn session_in_force(cluster: &TestCluster) -> Option<EpochRecord> {
     (last.state == EpochState::Active).then_some(last)
 }
 
-/// Shows a replica another session 2 in the name of the controller, which is away, until the replica changes to its
-/// views.
+/// Shows a replica another session 2 in the name of the controller, which is away, until the
+/// replica changes to its views.
 fn tell_of_another_session(cluster: &TestCluster, replica: &str, view: &View) {
     let file = file_of(cluster);
     let controller = file.controller_node();
@@ -52,7 +53,8 @@ fn tell_of_another_session(cluster: &TestCluster, replica: &str, view: &View) {
     });
 }
 
-/// The replica ends when it is told of the second session, and serves again in the next one. [E-ONE]
+/// The replica ends when it is told of the second session, and serves again in the next one.
+/// [E-ONE]
 #[test]
 fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     let mut cluster = TestCluster::start(&Shape {
@@ -65,7 +67,8 @@ fn a_second_session_of_a_number_is_refused_by_who_has_the_first_on_disk() {
     assert_eq!(first.epoch, 1);
     cluster.processes.kill("controller");
 
-    // Another controller issued the session with the same sequencer and another leader; nobody else heard of it.
+    // Another controller issued the session with the same sequencer and another leader; nobody else
+    // heard of it.
     let mut configuration = first.configuration();
     configuration.epoch = 2;
     let lead = first.lead.map(|lead| (lead + 1) % 3);

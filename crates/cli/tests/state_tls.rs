@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of replicas that send their states over TLS alone: real processes, with certificates as an operator makes
-//! them. [X-SIGNED]
+//! Tests of replicas that send their states over TLS alone: real processes, with certificates as an
+//! operator makes them. [X-SIGNED]
 #![cfg(feature = "rustls")]
 
 mod common;
@@ -17,10 +17,12 @@ use node::ClusterFile;
 use node::cluster_file::Auth;
 use test_world::certificates::Certificates;
 
-/// The number of commands. They fill the window several times, so those that a replica misses are trimmed.
+/// The number of commands. They fill the window several times, so those that a replica misses are
+/// trimmed.
 const COMMANDS: u32 = 60_000;
 
-/// A cluster whose file has `state_tls`, and the same file with a certificate that another authority has signed.
+/// A cluster whose file has `state_tls`, and the same file with a certificate that another
+/// authority has signed.
 struct Encrypted {
     cluster: TestCluster,
     /// The certificates' files, which are removed with this.
@@ -48,7 +50,8 @@ impl Encrypted {
             let (certificate, key) = (path(&format!("{name}.pem")), path(&format!("{name}.key")));
             let ca = path("ca.pem");
             format!(
-                "state_tls = {{ certificate = {certificate:?}, key = {key:?}, ca = {ca:?} }}\n{read}"
+                "state_tls = \
+                 {{ certificate = {certificate:?}, key = {key:?}, ca = {ca:?} }}\n{read}"
             )
         };
         let strangers = file.with_file_name("strangers.toml");
@@ -112,8 +115,8 @@ fn fill(cluster: &TestCluster) {
     }
 }
 
-/// A replica loses its disk. With the certificate of another authority it gets no state, and both sides say why; with
-/// the cluster's own certificate it catches up. [X-SIGNED]
+/// A replica loses its disk. With the certificate of another authority it gets no state, and both
+/// sides say why; with the cluster's own certificate it catches up. [X-SIGNED]
 fn catches_up_over_tls(auth: Auth) {
     let Some(mut encrypted) = Encrypted::create(auth) else {
         return;

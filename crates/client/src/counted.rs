@@ -63,9 +63,9 @@ impl Counted {
             return Ok(());
         };
         Err(Error::System(format!(
-            "session {session} was told with two configurations: there are two controllers, or the controller's \
-             store was replaced by an old copy. This client can't tell which answers are final: find out with \
-             wirepaxos status, and open another client"
+            "session {session} was told with two configurations: there are two controllers, or the \
+             controller's store was replaced by an old copy. This client can't tell which answers \
+             are final: find out with wirepaxos status, and open another client"
         )))
     }
 

@@ -25,7 +25,8 @@ pub(crate) enum Wish {
     },
     MarkActive(HandOver),
     MarkSessionActive(Begins),
-    /// Everything to hand over was stored with the epoch's last step, so the attempt ends. [C-HANDOVER] [F-ACTIVE]
+    /// Everything to hand over was stored with the epoch's last step, so the attempt ends.
+    /// [C-HANDOVER] [F-ACTIVE]
     Finish,
 }
 
@@ -116,8 +117,8 @@ impl Attempt {
             .is_some_and(|candidate| candidate.stage() == Stage::Superseded)
     }
 
-    /// Returns whether the attempt made no progress for longer than `patience`, which is doubled for each failure
-    /// before it. [E-PACE]
+    /// Returns whether the attempt made no progress for longer than `patience`, which is doubled
+    /// for each failure before it. [E-PACE]
     pub fn is_stuck(&mut self, now: Time, patience: Time, failures: u32) -> bool {
         let progress = match &self.change {
             Change::Candidate(candidate) => candidate.progress(),

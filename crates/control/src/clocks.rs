@@ -86,8 +86,8 @@ impl Clocks {
         self.hear(own, wall_ms, now_ms, now_ms);
     }
 
-    /// Notes that a node is asked, and returns the nonce to ask with: the last one while its answer may still come in
-    /// time, else `fresh`.
+    /// Notes that a node is asked, and returns the nonce to ask with: the last one while its answer
+    /// may still come in time, else `fresh`.
     pub fn ask(&mut self, node: NodeId, fresh: u64, now_ms: u64) -> u64 {
         let Some(voice) = self.voice(node) else {
             return fresh;
@@ -105,8 +105,8 @@ impl Clocks {
         asked.nonce
     }
 
-    /// Takes a node's answer. Returns false, and changes nothing, for an answer that is late, repeated, or not asked
-    /// for.
+    /// Takes a node's answer. Returns false, and changes nothing, for an answer that is late,
+    /// repeated, or not asked for.
     pub fn take(&mut self, node: NodeId, nonce: u64, wall_ms: u64, now_ms: u64) -> bool {
         let Some(voice) = self.voice(node) else {
             return false;
@@ -145,7 +145,8 @@ impl Clocks {
         ahead.get(middle).copied()
     }
 
-    /// Notes that something is decided in the group: from the first such call on, patience for silent nodes is limited.
+    /// Notes that something is decided in the group: from the first such call on, patience for
+    /// silent nodes is limited.
     pub fn begin_patience(&mut self, now_ms: u64) {
         self.patient_since.get_or_insert(now_ms);
     }
@@ -155,7 +156,8 @@ impl Clocks {
         2 * self.heard_within(FORGET_MS, now_ms).count() > self.voices.len()
     }
 
-    /// Returns whether the median is to be used: most nodes were heard, or patience for them is over.
+    /// Returns whether the median is to be used: most nodes were heard, or patience for them is
+    /// over.
     pub fn is_settled(&self, now_ms: u64) -> bool {
         let is_over = |since| now_ms - since >= PATIENCE_MS;
         self.has_most(now_ms) || self.patient_since.is_some_and(is_over)
@@ -184,7 +186,8 @@ mod tests {
     const NOON: u64 = 1_795_467_197_000;
     const DAY: i64 = 86_400_000;
 
-    /// Returns the clocks after node 1 has asked and all nodes have answered at once, each with the error of its clock.
+    /// Returns the clocks after node 1 has asked and all nodes have answered at once, each with the
+    /// error of its clock.
     fn asked(off: &[i64], now_ms: u64) -> Clocks {
         let mut clocks = Clocks::new(1, 1..=off.len() as NodeId);
         ask_all(&mut clocks, off, now_ms);

@@ -13,8 +13,8 @@ pub struct Controller<S> {
 }
 
 impl<S: Store> Controller<S> {
-    /// Returns a controller that continues from the state in `store`. `seed` must differ at every process start, since
-    /// the nonces of its questions are derived from it.
+    /// Returns a controller that continues from the state in `store`. `seed` must differ at every
+    /// process start, since the nonces of its questions are derived from it.
     pub fn new(
         settings: Settings,
         mut store: S,
@@ -91,15 +91,16 @@ impl<S: Store> Controller<S> {
         }
     }
 
-    /// Prepares for an orderly end of the process: stores what acceptors have shown, as far as possible.
+    /// Prepares for an orderly end of the process: stores what acceptors have shown, as far as
+    /// possible.
     pub fn stop(&mut self) {
         for group in &mut self.groups {
             group.stop(&mut self.store);
         }
     }
 
-    /// Returns the reason why this controller must not continue, if there is one. Its process ends with this message,
-    /// and nothing is sent any more.
+    /// Returns the reason why this controller must not continue, if there is one. Its process ends
+    /// with this message, and nothing is sent any more.
     pub fn alarm(&self) -> Option<&str> {
         self.groups.iter().find_map(Group::alarm)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The envelope of every control message, and the rules of who may send which message.
 //!
-//! Addresses are reused, for example by the next cluster or by a node that replaces another one. So an envelope names
-//! its cluster and the node that it is for, and messages that only the controller may send count only from the
-//! controller's address. [E-VIEW]
+//! Addresses are reused, for example by the next cluster or by a node that replaces another one. So
+//! an envelope names its cluster and the node that it is for, and messages that only the controller
+//! may send count only from the controller's address. [E-VIEW]
 
 use crate::{MembersMessage, Message};
 use paxos::NodeId;
@@ -18,14 +18,14 @@ pub struct Envelope<M = Message> {
     /// The cluster's random number as 8 hex digits, as in the cluster file.
     #[serde(with = "hex")]
     pub cluster: u32,
-    /// The node that sends the message; [`OUTSIDE`] for a sender that is no node. It counts only if the message is
-    /// signed. [E-SIGNED]
+    /// The node that sends the message; [`OUTSIDE`] for a sender that is no node. It counts only if
+    /// the message is signed. [E-SIGNED]
     #[serde(default, skip_serializing_if = "is_outside")]
     pub from: NodeId,
     /// The node that the message is for; [`OUTSIDE`] for an asker that is no node.
     pub to: NodeId,
-    /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 if there is none.
-    /// [E-CHALLENGE]
+    /// The number of the last [`Message::Challenge`] that the sender got from that node; 0 if there
+    /// is none. [E-CHALLENGE]
     #[serde(default, skip_serializing_if = "is_zero")]
     pub challenge: u64,
     /// The message itself.
@@ -60,7 +60,8 @@ pub enum Turned {
     Unsigned,
     /// The signature doesn't match the key that it names.
     BadMac,
-    /// The message is signed with a key that this node doesn't have, for example of another generation.
+    /// The message is signed with a key that this node doesn't have, for example of another
+    /// generation.
     OtherKey,
 }
 
@@ -91,8 +92,9 @@ impl Turned {
 }
 
 impl Envelope {
-    /// Returns whether the sender must prove that it receives packets at its address. This is so for senders that may
-    /// be anywhere, and for messages of which an old or forged one would do harm. [E-CHALLENGE]
+    /// Returns whether the sender must prove that it receives packets at its address. This is so
+    /// for senders that may be anywhere, and for messages of which an old or forged one would do
+    /// harm. [E-CHALLENGE]
     pub fn needs_challenge(&self, sender: Sender) -> bool {
         let harmful = match &self.message {
             Message::Stop | Message::Skip { .. } | Message::DigestRequest { .. } => true,
@@ -105,8 +107,8 @@ impl Envelope {
         self.to != OUTSIDE && (harmful || anywhere)
     }
 
-    /// Returns the message if it is for `node` ([`OUTSIDE`] stands for a client) of `cluster` and its sender may send
-    /// it. [E-VIEW]
+    /// Returns the message if it is for `node` ([`OUTSIDE`] stands for a client) of `cluster` and
+    /// its sender may send it. [E-VIEW]
     pub fn open(self, cluster: u32, node: NodeId, sender: Sender) -> Result<Message, Turned> {
         if self.cluster != cluster {
             Err(Turned::WrongCluster)
@@ -146,7 +148,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         )
         | Message::FailoverReply { .. }
         | Message::Register(_) => sender == Sender::Controller,
-        // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no node.
+        // A node asks in its own name; a command line (`wirepaxos recover`) asks in the name of no
+        // node.
         Message::LaneRequest { node, .. } => *node == OUTSIDE || sender == Sender::Node(*node),
         // A controller hears its own answer, too.
         Message::Members(MembersMessage::Kept { node, .. }) => {
@@ -177,8 +180,8 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
     }
 }
 
-/// Returns whether a client may send this message. Clients send commands over the data plane; here they only ask who
-/// leads and how the nodes are.
+/// Returns whether a client may send this message. Clients send commands over the data plane; here
+/// they only ask who leads and how the nodes are.
 pub fn is_for_clients(message: &Message) -> bool {
     match message {
         Message::ViewRequest { .. }
@@ -383,7 +386,8 @@ mod tests {
         assert_eq!(refused, Err(Turned::UnknownSender));
     }
 
-    /// Senders that may be anywhere are challenged, and so are senders of harmful messages. [E-CHALLENGE]
+    /// Senders that may be anywhere are challenged, and so are senders of harmful messages.
+    /// [E-CHALLENGE]
     #[test]
     fn who_may_be_anywhere_is_challenged_and_who_does_harm() {
         let needs = |message, sender| {

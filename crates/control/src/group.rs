@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the epoch in force.
-//! [`plan`] decides when a new epoch is needed, and who is in it.
+//! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the
+//! epoch in force. [`plan`] decides when a new epoch is needed, and who is in it.
 
 mod asked;
 mod belief;
@@ -60,17 +60,19 @@ pub(crate) struct Group {
     torn: bool,
     /// The time since when a configuration other than the one in force is wanted.
     changed: Option<Time>,
-    /// The last epoch in which a process start asked for a lane or an incarnation and none was left.
+    /// The last epoch in which a process start asked for a lane or an incarnation and none was
+    /// left.
     used_up: Epoch,
     /// The lanes that command lines have drawn.
     outside_lanes: OutsideLanes,
-    /// The last epoch that this process issued, or 0. This process may not give out lanes and incarnations of other
-    /// epochs.
+    /// The last epoch that this process issued, or 0. This process may not give out lanes and
+    /// incarnations of other epochs.
     issued: Epoch,
-    /// A session that an earlier process left *writing* and that no replica reports; 0 if there is none.
+    /// A session that an earlier process left *writing* and that no replica reports; 0 if there is
+    /// none.
     silent_session: Epoch,
-    /// A change failed, and it may or may not have been stored. It doesn't count until the state has been written
-    /// again.
+    /// A change failed, and it may or may not have been stored. It doesn't count until the state
+    /// has been written again.
     doubtful: bool,
     /// Claims of acceptors about their memories that no replica confirms.
     claims: Vec<Claim>,
@@ -94,7 +96,8 @@ pub(crate) struct Group {
     store_trouble: Option<String>,
     /// The time since when a new epoch has been needed.
     needed_since: Option<Time>,
-    /// The time since when the epoch in force was needed, and the reason, until its leader shows its round.
+    /// The time since when the epoch in force was needed, and the reason, until its leader shows
+    /// its round.
     timed: Option<(Time, String)>,
     last_failover: Option<FailoverStatus>,
     loss: Option<String>,
@@ -341,8 +344,8 @@ impl Group {
                     };
                     self.take_order(now, from, order, out);
                 } else {
-                    // All nodes are probed all the time, so a client's suspicion adds nothing. It is only answered with
-                    // the view that the client may have missed.
+                    // All nodes are probed all the time, so a client's suspicion adds nothing. It
+                    // is only answered with the view that the client may have missed.
                     out.control(from, Message::View(self.state.view(self.id())));
                 }
             }
@@ -399,8 +402,8 @@ impl Group {
         }
     }
 
-    /// Draws a number that nobody else gets, from the epoch in force. The number is stored before it is told to the
-    /// asker. [E-OWN]
+    /// Draws a number that nobody else gets, from the epoch in force. The number is stored before
+    /// it is told to the asker. [E-OWN]
     fn draw<T>(
         &mut self,
         store: &mut impl Store,
@@ -408,8 +411,8 @@ impl Group {
     ) -> Option<T> {
         let epoch = self.state.in_force()?.epoch;
         if self.issued != epoch {
-            // An earlier process may have given out any number of this epoch, and the store may be an older copy of its
-            // state.
+            // An earlier process may have given out any number of this epoch, and the store may be
+            // an older copy of its state.
             self.used_up = epoch;
             return None;
         }
@@ -596,9 +599,9 @@ impl Group {
         }
     }
 
-    /// Loads the state again after a failed change, and stores it as a change of its own. The loaded state may still
-    /// get lost (a rename that isn't synced), so it counts only once that has succeeded; until then the known state
-    /// stays valid. [E-DOUBT]
+    /// Loads the state again after a failed change, and stores it as a change of its own. The
+    /// loaded state may still get lost (a rename that isn't synced), so it counts only once that
+    /// has succeeded; until then the known state stays valid. [E-DOUBT]
     fn reload(&mut self, store: &mut impl Store) {
         self.doubtful = true;
         let id = self.settings.id;
@@ -641,32 +644,33 @@ impl Group {
     }
 }
 
-/// Returns why this controller must stop, if another one proposes in its epoch. An acceptor shows this by refusing the
-/// round as a conflict: another candidate has raised the floor to that round, or has proposed another value in it.
-/// [C-ALONE]
+/// Returns why this controller must stop, if another one proposes in its epoch. An acceptor shows
+/// this by refusing the round as a conflict: another candidate has raised the floor to that round,
+/// or has proposed another value in it. [C-ALONE]
 fn taken_by_another(ours: &Configuration, packet: &Packet<'_>) -> Option<String> {
     let header = &packet.header;
     let refused = header.msgtype == MsgType::Reject && header.rnd == Round::base(ours.epoch);
     let rejection = Rejection::parse(packet.value).ok().filter(|_| refused)?;
     (rejection.reason == Reason::Conflict).then(|| {
         format!(
-            "group {}: acceptor {} has heard of another candidate for epoch {}: two controllers work on \
-             this cluster, the other one with a copy of this one's state file. This controller stops. \
-             Find the other one, and keep the one whose store has the newest epoch",
+            "group {}: acceptor {} has heard of another candidate for epoch {}: two controllers \
+             work on this cluster, the other one with a copy of this one's state file. This \
+             controller stops. Find the other one, and keep the one whose store has the newest \
+             epoch",
             header.group, header.swid, ours.epoch
         )
     })
 }
 
-/// Returns why this controller must stop when votes contradict one another, so that the chosen value is unknown.
-/// [C-CONFLICT]
+/// Returns why this controller must stop when votes contradict one another, so that the chosen
+/// value is unknown. [C-CONFLICT]
 fn votes_differ(packet: &Packet<'_>) -> String {
     let header = &packet.header;
     format!(
-        "group {}: partition {}, instance {}: acceptor {} has voted for another value in round {} than \
-         another acceptor has: there were two controllers, or a memory or the state file was restored \
-         from an old copy. This controller stops. Keep the data directories of all nodes, and find out \
-         which",
+        "group {}: partition {}, instance {}: acceptor {} has voted for another value in round {} \
+         than another acceptor has: there were two controllers, or a memory or the state file was \
+         restored from an old copy. This controller stops. Keep the data directories of all nodes, \
+         and find out which",
         header.group, header.pid, header.inst, header.swid, header.vrnd
     )
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Epochs, suspicion and failover, without I/O.
 //!
-//! The [`Controller`] issues epochs through a [`Store`], runs the candidate of each ([`paxos::Candidate`]), programs
-//! leaders and enables acceptors, and tells all nodes the outcome in a [`View`]. Killing it stops only failover until
-//! it is back, since it stores everything that it must remember before it acts on it.
+//! The [`Controller`] issues epochs through a [`Store`], runs the candidate of each
+//! ([`paxos::Candidate`]), programs leaders and enables acceptors, and tells all nodes the outcome
+//! in a [`View`]. Killing it stops only failover until it is back, since it stores everything that
+//! it must remember before it acts on it.
 //!
 //! | module | what it decides |
 //! |---|---|

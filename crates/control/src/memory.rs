@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Remembers what the memory of an acceptor, or of a replica with NOPaxos, has shown, to notice one that went
-//! backwards.
+//! Remembers what the memory of an acceptor, or of a replica with NOPaxos, has shown, to notice one
+//! that went backwards.
 //!
-//! If an old copy of a memory's files is put back, it lacks votes that others rely on, and nothing in it says so. But
-//! the controller has seen the memory go further: each start is counted, and positions only grow. So a memory that is
-//! read from disk is mute until its state was compared with what it had shown before. If it went backwards, it has
-//! forgotten votes, and counts as lost like an empty one.
+//! If an old copy of a memory's files is put back, it lacks votes that others rely on, and nothing
+//! in it says so. But the controller has seen the memory go further: each start is counted, and
+//! positions only grow. So a memory that is read from disk is mute until its state was compared
+//! with what it had shown before. If it went backwards, it has forgotten votes, and counts as lost
+//! like an empty one.
 //!
-//! A copy may be started more often than its original, so that its start and positions are no smaller. So the memory is
-//! asked whether it was at the last known start, which every later start of the original was.
+//! A copy may be started more often than its original, so that its start and positions are no
+//! smaller. So the memory is asked whether it was at the last known start, which every later start
+//! of the original was.
 
 use crate::status::PartitionStatus;
 use crate::suspicion::Watched;
@@ -23,7 +25,8 @@ pub struct MemoryRecord {
     pub node: NodeId,
     /// The boot nonce.
     pub nonce: u64,
-    /// The number ([`Start::number`]) of its last start that is known to follow all earlier known ones.
+    /// The number ([`Start::number`]) of its last start that is known to follow all earlier known
+    /// ones.
     pub start: u64,
     /// The positions of each partition.
     pub shown: Vec<Positions>,
@@ -47,8 +50,8 @@ pub struct Positions {
 const UNSEEN: u64 = 0;
 
 impl MemoryRecord {
-    /// Returns what a memory shows. For a mute memory this is `None` until each partition has answered, since its whole
-    /// state is needed.
+    /// Returns what a memory shows. For a mute memory this is `None` until each partition has
+    /// answered, since its whole state is needed.
     pub(crate) fn shown_by(watched: &Watched) -> Option<MemoryRecord> {
         let position = |p: &Option<PartitionStatus>| match p {
             Some(p) => Some(Positions {
@@ -68,8 +71,8 @@ impl MemoryRecord {
         })
     }
 
-    /// Returns the record of a member that doesn't answer while the store is made anew. Its process may go on, but what
-    /// it reads from a disk later can't be compared with anything.
+    /// Returns the record of a member that doesn't answer while the store is made anew. Its process
+    /// may go on, but what it reads from a disk later can't be compared with anything.
     pub fn unseen(node: NodeId, nonce: u64) -> MemoryRecord {
         MemoryRecord {
             node,
@@ -89,9 +92,9 @@ impl MemoryRecord {
         MemoryRecord { start, ..shown }
     }
 
-    /// Updates the record with what the memory shows now, and returns false if the memory went backwards, now or
-    /// earlier. With `mute` the memory was read from disk, shows its whole state, and may be a copy; otherwise the
-    /// answer may be older than the record.
+    /// Updates the record with what the memory shows now, and returns false if the memory went
+    /// backwards, now or earlier. With `mute` the memory was read from disk, shows its whole state,
+    /// and may be a copy; otherwise the answer may be older than the record.
     pub fn take(&mut self, shown: &MemoryRecord, mute: bool) -> bool {
         if self.forgot.is_none() {
             self.forgot = self.went_backwards(shown, mute);
@@ -111,8 +114,8 @@ impl MemoryRecord {
         true
     }
 
-    /// Updates the record when the memory, now at `start`, says whether it was at the last known start. Returns false
-    /// if it wasn't, or has gone backwards before. [A-COMPARE]
+    /// Updates the record when the memory, now at `start`, says whether it was at the last known
+    /// start. Returns false if it wasn't, or has gone backwards before. [A-COMPARE]
     pub fn follow(&mut self, start: u64, knows_last: bool) -> bool {
         if self.forgot.is_none() && !knows_last {
             let last = count(self.start);
@@ -206,8 +209,8 @@ mod tests {
         assert!(!known.follow(copy.number(), true), "for good");
     }
 
-    /// A memory that was down while the store was made anew may go on in its process, and not from a disk.
-    /// [A-COMPARE]
+    /// A memory that was down while the store was made anew may go on in its process, and not from
+    /// a disk. [A-COMPARE]
     #[test]
     fn a_memory_that_nobody_has_seen_is_not_read_from_a_disk() {
         let unseen = MemoryRecord::unseen(3, 7);

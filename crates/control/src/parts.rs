@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends a status document in parts, since it may be larger than a datagram.
 //!
-//! The asker draws a random id and asks for one part after the other. The node keeps the document under that id for a
-//! while, so that all parts are of one document. If it has forgotten the document it makes a new one, and the asker
-//! notices by `parts` and `sum` that it must begin again.
+//! The asker draws a random id and asks for one part after the other. The node keeps the document
+//! under that id for a while, so that all parts are of one document. If it has forgotten the
+//! document it makes a new one, and the asker notices by `parts` and `sum` that it must begin
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::Message;
 use crate::message::fnv;
 
-/// The largest size of a part in bytes. As a string in a message a part takes up to twice as many, since every `"` and
-/// `\` gets another `\`; a document's control characters are escaped already.
+/// The largest size of a part in bytes. As a string in a message a part takes up to twice as many,
+/// since every `"` and `\` gets another `\`; a document's control characters are escaped already.
 const PART_LEN: usize = 16 << 10;
 
 /// The largest number of parts that an asker accepts, which is 16 MiB.
@@ -50,8 +51,8 @@ impl Documents {
         });
     }
 
-    /// Returns a part of the document under this id. Beyond its end this is the last part, which shows an asker for a
-    /// longer document that it is another one.
+    /// Returns a part of the document under this id. Beyond its end this is the last part, which
+    /// shows an asker for a longer document that it is another one.
     pub fn part(&self, id: u64, part: u32) -> Option<Message> {
         let document = self.kept.iter().find(|document| document.id == id)?;
         let parts = document.parts.len() as u32;
@@ -97,7 +98,8 @@ pub enum Progress {
 /// The parts of one node's document, while it is assembled.
 pub struct Assembler {
     id: u64,
-    /// The events that are asked for, instead of the status: those after a number, and how many at most.
+    /// The events that are asked for, instead of the status: those after a number, and how many at
+    /// most.
     events: Option<(u64, u32)>,
     /// The number of parts and the sum, which identify the document.
     of: (u32, u64),
@@ -123,7 +125,8 @@ impl Assembler {
         }
     }
 
-    /// Returns the request to send at first, after each [`Progress::Part`], and after a while without an answer.
+    /// Returns the request to send at first, after each [`Progress::Part`], and after a while
+    /// without an answer.
     pub fn request(&self) -> Message {
         let missing = |part: &u32| !self.parts.contains_key(part);
         let id = self.id;

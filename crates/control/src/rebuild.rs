@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the controller's state anew from what nodes show, when its store is lost or an old copy.
 //!
-//! A [`Rebuild`] takes the controller's place for a moment: it sends PROBEs, and asks every node for the newest view.
-//! The module `judge` decides what follows from the answers. Nothing is written before all groups have a sound state.
+//! A [`Rebuild`] takes the controller's place for a moment: it sends PROBEs, and asks every node
+//! for the newest view. The module `judge` decides what follows from the answers. Nothing is
+//! written before all groups have a sound state.
 
 mod judge;
 
@@ -16,7 +17,8 @@ use paxos::{Deployment, GroupId, MsgType, NodeId, Packet, Reason, Time, Verdict}
 /// The collection of what the nodes of all groups show.
 pub struct Rebuild {
     groups: Vec<Collected>,
-    /// Memories that were read from disk while no controller ran count, as an operator vouches for the disks.
+    /// Memories that were read from disk while no controller ran count, as an operator vouches for
+    /// the disks.
     trusts_disks: bool,
     view_interval: Time,
     views_at: Time,
@@ -45,8 +47,8 @@ struct Collected {
 }
 
 impl Rebuild {
-    /// Returns a collection that begins. `found` has what is left of each group's state, and is empty if there is
-    /// nothing; `seed` must differ at every process start.
+    /// Returns a collection that begins. `found` has what is left of each group's state, and is
+    /// empty if there is nothing; `seed` must differ at every process start.
     pub fn new(
         settings: &Settings,
         found: impl Fn(GroupId) -> GroupState,
@@ -108,12 +110,14 @@ impl Rebuild {
         probes.min().unwrap_or(Time::MAX).min(self.views_at)
     }
 
-    /// Returns whether every node of the settings has answered everything, so that waiting longer is of no use.
+    /// Returns whether every node of the settings has answered everything, so that waiting longer
+    /// is of no use.
     pub fn is_complete(&self) -> bool {
         self.groups.iter().all(Collected::is_complete)
     }
 
-    /// Returns the states to store, or the reason why the answers don't suffice. `name` names nodes in that text.
+    /// Returns the states to store, or the reason why the answers don't suffice. `name` names nodes
+    /// in that text.
     pub fn outcome(&self, name: &dyn Fn(NodeId) -> String) -> Result<Vec<Rebuilt>, String> {
         let groups = self.groups.iter();
         let rebuilt = groups.map(|group| {

@@ -27,9 +27,11 @@ pub struct Settings {
     pub view_interval: Time,
     /// The time between two times that acceptors' positions are stored while they advance.
     pub memory_interval: Time,
-    /// How long a restarted acceptor waits for others that restarted with it before an epoch is issued for it.
+    /// How long a restarted acceptor waits for others that restarted with it before an epoch is
+    /// issued for it.
     pub rejoin_delay: Time,
-    /// How long an attempt may make no progress before another epoch supersedes it; this doubles with each failure.
+    /// How long an attempt may make no progress before another epoch supersedes it; this doubles
+    /// with each failure.
     pub attempt_timeout: Time,
     /// The average time between two epochs is at least this long.
     pub epoch_interval: Time,
@@ -90,8 +92,8 @@ pub struct GroupSettings {
     pub max_value: u16,
     /// How many instances an acceptor remembers for each partition.
     pub slots: u64,
-    /// How many instances the leader may have open. This must leave some of the acceptors' slots free, since every new
-    /// epoch takes one for its marker even while nothing can be trimmed.
+    /// How many instances the leader may have open. This must leave some of the acceptors' slots
+    /// free, since every new epoch takes one for its marker even while nothing can be trimmed.
     pub window: u64,
     /// The leaders in order of preference; with NOPaxos the sequencers.
     pub leaders: Vec<NodeId>,
@@ -105,8 +107,8 @@ pub struct GroupSettings {
     pub g: u8,
     /// Replicas that leave: they are watched and told views, and no later epoch counts on them.
     pub leaving: Vec<NodeId>,
-    /// Nodes that count votes for the replicas, if there are any. They are sent the views, but no epoch depends on
-    /// them, so they aren't probed.
+    /// Nodes that count votes for the replicas, if there are any. They are sent the views, but no
+    /// epoch depends on them, so they aren't probed.
     pub learners: Vec<NodeId>,
 }
 

@@ -19,35 +19,36 @@ const OLDER_EPOCHS: usize = 4;
 /// How many sessions may follow the last active one, since replicas must be told of all of them.
 const MAX_UNFINISHED: usize = View::MAX_EPOCHS - 1;
 
-/// The stored state of a group. Every change is one of the methods here, made on a copy that then replaces the stored
-/// state by compare-and-swap ([`crate::Store::swap`]).
+/// The stored state of a group. Every change is one of the methods here, made on a copy that then
+/// replaces the stored state by compare-and-swap ([`crate::Store::swap`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct GroupState {
     /// Grows by one with every change.
     pub version: u64,
-    /// The epochs, oldest first. They include at least the last active one, every later one that is marked writing, and
-    /// the last one.
+    /// The epochs, oldest first. They include at least the last active one, every later one that is
+    /// marked writing, and the last one.
     pub epochs: Vec<EpochRecord>,
-    /// The repair lanes of the last epoch, in the order of their numbers from 1, each as the nonce of the process start
-    /// that drew it.
+    /// The repair lanes of the last epoch, in the order of their numbers from 1, each as the nonce
+    /// of the process start that drew it.
     pub lanes: Vec<u64>,
     /// The disk of each replica, as its last process found it.
     #[serde(default)]
     pub disks: Vec<Disk>,
     /// The values that the last active epoch hands over.
     pub handed: Option<Handed>,
-    /// The instances that the operator gives up in an epoch that was issued since the last active one; with NOPaxos in
-    /// the last one, until it is *writing*.
+    /// The instances that the operator gives up in an epoch that was issued since the last active
+    /// one; with NOPaxos in the last one, until it is *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<GivenUp>,
-    /// The instances that were given up last: an epoch that continues after them has become active, or a session
-    /// *writing*.
+    /// The instances that were given up last: an epoch that continues after them has become active,
+    /// or a session *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
     /// The records of what acceptors' memories have shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<MemoryRecord>,
-    /// The numbers that were left out when this state was made anew, until an epoch has become active since.
+    /// The numbers that were left out when this state was made anew, until an epoch has become
+    /// active since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
     /// Where the partitions of the backup stand from which the cluster was made.
@@ -59,8 +60,9 @@ pub struct GroupState {
     pub members: Vec<MemberChange>,
 }
 
-/// Epoch numbers that the lost store may have issued, so that they are never issued again. If a node shows one after
-/// all, another controller works, or the node was silent when the state was made anew. [E-REBUILD]
+/// Epoch numbers that the lost store may have issued, so that they are never issued again. If a
+/// node shows one after all, another controller works, or the node was silent when the state was
+/// made anew. [E-REBUILD]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
     /// The first number, behind the last that any node has shown.
@@ -69,8 +71,9 @@ pub struct LeftOut {
     pub last: Epoch,
 }
 
-/// How many numbers are left out when a state is made anew. A lost store had few epochs that no node of a quorum has
-/// heard of, as each needs that quorum's promises, and they come at one a second at most.
+/// How many numbers are left out when a state is made anew. A lost store had few epochs that no
+/// node of a quorum has heard of, as each needs that quorum's promises, and they come at one a
+/// second at most.
 const MARGIN: Epoch = 1024;
 
 /// A replica's disk.
@@ -84,8 +87,8 @@ pub struct Disk {
     pub incarnation: u64,
 }
 
-/// The values that an active epoch hands over. A restarted controller can repeat the orders with them, since the orders
-/// are accepted once and name the memory meant.
+/// The values that an active epoch hands over. A restarted controller can repeat the orders with
+/// them, since the orders are accepted once and name the memory meant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handed {
     /// The next instance of the leader in each partition.
@@ -138,7 +141,8 @@ impl fmt::Display for Refused {
             Refused::LanesExhausted => "all repair lanes of the epoch are drawn",
             Refused::NotActive => "the epoch isn't the active one",
             Refused::TooManyUnfinished => {
-                "too many sessions were left unfinished: the last one goes on until it is active. Start its replicas"
+                "too many sessions were left unfinished: the last one goes on until it is active. \
+                 Start its replicas"
             }
             Refused::TooManyChanges => "the list of the members' changes is full",
             Refused::UnknownChange => {
@@ -195,8 +199,8 @@ impl GroupState {
         self.epochs.last().filter(|e| e.state == EpochState::Active)
     }
 
-    /// Returns the configurations whose promises a new epoch needs: the last active one and every later one that is
-    /// marked writing. [C-PROMISE] [C-FENCE]
+    /// Returns the configurations whose promises a new epoch needs: the last active one and every
+    /// later one that is marked writing. [C-PROMISE] [C-FENCE]
     pub fn needed(&self) -> Vec<Configuration> {
         let needed = needed_epochs(&self.epochs);
         needed.map(EpochRecord::configuration).collect()
@@ -213,9 +217,9 @@ impl GroupState {
         epoch > self.last_epoch() || self.left_out.is_some_and(is_left_out)
     }
 
-    /// Returns the state that continues from what nodes know, when the store is lost or older: `view` has all epochs
-    /// that may have written, and `seen` is the last that any node has shown. Its last epoch was only issued, so the
-    /// next one reads the votes of all others. [E-REBUILD]
+    /// Returns the state that continues from what nodes know, when the store is lost or older:
+    /// `view` has all epochs that may have written, and `seen` is the last that any node has shown.
+    /// Its last epoch was only issued, so the next one reads the votes of all others. [E-REBUILD]
     pub fn made_anew(
         view: &View,
         seen: Epoch,
@@ -248,14 +252,15 @@ impl GroupState {
         })
     }
 
-    /// Returns whether nothing that counts was stamped in any session, since none was active from the beginning or
-    /// since a loss was accepted.
+    /// Returns whether nothing that counts was stamped in any session, since none was active from
+    /// the beginning or since a loss was accepted.
     pub fn has_stamped_nothing(&self) -> bool {
         let active = self.last_active().map_or(0, |e| e.epoch);
         active == 0 || active < self.begun_anew()
     }
 
-    /// Returns the view for the nodes: the last active epoch and all later ones, and older ones if there is room.
+    /// Returns the view for the nodes: the last active epoch and all later ones, and older ones if
+    /// there is room.
     pub fn view(&self, group: GroupId) -> View {
         let mut epochs = self.epochs.clone();
         if epochs.len() > View::MAX_EPOCHS {
@@ -276,14 +281,15 @@ impl GroupState {
         }
     }
 
-    /// Adds an epoch with the next number that isn't active yet, and stops all earlier ones from moving on. [E-ISSUE]
+    /// Adds an epoch with the next number that isn't active yet, and stops all earlier ones from
+    /// moving on. [E-ISSUE]
     pub fn issue(&mut self, configuration: &Configuration) -> Result<Epoch, Refused> {
         // An epoch that never wrote can't have chosen anything, so its configuration isn't needed.
         self.add(configuration, None, |e| e.state != EpochState::Issued)
     }
 
-    /// Adds a sequencer's session like [`issue`](Self::issue). Sessions that never wrote are kept, too, since replicas
-    /// conclude nothing from sessions with a gap between them. [F-TOLD]
+    /// Adds a sequencer's session like [`issue`](Self::issue). Sessions that never wrote are kept,
+    /// too, since replicas conclude nothing from sessions with a gap between them. [F-TOLD]
     pub fn issue_session(
         &mut self,
         configuration: &Configuration,
@@ -340,8 +346,8 @@ impl GroupState {
         Ok(self.last_epoch())
     }
 
-    /// Moves an epoch from issued to writing. A loss that was accepted in a session is final from then on, since
-    /// replicas are told of it. [F-ANEW]
+    /// Moves an epoch from issued to writing. A loss that was accepted in a session is final from
+    /// then on, since replicas are told of it. [F-ANEW]
     pub fn mark_writing(&mut self, epoch: Epoch) -> Result<(), Refused> {
         self.advance(epoch, EpochState::Issued, EpochState::Writing)?;
         if self.epochs.last().is_some_and(|last| last.anew.is_some()) {
@@ -361,8 +367,9 @@ impl GroupState {
         Ok(())
     }
 
-    /// Moves a session from writing to active, and stores in the same write where each partition begins and by which
-    /// view. `trim` is the part of each partition that f+1 members have on disk. [F-ACTIVE]
+    /// Moves a session from writing to active, and stores in the same write where each partition
+    /// begins and by which view. `trim` is the part of each partition that f+1 members have on
+    /// disk. [F-ACTIVE]
     pub fn mark_session_active(
         &mut self,
         epoch: Epoch,
@@ -383,8 +390,9 @@ impl GroupState {
         Ok(())
     }
 
-    /// Makes an accepted loss final if T has leapt in all partitions: what lies below T is gone in this epoch and all
-    /// later ones. Otherwise nothing of that epoch is left, and nothing was given up. [G-TOLD]
+    /// Makes an accepted loss final if T has leapt in all partitions: what lies below T is gone in
+    /// this epoch and all later ones. Otherwise nothing of that epoch is left, and nothing was
+    /// given up. [G-TOLD]
     fn give_up(&mut self, trim: &[Instance]) {
         let Some(accepted) = self.accepted.take() else {
             return;
@@ -397,8 +405,8 @@ impl GroupState {
         }
     }
 
-    /// Returns whether an epoch with this T would give up instances in some partitions only. This happens if an epoch
-    /// with an accepted loss has reached only some acceptors. [G-WHOLE]
+    /// Returns whether an epoch with this T would give up instances in some partitions only. This
+    /// happens if an epoch with an accepted loss has reached only some acceptors. [G-WHOLE]
     pub fn leaps_in_a_part(&self, trim: &[Instance]) -> bool {
         let Some(accepted) = &self.accepted else {
             return false;
@@ -441,7 +449,8 @@ impl GroupState {
         Ok(())
     }
 
-    /// Returns the repair lane of the process start with this nonce, and the same lane when it asks again. [E-LANE]
+    /// Returns the repair lane of the process start with this nonce, and the same lane when it asks
+    /// again. [E-LANE]
     pub fn draw_lane(&mut self, epoch: Epoch, nonce: u64) -> Result<u8, Refused> {
         if self.in_force().is_none_or(|e| e.epoch != epoch) {
             return Err(Refused::NotActive);
@@ -458,9 +467,10 @@ impl GroupState {
         Ok(drawn as u8 + 1)
     }
 
-    /// Returns the number of the disk that a replica's process with this nonce has found. It is larger than all earlier
-    /// ones, and begins with the epoch, so that a store that lacks the last numbers can't draw them again once it has
-    /// issued an epoch; before that the controller gives out none. [T-DISK]
+    /// Returns the number of the disk that a replica's process with this nonce has found. It is
+    /// larger than all earlier ones, and begins with the epoch, so that a store that lacks the last
+    /// numbers can't draw them again once it has issued an epoch; before that the controller gives
+    /// out none. [T-DISK]
     pub fn draw_incarnation(&mut self, node: NodeId, nonce: u64) -> Result<u64, Refused> {
         let epoch = self.in_force().ok_or(Refused::NotActive)?.epoch;
         let known = self.disks.iter().position(|d| d.node == node);

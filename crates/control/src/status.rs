@@ -25,8 +25,8 @@ pub struct GroupStatus {
     pub leader: Option<NodeId>,
     /// All nodes that are probed.
     pub members: Vec<MemberStatus>,
-    /// Replicas that must catch up because their next instance is trimmed. No other replica's disk may be given up
-    /// meanwhile.
+    /// Replicas that must catch up because their next instance is trimmed. No other replica's disk
+    /// may be given up meanwhile.
     pub behind: Vec<NodeId>,
     /// Nodes that don't answer.
     pub suspects: Vec<NodeId>,
@@ -42,7 +42,8 @@ pub struct GroupStatus {
 }
 
 impl GroupStatus {
-    /// Returns the replica that leads the latest view of a partition that any replica has shown, with NOPaxos.
+    /// Returns the replica that leads the latest view of a partition that any replica has shown,
+    /// with NOPaxos.
     pub fn leading_replica(&self, pid: PartitionId) -> Option<NodeId> {
         let replicas = self.members.iter().filter(|m| m.role == "replica");
         let shown = replicas.filter_map(|m| m.partitions.get(usize::from(pid)));

@@ -26,15 +26,16 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-/// Stores each group's [`GroupState`]. That type decides which changes are allowed; a store only makes each of them one
-/// durable compare-and-swap, so a file serves as well as etcd.
+/// Stores each group's [`GroupState`]. That type decides which changes are allowed; a store only
+/// makes each of them one durable compare-and-swap, so a file serves as well as etcd.
 pub trait Store {
     /// Returns the newest state of a group, or an empty one if nothing was ever stored.
     fn load(&mut self, group: GroupId) -> Result<GroupState, StoreError>;
 
-    /// Replaces the state whose version is `expected` by `state`, durably before it returns. After an error the old
-    /// state may or may not have been replaced, and the state that [`load`](Self::load) returns may still get lost, so
-    /// it must be stored again before it counts. [E-ISSUE] [E-DOUBT]
+    /// Replaces the state whose version is `expected` by `state`, durably before it returns. After
+    /// an error the old state may or may not have been replaced, and the state that
+    /// [`load`](Self::load) returns may still get lost, so it must be stored again before it
+    /// counts. [E-ISSUE] [E-DOUBT]
     fn swap(&mut self, group: GroupId, expected: u64, state: &GroupState)
     -> Result<(), StoreError>;
 }

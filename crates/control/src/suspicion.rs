@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds out which nodes are alive, and with which memory. PROBE goes to every leader, acceptor and replica through the
-//! data plane, and PROBE_ACK shows boot nonce, round, position and trim point.
+//! Finds out which nodes are alive, and with which memory. PROBE goes to every leader, acceptor and
+//! replica through the data plane, and PROBE_ACK shows boot nonce, round, position and trim point.
 
 use crate::status::PartitionStatus;
 use paxos::acceptor::Start;
@@ -54,7 +54,8 @@ impl Watched {
         });
     }
 
-    /// Returns whether any partition showed a round: then a leader is programmed, and an acceptor is no stranger.
+    /// Returns whether any partition showed a round: then a leader is programmed, and an acceptor
+    /// is no stranger.
     pub fn has_round(&self) -> bool {
         self.partitions.iter().flatten().any(|p| p.round != 0)
     }
@@ -66,8 +67,8 @@ impl Watched {
     }
 }
 
-/// Sends PROBEs and counts those that aren't answered. Counting instead of measuring time keeps a controller that was
-/// itself delayed from suspecting all nodes. [E-SUSPECT]
+/// Sends PROBEs and counts those that aren't answered. Counting instead of measuring time keeps a
+/// controller that was itself delayed from suspecting all nodes. [E-SUSPECT]
 pub struct Suspicion {
     deployment: Deployment,
     /// The role whose memories hold the votes.
@@ -86,8 +87,8 @@ const ROLE_BITS: u32 = 3;
 const _: () = assert!((Probe::Sequencer as u64) < 1 << ROLE_BITS);
 
 impl Suspicion {
-    /// Returns an instance that watches no node yet. `nonce` marks the questions of this process start; `voters` is the
-    /// role whose memories may be stored.
+    /// Returns an instance that watches no node yet. `nonce` marks the questions of this process
+    /// start; `voters` is the role whose memories may be stored.
     pub fn new(
         deployment: Deployment,
         voters: Probe,
@@ -149,8 +150,8 @@ impl Suspicion {
         self.memory(role, node).is_some()
     }
 
-    /// Returns the memory that answers, while the node is alive. A memory that is mute or has gone backwards isn't
-    /// returned, since it isn't relied on.
+    /// Returns the memory that answers, while the node is alive. A memory that is mute or has gone
+    /// backwards isn't returned, since it isn't relied on.
     pub fn memory(&self, role: Probe, node: NodeId) -> Option<u64> {
         let watched = self.get(role, node)?;
         let counts = !self.is_suspect(watched) && !watched.mute && !watched.lost;
@@ -181,7 +182,8 @@ impl Suspicion {
         self.next_probe
     }
 
-    /// Sends a PROBE to all nodes if it is time, and returns whether it was. Each PROBE goes to one partition, in turn.
+    /// Sends a PROBE to all nodes if it is time, and returns whether it was. Each PROBE goes to one
+    /// partition, in turn.
     pub fn probe(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         if now < self.next_probe {
             return false;
@@ -256,9 +258,10 @@ impl Suspicion {
         }
     }
 
-    /// Notes a PROBE_ACK, unless it is older than what is known or than the PROBEs that make a suspect. If it shows
-    /// another memory or start, it counts only as the answer to a PROBE that was sent after the known one had been
-    /// seen, since the network may deliver a PROBE late, to a later process. [E-SUSPECT]
+    /// Notes a PROBE_ACK, unless it is older than what is known or than the PROBEs that make a
+    /// suspect. If it shows another memory or start, it counts only as the answer to a PROBE that
+    /// was sent after the known one had been seen, since the network may deliver a PROBE late, to a
+    /// later process. [E-SUSPECT]
     pub fn answer(&mut self, packet: &Packet<'_>) -> Result<Probe, Reason> {
         let header = &packet.header;
         let report = ProbeReport::parse(packet.value)?;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps the newest view of each group that a process was told, and checks it against earlier ones.
 //!
-//! Views may be lost, repeated, late, and come from a controller whose store was replaced by an older copy. So the
-//! epochs, which are issued once, tell which of two views is newer, and the versions only if the epochs are equal. One
-//! controller with one store never tells an epoch with two configurations; a process that is told so must stop if it
-//! counts votes by them. [E-NEWER] [E-ONE]
+//! Views may be lost, repeated, late, and come from a controller whose store was replaced by an
+//! older copy. So the epochs, which are issued once, tell which of two views is newer, and the
+//! versions only if the epochs are equal. One controller with one store never tells an epoch with
+//! two configurations; a process that is told so must stop if it counts votes by them. [E-NEWER]
+//! [E-ONE]
 
 use crate::View;
 use paxos::{Epoch, GroupId};
@@ -42,18 +43,18 @@ impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "group {}: epoch {} was told with two configurations ({:016x} before, {:016x} now): there \
-             are two controllers, or the controller's store was replaced by an old copy. Keep one \
-             controller, the one whose store has the newest epoch (`epochs` of `wirepaxos status`), \
-             stop every other, and then start this node again",
+            "group {}: epoch {} was told with two configurations ({:016x} before, {:016x} now): \
+             there are two controllers, or the controller's store was replaced by an old copy. \
+             Keep one controller, the one whose store has the newest epoch (`epochs` of `wirepaxos \
+             status`), stop every other, and then start this node again",
             self.group, self.epoch, self.before, self.now
         )
     }
 }
 
 impl Views {
-    /// Keeps a view and returns it if it is newer than the known one. A view that contradicts an earlier one changes
-    /// nothing. [E-NEWER]
+    /// Keeps a view and returns it if it is newer than the known one. A view that contradicts an
+    /// earlier one changes nothing. [E-NEWER]
     pub fn offer(&mut self, view: &View) -> Result<Option<&View>, Contradiction> {
         let told = self.0.entry(view.group).or_insert_with(|| Told {
             newest: View::nothing(view.group),
@@ -138,7 +139,8 @@ mod tests {
         for older in [
             view(5, &newest.epochs),
             view(4, &newest.epochs),
-            // The epoch decides, since a store that was replaced by an old copy starts its versions again.
+            // The epoch decides, since a store that was replaced by an old copy starts its versions
+            // again.
             view(9, &[record(1, Active, 1)]),
             view(9, &[record(1, Active, 1), record(2, Issued, 1)]),
         ] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests what a lost store is made anew from: the newest record of any node, with a quorum's word that nothing has begun
-//! since. [E-REBUILD]
+//! Tests what a lost store is made anew from: the newest record of any node, with a quorum's word
+//! that nothing has begun since. [E-REBUILD]
 
 use std::collections::BTreeMap;
 
@@ -184,8 +184,8 @@ fn answers_are_complete_once_empty_nodes_have_answered_too() {
     assert!(!nodes.asked().is_complete());
 }
 
-/// The next epoch lies above all numbers that the lost store may have issued, and needs the active one's promises.
-/// [E-REBUILD] [E-ISSUE]
+/// The next epoch lies above all numbers that the lost store may have issued, and needs the active
+/// one's promises. [E-REBUILD] [E-ISSUE]
 #[test]
 fn what_a_quorum_knows_is_gone_on_from() {
     let mut nodes = Nodes::new();
@@ -209,7 +209,8 @@ fn what_a_quorum_knows_is_gone_on_from() {
     assert!(!next.lacks(6), "it has the promises of a quorum");
 }
 
-/// A quorum that doesn't answer, or shows a promise of an epoch without a record, may hide an active one. [E-REBUILD]
+/// A quorum that doesn't answer, or shows a promise of an epoch without a record, may hide an
+/// active one. [E-REBUILD]
 #[test]
 fn an_epoch_that_may_have_begun_is_not_passed_over() {
     let refused = |change: fn(&mut Nodes), why: &str| {
@@ -220,8 +221,8 @@ fn an_epoch_that_may_have_begun_is_not_passed_over() {
     };
     refused(
         |nodes| nodes.shown.retain(|n, _| !ACCEPTORS[1..].contains(n)),
-        "2 of the 3 acceptors of epoch 2 must show that no later epoch has begun, but node 4 doesn't answer: start it; \
-         node 5 doesn't answer",
+        "2 of the 3 acceptors of epoch 2 must show that no later epoch has begun, but node 4 \
+         doesn't answer: start it; node 5 doesn't answer",
     );
     refused(
         |nodes| ACCEPTORS[1..].iter().for_each(|n| nodes.show(*n, 3)),
@@ -314,7 +315,8 @@ fn the_last_epoch_that_any_node_knows_counts_as_one_that_wrote() {
     assert_eq!(states(&nodes.rebuilt().unwrap().unwrap()), expected);
 }
 
-/// A store that isn't older stays; what an old copy knows of memories is compared. [E-NEWEST] [A-COMPARE]
+/// A store that isn't older stays; what an old copy knows of memories is compared. [E-NEWEST]
+/// [A-COMPARE]
 #[test]
 fn what_is_left_of_the_store_counts_too() {
     let mut nodes = Nodes::new();

@@ -156,8 +156,8 @@ pub(crate) fn refuse_many(call: &mut Call<'_>, name: &str) -> Outcome {
 /// Returns the error for a command that has too many arguments.
 pub(crate) fn too_many(args: usize, name: &str) -> String {
     format!(
-        "ERR '{name}' with {args} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, which no setting changes; send several \
-         commands"
+        "ERR '{name}' with {args} arguments: the front end takes {MAX_OWN_ARGUMENTS} at most, \
+         which no setting changes; send several commands"
     )
 }
 

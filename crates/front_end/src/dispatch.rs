@@ -210,7 +210,8 @@ fn is_refused_while_listening(call: &mut Call<'_>) -> bool {
     if is_refused {
         let name = String::from_utf8_lossy(call.args[0]).to_ascii_lowercase();
         call.fail(format!(
-            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / \
+             RESET are allowed in this context"
         ));
     }
     is_refused

@@ -132,8 +132,8 @@ impl Metrics {
         );
         let is_full = max > 0 && used > max;
         let warning = format!(
-            "the Redis servers have {} MiB, and max_memory_mib allows {}: commands that need more memory are refused until keys \
-             are deleted or it is raised",
+            "the Redis servers have {} MiB, and max_memory_mib allows {}: commands that need more \
+             memory are refused until keys are deleted or it is raised",
             used >> 20,
             max >> 20
         );
@@ -145,8 +145,9 @@ impl Metrics {
         let off = self.clock_off_ms.load(Relaxed);
         let way = if off > 0 { "behind" } else { "ahead of" };
         let warning = format!(
-            "the time of the group's Redis servers is {} s {way} what most nodes have: clocks that were ahead were set back, and it \
-             goes on at half speed, or the front ends reach different nodes",
+            "the time of the group's Redis servers is {} s {way} what most nodes have: clocks that \
+             were ahead were set back, and it goes on at half speed, or the front ends reach \
+             different nodes",
             off.unsigned_abs() / 1_000
         );
         (off != 0).then_some(warning)

@@ -71,8 +71,8 @@ pub(crate) fn too_large(len: u64, partitions: Partitions, shared: &Shared) -> St
     match partitions.len() {
         0 | 1 => format!("ERR value too large: {len} bytes, a command may have {max}"),
         several => format!(
-            "ERR value too large: {len} bytes, a command over {several} partitions may have {max} (raise max_value, or \
-             use keys of one hash slot)"
+            "ERR value too large: {len} bytes, a command over {several} partitions may have {max} \
+             (raise max_value, or use keys of one hash slot)"
         ),
     }
 }

@@ -34,8 +34,9 @@ const BETWEEN_GUESSES: Duration = Duration::from_millis(20);
 /// all clients share.
 const BETWEEN_GUESSES_EACH: Duration = Duration::from_micros(500);
 
-const TOO_MANY: &str = "LIMIT not executed: clients of this front end wait for 1,048,576 keys together at most, which no setting \
-     changes: wait at another replica, or for fewer keys";
+const TOO_MANY: &str = "LIMIT not executed: clients of this front end wait for 1,048,576 keys \
+                        together at most, which no setting changes: wait at another replica, or \
+                        for fewer keys";
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 /// The command for which a client waits; clients with the same question share it.

@@ -116,7 +116,10 @@ fn a_name_that_says_nothing_of_use_is_refused() {
         "once:4f9d3b0a77c1e652:0",
     ] {
         c.send(&request(&["CLIENT", "SETNAME", name]));
-        c.expect("-ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at least 16 characters, drawn at random, and a number from 1\r\n");
+        c.expect(
+            "-ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at \
+                  least 16 characters, drawn at random, and a number from 1\r\n",
+        );
     }
     c.ask(&["CLIENT", "GETNAME"], "$-1\r\n");
     // A number belongs to the next command only, even if that is refused here or only reads.
@@ -134,7 +137,8 @@ fn a_name_that_says_nothing_of_use_is_refused() {
         &mut c,
         2,
         &["KEYS", "*"],
-        "-ERR a command of all partitions has no number: send it without a name that begins with once:\r\n",
+        "-ERR a command of all partitions has no number: send it without a name that begins with \
+         once:\r\n",
     );
     ask(&mut c, 2, &["INCR", "n"], ":4\r\n");
 }

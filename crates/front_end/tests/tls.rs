@@ -147,7 +147,8 @@ fn the_usual_clients_speak_tls() {
 fn large_answers_wait_for_their_client() {
     let python = "import ssl, socket, sys, time
 context = ssl.create_default_context(cafile='ca.pem')
-s = context.wrap_socket(socket.create_connection(('127.0.0.1', int(sys.argv[1]))), server_hostname='localhost')
+s = context.wrap_socket(socket.create_connection(('127.0.0.1', int(sys.argv[1]))), \
+                  server_hostname='localhost')
 value = b'x' * 300_000
 s.sendall(b'*3\\r\\n$3\\r\\nSET\\r\\n$1\\r\\nk\\r\\n$%d\\r\\n%s\\r\\n' % (len(value), value))
 reads = b'GET k\\r\\n' * 30

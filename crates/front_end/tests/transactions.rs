@@ -39,7 +39,8 @@ fn what_is_queued_is_executed_at_one_moment_and_answered_together() {
         let mut c = cluster.connect();
         send(
             &mut c,
-            "SET t text|MULTI|SET foo 1|INCR foo|PING|INCR t|MGET foo bar|APPEND bar xy|DEL t none|TYPE bar|EXEC|GET foo",
+            "SET t text|MULTI|SET foo 1|INCR foo|PING|INCR t|MGET foo bar|APPEND bar xy|DEL t \
+             none|TYPE bar|EXEC|GET foo",
         );
         c.expect("+OK\r\n+OK\r\n");
         c.expect(&"+QUEUED\r\n".repeat(8));
@@ -251,7 +252,11 @@ fn one_client_cannot_put_out_what_others_watch() {
     words.extend((0..30_000).map(|n| format!("key:{n}")));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     other.send(&request(&words));
-    other.expect("-ERR a client watches 4096 keys at most, which no setting changes, and these would be 30000: watch fewer, or one key that every writer of the others changes, too\r\n");
+    other.expect(
+        "-ERR a client watches 4096 keys at most, which no setting changes, and these \
+                  would be 30000: watch fewer, or one key that every writer of the others changes, \
+                  too\r\n",
+    );
     other.send(&request(&words[..4_097]));
     other.expect("+OK\r\n");
     send(&mut other, "MULTI|SET key:1 x|EXEC");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets that prove their origin: each carries a tag that its sender has made with a key, and that its receiver
-//! checks before any role sees the packet. [`paxos::auth`] makes and checks tags; this module has the keys of a key
-//! file and the batches of signed packets. `docs/protocol/authentication.md` says which key is used and what it
-//! prevents. [M-SIGNED]
+//! Packets that prove their origin: each carries a tag that its sender has made with a key, and
+//! that its receiver checks before any role sees the packet. [`paxos::auth`] makes and checks tags;
+//! this module has the keys of a key file and the batches of signed packets.
+//! `docs/protocol/authentication.md` says which key is used and what it prevents. [M-SIGNED]
 
 mod in_use;
 
@@ -84,8 +84,8 @@ impl Signer {
         self.0.is_some()
     }
 
-    /// Puts a packet for each of `to` into the batch. `reader` is the receiver whose key signs it: [`NODES`] or a
-    /// client's number; a client's packets are for nodes.
+    /// Puts a packet for each of `to` into the batch. `reader` is the receiver whose key signs it:
+    /// [`NODES`] or a client's number; a client's packets are for nodes.
     #[inline]
     pub fn push_all(
         &mut self,
@@ -99,7 +99,8 @@ impl Signer {
             None => batch.push_all(to, header, value),
             Some(_) if to.is_empty() => {}
             Some(signing) => {
-                // There is no key for an unknown reader. It couldn't check a tag, so nothing is sent.
+                // There is no key for an unknown reader. It couldn't check a tag, so nothing is
+                // sent.
                 if let Some(head) = signing.sign(header, value, reader) {
                     batch.push_signed(to, &head, value);
                 }
@@ -125,8 +126,9 @@ impl Signing {
     }
 }
 
-/// Returns the least value of a counter: the time in 65,536ths of a second. A leader that has forgotten a client then
-/// accepts only packets that are newer than all those that it has forgotten. [M-REPLAYED]
+/// Returns the least value of a counter: the time in 65,536ths of a second. A leader that has
+/// forgotten a client then accepts only packets that are newer than all those that it has
+/// forgotten. [M-REPLAYED]
 fn time() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let parts = now.map_or(0, |now| (now.as_nanos() << 16) / 1_000_000_000);

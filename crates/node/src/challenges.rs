@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers by which an asker proves that it receives packets at its address. [E-CHALLENGE]
 //!
-//! No state is kept for an asker: its number is computed from its address, the time, and this process's secret.
+//! No state is kept for an asker: its number is computed from its address, the time, and this
+//! process's secret.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -71,7 +72,8 @@ impl Challenges {
 mod tests {
     use super::*;
 
-    /// A number is valid only at the address and the process that it was made for, and only for a while. [E-CHALLENGE]
+    /// A number is valid only at the address and the process that it was made for, and only for a
+    /// while. [E-CHALLENGE]
     #[test]
     fn a_number_is_for_one_address_of_one_process_and_for_a_while() {
         let asker: SocketAddr = "127.0.0.1:7000".parse().unwrap();

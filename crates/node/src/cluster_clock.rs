@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time of most nodes of the cluster, for the front end beside a replica. The replica's control thread asks the
-//! nodes and stores the result here.
+//! The time of most nodes of the cluster, for the front end beside a replica. The replica's control
+//! thread asks the nodes and stores the result here.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed, Ordering::Release};
@@ -26,8 +26,8 @@ impl Default for ClusterClock {
 }
 
 impl ClusterClock {
-    /// Returns milliseconds since 1970 by the median of the nodes' clocks. Returns none until most nodes were heard, or
-    /// patience for them is over.
+    /// Returns milliseconds since 1970 by the median of the nodes' clocks. Returns none until most
+    /// nodes were heard, or patience for them is over.
     pub fn ms(&self) -> Option<u64> {
         let is_settled = self.is_settled.load(Acquire);
         let ahead_ms = self.ahead_ms.load(Relaxed);

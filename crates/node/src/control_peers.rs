@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Seals and opens envelopes according to the cluster file, which says who has which address, and the key file, which
-//! says who has which key.
+//! Seals and opens envelopes according to the cluster file, which says who has which address, and
+//! the key file, which says who has which key.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,12 @@ use crate::signature::{self, Signer};
 use crate::transfer::held::lock;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
-/// The number of clients whose answers are signed with their own keys. If there are more, some must ask again.
+/// The number of clients whose answers are signed with their own keys. If there are more, some must
+/// ask again.
 const MAX_CLIENTS: usize = 4_096;
 
-/// No signed envelope is much shorter than this. So a forged one never gets an answer that is longer than itself.
+/// No signed envelope is much shorter than this. So a forged one never gets an answer that is
+/// longer than itself.
 const MIN_SIGNED_LEN: usize = 140;
 
 /// The knowledge that one end of the control plane has of the others.
@@ -88,15 +90,16 @@ impl ControlPeers {
         self.key_file().map(|_| ())
     }
 
-    /// Returns an error if a message is an order of an operator and this end has a client's key, since nodes ignore
-    /// such an order and wouldn't answer. [E-SIGNED]
+    /// Returns an error if a message is an order of an operator and this end has a client's key,
+    /// since nodes ignore such an order and wouldn't answer. [E-SIGNED]
     pub fn check_order(&self, message: &Message) -> Result<(), Error> {
         let keys = self.key_file()?;
         match keys.as_ref().map(|keys| keys.holder()) {
             Some(Holder::Client { name, .. }) if !is_for_clients(message) => {
                 Err(Error::configuration(
                     format!(
-                        "`keys` in the cluster file is the key of the client {name:?}, with which nodes take commands and questions, but no orders"
+                        "`keys` in the cluster file is the key of the client {name:?}, with which \
+                         nodes take commands and questions, but no orders"
                     ),
                     "run this on a node's machine, with the nodes' key file",
                 ))
@@ -127,8 +130,8 @@ impl ControlPeers {
         Ok(self.open_challenged(bytes, from)?.message)
     }
 
-    /// Opens a message like [`open`](Self::open), and returns the challenge number that a node must check. A challenge
-    /// that comes is noted for later messages.
+    /// Opens a message like [`open`](Self::open), and returns the challenge number that a node must
+    /// check. A challenge that comes is noted for later messages.
     pub fn open_challenged(&self, bytes: &[u8], from: SocketAddr) -> Result<Opened, Turned> {
         let (said, by) = match self.key_file().map_err(|_| Turned::OtherKey)? {
             None => (bytes, None),
@@ -139,8 +142,8 @@ impl ControlPeers {
         };
         let envelope: Envelope = serde_json::from_slice(said).map_err(|_| Turned::Malformed)?;
         let sender = self.sender(from, by);
-        // Nodes sign for a client with its key, and for a command line with their own, so a client's key is no proof of
-        // a node.
+        // Nodes sign for a client with its key, and for a command line with their own, so a
+        // client's key is no proof of a node.
         let own = self.key_file().ok().flatten().map(|keys| keys.number());
         if self.me == OUTSIDE && by.map(|by| by.holder) != own {
             return Err(Turned::UnknownSender);
@@ -183,8 +186,9 @@ impl ControlPeers {
         known.challenges.get(&node).copied().unwrap_or(0)
     }
 
-    /// Returns whether the sender of these bytes has older keys than this end, so that it can't read messages signed
-    /// with the newer ones. It must be sent a message that shows it the newer generation.
+    /// Returns whether the sender of these bytes has older keys than this end, so that it can't
+    /// read messages signed with the newer ones. It must be sent a message that shows it the newer
+    /// generation.
     pub fn is_newer(&self, bytes: &[u8]) -> bool {
         if bytes.len() < MIN_SIGNED_LEN {
             return false;
@@ -195,7 +199,8 @@ impl ControlPeers {
         matches!((claims, newest), (Some(theirs), Some(own)) if theirs > own)
     }
 
-    /// Returns warnings about keys for the operator: about this node's, and about nodes whose keys are old.
+    /// Returns warnings about keys for the operator: about this node's, and about nodes whose keys
+    /// are old.
     pub fn key_warnings(&self) -> Vec<String> {
         let trouble = self.keys.as_ref().and_then(|keys| keys.trouble());
         let trouble = trouble.map(|e| format!("{e}; what the key file held before stays in use"));
@@ -205,14 +210,15 @@ impl ControlPeers {
             let signs = signs.filter(|signs| generation < signs)?;
             let node = self.node_at(*at)?;
             Some(format!(
-                "node {node} signs with generation {generation} of the key, and generation {signs} is in force: copy the \
-                 key file there"
+                "node {node} signs with generation {generation} of the key, and generation {signs} \
+                 is in force: copy the key file there"
             ))
         });
         trouble.into_iter().chain(old).collect()
     }
 
-    /// Returns the generation of the key that signs, and those that are accepted, if there are keys.
+    /// Returns the generation of the key that signs, and those that are accepted, if there are
+    /// keys.
     pub fn generations(&self) -> Option<(u32, Vec<u32>)> {
         let keys = self.key_file().ok().flatten()?;
         Some((keys.signs(), keys.generations().collect()))

@@ -21,8 +21,8 @@ use crate::{Error, listen};
 
 /// The largest payload of a datagram.
 const MAX_MESSAGE_LEN: usize = 65_507;
-/// How many datagrams, and about how many bytes, one turn of a control loop takes. So a flood of control messages can't
-/// keep the node from its main work.
+/// How many datagrams, and about how many bytes, one turn of a control loop takes. So a flood of
+/// control messages can't keep the node from its main work.
 const TURN: usize = 64;
 const TURN_BYTES: usize = 128 << 10;
 /// How many status documents are made at once, and per second.
@@ -83,8 +83,8 @@ impl ControlSocket {
         })
     }
 
-    /// Begins a turn, in which a limited number of messages can be [received](Self::receive). The others wait for the
-    /// next turn.
+    /// Begins a turn, in which a limited number of messages can be [received](Self::receive). The
+    /// others wait for the next turn.
     pub fn begin_turn(&mut self) {
         self.turn = Turn {
             full: self.turn.full,
@@ -92,8 +92,8 @@ impl ControlSocket {
         };
     }
 
-    /// Returns the next waiting message, unless the turn is full. Anybody may send anything here, so messages that
-    /// don't count are skipped, and counted for `status`.
+    /// Returns the next waiting message, unless the turn is full. Anybody may send anything here,
+    /// so messages that don't count are skipped, and counted for `status`.
     pub fn receive(&mut self) -> Option<(Message, SocketAddr)> {
         while self.turn.has_room() {
             match self.sender.socket.recv_from(&mut self.buffer) {
@@ -104,15 +104,16 @@ impl ControlSocket {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
-                // The error is about an earlier send, or a signal came. Neither concerns the next message.
+                // The error is about an earlier send, or a signal came. Neither concerns the next
+                // message.
                 Err(_) => self.turn.take(0),
             }
         }
         None
     }
 
-    /// Returns the message of a datagram if it counts. A sender that must prove its address is sent a challenge.
-    /// [E-CHALLENGE]
+    /// Returns the message of a datagram if it counts. A sender that must prove its address is sent
+    /// a challenge. [E-CHALLENGE]
     fn open(&mut self, n: usize, from: SocketAddr) -> Option<Message> {
         let opened = self
             .sender
@@ -134,11 +135,12 @@ impl ControlSocket {
         self.send(asker, &Message::Challenge { number });
     }
 
-    /// Counts a message that doesn't count. If its sender has an older key, it is answered so that it sees the newer
-    /// one.
+    /// Counts a message that doesn't count. If its sender has an older key, it is answered so that
+    /// it sees the newer one.
     fn turn_away(&mut self, why: Turned, n: usize, from: SocketAddr) {
         *self.turned.entry(why).or_default() += 1;
-        // Nobody in particular sends what is no message, and a late message to a former address says nothing.
+        // Nobody in particular sends what is no message, and a late message to a former address
+        // says nothing.
         if !matches!(why, Turned::Malformed | Turned::Misdirected) {
             self.refused.note(why.name(), from);
         }
@@ -152,8 +154,8 @@ impl ControlSocket {
         self.sender.send(to, message);
     }
 
-    /// Returns whether a status document must be made for this id. Making one takes a while, so their number per second
-    /// is limited.
+    /// Returns whether a status document must be made for this id. Making one takes a while, so
+    /// their number per second is limited.
     pub fn wants_status(&mut self, id: u64) -> bool {
         if self.documents.has(id) {
             return false;
@@ -325,14 +327,16 @@ mod tests {
         let bytes = old.seal(at("replica-1"), &view).unwrap();
         let raw = &controller.sender.socket;
         raw.send_to(&bytes, at("replica-1")).unwrap();
-        // The controller's message is for another node, like a delayed one to a node that had this address before.
+        // The controller's message is for another node, like a delayed one to a node that had this
+        // address before.
         let bytes = controller
             .sender
             .peers()
             .seal(at("replica-2"), &view)
             .unwrap();
         raw.send_to(&bytes, at("replica-1")).unwrap();
-        // These messages claim to come from the controller, but another node and a stranger send them.
+        // These messages claim to come from the controller, but another node and a stranger send
+        // them.
         other.send(at("replica-1"), &view);
         let stranger = UdpSocket::bind((at("controller").ip(), 0)).unwrap();
         let bytes = ControlPeers::new(&cluster, OUTSIDE).seal(at("replica-1"), &view);
@@ -407,7 +411,8 @@ mod tests {
         ask(&question);
         let from = asker.local_addr().unwrap();
         assert_eq!(receive(&mut socket), Some((question.clone(), from)));
-        // The number is of no use to another asker, nor for a harmful order in the name of a member.
+        // The number is of no use to another asker, nor for a harmful order in the name of a
+        // member.
         let other = UdpSocket::bind((leader.control.ip(), 0)).unwrap();
         let bytes = peers.seal(leader.control, &question).unwrap();
         other.send_to(&bytes, leader.control).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests damage to every file of every role that has files: flipped bits, cuts, loss, old copies, and files of other
-//! nodes. Each damage ends in a refusal that names the file or its directory and the remedy, or without any loss of
-//! data.
+//! Tests damage to every file of every role that has files: flipped bits, cuts, loss, old copies,
+//! and files of other nodes. Each damage ends in a refusal that names the file or its directory and
+//! the remedy, or without any loss of data.
 //!
 //! | files | flips, cuts, loss of one | another cluster's, another node's | old copies |
 //! |---|---|---|---|
@@ -11,18 +11,23 @@
 //! | acceptor, replica: `view-N.json` | `store/kept_views.rs` | there | count as little as none |
 //! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
-//! Some damage can't be noticed where it happens, since each file fits the others as it did at that time:
+//! Some damage can't be noticed where it happens, since each file fits the others as it did at that
+//! time:
 //!
-//! - An old copy of `epochs.json`, or a controller's whole directory that is gone: nobody but a newer store knows
-//!   which epochs were issued. Nodes that remember a newer epoch warn or stop (docs/operations.md).
-//! - An old copy of a volatile acceptor's `acceptor.state` or of a durable one's whole `log`. So what is read from a disk
-//!   is silent until the controller has compared it with what it had shown (`control::memory`).
-//! - An old copy of a durable replica's whole `log`, likewise. One of a file of it is refused, or noticed by the controller
-//!   (`roles/replica/memory.rs`, `cli/tests/nopaxos.rs`).
-//! - `acceptor.state` that is gone, or a whole `log`: a stranger, as after a crash, which joins as a new member.
-//! - An old copy of a replica's whole partition, `reached` included, or an old store when `reached` is gone or as old.
-//! - A table or a log of another store of the same library in place of one of the same name and size: their formats
-//!   don't say whose they are.
+//! - An old copy of `epochs.json`, or a controller's whole directory that is gone: nobody but a
+//!   newer store knows which epochs were issued. Nodes that remember a newer epoch warn or stop
+//!   (docs/operations.md).
+//! - An old copy of a volatile acceptor's `acceptor.state` or of a durable one's whole `log`. So
+//!   what is read from a disk is silent until the controller has compared it with what it had shown
+//!   (`control::memory`).
+//! - An old copy of a durable replica's whole `log`, likewise. One of a file of it is refused, or
+//!   noticed by the controller (`roles/replica/memory.rs`, `cli/tests/nopaxos.rs`).
+//! - `acceptor.state` that is gone, or a whole `log`: a stranger, as after a crash, which joins as
+//!   a new member.
+//! - An old copy of a replica's whole partition, `reached` included, or an old store when `reached`
+//!   is gone or as old.
+//! - A table or a log of another store of the same library in place of one of the same name and
+//!   size: their formats don't say whose they are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -208,7 +213,8 @@ fn a_controller_issues_no_epoch_again() {
 
 // ---- Acceptor
 
-/// Starts an acceptor, lets it continue as the controller would, votes for `inst`, stops it, and returns its files.
+/// Starts an acceptor, lets it continue as the controller would, votes for `inst`, stops it, and
+/// returns its files.
 fn acceptor(cluster: &ClusterFile, inst: u64) -> Files {
     let mut acceptor = Stored::open(cluster).unwrap();
     let memory = acceptor.acceptor();
@@ -248,7 +254,8 @@ fn an_acceptor_never_votes_with_less_than_it_had() {
                     assert!(acceptor.acceptor().is_stranger(), "{what}");
                 }
                 Ok(mut acceptor) => {
-                    // An old `acceptor.state`, like a whole old directory, waits for the controller.
+                    // An old `acceptor.state`, like a whole old directory, waits for the
+                    // controller.
                     let is_old = files == older;
                     let _ = acceptor.vote(2);
                     let memory = acceptor.acceptor();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON documents that show whether they are whole. Nodes keep small things so, in files of their own.
+//! JSON documents that show whether they are whole. Nodes keep small things so, in files of their
+//! own.
 
 use std::fmt;
 use std::io;

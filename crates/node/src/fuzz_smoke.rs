@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a fuzz target's body that reaches inside this crate, on a fixed stream of random input. The others are in
-//! `tests/fuzz_smoke.rs`.
+//! Runs a fuzz target's body that reaches inside this crate, on a fixed stream of random input. The
+//! others are in `tests/fuzz_smoke.rs`.
 
 #[path = "../../../fuzz/src/http.rs"]
 mod http;

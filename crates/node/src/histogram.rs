@@ -26,8 +26,8 @@ impl Histogram {
         self.sum += duration;
     }
 
-    /// Returns the numbers for `status`: `buckets` has each upper end with the number of durations that are at most as
-    /// long.
+    /// Returns the numbers for `status`: `buckets` has each upper end with the number of durations
+    /// that are at most as long.
     pub fn to_json(self) -> Value {
         let mut count = 0;
         let buckets = BOUNDS.iter().zip(self.counts).map(|(bound, n)| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations of the host besides sockets and files: waiting, stopping, pinning, disk space, and who may read stored
-//! files.
+//! Operations of the host besides sockets and files: waiting, stopping, pinning, disk space, and
+//! who may read stored files.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -26,8 +26,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells the threads of a node to end in good order. Threads that wait also wait for its descriptor, so none has to
-/// wake up just to check.
+/// Tells the threads of a node to end in good order. Threads that wait also wait for its
+/// descriptor, so none has to wake up just to check.
 pub struct Stop {
     requested: AtomicBool,
     event: OwnedFd,
@@ -55,8 +55,8 @@ impl Stop {
         }))
     }
 
-    /// Calls `tell` once, as soon as so many nodes that are run with this stop are ready: they have read what they store
-    /// and listen. A node that can't start never is.
+    /// Calls `tell` once, as soon as so many nodes that are run with this stop are ready: they have
+    /// read what they store and listen. A node that can't start never is.
     pub fn on_ready(&self, nodes: usize, tell: impl FnOnce() + Send + 'static) {
         let tell = Box::new(tell);
         *lock(&self.awaited) = Some(Awaited { nodes, tell });
@@ -76,7 +76,8 @@ impl Stop {
         }
     }
 
-    /// Requests the stop. It may be called from any thread, any number of times, and from a signal handler.
+    /// Requests the stop. It may be called from any thread, any number of times, and from a signal
+    /// handler.
     pub fn request(&self) {
         self.begins_anew.store(false, Ordering::Release);
         self.end();
@@ -114,9 +115,9 @@ impl Stop {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// Makes SIGTERM, SIGINT and SIGHUP of this process request this stop, so that a closed terminal costs no votes;
-    /// under `nohup`, SIGHUP stays ignored. This is for programs that run one node (or one embedded cluster); the
-    /// handle is never freed.
+    /// Makes SIGTERM, SIGINT and SIGHUP of this process request this stop, so that a closed
+    /// terminal costs no votes; under `nohup`, SIGHUP stays ignored. This is for programs that run
+    /// one node (or one embedded cluster); the handle is never freed.
     pub fn on_signals(self: &Arc<Stop>) -> io::Result<()> {
         SIGNALLED.store(
             Arc::into_raw(Arc::clone(self)).cast_mut(),
@@ -227,8 +228,8 @@ impl Ready {
 /// Room for the sockets of 64 partitions, and a few more.
 const MAX_WAIT_FDS: usize = 72;
 
-/// Waits until one of `fds` (at most 72) is readable, for at most `timeout`. Returns early, with nothing ready, when a
-/// signal comes.
+/// Waits until one of `fds` (at most 72) is readable, for at most `timeout`. Returns early, with
+/// nothing ready, when a signal comes.
 pub fn wait(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Ready> {
     wait_for(fds.iter().copied(), timeout)
 }
@@ -241,8 +242,8 @@ pub fn wait_for<'a>(
     Spinner::new(Duration::ZERO).wait_for(fds, timeout)
 }
 
-/// Polls for a while before it sleeps, since waking a thread takes longer than everything else when little is in
-/// flight. Between polls it yields the CPU to other threads.
+/// Polls for a while before it sleeps, since waking a thread takes longer than everything else when
+/// little is in flight. Between polls it yields the CPU to other threads.
 pub struct Spinner {
     spin: Duration,
     crowd: Crowd,
@@ -289,9 +290,9 @@ impl Spinner {
     }
 }
 
-/// Decides whether spinning is worth while, by how long other threads keep the CPU when the spinner yields. A role of
-/// the cluster yields soon, too; a program that computes runs for milliseconds, and then a sleeping thread gets the CPU
-/// back sooner than a spinning one.
+/// Decides whether spinning is worth while, by how long other threads keep the CPU when the spinner
+/// yields. A role of the cluster yields soon, too; a program that computes runs for milliseconds,
+/// and then a sleeping thread gets the CPU back sooner than a spinning one.
 #[derive(Default)]
 struct Crowd {
     /// How many more waits don't spin.
@@ -312,7 +313,8 @@ impl Crowd {
         lets
     }
 
-    /// Notes the longest time for which others had the CPU during a spin, or `None` if they never had it.
+    /// Notes the longest time for which others had the CPU during a spin, or `None` if they never
+    /// had it.
     fn let_others_run(&mut self, longest: Option<Duration>) {
         match longest {
             None => {}
@@ -364,8 +366,8 @@ fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<R
     Ok(Ready(entries.iter().enumerate().fold(0, bits)))
 }
 
-/// Reserves the disk space of a file's first `bytes`, so that a lack of it shows now and later writes only fill it in.
-/// The file reads as zeros there.
+/// Reserves the disk space of a file's first `bytes`, so that a lack of it shows now and later
+/// writes only fill it in. The file reads as zeros there.
 pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the call takes no pointers.
@@ -380,8 +382,8 @@ pub fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Drops a part of a file from the system's cache, so that it is next read from the disk. Unsynced data stays in the
-/// cache.
+/// Drops a part of a file from the system's cache, so that it is next read from the disk. Unsynced
+/// data stays in the cache.
 pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
     let (offset, bytes) = (offset as libc::off_t, bytes as libc::off_t);
     // SAFETY: the call takes no pointers. It is advice: where it is refused, nothing is forgotten.
@@ -389,10 +391,10 @@ pub(crate) fn forget_cached(file: &File, offset: u64, bytes: u64) {
         unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Pins the calling thread to this CPU and makes it a batch thread, which doesn't preempt the running thread when it is
-/// woken. So roles that share a CPU finish their batches: a replica that the first of three votes wakes finds all
-/// three, instead of being switched to three times (measured: 70 µs instead of 60 µs a command with everything on one
-/// CPU).
+/// Pins the calling thread to this CPU and makes it a batch thread, which doesn't preempt the
+/// running thread when it is woken. So roles that share a CPU finish their batches: a replica that
+/// the first of three votes wakes finds all three, instead of being switched to three times
+/// (measured: 70 µs instead of 60 µs a command with everything on one CPU).
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -415,8 +417,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes all files and directories that this process creates readable by their owner only (0600 and 0700), including
-/// those of libraries such as RocksDB. Only programs call this, since a library must not change its process's mask.
+/// Makes all files and directories that this process creates readable by their owner only (0600 and
+/// 0700), including those of libraries such as RocksDB. Only programs call this, since a library
+/// must not change its process's mask.
 pub fn keep_private() {
     // SAFETY: takes no pointers, and can't fail.
     unsafe { libc::umask(0o077) };
@@ -427,7 +430,8 @@ pub(crate) fn is_due(last: Option<Instant>, interval: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= interval)
 }
 
-/// Returns an address with a free port on the interface that leads to `peer`, so that replies can reach it.
+/// Returns an address with a free port on the interface that leads to `peer`, so that replies can
+/// reach it.
 pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any: IpAddr = match peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -438,8 +442,8 @@ pub fn local_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     Ok((probe.local_addr()?.ip(), 0).into())
 }
 
-/// Sets how many connections may wait to be accepted, as far as the host allows (`somaxconn`). The standard library
-/// sets 128.
+/// Sets how many connections may wait to be accepted, as far as the host allows (`somaxconn`). The
+/// standard library sets 128.
 pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     // SAFETY: the call takes no pointers. To a socket that listens already it gives the new number.
     match unsafe { libc::listen(listener.as_raw_fd(), backlog) } {
@@ -448,8 +452,8 @@ pub fn set_backlog(listener: &TcpListener, backlog: c_int) -> io::Result<()> {
     }
 }
 
-/// Raises the number of files and connections that this process may have open to its hard limit, and returns that
-/// limit. Most hosts begin with 1,024 and allow far more.
+/// Raises the number of files and connections that this process may have open to its hard limit,
+/// and returns that limit. Most hosts begin with 1,024 and allow far more.
 pub fn raise_file_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -467,8 +471,8 @@ pub fn raise_file_limit() -> io::Result<u64> {
     }
 }
 
-/// Lets this process keep up to 64 MiB of freed memory. Its batches need about the same memory each time, and each 4
-/// KiB taken from the kernel anew cost a page fault. It works in glibc only.
+/// Lets this process keep up to 64 MiB of freed memory. Its batches need about the same memory each
+/// time, and each 4 KiB taken from the kernel anew cost a page fault. It works in glibc only.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     for (parameter, bytes) in [

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Binds the roles to sockets, disks, clocks and threads.
 //!
-//! One [`ClusterFile`] describes a cluster. [`run`] plays the role of one of its nodes in the calling thread until its
-//! [`Stop`] is requested. Nodes share nothing, so those of an embedded cluster run as threads of one process. Only
-//! programs change the settings of a whole process: which stop its signals request ([`Stop::on_signals`]), and its file
-//! mode mask ([`host::keep_private`]).
+//! One [`ClusterFile`] describes a cluster. [`run`] plays the role of one of its nodes in the
+//! calling thread until its [`Stop`] is requested. Nodes share nothing, so those of an embedded
+//! cluster run as threads of one process. Only programs change the settings of a whole process:
+//! which stop its signals request ([`Stop::on_signals`]), and its file mode mask
+//! ([`host::keep_private`]).
 //!
 //! | role | threads | sockets |
 //! |---|---|---|
@@ -13,9 +14,9 @@
 //! | replica | its workers, one a partition that writes checkpoints, one for control, and those that hand out and fetch states and make copies | UDP data each partition, UDP control, TCP for states |
 //! | controller | one | UDP data, UDP control |
 //!
-//! A node with a `metrics` address has one more thread and a TCP socket, and a thread for each who looks. If a leader, acceptor or learner runs in the
-//! kernel, its data socket receives only the packets that the program passes on. On DPDK a port replaces the data
-//! socket.
+//! A node with a `metrics` address has one more thread and a TCP socket, and a thread for each who
+//! looks. If a leader, acceptor or learner runs in the kernel, its data socket receives only the
+//! packets that the program passes on. On DPDK a port replaces the data socket.
 
 pub mod auth;
 pub mod backup;
@@ -87,8 +88,8 @@ pub use together::run as run_together;
 use cluster_file::{Node, Role, Storage};
 use roles::{acceptor, replica};
 
-/// Sets the damaged log of a durable acceptor or replica aside, on an operator's order, so that the node joins as a new
-/// member. Returns where the log is kept. [A-DISCARD]
+/// Sets the damaged log of a durable acceptor or replica aside, on an operator's order, so that the
+/// node joins as a new member. Returns where the log is kept. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let group = node.group.and_then(|id| cluster.group(id));
     match (node.role, node.storage, group) {
@@ -104,8 +105,8 @@ pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> 
     }
 }
 
-/// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica needs `services`; other
-/// roles ignore them.
+/// Plays the role of the node `name` in the calling thread until `stop` is requested. A replica
+/// needs `services`; other roles ignore them.
 pub fn run(
     cluster: &ClusterFile,
     name: &str,

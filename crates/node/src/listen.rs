@@ -36,8 +36,8 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Waits before the next attempt. While the process is short of descriptors, a connection stays in the queue, so
-    /// waiting for the listener would return at once again and again.
+    /// Waits before the next attempt. While the process is short of descriptors, a connection stays
+    /// in the queue, so waiting for the listener would return at once again and again.
     fn wait_after(&mut self, e: &io::Error) -> io::Result<()> {
         match e.kind() {
             io::ErrorKind::WouldBlock => {
@@ -76,8 +76,9 @@ impl Iterator for Connections<'_> {
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(60);
 const ADDRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until this machine has the addresses at which a node listens, a minute for each at most or until the stop. If one
-/// is still missing then, the node's own attempt to listen there fails and says so.
+/// Waits until this machine has the addresses at which a node listens, a minute for each at most or
+/// until the stop. If one is still missing then, the node's own attempt to listen there fails and
+/// says so.
 pub fn await_addresses(node: &Node, stop: &Stop) {
     let is_here = |ip| match UdpSocket::bind((ip, 0)) {
         Ok(_) => true,
@@ -88,8 +89,8 @@ pub fn await_addresses(node: &Node, stop: &Stop) {
             continue;
         }
         warn!(
-            "this machine doesn't have the address {ip} (`{key}` of {}): waiting for it, for {} s at most. If the node \
-             belongs to another machine, start it there",
+            "this machine doesn't have the address {ip} (`{key}` of {}): waiting for it, for {} s \
+             at most. If the node belongs to another machine, start it there",
             node.name,
             ADDRESS_TIMEOUT.as_secs()
         );
@@ -100,8 +101,8 @@ pub fn await_addresses(node: &Node, stop: &Stop) {
     }
 }
 
-/// Returns the addresses that the kernel of the node's machine has, with their keys in the cluster file. At a DPDK port
-/// and in a switch the role's own address is none of them.
+/// Returns the addresses that the kernel of the node's machine has, with their keys in the cluster
+/// file. At a DPDK port and in a switch the role's own address is none of them.
 fn own_addresses(node: &Node) -> Vec<(&'static str, IpAddr)> {
     let in_kernel = node.plane != Plane::Dpdk && node.switch.is_none();
     let all = [
@@ -122,7 +123,8 @@ fn own_addresses(node: &Node) -> Vec<(&'static str, IpAddr)> {
     found
 }
 
-/// Returns whether something is so within `limit`; looks again after each `interval`, until the stop.
+/// Returns whether something is so within `limit`; looks again after each `interval`, until the
+/// stop.
 fn until(
     limit: Duration,
     interval: Duration,
@@ -151,17 +153,19 @@ pub(crate) fn udp(address: SocketAddr, key: &str) -> Result<UdpSocket, Error> {
     bind().map_err(|e| Error::new(cannot_listen(address, "UDP", key, &e)))
 }
 
-/// Returns why a node can't listen at an address, and the remedy. `key` is the name of the address in the cluster file.
+/// Returns why a node can't listen at an address, and the remedy. `key` is the name of the address
+/// in the cluster file.
 pub fn cannot_listen(address: SocketAddr, protocol: &str, key: &str, why: &io::Error) -> String {
     let (ip, port) = (address.ip(), address.port());
     let remedy = match why.kind() {
         io::ErrorKind::AddrNotAvailable => format!(
-            "this machine doesn't have the address {ip}: start the node on the machine that has it, or correct `{key}` in the \
-             cluster file"
+            "this machine doesn't have the address {ip}: start the node on the machine that has \
+             it, or correct `{key}` in the cluster file"
         ),
         io::ErrorKind::AddrInUse => format!(
-            "another process has the port; the node runs already (`wirepaxos status`), or another program does \
-             (`ss -anp 'sport = {port}'`), so stop one of them, or take another port for `{key}`"
+            "another process has the port; the node runs already (`wirepaxos status`), or another \
+             program does (`ss -anp 'sport = {port}'`), so stop one of them, or take another port \
+             for `{key}`"
         ),
         io::ErrorKind::PermissionDenied => {
             format!("only root may take port {port}: take one from 1024 on for `{key}`")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log messages of nodes. They are events of the crate `tracing`, with a level and fields, within the span of the
-//! node.
+//! The log messages of nodes. They are events of the crate `tracing`, with a level and fields,
+//! within the span of the node.
 //!
 //! Users of the library install a subscriber to receive them; programs use the one here.
 
@@ -19,7 +19,8 @@ use tracing_subscriber::{Layer, fmt, registry};
 use crate::Error;
 use crate::budget::Budget;
 
-/// The environment variable that selects the messages: a level, or levels by module, as in `warn,node::plane=debug`.
+/// The environment variable that selects the messages: a level, or levels by module, as in
+/// `warn,node::plane=debug`.
 const VARIABLE: &str = "WIREPAXOS_LOG";
 
 /// The environment variable that selects the form of the lines: `text`, or a JSON object a line.
@@ -28,11 +29,12 @@ const FORM: &str = "WIREPAXOS_LOG_FORM";
 /// The level if the variable isn't set.
 const DEFAULT: &str = "info";
 
-/// How many lines are printed at once, and per second, separately for errors and for all others. So messages that
-/// strangers cause can neither fill a disk nor hide an error.
+/// How many lines are printed at once, and per second, separately for errors and for all others. So
+/// messages that strangers cause can neither fill a disk nor hide an error.
 const LINES: (u32, u32) = (1_000, 100);
 
-/// Prints the events of this process as lines on its standard error. A program that already has a subscriber keeps it.
+/// Prints the events of this process as lines on its standard error. A program that already has a
+/// subscriber keeps it.
 pub fn to_stderr() -> Result<(), Error> {
     let wanted = std::env::var(VARIABLE).ok().filter(|text| !text.is_empty());
     let wanted = targets(wanted.as_deref().unwrap_or(DEFAULT))?;
@@ -53,7 +55,8 @@ where
 {
     let lines = fmt::layer()
         .with_writer(Bounded::new(make))
-        // Otherwise an error of the layer would be printed on standard error, too, which would panic.
+        // Otherwise an error of the layer would be printed on standard error, too, which would
+        // panic.
         .log_internal_errors(false);
     match is_json {
         true => lines.json().with_span_list(false).boxed(),
@@ -106,8 +109,8 @@ impl<M> Bounded<M> {
 }
 
 impl<M: Fn() -> W, W: Write> Bounded<M> {
-    /// Returns a writer for a line, or `None` if the line must be left out. It first writes how many lines were left
-    /// out before.
+    /// Returns a writer for a line, or `None` if the line must be left out. It first writes how
+    /// many lines were left out before.
     fn line(&self, level: Level, now: Instant) -> Option<W> {
         let lines = match level {
             Level::ERROR => &self.errors,
@@ -144,8 +147,8 @@ impl<'a, M: Fn() -> W, W: Write> fmt::MakeWriter<'a> for Bounded<M> {
 fn targets(text: &str) -> Result<Targets, Error> {
     let wrong = |what: &str| {
         Error::new(format!(
-            "{VARIABLE}={text:?}: {what}; write off, error, warn, info, debug or trace, or levels by module \
-             as in warn,node::plane=debug"
+            "{VARIABLE}={text:?}: {what}; write off, error, warn, info, debug or trace, or levels \
+             by module as in warn,node::plane=debug"
         ))
     };
     // A word that is no level would be taken for a module, which would turn off everything else.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts nodes' names in the place of their numbers. The control plane is told only numbers, and an operator knows only
-//! names.
+//! Puts nodes' names in the place of their numbers. The control plane is told only numbers, and an
+//! operator knows only names.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ impl Names {
         }
     }
 
-    /// Returns a text in which `leader 2`, `node 4, 5` and `replicas [7, 8]` are the names of these nodes. Numbers of
-    /// unknown nodes, and of nodes with another role, stay.
+    /// Returns a text in which `leader 2`, `node 4, 5` and `replicas [7, 8]` are the names of these
+    /// nodes. Numbers of unknown nodes, and of nodes with another role, stay.
     pub fn put_into(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Says in the log whose packets are refused for their key, cluster or version. A peer that is configured otherwise, or a
-//! stranger, sends many, so each reason and sender is said once a minute, with the number in between.
+//! Says in the log whose packets are refused for their key, cluster or version. A peer that is
+//! configured otherwise, or a stranger, sends many, so each reason and sender is said once a
+//! minute, with the number in between.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -48,8 +49,8 @@ struct Line {
 }
 
 impl Refused {
-    /// Returns the counts of a socket that has received nothing yet. `address` returns where the packets of a member come
-    /// from.
+    /// Returns the counts of a socket that has received nothing yet. `address` returns where the
+    /// packets of a member come from.
     pub fn new(cluster: &ClusterFile, address: impl Fn(&Node) -> SocketAddr) -> Refused {
         let nodes = cluster.nodes.iter();
         Refused {
@@ -78,7 +79,8 @@ impl Refused {
         }
     }
 
-    /// Returns a warning for each reason and member of which packets were refused within the last minute.
+    /// Returns a warning for each reason and member of which packets were refused within the last
+    /// minute.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings_at(Instant::now())
     }

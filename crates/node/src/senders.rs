@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides whether a packet may come from its sender. Messages that only nodes send count only from the address of the
-//! node that they name [M-SENDER], and if packets are signed, only signed packets count [M-SIGNED]. If they aren't
-//! signed, commands count only from the addresses of nodes and clients. [M-ASKER]
+//! Decides whether a packet may come from its sender. Messages that only nodes send count only from
+//! the address of the node that they name [M-SENDER], and if packets are signed, only signed
+//! packets count [M-SIGNED]. If they aren't signed, commands count only from the addresses of nodes
+//! and clients. [M-ASKER]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -39,7 +40,8 @@ impl Senders {
         }
     }
 
-    /// Returns these senders with keys, so that packets count only if they are signed with one of them.
+    /// Returns these senders with keys, so that packets count only if they are signed with one of
+    /// them.
     pub fn with(self, keyring: Option<Arc<Keyring>>) -> Senders {
         Senders { keyring, ..self }
     }
@@ -54,8 +56,8 @@ impl Senders {
         &self.nodes
     }
 
-    /// Returns a datagram's packet if it may come from this address. If packets aren't signed, packets of another
-    /// cluster pass here, since the next check drops them for the better reason.
+    /// Returns a datagram's packet if it may come from this address. If packets aren't signed,
+    /// packets of another cluster pass here, since the next check drops them for the better reason.
     #[inline]
     pub fn parse<'a>(&self, datagram: &'a [u8], from: &SocketAddr) -> Result<Packet<'a>, Reason> {
         let packet = Packet::parse(datagram)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The signature that proves that a control message comes from a holder of a key. It is a last line after the envelope,
-//! with the generation of the key, its holder's number, and HMAC-SHA256 over all bytes before it, in hex. [E-SIGNED]
+//! The signature that proves that a control message comes from a holder of a key. It is a last line
+//! after the envelope, with the generation of the key, its holder's number, and HMAC-SHA256 over
+//! all bytes before it, in hex. [E-SIGNED]
 
 use control::Turned;
 use keys::{KEY_LEN, KeyFile, Purpose, is_mac, mac};
@@ -31,7 +32,8 @@ pub fn claims(bytes: &[u8]) -> Option<Signer> {
     Some(split(bytes)?.by)
 }
 
-/// Returns the signed bytes and the key that has signed them, or an error if the signature is wrong.
+/// Returns the signed bytes and the key that has signed them, or an error if the signature is
+/// wrong.
 pub fn check<'a>(keys: &KeyFile, bytes: &'a [u8]) -> Result<(&'a [u8], Signer), Turned> {
     let Some(signed) = split(bytes) else {
         return Err(Turned::Unsigned);

@@ -55,18 +55,21 @@ pub(crate) fn ring_warning(
     (percent >= 90).then(warning)
 }
 
-/// Returns a warning if a round has two values or two proposers, which no fault in the model can cause.
+/// Returns a warning if a round has two values or two proposers, which no fault in the model can
+/// cause.
 pub(crate) fn conflict_warning(document: &Value) -> Option<String> {
     let conflicts = conflicts(document);
     (conflicts > 0).then(|| {
         format!(
-            "conflict: {conflicts} packets showed a second proposer or a second value in one round: two \
-             controllers, or a restored store or memory. Stop the other one, keep all data directories"
+            "conflict: {conflicts} packets showed a second proposer or a second value in one \
+             round: two controllers, or a restored store or memory. Stop the other one, keep all \
+             data directories"
         )
     })
 }
 
-/// Asks nodes for their status documents over a new socket. The result lacks nodes that don't answer.
+/// Asks nodes for their status documents over a new socket. The result lacks nodes that don't
+/// answer.
 pub fn ask(
     peers: &ControlPeers,
     nodes: &[SocketAddr],
@@ -75,8 +78,8 @@ pub fn ask(
     ask_for(peers, nodes, timeout, &Assembler::new)
 }
 
-/// Asks the controllers for the last events after one with a number, at most `limit`. Returns `None` if none answers,
-/// and otherwise the answer of the one that acts, if that is among them.
+/// Asks the controllers for the last events after one with a number, at most `limit`. Returns
+/// `None` if none answers, and otherwise the answer of the one that acts, if that is among them.
 pub fn ask_events(
     peers: &ControlPeers,
     (after, limit): (u64, u32),
@@ -145,8 +148,8 @@ fn ask_for(
     Ok(answers)
 }
 
-/// Returns true if a node's machine answers that nothing listens at its control address. False says nothing: the
-/// machine may be off, the packets may be lost, or the node may ignore them.
+/// Returns true if a node's machine answers that nothing listens at its control address. False says
+/// nothing: the machine may be off, the packets may be lost, or the node may ignore them.
 pub fn is_refused(peers: &ControlPeers, node: SocketAddr, timeout: Duration) -> io::Result<bool> {
     let question = Message::StatusRequest {
         id: random_nonce().map_err(io::Error::other)?,

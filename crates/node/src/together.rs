@@ -13,8 +13,9 @@ use crate::roles::rotation::{Door, Rotation};
 use crate::roles::{acceptor, controller, leader, learner, replica};
 use crate::{Error, Services, http, status};
 
-/// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them must be at DPDK ports,
-/// which they may share. One node may be stopped alone, but if one fails, all end; a replica needs services.
+/// Plays the roles of several nodes in the calling thread until `stop` is requested. All of them
+/// must be at DPDK ports, which they may share. One node may be stopped alone, but if one fails,
+/// all end; a replica needs services.
 pub fn run(
     cluster: &ClusterFile,
     nodes: &[(&str, Option<&Services>)],
@@ -99,8 +100,8 @@ fn say_start(cluster: &ClusterFile, node: &Node) {
     );
 }
 
-/// Opens the ports of the nodes that execute, and starts the others. A node that is at no port has ended when this
-/// returns.
+/// Opens the ports of the nodes that execute, and starts the others. A node that is at no port has
+/// ended when this returns.
 fn begin<'a>(
     cluster: &ClusterFile,
     executing: &[&'a Member<'a>],

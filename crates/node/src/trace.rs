@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records the packets that a node receives and sends and the orders that it gets, for `wirepaxos-lab check-trace`. The
-//! records are lines of [`paxos::trace`], each with its time.
+//! Records the packets that a node receives and sends and the orders that it gets, for
+//! `wirepaxos-lab check-trace`. The records are lines of [`paxos::trace`], each with its time.
 //!
-//! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files can be merged. A
-//! packet is recorded as received once the kernel has handed it over, and as sent before any node can see it; lines are
-//! in the file before anything leaves that depends on them. So a killed process leaves no effect without its cause. If
-//! something is stored in between, the order is: received, stored, sent. So an input that a kill takes from a log was
-//! not answered in the trace, and an epoch is recorded before anything is proposed in it.
+//! Times are those of CLOCK_MONOTONIC, which all processes of a machine share, so that their files
+//! can be merged. A packet is recorded as received once the kernel has handed it over, and as sent
+//! before any node can see it; lines are in the file before anything leaves that depends on them.
+//! So a killed process leaves no effect without its cause. If something is stored in between, the
+//! order is: received, stored, sent. So an input that a kill takes from a log was not answered in
+//! the trace, and an epoch is recorded before anything is proposed in it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -40,8 +41,8 @@ struct Recording {
 }
 
 impl Recorder {
-    /// Returns the recorder of a node for a group (and partition, on a replica), which appends to an existing file. It
-    /// does nothing if the cluster file names no directory for traces.
+    /// Returns the recorder of a node for a group (and partition, on a replica), which appends to
+    /// an existing file. It does nothing if the cluster file names no directory for traces.
     pub fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -75,8 +76,8 @@ impl Recorder {
         }))))
     }
 
-    /// Records that a role starts with this boot nonce; for an acceptor, that its memory starts for the `start`-th
-    /// time.
+    /// Records that a role starts with this boot nonce; for an acceptor, that its memory starts for
+    /// the `start`-th time.
     pub fn started(&mut self, role: Role, nonce: u64, start: u64) {
         self.note(|node| Event::Start {
             node,

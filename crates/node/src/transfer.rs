@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica that fell below the trim point fetches the state of another replica: the state of all partitions together,
-//! and the values that are decided while it is on its way.
+//! A replica that fell below the trim point fetches the state of another replica: the state of all
+//! partitions together, and the values that are decided while it is on its way.
 //!
-//! Replicas talk over TCP to the other replica's `control` address. Each question is a line of JSON, and so is its
-//! answer; some answers are followed by bytes, whose length and CRC-32 are in the line. With keys, both sides prove for
-//! each message that they have the cluster's keys ([`channel`]); with `state_tls` the whole connection goes over TLS
-//! ([`wire`]).
+//! Replicas talk over TCP to the other replica's `control` address. Each question is a line of
+//! JSON, and so is its answer; some answers are followed by bytes, whose length and CRC-32 are in
+//! the line. With keys, both sides prove for each message that they have the cluster's keys
+//! ([`channel`]); with `state_tls` the whole connection goes over TLS ([`wire`]).
 //!
 //! | question | answer |
 //! |---|---|
@@ -16,15 +16,15 @@
 //! | `stay` | `staying` |
 //! | `release` | `released` |
 //!
-//! An address may have a limited number of connections, and each must ask within a limited time. Without keys and
-//! certificates only connections from the addresses of nodes are accepted ([`askers`]). A connection that names another
-//! cluster or group must wait before its next try.
+//! An address may have a limited number of connections, and each must ask within a limited time.
+//! Without keys and certificates only connections from the addresses of nodes are accepted
+//! ([`askers`]). A connection that names another cluster or group must wait before its next try.
 //!
-//! All replicas are asked at once, so a replica that doesn't answer holds up nobody. The fetching replica asks for one
-//! part after the other and keeps each in a file with its checksum; so after a broken connection or a restart it
-//! continues where it was. A state is held open as long as somebody asks for it. Values that are decided meanwhile go
-//! to files of the replica that hands out the state, since fetching may take longer than acceptors remember them.
-//! [X-CATCHUP] [X-LOG]
+//! All replicas are asked at once, so a replica that doesn't answer holds up nobody. The fetching
+//! replica asks for one part after the other and keeps each in a file with its checksum; so after a
+//! broken connection or a restart it continues where it was. A state is held open as long as
+//! somebody asks for it. Values that are decided meanwhile go to files of the replica that hands
+//! out the state, since fetching may take longer than acceptors remember them. [X-CATCHUP] [X-LOG]
 
 pub mod askers;
 pub mod channel;
@@ -51,7 +51,8 @@ pub const PART_LEN: usize = 1 << 20;
 pub struct Patience {
     /// The wait for an answer that the other replica gives without asking its workers.
     pub answer: Duration,
-    /// The wait until the other replica's workers have opened their states, or until a part has come.
+    /// The wait until the other replica's workers have opened their states, or until a part has
+    /// come.
     pub stream: Duration,
 }
 
@@ -70,7 +71,8 @@ pub struct Question {
     cluster: u32,
     group: GroupId,
     partitions: u16,
-    /// For each partition the instance that a state must reach; `None` if that partition needs no state.
+    /// For each partition the instance that a state must reach; `None` if that partition needs no
+    /// state.
     needs: Vec<Option<Instance>>,
 }
 
@@ -97,8 +99,8 @@ impl Question {
         self.needs.iter().flatten().count()
     }
 
-    /// Returns whether the question names another cluster or group: the asker guesses, or its cluster file is another
-    /// one.
+    /// Returns whether the question names another cluster or group: the asker guesses, or its
+    /// cluster file is another one.
     fn is_strange(&self, own: &Deployment) -> bool {
         (self.cluster, self.group) != (own.cluster, own.group)
     }

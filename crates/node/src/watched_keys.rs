@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The key file, which is read again when it changes, so that no process has to be restarted while the secret is
-//! replaced.
+//! The key file, which is read again when it changes, so that no process has to be restarted while
+//! the secret is replaced.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -43,13 +43,14 @@ struct Now {
 }
 
 impl WatchedKeys {
-    /// Returns a node's keys, or `None` if the cluster file says that nothing is signed. An error in the file shows
-    /// only when the keys are [needed](Self::file).
+    /// Returns a node's keys, or `None` if the cluster file says that nothing is signed. An error
+    /// in the file shows only when the keys are [needed](Self::file).
     pub fn of_node(cluster: &ClusterFile) -> SharedKeys {
         Self::open(cluster, KeyFile::load_nodes)
     }
 
-    /// Returns the keys of a client or a command-line tool. On a node's machine the file may be the nodes'.
+    /// Returns the keys of a client or a command-line tool. On a node's machine the file may be the
+    /// nodes'.
     pub fn of_outside(cluster: &ClusterFile) -> SharedKeys {
         Self::open(cluster, KeyFile::load)
     }
@@ -73,8 +74,8 @@ impl WatchedKeys {
         }))
     }
 
-    /// Returns the contents of the file, which is checked once a second. A file that can't be relied on any more is
-    /// reported in the log and changes nothing.
+    /// Returns the contents of the file, which is checked once a second. A file that can't be
+    /// relied on any more is reported in the log and changes nothing.
     pub fn file(&self) -> Result<Arc<KeyFile>, Error> {
         let mut now = lock(&self.now);
         // A file that was never readable is read again at each use.

@@ -45,7 +45,8 @@ fn turned_away(document: &Value) -> u64 {
     ["unsigned", "bad_mac", "other_key"].iter().map(of).sum()
 }
 
-/// Says something to a node again and again, also with the number that it is told; what comes back, if anything does.
+/// Says something to a node again and again, also with the number that it is told; what comes back,
+/// if anything does.
 fn say(cluster: &ClusterFile, name: &str, message: &Message) -> Option<Result<Message, Turned>> {
     let to = cluster.node(name).unwrap().control;
     let peers = ControlPeers::new(cluster, OUTSIDE);
@@ -197,7 +198,8 @@ fn the_secret_is_replaced_while_the_cluster_works() {
     nodes.into_iter().for_each(end);
 }
 
-/// A node that hears nothing, or to which nothing gets through that is signed with keys that it hasn't. [M-SIGNED]
+/// A node that hears nothing, or to which nothing gets through that is signed with keys that it
+/// hasn't. [M-SIGNED]
 #[test]
 fn a_node_that_hears_nothing_follows_its_key_file() {
     let mut bed = bed("unheard");

@@ -54,8 +54,8 @@ impl Replica {
         }
     }
 
-    /// Submits commands until one of them is delivered from `learner`; returns its header. What
-    /// a learner that has ended since said of earlier ones doesn't count. The limit is there only so
+    /// Submits commands until one of them is delivered from `learner`; returns its header. What a
+    /// learner that has ended since said of earlier ones doesn't count. The limit is there only so
     /// that a failing test ends.
     fn delivered(&self, pid: PartitionId, learner: &str) -> Header {
         let learner = self.bed.cluster.node(learner).unwrap().id;
@@ -91,7 +91,8 @@ impl Replica {
         self.client.send_to(&datagram, leader).unwrap();
     }
 
-    /// Returns the next packet that carries a command. Markers and probes are skipped; a vote is an error.
+    /// Returns the next packet that carries a command. Markers and probes are skipped; a vote is an
+    /// error.
     fn receive(&self, pid: PartitionId) -> Option<(Header, Vec<u8>)> {
         let mut buffer = vec![0; 2048];
         let begun = Instant::now();
@@ -140,8 +141,8 @@ fn learners_count_the_votes_and_tell_the_replicas_and_may_come_and_go() {
         .bed
         .until("learner-1", |d| (decided(d) >= 2).then_some(()));
 
-    // One learner node is enough, and one that starts with no memory takes part again. The controller tells it nothing;
-    // it asks when it sees a vote.
+    // One learner node is enough, and one that starts with no memory takes part again. The
+    // controller tells it nothing; it asks when it sees a vote.
     end(first);
     replica.delivered(0, "learner-2");
     let first = replica.bed.start("learner-1");
@@ -227,8 +228,8 @@ fn a_learner_asks_for_the_epoch_of_a_vote_that_it_cant_judge() {
     }
 }
 
-/// There may be a second store under the same cluster number. A node that goes on counting votes by the first
-/// configuration it was told might take a value for decided that isn't. [E-ONE]
+/// There may be a second store under the same cluster number. A node that goes on counting votes by
+/// the first configuration it was told might take a value for decided that isn't. [E-ONE]
 #[test]
 fn who_counts_votes_and_is_told_one_epoch_in_two_ways_stops() {
     let group = "id = 3\napplication = \"echo\"\n";

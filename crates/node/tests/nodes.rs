@@ -49,7 +49,8 @@ impl Bed {
         };
         let text = format!(
             "cluster = \"{CLUSTER:08x}\"\ndata = \"data\"\n\
-             [[group]]\nid = 0\napplication = \"echo\"\nslots = 64\nwindow = 8\ncheckpoint_every = 4\n\
+             [[group]]\nid = 0\napplication = \"echo\"\nslots = 64\nwindow = 8\ncheckpoint_every = \
+             4\n\
              [[node]]\nname = \"controller\"\nid = 1\nrole = \"controller\"\n\
              address = \"{}\"\ncontrol = \"{}\"\n\
              [[node]]\nname = \"leader\"\nid = 2\nrole = \"leader\"\n\

@@ -44,9 +44,11 @@ impl From<io::Error> for Error {
 }
 
 /// The instruction to an operator about stored state that can't be used.
-pub const MOVE_AWAY: &str = "move the directories of all partitions of this replica away and start the node again: it \
-     then fetches a checkpoint from another replica. That is safe as long as no more than g replicas of the group \
-     are without their state at a time; so wait until this one has caught up before the next one";
+pub const MOVE_AWAY: &str = "move the directories of all partitions of this replica away and start \
+                             the node again: it then fetches a checkpoint from another replica. \
+                             That is safe as long as no more than g replicas of the group are \
+                             without their state at a time; so wait until this one has caught up \
+                             before the next one";
 
 /// A record of the replica's own, which the application keeps beside its data and hides from its
 /// users. A `value` of `None` deletes the key.

@@ -79,7 +79,8 @@ impl TestCluster {
         cluster
     }
 
-    /// Starts a cluster whose nodes record what they do; returns it with the directory of the traces.
+    /// Starts a cluster whose nodes record what they do; returns it with the directory of the
+    /// traces.
     pub fn start_recording(shape: &Shape) -> (TestCluster, PathBuf) {
         TestCluster::start_recording_with(shape, 0)
     }
@@ -96,7 +97,8 @@ impl TestCluster {
         (cluster, directory)
     }
 
-    /// Starts a cluster whose nodes serve metrics; returns it with their addresses, by the nodes' names.
+    /// Starts a cluster whose nodes serve metrics; returns it with their addresses, by the nodes'
+    /// names.
     pub fn start_with_metrics(shape: &Shape) -> (TestCluster, BTreeMap<String, SocketAddr>) {
         let mut cluster = TestCluster::create(shape);
         let file = &cluster.local.file;
@@ -182,7 +184,8 @@ impl TestCluster {
         of_node.map_or(Value::Null, |node| node["status"].clone())
     }
 
-    /// Waits until this many replicas are at the same instance of each partition, with the same contents.
+    /// Waits until this many replicas are at the same instance of each partition, with the same
+    /// contents.
     pub fn assert_replicas_agree(&self, replicas: usize) {
         let file = ClusterFile::load(&self.local.file).unwrap();
         let partitions = usize::from(file.groups[0].partitions);
@@ -254,7 +257,8 @@ pub fn eventually<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     waiting::within(TIMEOUT, what, attempt)
 }
 
-/// Sets a flag to false when it is dropped, so that a failing test doesn't wait for a load that nobody ends.
+/// Sets a flag to false when it is dropped, so that a failing test doesn't wait for a load that
+/// nobody ends.
 pub struct Lowers<'a>(pub &'a AtomicBool);
 
 impl Drop for Lowers<'_> {

@@ -21,7 +21,8 @@ pub fn has_redis() -> bool {
     is_installed
 }
 
-/// Returns the path of the server's program. Says that the test is skipped if it isn't in the search path.
+/// Returns the path of the server's program. Says that the test is skipped if it isn't in the
+/// search path.
 pub fn redis_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let dirs: Vec<_> = std::env::split_paths(&path).collect();
@@ -32,7 +33,8 @@ pub fn redis_program() -> Option<PathBuf> {
     let found = files.find(|file| file.is_file());
     if found.is_none() {
         println!(
-            "SKIPPED: there is no redis-server in the search path (./dev setup installs redis-tools)"
+            "SKIPPED: there is no redis-server in the search path (./dev setup installs \
+             redis-tools)"
         );
     }
     found

@@ -154,7 +154,8 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
     Err("no closing quote".to_owned())
 }
 
-/// Checks that each of a histogram's series has rising buckets, up to one with everything, and a sum.
+/// Checks that each of a histogram's series has rising buckets, up to one with everything, and a
+/// sum.
 fn histogram(name: &str, family: &Family) -> Result<(), String> {
     let without_bound = |sample: &Sample| {
         let mut labels = sample.labels.clone();

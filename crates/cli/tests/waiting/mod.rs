@@ -20,7 +20,8 @@ pub fn within<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Optio
     }
 }
 
-/// Returns `Some` if all acceptors are members of the active epoch, by the output of `wirepaxos status --json`.
+/// Returns `Some` if all acceptors are members of the active epoch, by the output of `wirepaxos
+/// status --json`.
 pub fn all_serve(status: &[u8]) -> Option<()> {
     let status: Value = serde_json::from_slice(status).ok()?;
     let groups = |role: &str| -> Vec<Value> {

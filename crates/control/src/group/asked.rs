@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Remembers who has lately asked for the view, and tells them the next one without being asked again. [E-ASKED]
+//! Remembers who has lately asked for the view, and tells them the next one without being asked
+//! again. [E-ASKED]
 
 use super::Group;
 use crate::{ControlOutbox, Message, Peer};
@@ -34,7 +35,8 @@ impl Asked {
 }
 
 impl Group {
-    /// Tells the new view to those who asked lately, since the view that they got may have named a dead leader.
+    /// Tells the new view to those who asked lately, since the view that they got may have named a
+    /// dead leader.
     pub(super) fn tell_who_asked(&self, now: Time, out: &mut impl ControlOutbox) {
         let view = self.state.view(self.id());
         for peer in self.asked.lately(now) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks whether an acceptor's claims about its memory can be true.
 //!
-//! T, the largest trim point, and E, the largest `end`, decide which instances a new epoch takes for forgotten and
-//! where it continues, so a single acceptor with a wrong `trim` would mislead all nodes. An acceptor trims to what g+1
-//! replicas have in durable checkpoints, and its votes lie in the slots above that. So an acceptor that claims a trim
-//! point above every position that the replicas show, or votes beyond its slots, has a damaged memory and counts as
-//! lost. If it claims more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
+//! T, the largest trim point, and E, the largest `end`, decide which instances a new epoch takes
+//! for forgotten and where it continues, so a single acceptor with a wrong `trim` would mislead all
+//! nodes. An acceptor trims to what g+1 replicas have in durable checkpoints, and its votes lie in
+//! the slots above that. So an acceptor that claims a trim point above every position that the
+//! replicas show, or votes beyond its slots, has a damaged memory and counts as lost. If it claims
+//! more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
 //! [C-BELIEF]
 
 use super::Group;
@@ -22,7 +23,8 @@ pub(super) struct Claim {
     pid: PartitionId,
     trim: Instance,
     end: Instance,
-    /// The last PROBE before the claim came. Answers to it and to older ones don't concern the claim.
+    /// The last PROBE before the claim came. Answers to it and to older ones don't concern the
+    /// claim.
     since: u64,
     /// The claim can't be true.
     pub refuted: bool,
@@ -141,8 +143,8 @@ impl Group {
         })
     }
 
-    /// Returns the largest confirmed trim point of a partition: one that a replica's checkpoint has reached, or where
-    /// an epoch began.
+    /// Returns the largest confirmed trim point of a partition: one that a replica's checkpoint has
+    /// reached, or where an epoch began.
     fn confirmed_trim(&self, pid: PartitionId) -> Instance {
         let handed = self.state.handed.as_ref();
         let handed = handed.and_then(|h| h.trim.get(usize::from(pid)).copied());
@@ -152,7 +154,8 @@ impl Group {
         shown.max(handed.unwrap_or(0)).max(leapt.unwrap_or(0))
     }
 
-    /// Returns the largest position that any replica has shown, including those that don't answer now.
+    /// Returns the largest position that any replica has shown, including those that don't answer
+    /// now.
     fn shown_by_replicas(
         &self,
         pid: PartitionId,
@@ -163,8 +166,9 @@ impl Group {
         shown.map(of).max().unwrap_or(0)
     }
 
-    /// Tells the candidate the replicas' positions. Everything below them was decided, so at least one of any f+1
-    /// memories knows a vote there, and a candidate that hears of less waits for other acceptors. [C-ENDS]
+    /// Tells the candidate the replicas' positions. Everything below them was decided, so at least
+    /// one of any f+1 memories knows a vote there, and a candidate that hears of less waits for
+    /// other acceptors. [C-ENDS]
     pub(super) fn tell_positions(&mut self) {
         let pids = 0..self.settings.partitions;
         let positions: Vec<_> = pids
@@ -187,14 +191,15 @@ impl Group {
         let slots = self.settings.slots;
         match claim.is_beyond(slots) {
             true => format!(
-                "acceptor {node}, partition {pid}: its memory says that it voted up to {end} with everything forgotten \
-                 below {trim}, and it has {slots} slots: it counts as lost. Stop it, remove its state, and start it as a \
-                 new memory"
+                "acceptor {node}, partition {pid}: its memory says that it voted up to {end} with \
+                 everything forgotten below {trim}, and it has {slots} slots: it counts as lost. \
+                 Stop it, remove its state, and start it as a new memory"
             ),
             false => format!(
-                "acceptor {node}, partition {pid}: its memory says trim {trim} and end {end}, which no replica's position \
-                 confirms: it counts as lost. If a replica that got that far is down, start it; else stop \
-                 the acceptor, remove its state, and start it as a new memory"
+                "acceptor {node}, partition {pid}: its memory says trim {trim} and end {end}, \
+                 which no replica's position confirms: it counts as lost. If a replica that got \
+                 that far is down, start it; else stop the acceptor, remove its state, and start \
+                 it as a new memory"
             ),
         }
     }
@@ -206,9 +211,9 @@ impl Group {
         let candidate = self.attempt.as_ref().and_then(|a| a.candidate());
         let short = candidate.and_then(|c| c.lacks_votes()).map(|(pid, end, position)| {
             format!(
-                "partition {pid}: a replica stands at {position}, but the acceptors that promised know of \
-                 nothing from {end} on: a memory went back, as if an old copy was put in its place. The \
-                 epoch waits for the other acceptors: start them"
+                "partition {pid}: a replica stands at {position}, but the acceptors that promised \
+                 know of nothing from {end} on: a memory went back, as if an old copy was put in \
+                 its place. The epoch waits for the other acceptors: start them"
             )
         });
         refuted.chain(short).collect()

@@ -9,9 +9,9 @@ use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, Member, Round, Time};
 
 impl Group {
-    /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers until they show one.
-    /// With `all` it also goes to the other members, since a floor doesn't show whether they know the replicas whose
-    /// TRIM counts.
+    /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers
+    /// until they show one. With `all` it also goes to the other members, since a floor doesn't
+    /// show whether they know the replicas whose TRIM counts.
     pub(super) fn repeat_orders(&mut self, out: &mut impl ControlOutbox, all: bool) {
         self.program_leader(out);
         let Some((configuration, trim, end)) = self.enabling() else {
@@ -50,8 +50,9 @@ impl Group {
         }
     }
 
-    /// Returns the members of the last active epoch to enable. If a later one was issued, these are only the members
-    /// that still are strangers, since the next epoch may need their promise. [C-LATE]
+    /// Returns the members of the last active epoch to enable. If a later one was issued, these are
+    /// only the members that still are strangers, since the next epoch may need their promise.
+    /// [C-LATE]
     fn enabling_active(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
         let handed = self.state.handed.as_ref()?;
         let mut configuration = self.state.last_active()?.configuration();
@@ -61,9 +62,9 @@ impl Group {
         Some((configuration, handed.trim.clone(), handed.end.clone()))
     }
 
-    /// Returns the members of an unfinished first epoch to enable, who may still be strangers and so can't promise
-    /// anything to the next epoch. Enabling them is such a promise: a stranger has never voted, and with the new floor
-    /// it never will in the unfinished epoch. [C-FIRST]
+    /// Returns the members of an unfinished first epoch to enable, who may still be strangers and
+    /// so can't promise anything to the next epoch. Enabling them is such a promise: a stranger has
+    /// never voted, and with the new floor it never will in the unfinished epoch. [C-FIRST]
     fn enabling_first(
         &self,
         mut configuration: Configuration,
@@ -126,7 +127,8 @@ impl Group {
                 reason,
                 duration_us: (now - started) / 1_000,
             });
-            // Clients that reached the new leader before its order were refused; tell them the view. [E-ASKED]
+            // Clients that reached the new leader before its order were refused; tell them the
+            // view. [E-ASKED]
             self.tell_who_asked(now, out);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares memories of acceptors, or of replicas with NOPaxos, that were read from disk ([`crate::memory`]), and lets
-//! them continue or has them emptied.
+//! Compares memories of acceptors, or of replicas with NOPaxos, that were read from disk
+//! ([`crate::memory`]), and lets them continue or has them emptied.
 
 use super::Group;
 use crate::memory::MemoryRecord;
@@ -9,9 +9,10 @@ use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
 
 impl Group {
-    /// Handles the memory that an acceptor or such a replica has shown. Before the memory may continue, it must say
-    /// that it was at the last known start, since a copy that starts often enough shows a later one; then its start is
-    /// stored, so that no later controller takes an older copy for it. [A-COMPARE]
+    /// Handles the memory that an acceptor or such a replica has shown. Before the memory may
+    /// continue, it must say that it was at the last known start, since a copy that starts often
+    /// enough shows a later one; then its start is stored, so that no later controller takes an
+    /// older copy for it. [A-COMPARE]
     pub(super) fn note_memory(
         &mut self,
         node: NodeId,
@@ -63,8 +64,8 @@ impl Group {
         };
         let kept = known.follow(told.start, told.known);
         self.suspicion.set_lost(told.node, !kept);
-        // If it can't be stored, this waits for the next PROBE_ACK. Asking again at once would repeat without a pause
-        // as long as the store fails.
+        // If it can't be stored, this waits for the next PROBE_ACK. Asking again at once would
+        // repeat without a pause as long as the store fails.
         if self.store_memory(key, store).is_ok() {
             self.order_restarted(told.node, out);
         }
@@ -125,13 +126,14 @@ impl Group {
         out.control(Peer::Node(node), message);
     }
 
-    /// Returns whether a memory that went backwards may be emptied: an operator who has nothing else may still need it.
-    /// [A-DISCARD]
+    /// Returns whether a memory that went backwards may be emptied: an operator who has nothing
+    /// else may still need it. [A-DISCARD]
     fn may_be_emptied(&self) -> bool {
         self.needed_quorums().is_ok() || self.order.is_some_and(|o| o.accept_data_loss)
     }
 
-    /// Stores positions from time to time while they advance; they are also stored with every other change.
+    /// Stores positions from time to time while they advance; they are also stored with every other
+    /// change.
     pub(super) fn store_positions(&mut self, now: Time, store: &mut impl Store) {
         if now < self.memories_at {
             return;
@@ -154,7 +156,8 @@ impl Group {
         })
     }
 
-    /// Returns the memories to store: those that an epoch of the store names, and those that answer now.
+    /// Returns the memories to store: those that an epoch of the store names, and those that answer
+    /// now.
     pub(super) fn memories_to_keep(&self, state: &GroupState) -> Vec<MemoryRecord> {
         let named = |m: &&MemoryRecord| {
             let mut epochs = state.epochs.iter();

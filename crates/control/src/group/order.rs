@@ -76,7 +76,8 @@ impl Group {
         None
     }
 
-    /// Tells those who wait that the last epoch is active, and whether the leader that they want leads it.
+    /// Tells those who wait that the last epoch is active, and whether the leader that they want
+    /// leads it.
     pub(super) fn answer_active(&mut self, out: &mut impl ControlOutbox) {
         let last = self.state.epochs.last().cloned();
         for waiter in self.end_orders() {
@@ -111,13 +112,14 @@ impl Group {
     }
 }
 
-/// Returns the answer to an order after which this epoch became active. Another change may have come before the order, and
-/// then another node may lead.
+/// Returns the answer to an order after which this epoch became active. Another change may have
+/// come before the order, and then another node may lead.
 fn carried_out(record: &EpochRecord, to: Option<NodeId>) -> Result<Epoch, String> {
     let (leader, epoch) = (record.leader.0, record.epoch);
     match to {
         Some(to) if to != leader => Err(format!(
-            "node {leader} leads in epoch {epoch}, since another change came before this order: give the order again"
+            "node {leader} leads in epoch {epoch}, since another change came before this order: \
+             give the order again"
         )),
         _ => Ok(epoch),
     }

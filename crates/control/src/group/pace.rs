@@ -40,7 +40,8 @@ impl Pace {
         self.failures = 0;
     }
 
-    /// Notes a failed attempt. The first failure causes no pause, since a restarted member is often back already.
+    /// Notes a failed attempt. The first failure causes no pause, since a restarted member is often
+    /// back already.
     pub fn failed(&mut self, now: Time) {
         if self.failures > 0 {
             let doublings = (self.failures - 1).min(MAX_DOUBLINGS);

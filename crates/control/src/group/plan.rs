@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides when a new epoch is needed, and who is in it.
 //!
-//! At the very first start *all* configured acceptors must have answered, since a configuration names each one's boot
-//! nonce. Later an acceptor that is down stays a member under its old nonce and triggers nothing; one that answers from
-//! another memory joins by a new epoch.
+//! At the very first start *all* configured acceptors must have answered, since a configuration
+//! names each one's boot nonce. Later an acceptor that is down stays a member under its old nonce
+//! and triggers nothing; one that answers from another memory joins by a new epoch.
 
 mod first;
 
@@ -58,8 +58,8 @@ impl Group {
         let (configuration, loss) = match self.next_epoch(now, &need) {
             Ok(next) => next,
             Err(why) => {
-                // The next probes show what has just been started, enabled or emptied. After that those who asked are
-                // told the reason; the need itself stays and is checked again.
+                // The next probes show what has just been started, enabled or emptied. After that
+                // those who asked are told the reason; the need itself stays and is checked again.
                 let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
                 let (since, patience) = match &self.stopping {
                     Some(stopping) => (stopping.since, self.timing.attempt_timeout * STOP_PATIENCE),
@@ -81,8 +81,8 @@ impl Group {
         self.issue(now, since, need.reason, configuration, given_up, store, out);
     }
 
-    /// Takes the number of a new epoch for good, with the instances that it gives up. If there is none, those who asked
-    /// are told the reason.
+    /// Takes the number of a new epoch for good, with the instances that it gives up. If there is
+    /// none, those who asked are told the reason.
     pub(super) fn take_epoch(
         &mut self,
         now: Time,
@@ -242,7 +242,8 @@ impl Group {
             let reason = match self.issued == last.epoch {
                 true => "the repair lanes are used up".into(),
                 false => format!(
-                    "a repair lane or incarnation is asked for, and those of epoch {} were an earlier process's to give",
+                    "a repair lane or incarnation is asked for, and those of epoch {} were an \
+                     earlier process's to give",
                     last.epoch
                 ),
             };
@@ -257,8 +258,8 @@ impl Group {
         }
     }
 
-    /// Returns whether the leader answers but hasn't shown its round for long. It may have been made to retire, and it
-    /// takes a round only once.
+    /// Returns whether the leader answers but hasn't shown its round for long. It may have been
+    /// made to retire, and it takes a round only once.
     fn is_refusing(&mut self, now: Time, last: &EpochRecord) -> bool {
         let taken = self.programmed == last.epoch;
         let alive = self
@@ -269,9 +270,9 @@ impl Group {
         self.ordered.is_some_and(|since| now - since > patience)
     }
 
-    /// Returns whether the leader has stamped below the trim point of f+1 acceptors for as long as suspicion takes. No
-    /// acceptor votes there, so nothing is decided; this happens if acceptors and replicas were restored and the store
-    /// of epochs is older.
+    /// Returns whether the leader has stamped below the trim point of f+1 acceptors for as long as
+    /// suspicion takes. No acceptor votes there, so nothing is decided; this happens if acceptors
+    /// and replicas were restored and the store of epochs is older.
     fn stamps_below_trim(&mut self, now: Time, last: &EpochRecord) -> bool {
         let is_below = self.programmed == last.epoch
             && (0..self.settings.partitions).any(|pid| self.is_below_trim(pid, last));
@@ -312,9 +313,9 @@ impl Group {
         (!same).then(|| "the cluster file names other replicas, f or g".into())
     }
 
-    /// Returns the acceptors (with NOPaxos the replicas) of the next epoch, and f. These are the configured nodes, in
-    /// the memory that answers now, or as they were if they don't answer; while a new one in the cluster file has never
-    /// answered, the set and f stay unchanged.
+    /// Returns the acceptors (with NOPaxos the replicas) of the next epoch, and f. These are the
+    /// configured nodes, in the memory that answers now, or as they were if they don't answer;
+    /// while a new one in the cluster file has never answered, the set and f stay unchanged.
     pub(super) fn next_voters(&self, last: &EpochRecord) -> (Vec<MemberRecord>, u8) {
         let (role, nodes) = self.settings.voters();
         let known = |&node: &NodeId| {
@@ -334,7 +335,8 @@ impl Group {
 
     // ---- Who is in it? ---------------------------------------------------------------------
 
-    /// Returns the configuration of the next epoch, and the instances that it gives up if data loss was accepted.
+    /// Returns the configuration of the next epoch, and the instances that it gives up if data loss
+    /// was accepted.
     fn next_epoch(&self, now: Time, need: &Need) -> Result<(Configuration, Loss), String> {
         if let Some(why) = &self.stale {
             return Err(why.clone());
@@ -381,9 +383,9 @@ impl Group {
         Ok((configuration, loss))
     }
 
-    /// Returns an error if a node shows a round that this store never issued (for a replica, the round of the last
-    /// marker that it has executed). Then the store is an old copy, and must not issue the numbers in between a second
-    /// time. [E-NEWEST]
+    /// Returns an error if a node shows a round that this store never issued (for a replica, the
+    /// round of the last marker that it has executed). Then the store is an old copy, and must not
+    /// issue the numbers in between a second time. [E-NEWEST]
     pub(super) fn store_is_newest(&self) -> Result<(), String> {
         let mut all = self.suspicion.iter();
         let Some(newer) = all.find(|w| self.state.lacks(w.round().epoch())) else {
@@ -393,7 +395,8 @@ impl Group {
         let last = self.state.last_epoch();
         let remedy = match self.settings.protocol {
             Protocol::Paxos => {
-                "Stop all controllers, and make the store anew from what the nodes know: `wirepaxos controller rebuild`"
+                "Stop all controllers, and make the store anew from what the nodes know: \
+                 `wirepaxos controller rebuild`"
             }
             Protocol::NoPaxos => {
                 "Stop this controller, and restore the newest copy of its epochs.json"
@@ -401,18 +404,19 @@ impl Group {
         };
         Err(match epoch > last {
             true => format!(
-                "node {node} has seen epoch {epoch}, but the controller's store ends at epoch {last}: it is an old copy \
-                 or a new one. {remedy}"
+                "node {node} has seen epoch {epoch}, but the controller's store ends at epoch \
+                 {last}: it is an old copy or a new one. {remedy}"
             ),
             false => format!(
-                "node {node} has seen epoch {epoch}, which was left out when the controller's store was made anew: \
-                 another controller works, or that node was silent. Stop any other controller and this one, and run \
-                 `wirepaxos controller rebuild` again"
+                "node {node} has seen epoch {epoch}, which was left out when the controller's \
+                 store was made anew: another controller works, or that node was silent. Stop any \
+                 other controller and this one, and run `wirepaxos controller rebuild` again"
             ),
         })
     }
 
-    /// Returns the first live leader in order of preference, and waits for one that hasn't been asked long enough.
+    /// Returns the first live leader in order of preference, and waits for one that hasn't been
+    /// asked long enough.
     fn pick_leader(&self, need: &Need) -> Result<MemberRecord, String> {
         let role = self.settings.stamper();
         let name = role_name(role);
@@ -440,7 +444,8 @@ impl Group {
         spare.ok_or_else(|| format!("no {name} answers: start one"))
     }
 
-    /// Returns an error unless f+1 members of every configuration that must promise can do so. [G-ORDER]
+    /// Returns an error unless f+1 members of every configuration that must promise can do so.
+    /// [G-ORDER]
     pub(super) fn needed_quorums(&self) -> Result<(), String> {
         // Members of an unfinished first epoch are enabled by the next one.
         let first = self.state.last_active().is_none();

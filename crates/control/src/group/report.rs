@@ -104,7 +104,8 @@ impl Group {
                 s.g,
                 match s.protocol {
                     Protocol::Paxos => format!(
-                        "trim is held back, and the leader stops when its window of {} instances is full",
+                        "trim is held back, and the leader stops when its window of {} instances \
+                         is full",
                         s.window
                     ),
                     Protocol::NoPaxos => "no command is answered until they are back".into(),
@@ -146,8 +147,8 @@ impl Group {
         members.filter_map(warning).collect()
     }
 
-    /// Returns a warning about each suspected node, needed now or not. It leaves out the roles of which so many nodes
-    /// are suspected that another warning names them.
+    /// Returns a warning about each suspected node, needed now or not. It leaves out the roles of
+    /// which so many nodes are suspected that another warning names them.
     fn silent(&self, without_acceptors: bool, without_replicas: bool) -> Vec<String> {
         let s = &self.settings;
         let is_meant = |w: &&Watched| {
@@ -161,8 +162,8 @@ impl Group {
         let silent = self.suspicion.iter().filter(is_meant);
         let warning = |w: &Watched| {
             format!(
-                "{} {} doesn't answer the controller's PROBEs: start it, or let UDP packets pass between its `address` \
-                 and the controller's",
+                "{} {} doesn't answer the controller's PROBEs: start it, or let UDP packets pass \
+                 between its `address` and the controller's",
                 role_name(w.role),
                 w.node
             )

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Carries on the sessions of a sequencer, and decides when another one is needed (docs/protocol/nopaxos-views.md).
+//! Carries on the sessions of a sequencer, and decides when another one is needed
+//! (docs/protocol/nopaxos-views.md).
 //!
-//! Only the store remembers a session that isn't active yet. So whoever finds it there carries it on, as long as its
-//! sequencer and its replicas have the memories that it names; another session would get no further. [F-RESUME]
+//! Only the store remembers a session that isn't active yet. So whoever finds it there carries it
+//! on, as long as its sequencer and its replicas have the memories that it names; another session
+//! would get no further. [F-RESUME]
 
 use super::Group;
 use super::plan::{lacking, listed};
@@ -15,8 +17,8 @@ use paxos::nopaxos::{SessionChange, Started, view};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Epoch, Instance, Member, NodeId, PartitionId, Reason, Round, Time};
 
-/// How long replicas may need to report a view of a session that the store has as *writing*, as a multiple of an
-/// attempt's patience.
+/// How long replicas may need to report a view of a session that the store has as *writing*, as a
+/// multiple of an attempt's patience.
 const SILENT_PATIENCE: Time = 10;
 
 /// A replica whose log or store contradicts a session.
@@ -31,7 +33,8 @@ pub(super) struct Complaint {
 impl Group {
     // ---- Carrying on -----------------------------------------------------------------------
 
-    /// Continues the unfinished session in the store, and returns whether it can be finished. [F-RESUME]
+    /// Continues the unfinished session in the store, and returns whether it can be finished.
+    /// [F-RESUME]
     pub(super) fn resume_session(
         &mut self,
         now: Time,
@@ -45,7 +48,8 @@ impl Group {
         if !is_wanted || self.doubtful || self.stale.is_some() || self.quorums(&last).is_err() {
             return false;
         }
-        // A loss isn't accepted a second time without an order, since the lost memory may have been found. [F-ANEW]
+        // A loss isn't accepted a second time without an order, since the lost memory may have been
+        // found. [F-ANEW]
         if last.anew.is_some() && last.state == EpochState::Issued {
             return false;
         }
@@ -69,8 +73,8 @@ impl Group {
         (is_ours && last.state != EpochState::Active).then_some(last)
     }
 
-    /// Returns whether the session's sequencer has the memory that the session names, and the next session would have
-    /// the same members.
+    /// Returns whether the session's sequencer has the memory that the session names, and the next
+    /// session would have the same members.
     fn is_as_wanted(&self, last: &EpochRecord) -> bool {
         let (node, nonce) = last.leader;
         let is_configured = self.settings.leaders.contains(&node);
@@ -83,9 +87,9 @@ impl Group {
             && self.silent_session != last.epoch
     }
 
-    /// Returns whether the session's sequencer shows its round. No sequencer is programmed before the store has its
-    /// session as *active*, so then this store is an earlier copy; replicas know that the session is active, and report
-    /// no view of it any more. [F-PROGRAM] [F-RESUME]
+    /// Returns whether the session's sequencer shows its round. No sequencer is programmed before
+    /// the store has its session as *active*, so then this store is an earlier copy; replicas know
+    /// that the session is active, and report no view of it any more. [F-PROGRAM] [F-RESUME]
     fn was_active(&self, last: &EpochRecord) -> bool {
         let (node, nonce) = last.leader;
         let sequencer = self.suspicion.get(Probe::Sequencer, node);
@@ -98,9 +102,10 @@ impl Group {
         self.needed_quorums()
     }
 
-    /// Gives up a session that can't be finished. A slow session stays, since another one with the same members would
-    /// be no faster; but one that this process found *writing* and that no replica reports may already have become
-    /// active, and then no replica ever will report it. [F-RESUME]
+    /// Gives up a session that can't be finished. A slow session stays, since another one with the
+    /// same members would be no faster; but one that this process found *writing* and that no
+    /// replica reports may already have become active, and then no replica ever will report it.
+    /// [F-RESUME]
     pub(super) fn abandon_session(&mut self, now: Time) {
         let Some(last) = self.unfinished_session().cloned() else {
             return;
@@ -129,8 +134,8 @@ impl Group {
         }
     }
 
-    /// Tells replicas of an unfinished session as often as they are probed, since no request is served until they know
-    /// of it.
+    /// Tells replicas of an unfinished session as often as they are probed, since no request is
+    /// served until they know of it.
     pub(super) fn tell_session(&self, out: &mut impl ControlOutbox) {
         if self.attempt.is_some() && self.unfinished_session().is_some() {
             self.send_views(out);
@@ -164,17 +169,18 @@ impl Group {
 
     fn issued_by_another(&self, replica: NodeId, view: Round) -> String {
         format!(
-            "group {}: replica {replica} knows another session {} than this controller's, or another end of its \
-             log: two controllers work on this cluster, the other one with a copy of this one's state file. This \
-             controller stops. Find the other one, and keep the one whose store has the newest epoch",
+            "group {}: replica {replica} knows another session {} than this controller's, or \
+             another end of its log: two controllers work on this cluster, the other one with a \
+             copy of this one's state file. This controller stops. Find the other one, and keep \
+             the one whose store has the newest epoch",
             self.id(),
             view.epoch()
         )
     }
 
-    /// Returns the part of each partition that f+1 members of the session have on disk. They may forget what the
-    /// sequencer stamps up to there, from the first slot on; too small a value is harmless, and grows by their TRIMs.
-    /// [Q-WINDOW]
+    /// Returns the part of each partition that f+1 members of the session have on disk. They may
+    /// forget what the sequencer stamps up to there, from the first slot on; too small a value is
+    /// harmless, and grows by their TRIMs. [Q-WINDOW]
     pub(super) fn on_disk_at_members(&self, next: &[Instance]) -> Vec<Instance> {
         let Some(last) = self.state.epochs.last() else {
             return vec![0; next.len()];
@@ -217,8 +223,9 @@ impl Group {
         ))
     }
 
-    /// Returns whether half of the session's possible leaders are used. This is early enough that the last leaders have
-    /// a successor. More than f replicas must show it, so that a spoilt memory alone makes no session. [F-NEED]
+    /// Returns whether half of the session's possible leaders are used. This is early enough that
+    /// the last leaders have a successor. More than f replicas must show it, so that a spoilt
+    /// memory alone makes no session. [F-NEED]
     fn are_leaders_used_up(&self, session: &EpochRecord) -> bool {
         let is_late = |shown: &&PartitionStatus| {
             let shown = Round(shown.round);
@@ -230,8 +237,8 @@ impl Group {
         })
     }
 
-    /// Notes that a replica found a contradiction. Another session settles it once; if it is still there then, the
-    /// replica's store is of another history.
+    /// Notes that a replica found a contradiction. Another session settles it once; if it is still
+    /// there then, the replica's store is of another history.
     pub(super) fn take_complaint(&mut self, member: MemberRecord, session: Epoch) {
         let in_force = self.state.in_force().filter(|e| e.epoch == session);
         let Some(record) = in_force.filter(|e| e.acceptors.contains(&member)) else {
@@ -255,15 +262,15 @@ impl Group {
         let still = move |c: &&Complaint| c.first < c.last && c.last == last;
         self.complaints.iter().filter(still).map(|c| {
             format!(
-                "REPLICA {} HAS EXECUTED WHAT NO OTHER HAS: session {} didn't settle it. Stop it, keep its \
-                 directory, and start it with an empty one",
+                "REPLICA {} HAS EXECUTED WHAT NO OTHER HAS: session {} didn't settle it. Stop it, \
+                 keep its directory, and start it with an empty one",
                 c.member.0, c.last
             )
         })
     }
 
-    /// Returns an error unless f+1 logs are there of the last active session, and of each later one to whose views
-    /// replicas could go. [W-QUORUM] [F-LOST]
+    /// Returns an error unless f+1 logs are there of the last active session, and of each later one
+    /// to whose views replicas could go. [W-QUORUM] [F-LOST]
     pub(super) fn needed_logs(&self) -> Result<(), String> {
         let able = |node, nonce| self.suspicion.memory(Probe::Replica, node) == Some(nonce);
         for configuration in self.state.needed() {
@@ -284,7 +291,8 @@ impl Group {
         Ok(())
     }
 
-    /// Returns who leads first: the current leader of partition 0, or else a replica that is there and has the log.
+    /// Returns who leads first: the current leader of partition 0, or else a replica that is there
+    /// and has the log.
     pub(super) fn next_lead(&self, next: &Configuration) -> u16 {
         let is_there = |m: &Member| self.suspicion.memory(Probe::Replica, m.node) == Some(m.nonce);
         let last = self.state.last_active();
@@ -308,8 +316,8 @@ impl Group {
         Some(session.leader(latest, 0))
     }
 
-    /// Returns an error if a stored epoch is of the other protocol, since all epochs of a group are sessions, or none
-    /// is.
+    /// Returns an error if a stored epoch is of the other protocol, since all epochs of a group are
+    /// sessions, or none is.
     pub(super) fn protocol_is_the_same(&self) -> Result<(), String> {
         let of = |e: &EpochRecord| match e.lead {
             None => Protocol::Paxos,
@@ -321,8 +329,9 @@ impl Group {
         };
         let (was, is) = (of(other).name(), self.settings.protocol.name());
         Err(format!(
-            "epoch {} of group {} is of protocol \"{was}\", and the cluster file says \"{is}\": a group keeps its \
-             protocol. Write protocol = \"{was}\" again; a group with another one needs a number of its own",
+            "epoch {} of group {} is of protocol \"{was}\", and the cluster file says \"{is}\": a \
+             group keeps its protocol. Write protocol = \"{was}\" again; a group with another one \
+             needs a number of its own",
             other.epoch,
             self.id()
         ))
@@ -339,8 +348,8 @@ fn too_few_logs(of: &Configuration, lost: &[NodeId], silent: &[NodeId]) -> Strin
     }
     if !lost.is_empty() {
         what.push(format!(
-            "node {} has lost its log. Keep the directories of all replicas: `wirepaxos failover --accept-data-loss` \
-             goes on from what they have executed",
+            "node {} has lost its log. Keep the directories of all replicas: `wirepaxos failover \
+             --accept-data-loss` goes on from what they have executed",
             listed(lost)
         ));
     }

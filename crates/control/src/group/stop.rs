@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds where replicas stand when a loss is accepted: with execution stopped, all partitions of one replica at one
-//! moment.
+//! Finds where replicas stand when a loss is accepted: with execution stopped, all partitions of
+//! one replica at one moment.
 //!
-//! Positions of different moments, or of different replicas, make up no replica's state: a command over several
-//! partitions may lie before one of them and after another one. So an epoch is issued only to stop execution until it,
-//! or a later one, is active. As it stays unfinished, another epoch follows in any case, even if this process ends, so
-//! no replica stays stopped for good. [G-STOP]
+//! Positions of different moments, or of different replicas, make up no replica's state: a command
+//! over several partitions may lie before one of them and after another one. So an epoch is issued
+//! only to stop execution until it, or a later one, is active. As it stays unfinished, another
+//! epoch follows in any case, even if this process ends, so no replica stays stopped for good.
+//! [G-STOP]
 
 use super::Group;
 use crate::suspicion::Watched;
@@ -23,8 +24,8 @@ pub(super) struct Stopping {
     stopped: BTreeMap<NodeId, (Process, Vec<Instance>)>,
 }
 
-/// The boot nonce of a process and the start of its memory, since a stored memory keeps its nonce when its process restarts.
-/// The start is 0 if the memory isn't stored.
+/// The boot nonce of a process and the start of its memory, since a stored memory keeps its nonce
+/// when its process restarts. The start is 0 if the memory isn't stored.
 type Process = (u64, u64);
 
 impl Group {
@@ -78,8 +79,9 @@ impl Group {
         }
     }
 
-    /// Returns the positions of the replica from which the next epoch continues: the one that has executed most. All
-    /// must have stopped. `fits` returns an error for positions that can't be used. [G-ONE]
+    /// Returns the positions of the replica from which the next epoch continues: the one that has
+    /// executed most. All must have stopped. `fits` returns an error for positions that can't be
+    /// used. [G-ONE]
     pub(super) fn where_to_go_on(
         &self,
         fits: impl Fn(&[Instance]) -> Result<(), String>,
@@ -97,9 +99,9 @@ impl Group {
             let stopping = self.stopping.as_ref();
             let Some(positions) = stopping.and_then(|s| s.of(replica)) else {
                 return Err(format!(
-                    "replica {} hasn't stopped execution: it is starting, or installs another one's state, \
-                     or is too busy. If that doesn't end, start it with an empty data directory: what it alone has \
-                     executed is lost",
+                    "replica {} hasn't stopped execution: it is starting, or installs another \
+                     one's state, or is too busy. If that doesn't end, start it with an empty data \
+                     directory: what it alone has executed is lost",
                     replica.node
                 ));
             };
@@ -116,9 +118,9 @@ impl Group {
         best
     }
 
-    /// Returns an error unless a replica stands with all its partitions before the end of what was given up last, or
-    /// with all of them at its beginning or after its end. Otherwise it would need another replica's state, and can't
-    /// be continued from.
+    /// Returns an error unless a replica stands with all its partitions before the end of what was
+    /// given up last, or with all of them at its beginning or after its end. Otherwise it would
+    /// need another replica's state, and can't be continued from.
     fn is_of_one_line(&self, node: NodeId, positions: &[Instance]) -> Result<(), String> {
         let Some(given_up) = &self.state.given_up else {
             return Ok(());
@@ -129,8 +131,8 @@ impl Group {
         match before || behind {
             true => Ok(()),
             false => Err(format!(
-                "replica {node} needs another one's state: only a part of its partitions stands behind what \
-                 was given up"
+                "replica {node} needs another one's state: only a part of its partitions stands \
+                 behind what was given up"
             )),
         }
     }
@@ -146,7 +148,8 @@ impl Stopping {
     }
 }
 
-/// Returns the sum of the positions. A replica that has executed more in all partitions has a larger sum.
+/// Returns the sum of the positions. A replica that has executed more in all partitions has a
+/// larger sum.
 fn sum(positions: &[Instance]) -> u128 {
     positions.iter().map(|next| u128::from(*next)).sum()
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides whether the answers show every epoch that may be in force.
 //!
-//! A view with last epoch L shows all epochs below L as they are for ever, since no epoch moves once a later one
-//! exists. So only L may have moved on, and later epochs may have begun. Such an epoch has the promises of f+1 members
-//! of L, or, if L never wrote, of the active epoch before it. If f+1 of these members show no later promise, it has
-//! written nothing. [E-REBUILD]
+//! A view with last epoch L shows all epochs below L as they are for ever, since no epoch moves
+//! once a later one exists. So only L may have moved on, and later epochs may have begun. Such an
+//! epoch has the promises of f+1 members of L, or, if L never wrote, of the active epoch before it.
+//! If f+1 of these members show no later promise, it has written nothing. [E-REBUILD]
 
 use super::Collected;
 use crate::memory::MemoryRecord;
@@ -16,8 +16,8 @@ use paxos::wire::value::Probe;
 use paxos::{Epoch, NodeId};
 
 impl Collected {
-    /// Returns the state to store, `None` if the found one isn't older than what the nodes show, or why neither can be
-    /// said. [E-REBUILD]
+    /// Returns the state to store, `None` if the found one isn't older than what the nodes show, or
+    /// why neither can be said. [E-REBUILD]
     pub(super) fn judge(
         &self,
         trusts_disks: bool,
@@ -57,7 +57,8 @@ impl Judge<'_> {
         }
         if settings.protocol == Protocol::NoPaxos {
             return Err(
-                "its protocol is NOPaxos, whose sessions can't be made anew yet: restore the newest copy of the file"
+                "its protocol is NOPaxos, whose sessions can't be made anew yet: restore the \
+                 newest copy of the file"
                     .into(),
             );
         }
@@ -72,14 +73,16 @@ impl Judge<'_> {
         state.map(Some).map_err(|why| why.to_string())
     }
 
-    /// Returns why the records don't reach far enough, if a node shows that an epoch behind `told` was active.
+    /// Returns why the records don't reach far enough, if a node shows that an epoch behind `told`
+    /// was active.
     fn is_beyond(&self, told: Epoch) -> Option<String> {
         let mut all = self.collected.suspicion.iter();
         let later = |w: &&Watched| w.role != Probe::Acceptor && w.round().epoch() > told;
         all.find(later).map(|_| self.lacks_record(told))
     }
 
-    /// Returns the view in which each epoch counts that may have written, or why a later one may have.
+    /// Returns the view in which each epoch counts that may have written, or why a later one may
+    /// have.
     fn settled(&self, view: &View) -> Result<View, String> {
         if view.epochs.len() >= View::MAX_EPOCHS {
             return Err("too many epochs were left unfinished to know all of them".into());
@@ -100,15 +103,17 @@ impl Judge<'_> {
         {
             return Ok(view);
         }
-        // A node that told of the last epoch may not know that it has written since. In that case the epoch's own
-        // members promise to later ones; otherwise those of the epochs before it do.
+        // A node that told of the last epoch may not know that it has written since. In that case
+        // the epoch's own members promise to later ones; otherwise those of the epochs before it
+        // do.
         self.has_no_later_promise(last, last.epoch)?;
         self.any_has_no_later_promise(&needed, last.epoch)?;
         last.state = EpochState::Writing;
         Ok(view)
     }
 
-    /// Returns an error unless one of these epochs, whose promises every later one needs, shows that none has them.
+    /// Returns an error unless one of these epochs, whose promises every later one needs, shows
+    /// that none has them.
     fn any_has_no_later_promise(&self, needed: &[EpochRecord], until: Epoch) -> Result<(), String> {
         let mut result = Err("no epoch has written".into());
         for record in needed {
@@ -120,7 +125,8 @@ impl Judge<'_> {
         result
     }
 
-    /// Returns an error unless f+1 members of an epoch show that they have promised nothing after epoch `until`.
+    /// Returns an error unless f+1 members of an epoch show that they have promised nothing after
+    /// epoch `until`.
     fn has_no_later_promise(&self, record: &EpochRecord, until: Epoch) -> Result<(), String> {
         let members = record.acceptors.iter();
         let doubts = members.filter_map(|&(node, nonce)| {
@@ -133,14 +139,16 @@ impl Judge<'_> {
             return Ok(());
         }
         Err(format!(
-            "{quorum} of the {} acceptors of epoch {} must show that no later epoch has begun, but {}",
+            "{quorum} of the {} acceptors of epoch {} must show that no later epoch has begun, but \
+             {}",
             record.acceptors.len(),
             record.epoch,
             doubts.join("; ")
         ))
     }
 
-    /// Returns why a member may have promised something after epoch `until`, or nothing if it shows that it hasn't.
+    /// Returns why a member may have promised something after epoch `until`, or nothing if it shows
+    /// that it hasn't.
     fn doubt(
         &self,
         record: &EpochRecord,
@@ -158,12 +166,13 @@ impl Judge<'_> {
         }
         if watched.mute && !self.trusts_disks {
             return Some(
-                "was started while no controller ran, and only you know whether its files are the newest: if no copy \
-                 of them was put back, add --trust-disks"
+                "was started while no controller ran, and only you know whether its files are the \
+                 newest: if no copy of them was put back, add --trust-disks"
                     .into(),
             );
         }
-        // A stranger of an epoch that isn't active, such as the first one, is enabled by later ones instead. [C-FIRST]
+        // A stranger of an epoch that isn't active, such as the first one, is enabled by later ones
+        // instead. [C-FIRST]
         if !watched.has_round() && record.state == EpochState::Active {
             return Some("isn't enabled".into());
         }
@@ -172,13 +181,16 @@ impl Judge<'_> {
         }
         let epoch = watched.round().epoch();
         (epoch > until).then(|| {
-            format!("has promised epoch {epoch}, of which no node that answers has a record: start the others")
+            format!(
+                "has promised epoch {epoch}, of which no node that answers has a record: start \
+                     the others"
+            )
         })
     }
 
-    /// Returns the records of the memories that the next epoch may rely on. One that doesn't answer may come back with
-    /// an old copy of its files, which nobody could tell any more; so it counts as lost if it comes back from a disk.
-    /// [A-COMPARE]
+    /// Returns the records of the memories that the next epoch may rely on. One that doesn't answer
+    /// may come back with an old copy of its files, which nobody could tell any more; so it counts
+    /// as lost if it comes back from a disk. [A-COMPARE]
     fn memories(&self, view: &View) -> Vec<MemoryRecord> {
         let mut members: Vec<MemberRecord> = needed_epochs(&view.epochs)
             .flat_map(|record| record.acceptors.iter().copied())
@@ -220,7 +232,8 @@ impl Judge<'_> {
             told => format!("the newest record that any node has is epoch {told}'s"),
         };
         format!(
-            "{who} shows epoch {epoch}, but {known}. Start all nodes, with this version of the program: {}",
+            "{who} shows epoch {epoch}, but {known}. Start all nodes, with this version of the \
+             program: {}",
             self.silent()
         )
     }

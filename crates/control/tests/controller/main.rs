@@ -48,7 +48,8 @@ fn a_silent_node_that_nobody_needs_is_a_warning() {
     assert_eq!(world.warnings(), "");
 }
 
-/// The first epoch is opened only after every acceptor has answered, since it names their memories. [E-FIRST]
+/// The first epoch is opened only after every acceptor has answered, since it names their memories.
+/// [E-FIRST]
 #[test]
 fn the_first_start_waits_for_every_acceptor() {
     let mut world = World::new();
@@ -117,8 +118,8 @@ fn a_leader_that_is_back_stays_a_backup() {
     assert!(world.net.leaders[&LEADERS[0]].round().is_none());
 }
 
-/// A leader that restarted before anybody suspected it gets a new epoch, because it has forgotten its round.
-/// [L-PROGRAM]
+/// A leader that restarted before anybody suspected it gets a new epoch, because it has forgotten
+/// its round. [L-PROGRAM]
 #[test]
 fn a_leader_that_restarted_quickly_gets_a_new_epoch() {
     let mut world = World::started();
@@ -289,7 +290,8 @@ fn a_membership_change_in_the_cluster_file_takes_effect_at_the_next_start() {
 
 // ---- More than f -------------------------------------------------------------------------------
 
-/// If more than f acceptors have lost their votes, the controller opens no epoch and reports it. [G-ORDER]
+/// If more than f acceptors have lost their votes, the controller opens no epoch and reports it.
+/// [G-ORDER]
 #[test]
 fn more_than_f_lost_spends_no_epochs_and_says_so() {
     let mut world = World::started();
@@ -509,8 +511,8 @@ fn command_lines_can_use_up_no_epoch() {
     assert_eq!(drawn(&mut world, 2, 2_000..2_001), 1, "another epoch");
 }
 
-/// A backup of the state file is restored after the machine was lost, as operations.md advises. The epoch is the same,
-/// but lanes were given out since. [E-OWN]
+/// A backup of the state file is restored after the machine was lost, as operations.md advises. The
+/// epoch is the same, but lanes were given out since. [E-OWN]
 #[test]
 fn no_lane_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -560,7 +562,8 @@ fn incarnation(world: &mut World, nonce: u64) -> Option<u64> {
     }
 }
 
-/// The same holds for the numbers of replicas' disks, of which acceptors believe the largest. [E-OWN] [T-DISK]
+/// The same holds for the numbers of replicas' disks, of which acceptors believe the largest.
+/// [E-OWN] [T-DISK]
 #[test]
 fn no_incarnation_is_given_out_twice_after_a_backup_was_restored() {
     let mut world = World::started();
@@ -682,8 +685,8 @@ fn an_old_copy_of_the_store_is_reported_at_once() {
 
 // ---- Memories that can't be as they say ------------------------------------------------------
 
-/// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, followed by an ordinary failover,
-/// once moved all acceptors to 2^63. [C-BELIEF]
+/// One TRIM of 48 bytes (round of epoch 2^20 - 1, instance 2^63) to one acceptor, followed by an
+/// ordinary failover, once moved all acceptors to 2^63. [C-BELIEF]
 #[test]
 fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     for (trim, end) in [(1 << 63, 1 << 63), (0, 1 << 40), (1_000, 1_000)] {
@@ -711,8 +714,8 @@ fn a_trim_point_that_no_replica_has_reached_makes_the_acceptor_lost() {
     }
 }
 
-/// The acceptor's answers to PROBE show this before anybody asks for promises, so that after the leader's death the
-/// other acceptors are asked. [E-ROOM] [C-BELIEF]
+/// The acceptor's answers to PROBE show this before anybody asks for promises, so that after the
+/// leader's death the other acceptors are asked. [E-ROOM] [C-BELIEF]
 #[test]
 fn an_acceptor_that_shows_more_votes_than_it_has_slots_for_blocks_no_failover() {
     for (end, says) in [
@@ -759,8 +762,8 @@ fn an_acceptor_that_shows_all_its_slots_taken_blocks_no_failover() {
     assert!(!refused(&world), "{:?}", world.told_failover());
 }
 
-/// Replicas go on making checkpoints while nobody asks: what they have reported to the acceptors may be
-/// ahead of what the controller has heard. [C-BELIEF]
+/// Replicas go on making checkpoints while nobody asks: what they have reported to the acceptors
+/// may be ahead of what the controller has heard. [C-BELIEF]
 #[test]
 fn a_trim_point_that_a_checkpoint_confirms_later_is_waited_for() {
     let mut world = World::started();
@@ -856,7 +859,8 @@ fn a_restarted_controller_leaves_a_healthy_epoch_alone() {
     world.run(5_000);
     assert_eq!(world.state().last_epoch(), 1);
     assert!(world.is_served());
-    // The controller may repeat its orders until it has seen the round; the leader takes them only once.
+    // The controller may repeat its orders until it has seen the round; the leader takes them only
+    // once.
     assert!(world.programs.len() <= programs + 3);
 }
 

@@ -41,7 +41,8 @@ fn a_restarted_acceptor_goes_on_as_the_member_that_it_was() {
     assert!(stored.iter().any(|m| m.node == 3 && m.start == start));
 }
 
-/// An acceptor that restarts with an old copy of its memory is emptied and joins again. [A-COMPARE] [A-DISCARD]
+/// An acceptor that restarts with an old copy of its memory is emptied and joins again. [A-COMPARE]
+/// [A-DISCARD]
 #[test]
 fn an_old_copy_is_emptied_and_joins_again() {
     let mut world = World::started();
@@ -58,8 +59,8 @@ fn an_old_copy_is_emptied_and_joins_again() {
     assert_ne!(world.net.acceptors[&3].nonce(), nonce);
 }
 
-/// Files that a stop had left are used a second time, after a kill. What they show was true once, and the start that
-/// they lead to was allowed to go on before. [A-COMPARE]
+/// Files that a stop had left are used a second time, after a kill. What they show was true once,
+/// and the start that they lead to was allowed to go on before. [A-COMPARE]
 #[test]
 fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     let mut world = World::started();
@@ -71,7 +72,8 @@ fn a_copy_that_makes_a_start_twice_is_noticed_by_the_start() {
     put_aside_after(&world, 1);
 }
 
-/// A controller that starts later also notices the old copy, by what the store has of that memory. [A-COMPARE]
+/// A controller that starts later also notices the old copy, by what the store has of that memory.
+/// [A-COMPARE]
 #[test]
 fn a_later_controller_notices_by_what_is_stored() {
     let mut world = World::started();
@@ -87,8 +89,8 @@ fn a_later_controller_notices_by_what_is_stored() {
     put_aside_after(&world, 1);
 }
 
-/// The copy starts again before the first start was compared, each time with another controller. What it shows is no
-/// less than what is stored, but it wasn't at the start that went on.
+/// The copy starts again before the first start was compared, each time with another controller.
+/// What it shows is no less than what is stored, but it wasn't at the start that went on.
 #[test]
 fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start() {
     let mut world = World::started();
@@ -111,7 +113,8 @@ fn a_copy_that_starts_more_often_than_its_original_does_not_know_the_last_start(
     put_aside_after(&world, 1);
 }
 
-/// Whichever of two copies goes on first is the memory from then on, also if the controller never sees it go on.
+/// Whichever of two copies goes on first is the memory from then on, also if the controller never
+/// sees it go on.
 #[test]
 fn of_two_copies_one_goes_on() {
     for seen in [false, true] {
@@ -250,7 +253,8 @@ fn positions_reach_the_store() {
     put_aside_after(&world, 0);
 }
 
-/// If more than f acceptors have forgotten votes, their files are kept until an operator decides. [A-DISCARD]
+/// If more than f acceptors have forgotten votes, their files are kept until an operator decides.
+/// [A-DISCARD]
 #[test]
 fn what_more_than_f_have_forgotten_is_kept_until_an_operator_says_otherwise() {
     let mut world = World::started();
@@ -287,7 +291,8 @@ fn no_start_goes_on_before_it_is_stored() {
     goes_on(&mut world);
 }
 
-/// Crashes of acceptors and of the controller, half of all packets and orders lost, votes all the time.
+/// Crashes of acceptors and of the controller, half of all packets and orders lost, votes all the
+/// time.
 #[test]
 fn a_hundred_healthy_restarts_are_never_taken_for_forgetting() {
     let mut world = World::started();
@@ -326,8 +331,8 @@ fn all_at_once_come_back_by_themselves() {
     assert!(world.discarded.is_empty());
 }
 
-/// A PROBE that is late reaches the process after the one that answered the next PROBE, and the answers come in
-/// the order of neither.
+/// A PROBE that is late reaches the process after the one that answered the next PROBE, and the
+/// answers come in the order of neither.
 #[test]
 fn a_late_answer_of_the_start_before_is_stale() {
     use paxos::outbox::Sent;

@@ -106,7 +106,8 @@ pub struct Replica {
     pub trim: Instance,
     /// The round of the last marker that it has executed.
     pub round: Round,
-    /// True if it stops execution when it is ordered to; where its partitions stand then, if that isn't `next`.
+    /// True if it stops execution when it is ordered to; where its partitions stand then, if that
+    /// isn't `next`.
     pub stops: bool,
     pub stops_at: Option<[Instance; PARTITIONS as usize]>,
     /// The epoch until which execution is stopped.
@@ -130,10 +131,11 @@ pub struct World {
     pub kill_after: Option<u64>,
     /// Controller packets that are thrown away by type.
     pub deaf_to: Option<MsgType>,
-    /// This acceptor's memory says in partition 0 that everything below is forgotten, as after a forged
-    /// TRIM of 48 bytes; and with the second number that it voted up to there.
+    /// This acceptor's memory says in partition 0 that everything below is forgotten, as after a
+    /// forged TRIM of 48 bytes; and with the second number that it voted up to there.
     pub spoilt: Option<(NodeId, Instance, Instance)>,
-    /// Acceptors answer range promises as if another candidate had raised their floors to that round.
+    /// Acceptors answer range promises as if another candidate had raised their floors to that
+    /// round.
     pub refused_as_conflict: bool,
     /// Starts that acceptors were let go on, and acceptors that were emptied.
     pub resumed: Vec<(NodeId, Start)>,
@@ -438,7 +440,8 @@ impl World {
         });
     }
 
-    /// Returns what an acceptor with a spoilt memory says instead, in its promises and in its answers to PROBE.
+    /// Returns what an acceptor with a spoilt memory says instead, in its promises and in its
+    /// answers to PROBE.
     fn spoil(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (node, trim, end) = self.spoilt?;
         let mut header = packet.header;
@@ -565,7 +568,8 @@ impl World {
         let _ = acceptor.step(&packet, &mut Sent::default());
     }
 
-    /// Lets two replicas report to one acceptor that their checkpoints cover everything below `inst`.
+    /// Lets two replicas report to one acceptor that their checkpoints cover everything below
+    /// `inst`.
     pub fn trim_at(&mut self, node: NodeId, epoch: Epoch, pid: u16, inst: Instance) {
         for replica in &REPLICAS[..2] {
             let header = Header {

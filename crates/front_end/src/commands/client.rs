@@ -10,10 +10,10 @@ use crate::call::{Call, Outcome, SYNTAX, fail, ok, unknown_subcommand, wrong_sub
 use crate::state::ask::{Ask, Kill, Listed};
 use crate::state::client::{Client, may_be_called};
 
-const NO_TRACKING: &str = "ERR CLIENT TRACKING isn't available here: no server tells which keys have expired, so a client that \
-     keeps values would keep old ones";
-const NOT_TRACKED: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
-     enabled";
+const NO_TRACKING: &str = "ERR CLIENT TRACKING isn't available here: no server tells which keys \
+                           have expired, so a client that keeps values would keep old ones";
+const NOT_TRACKED: &str = "ERR CLIENT CACHING can be called only when the client is in tracking \
+                           mode with OPTIN or OPTOUT mode enabled";
 const BAD_MODE: &str = "ERR CLIENT PAUSE mode must be WRITE or ALL";
 /// A longer pause is cut to this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1 << 32);

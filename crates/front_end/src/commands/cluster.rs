@@ -38,7 +38,8 @@ pub(crate) fn cluster(call: &mut Call<'_>) -> Outcome {
             let shown = &call.args[1][..call.args[1].len().min(128)];
             let name = String::from_utf8_lossy(shown).to_uppercase();
             call.fail(format!(
-                "ERR CLUSTER {name} isn't available here: each replica has all slots, and none moves"
+                "ERR CLUSTER {name} isn't available here: each replica has all slots, and none \
+                 moves"
             ));
         }
     }

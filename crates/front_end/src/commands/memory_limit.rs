@@ -32,8 +32,8 @@ pub(crate) fn refusal(
         false => "",
     };
     Some(format!(
-        "{OOM} The Redis servers of this replica have {} MiB, and max_memory_mib in the cluster file allows {}: delete keys, or \
-         raise it{numbered}",
+        "{OOM} The Redis servers of this replica have {} MiB, and max_memory_mib in the cluster \
+         file allows {}: delete keys, or raise it{numbered}",
         seen >> 20,
         max >> 20
     ))

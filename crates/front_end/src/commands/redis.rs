@@ -26,8 +26,8 @@ const HEAD_LEN: usize = 10;
 /// The bytes of a length, at most.
 const LENGTH_LEN: usize = 5;
 
-const NO_OTHER_SETTING: &str = "ERR CONFIG SET takes notify-keyspace-events alone here: limits are keys of the cluster file, and the \
-     rest is as the replicas need it";
+const NO_OTHER_SETTING: &str = "ERR CONFIG SET takes notify-keyspace-events alone here: limits are \
+                                keys of the cluster file, and the rest is as the replicas need it";
 
 pub(crate) const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
@@ -134,8 +134,8 @@ fn wait(call: &mut Call<'_>, spec: &Spec) -> Option<Outcome> {
     };
     if waiting.keys.len() > MAX_KEYS_EACH {
         call.fail(format!(
-            "LIMIT not executed: a command that waits names {MAX_KEYS_EACH} keys at most, which no setting changes, and this one \
-             {}: wait for the others on another connection",
+            "LIMIT not executed: a command that waits names {MAX_KEYS_EACH} keys at most, which no \
+             setting changes, and this one {}: wait for the others on another connection",
             waiting.keys.len()
         ));
         return Some(Outcome::Answered);
@@ -200,13 +200,15 @@ pub(crate) fn refused_over_partitions(
     }
     if sorts_by_others(spec, args) {
         return Some(format!(
-            "ERR BY or GET option of {name} denied in cluster mode: what it reads may be in other partitions"
+            "ERR BY or GET option of {name} denied in cluster mode: what it reads may be in other \
+             partitions"
         ));
     }
     let is_about_all = in_transaction && spec.concerns_all;
     (is_about_all && partitions_of_keys(call, spec, args).is_empty()).then(|| {
         format!(
-            "ERR {name} isn't available in MULTI here: it is about all {} partitions, and a transaction has one; send it by itself",
+            "ERR {name} isn't available in MULTI here: it is about all {} partitions, and a \
+             transaction has one; send it by itself",
             call.shared.partitions
         )
     })

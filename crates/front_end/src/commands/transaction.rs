@@ -32,8 +32,8 @@ pub(crate) fn queue_own(call: &mut Call<'_>, spec: &Spec) {
     if !transaction.count(spec.is_of_the_connection()) {
         transaction.refuse();
         return call.fail(format!(
-            "ERR a transaction has {MAX_OWN} commands about the connection or the server at most, which no setting changes: send \
-             '{}' by itself",
+            "ERR a transaction has {MAX_OWN} commands about the connection or the server at most, \
+             which no setting changes: send '{}' by itself",
             spec.name
         ));
     }
@@ -124,8 +124,8 @@ pub(crate) fn may_watch(call: &Call<'_>) -> Result<(), String> {
     match all <= MAX_WATCHED {
         true => Ok(()),
         false => Err(format!(
-            "ERR a client watches {MAX_WATCHED} keys at most, which no setting changes, and these would be {all}: watch fewer, \
-             or one key that every writer of the others changes, too"
+            "ERR a client watches {MAX_WATCHED} keys at most, which no setting changes, and these \
+             would be {all}: watch fewer, or one key that every writer of the others changes, too"
         )),
     }
 }

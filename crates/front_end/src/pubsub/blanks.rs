@@ -144,7 +144,8 @@ impl Filling {
         };
         match writer.out.len() > self.most {
             true => writer.error(format!(
-                "LIMIT the transaction's answer has more than {} MiB, which max_answer_mib in the cluster file sets: ask for less at once",
+                "LIMIT the transaction's answer has more than {} MiB, which max_answer_mib in the \
+                 cluster file sets: ask for less at once",
                 self.most >> 20
             )),
             false => survey.show(&mut writer, turn),

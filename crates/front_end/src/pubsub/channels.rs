@@ -292,7 +292,8 @@ fn is_of_keys(kind: Kind, name: &[u8]) -> bool {
 pub(crate) fn too_long(name: &[u8]) -> Option<String> {
     (name.len() > MAX_NAME).then(|| {
         format!(
-            "ERR a channel's name or pattern of {} bytes: they have {MAX_NAME} at most, which no setting changes; take a shorter one",
+            "ERR a channel's name or pattern of {} bytes: they have {MAX_NAME} at most, which no \
+             setting changes; take a shorter one",
             name.len()
         )
     })

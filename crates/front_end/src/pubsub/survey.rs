@@ -140,7 +140,8 @@ impl Survey {
         match self.question {
             Question::Receivers { .. } | Question::Patterns => writer.integer(self.count as i64),
             _ if self.shown.len() > self.most => writer.error(format!(
-                "ERR more than {} MiB of names fit, which max_answer_mib in the cluster file sets: ask with another pattern",
+                "ERR more than {} MiB of names fit, which max_answer_mib in the cluster file sets: \
+                 ask with another pattern",
                 self.most >> 20
             )),
             _ => {

@@ -101,7 +101,8 @@ fn find(mailbox: &Mailbox, walk: &Walk, partitions: u16, most: usize) -> Option<
             };
             if keys.len() > most {
                 let text = format!(
-                    "more than {most} bytes of keys match, which max_answer_mib in the cluster file sets: use SCAN, or another pattern"
+                    "more than {most} bytes of keys match, which max_answer_mib in the cluster \
+                     file sets: use SCAN, or another pattern"
                 );
                 return Some(Err(text));
             }

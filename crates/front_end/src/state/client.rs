@@ -118,7 +118,8 @@ pub(crate) fn may_be_called(name: &[u8]) -> Result<(), String> {
     match name.len() <= MAX_NAME {
         true => Ok(()),
         false => Err(format!(
-            "ERR a name of {} bytes: the front end takes {MAX_NAME} at most, which no setting changes; take a shorter one",
+            "ERR a name of {} bytes: the front end takes {MAX_NAME} at most, which no setting \
+             changes; take a shorter one",
             name.len()
         )),
     }
@@ -230,9 +231,10 @@ impl Client {
             None => (-1, 0),
         };
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db=0 sub={} psub={} ssub={} multi={queued} \
-             qbuf={} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
-             events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={} db=0 sub={} psub={} \
+             ssub={} multi={queued} qbuf={} qbuf-free=0 argv-mem=0 multi-mem={queued_bytes} rbs=0 \
+             rbp=0 obl=0 oll=0 omem={} tot-mem={} events=r cmd={} user={} redir=-1 resp={} \
+             lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,

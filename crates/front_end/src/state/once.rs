@@ -13,8 +13,8 @@ const MAX_NUMBER: u64 = (1 << 48) - 1;
 /// This bit is set in the nonces of names, and in no other nonces of a front end.
 const NAMED: u64 = 1 << 63;
 
-const BAD_NAME: &str = "ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at least 16 characters, drawn \
-     at random, and a number from 1";
+const BAD_NAME: &str = "ERR a name that begins with once: is once:TOKEN:NUMBER, with a token of at \
+                        least 16 characters, drawn at random, and a number from 1";
 
 /// Returns the nonce of a session that has no name.
 pub(crate) fn unnamed(random: u64) -> u64 {

@@ -176,7 +176,8 @@ fn more_keys_than_fit_an_answer_are_refused_with_what_to_do() {
     }
     c.ask(
         &["KEYS", "*"],
-        "-ERR more than 1000 bytes of keys match, which max_answer_mib in the cluster file sets: use SCAN, or another pattern\r\n",
+        "-ERR more than 1000 bytes of keys match, which max_answer_mib in the cluster file sets: \
+         use SCAN, or another pattern\r\n",
     );
     c.ask(&["KEYS", "key:77"], "*1\r\n$6\r\nkey:77\r\n");
     cluster.readers.refused.store(true, Relaxed);

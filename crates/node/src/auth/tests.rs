@@ -230,8 +230,8 @@ fn a_client_can_send_commands_and_hears_what_is_for_it() {
     );
 }
 
-/// Holders of the files before and after each step understand each other, and packets two generations old are refused.
-/// [M-SIGNED]
+/// Holders of the files before and after each step understand each other, and packets two
+/// generations old are refused. [M-SIGNED]
 #[test]
 fn a_secret_is_replaced_while_packets_pass() {
     let mut file = nodes_file();
@@ -388,8 +388,8 @@ fn many_clients_are_remembered_at_once() {
     }
 }
 
-/// However many clients there were, and in whatever order their requests come again, each request is taken only once.
-/// [M-REPLAYED]
+/// However many clients there were, and in whatever order their requests come again, each request
+/// is taken only once. [M-REPLAYED]
 #[test]
 fn who_is_forgotten_cant_be_repeated() {
     let keyring = ring(&nodes_file());
@@ -414,8 +414,8 @@ fn who_is_forgotten_cant_be_repeated() {
     assert_eq!(admitted(&mut recorded.iter()), 0);
 }
 
-/// A holder of a client's key can't use up the counters of another holder's client, or have that client forgotten.
-/// [M-REPLAYED]
+/// A holder of a client's key can't use up the counters of another holder's client, or have that
+/// client forgotten. [M-REPLAYED]
 #[test]
 fn holders_count_by_themselves() {
     let mut file = nodes_file();

@@ -52,7 +52,8 @@ impl Network {
     }
 }
 
-/// Parses an IP address, or one followed by `/` and a number of bits. All later bits of the address must be zero.
+/// Parses an IP address, or one followed by `/` and a number of bits. All later bits of the address
+/// must be zero.
 impl FromStr for Network {
     type Err = ();
 

@@ -9,8 +9,8 @@ pub(super) type Problem = (String, &'static str);
 /// The error of a node on the DPDK plane that has no port.
 pub(crate) const NO_PORT: (&str, &str) = (
     "`plane = \"dpdk\"` without `dpdk_port`",
-    "add the name of the port that has `address`: a card's PCI address such as \"0000:01:00.0\", or that of a virtual \
-     device which `dpdk_args` makes",
+    "add the name of the port that has `address`: a card's PCI address such as \"0000:01:00.0\", \
+     or that of a virtual device which `dpdk_args` makes",
 );
 
 /// The parts of a cluster that a node's plane must fit.
@@ -48,7 +48,10 @@ impl Cluster<'_> {
         let plane = node.plane.name();
         if node.storage == Storage::Durable {
             found.push((
-                format!("`plane = {plane:?}` with `storage = \"durable\"`: programs {place} can't write to disk"),
+                format!(
+                    "`plane = {plane:?}` with `storage = \"durable\"`: programs {place} can't \
+                         write to disk"
+                ),
                 "make the node volatile, or take plane = \"udp\"",
             ));
         }
@@ -90,7 +93,8 @@ impl Cluster<'_> {
         }
         if self.auth == Auth::SipHash {
             found.push((
-                "`auth = \"siphash\"` with `plane = \"p4\"`: programs in switches sign by HalfSipHash alone"
+                "`auth = \"siphash\"` with `plane = \"p4\"`: programs in switches sign by \
+                 HalfSipHash alone"
                     .to_owned(),
                 "take auth = \"halfsiphash\" or \"control\", or plane = \"udp\"",
             ));
@@ -119,7 +123,8 @@ impl Cluster<'_> {
         let long = values.find(|value| *value > most)?;
         Some((
             format!(
-                "`plane = \"p4\"` with `max_value = {long}`: the programs carry values of at most {most}"
+                "`plane = \"p4\"` with `max_value = {long}`: the programs carry values of at most \
+                 {most}"
             ),
             "set max_value = 128 for the group, or take plane = \"udp\"",
         ))
@@ -146,8 +151,8 @@ impl Cluster<'_> {
         ))
     }
 
-    /// Returns the reasons that apply to DPDK. One thread polls a port, and packets that it takes never reach another
-    /// node's sockets.
+    /// Returns the reasons that apply to DPDK. One thread polls a port, and packets that it takes
+    /// never reach another node's sockets.
     fn of_dpdk(&self, node: &Node) -> Vec<Problem> {
         let mut found = Vec::new();
         if node.plane != Plane::Dpdk {
@@ -165,7 +170,8 @@ impl Cluster<'_> {
         if let Some(other) = self.nodes.iter().find(has_it) {
             found.push((
                 format!(
-                    "`plane = \"dpdk\"`, and {:?} has the IP address {ip}, too: the port takes all that is sent there",
+                    "`plane = \"dpdk\"`, and {:?} has the IP address {ip}, too: the port takes all \
+                     that is sent there",
                     other.name
                 ),
                 "give the node an IP address of its own",
@@ -181,12 +187,14 @@ const OFF_THE_PATH: (&str, &str) = (
 );
 
 const NO_RECEIVER: (&str, &str) = (
-    "`plane = \"xdp\"` on a replica of a group with `protocol = \"nopaxos\"`: no program receives what is ordered",
+    "`plane = \"xdp\"` on a replica of a group with `protocol = \"nopaxos\"`: no program receives \
+     what is ordered",
     "take plane = \"udp\"",
 );
 
 const ONE_THREAD: (&str, &str) = (
-    "`plane = \"dpdk\"` with `workers` or `worker_cpus`: one thread looks at the port, and executes all partitions",
+    "`plane = \"dpdk\"` with `workers` or `worker_cpus`: one thread looks at the port, and \
+     executes all partitions",
     "remove them; `cpu` says where that thread is",
 );
 

@@ -18,8 +18,8 @@ use super::{
 /// The lowest port that [`Draft::add_node`] chooses.
 const FIRST_PORT: u16 = 7000;
 
-/// A cluster file that is to be written. It has the keys of the file, and a key that is `None` takes its default.
-/// Nothing is checked before [`check`](Self::check) or [`write`](Self::write).
+/// A cluster file that is to be written. It has the keys of the file, and a key that is `None`
+/// takes its default. Nothing is checked before [`check`](Self::check) or [`write`](Self::write).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Draft {
     /// The cluster's random number.
@@ -45,7 +45,8 @@ pub struct Draft {
     /// The BPF file system of the XDP plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpffs: Option<PathBuf>,
-    /// The directory in which every node records the packets that it receives and sends, relative to the file.
+    /// The directory in which every node records the packets that it receives and sends, relative
+    /// to the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<PathBuf>,
     /// How the controller probes nodes.
@@ -133,7 +134,8 @@ pub struct NodeDraft {
     /// The node's role.
     #[serde(serialize_with = "role_name")]
     pub role: Role,
-    /// The UDP address of the data plane; a replica takes this port and one more for each further partition.
+    /// The UDP address of the data plane; a replica takes this port and one more for each further
+    /// partition.
     pub address: SocketAddr,
     /// The UDP address of the control plane; on a replica also its TCP address.
     pub control: SocketAddr,
@@ -245,8 +247,8 @@ impl Draft {
         }
     }
 
-    /// Returns a cluster on this machine alone, with a random number and a random loopback address: a controller, two
-    /// leaders, three acceptors and three replicas.
+    /// Returns a cluster on this machine alone, with a random number and a random loopback address:
+    /// a controller, two leaders, three acceptors and three replicas.
     ///
     /// # Errors
     /// If there are no random numbers.
@@ -276,8 +278,8 @@ impl Draft {
         }
     }
 
-    /// Adds a node; a replica belongs to the first group. The node is named after its role and a number, and gets the
-    /// next free id and ports, the ports from 7000 on.
+    /// Adds a node; a replica belongs to the first group. The node is named after its role and a
+    /// number, and gets the next free id and ports, the ports from 7000 on.
     pub fn add_node(&mut self, role: Role, host: IpAddr) -> &mut NodeDraft {
         let number = 1 + self.nodes.iter().filter(|n| n.role == role).count();
         let name = match role {
@@ -436,8 +438,8 @@ impl NodeDraft {
     }
 }
 
-/// Creates a draft with every key of the roles, including those that the file left out. Its paths are absolute, so that
-/// they stay valid in a file in another directory.
+/// Creates a draft with every key of the roles, including those that the file left out. Its paths
+/// are absolute, so that they stay valid in a file in another directory.
 impl From<&ClusterFile> for Draft {
     fn from(file: &ClusterFile) -> Draft {
         Draft {

@@ -89,7 +89,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns the number of warnings of the node, its groups and its partitions, as `status` counts them.
+/// Returns the number of warnings of the node, its groups and its partitions, as `status` counts
+/// them.
 fn warnings_of(document: &Value) -> usize {
     let list = |value: &Value| value["warnings"].as_array().map_or(0, Vec::len);
     let entries = |field: &str| document[field].as_array().into_iter().flatten();
@@ -347,7 +348,8 @@ mod tests {
         let expected = format!(
             "# TYPE {name} histogram\n\
              {name}_bucket{{{own},le=\"0.1\"}} 3\n{name}_bucket{{{own},le=\"1.0\"}} 4\n\
-             {name}_bucket{{{own},le=\"+Inf\"}} 5\n{name}_sum{{{own}}} 7.5\n{name}_count{{{own}}} 5\n"
+             {name}_bucket{{{own},le=\"+Inf\"}} 5\n{name}_sum{{{own}}} 7.5\n{name}_count{{{own}}} \
+             5\n"
         );
         assert!(text.contains(&expected), "{text}");
     }

@@ -10,8 +10,8 @@ use tracing::{info, warn};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Plane, Role, Storage};
 
-/// Returns the role in the kernel, which `open` makes, or `None` if it must run behind sockets. Prints the choice and
-/// its reason.
+/// Returns the role in the kernel, which `open` makes, or `None` if it must run behind sockets.
+/// Prints the choice and its reason.
 pub(crate) fn in_kernel<T>(
     cluster: &ClusterFile,
     node: &Node,
@@ -48,7 +48,8 @@ pub(crate) fn in_kernel<T>(
     Ok(None)
 }
 
-/// Returns an error if a program in the kernel takes the node's packets, be it its own or another node's.
+/// Returns an error if a program in the kernel takes the node's packets, be it its own or another
+/// node's.
 pub(crate) fn refuse_kernel(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     match Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
         true => Err(still_in_kernel(cluster, node)),
@@ -63,31 +64,35 @@ fn node_ports(cluster: &ClusterFile, node: &Node) -> u16 {
     group.map_or(1, |group| group.partitions)
 }
 
-/// Returns an error if a program takes the packets that this node would expect at its sockets: another node's program,
-/// perhaps of another cluster, or this node's own that is pinned elsewhere.
+/// Returns an error if a program takes the packets that this node would expect at its sockets:
+/// another node's program, perhaps of another cluster, or this node's own that is pinned elsewhere.
 pub(crate) fn refuse_deafness(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     let (first, ports) = (node.address, node_ports(cluster, node));
-    // Some interfaces, such as loopback, have no programs, and a process without the privilege can't ask.
+    // Some interfaces, such as loopback, have no programs, and a process without the privilege
+    // can't ask.
     let Ok((place, Some(occupant))) = occupant(cluster, node) else {
         return Ok(());
     };
     let there = occupant.described();
     match occupant.takes(first, ports) {
         Some(true) => Err(Error::new(format!(
-            "at {place} is {there}: it takes what is sent to {first}, and this node would hear nothing. Stop \
-             that node (`wirepaxos stop` with its cluster file), or give this one another address"
+            "at {place} is {there}: it takes what is sent to {first}, and this node would hear \
+             nothing. Stop that node (`wirepaxos stop` with its cluster file), or give this one \
+             another address"
         ))),
         Some(false) => Ok(()),
         None => {
             warn!(
-                "plane: at {place} is {there}: should it take what is sent to {first}, this node hears nothing"
+                "plane: at {place} is {there}: should it take what is sent to {first}, this node \
+                 hears nothing"
             );
             Ok(())
         }
     }
 }
 
-/// Removes what a failed start has left, since it would keep the node from using sockets at the next start.
+/// Removes what a failed start has left, since it would keep the node from using sockets at the
+/// next start.
 fn forget_attempt(cluster: &ClusterFile, node: &Node) -> Result<(), Error> {
     if Pins::are_left(&cluster.bpffs, cluster.cluster, &node.name) {
         Pins::of_node(&cluster.bpffs, cluster.cluster, &node.name)?.remove()?;
@@ -114,8 +119,9 @@ fn occupant(cluster: &ClusterFile, node: &Node) -> Result<(String, Option<Occupa
 fn still_in_kernel(cluster: &ClusterFile, node: &Node) -> Error {
     Error::new(format!(
         "programs of {name} run in the kernel, with their memory in {bpffs}. Run the node with \
-         `plane = \"xdp\"`, or do so once and stop it with `wirepaxos stop --name {name}`, which takes \
-         them off. Without its memory, when that is removed, an acceptor re-joins as a new member",
+         `plane = \"xdp\"`, or do so once and stop it with `wirepaxos stop --name {name}`, which \
+         takes them off. Without its memory, when that is removed, an acceptor re-joins as a new \
+         member",
         name = node.name,
         bpffs = cluster.bpffs.display(),
     ))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DPDK plane. A role's process receives packets from a port that DPDK drives and sends them there, without the
-//! kernel. The port has the node's address for itself.
+//! The DPDK plane. A role's process receives packets from a port that DPDK drives and sends them
+//! there, without the kernel. The port has the node's address for itself.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,8 +34,8 @@ pub fn library() -> Result<PathBuf, String> {
     let found = loader::built::directory(DIR_VARIABLE, "dpdk", LIBRARY)?;
     found.map(|directory| directory.join(LIBRARY)).ok_or_else(|| {
         format!(
-            "there is no library for DPDK: install DPDK (apt-get install libdpdk-dev) and build it (`make -C \
-             programs/dpdk`), or say in {DIR_VARIABLE} in which directory it is"
+            "there is no library for DPDK: install DPDK (apt-get install libdpdk-dev) and build it \
+             (`make -C programs/dpdk`), or say in {DIR_VARIABLE} in which directory it is"
         )
     })
 }
@@ -82,7 +82,8 @@ fn open(settings: &DpdkSettings, cpu: Option<usize>) -> Result<Shared, Error> {
     info!("plane: dpdk, port {} ({})", settings.port, port.driver());
     if port.mtu() < NEEDED_MTU {
         warn!(
-            "plane: the MTU of port {} is {}: packets longer than that aren't sent. Take one of at least {NEEDED_MTU}",
+            "plane: the MTU of port {} is {}: packets longer than that aren't sent. Take one of at \
+             least {NEEDED_MTU}",
             settings.port,
             port.mtu()
         );
@@ -112,8 +113,9 @@ impl DpdkPlane {
     }
 }
 
-/// Returns the arguments for DPDK: those of the cluster file, and defaults for those that it doesn't set. By default
-/// other processes that use DPDK see nothing of this one, and its thread runs where the system or `cpu` puts it.
+/// Returns the arguments for DPDK: those of the cluster file, and defaults for those that it
+/// doesn't set. By default other processes that use DPDK see nothing of this one, and its thread
+/// runs where the system or `cpu` puts it.
 fn arguments(given: &[String], cpu: Option<usize>) -> Vec<String> {
     let has = |names: &[&str]| {
         let mut given = given.iter();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Data planes: how packets reach a role and leave it.
 //!
-//! A plane has two functions over batches of buffers that the caller owns: [`UdpPlane::receive`] fills a [`RecvBatch`],
-//! and [`UdpPlane::send`] empties a [`SendBatch`]. Both batches are made once and reused, so a packet's path allocates
-//! nothing. Every plane may lose, repeat and reorder packets, and no role relies on more.
+//! A plane has two functions over batches of buffers that the caller owns: [`UdpPlane::receive`]
+//! fills a [`RecvBatch`], and [`UdpPlane::send`] empties a [`SendBatch`]. Both batches are made
+//! once and reused, so a packet's path allocates nothing. Every plane may lose, repeat and reorder
+//! packets, and no role relies on more.
 //!
-//! A role whose process handles the packets receives them through a [`DataPlane`]: either sockets (`sockets.rs`), or a
-//! DPDK port (`dpdk.rs`), which is polled all the time.
+//! A role whose process handles the packets receives them through a [`DataPlane`]: either sockets
+//! (`sockets.rs`), or a DPDK port (`dpdk.rs`), which is polled all the time.
 //!
-//! On the XDP plane (`xdp.rs`) the roles themselves run in the kernel, and on the P4 plane (`p4.rs`) in a switch; a
-//! node's process only controls them.
+//! On the XDP plane (`xdp.rs`) the roles themselves run in the kernel, and on the P4 plane
+//! (`p4.rs`) in a switch; a node's process only controls them.
 
 mod choice;
 pub mod dpdk;
@@ -42,14 +43,15 @@ use crate::Error;
 
 /// A way to send datagrams.
 pub trait Sends {
-    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and counted.
+    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and
+    /// counted.
     fn send(&mut self, batch: &mut SendBatch);
 }
 
 /// A way to receive and send datagrams for a role in this process.
 pub trait DataPlane: Sends {
-    /// Returns a descriptor that is readable when datagrams are there, or `None` if the plane must be polled all the
-    /// time.
+    /// Returns a descriptor that is readable when datagrams are there, or `None` if the plane must
+    /// be polled all the time.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Receives the datagrams that are there, without waiting. Returns false if there are none.
@@ -66,8 +68,8 @@ pub trait DataPlane: Sends {
     /// Returns whether there may be more datagrams than the last receive returned.
     fn may_have_more(&self) -> bool;
 
-    /// Sets the keys with which arriving packets must be signed. The receiver checks each packet; the plane may check
-    /// it before.
+    /// Sets the keys with which arriving packets must be signed. The receiver checks each packet;
+    /// the plane may check it before.
     fn use_keys(&mut self, _keyring: &Keyring) {}
 
     /// Returns how many packets the plane has dropped, by reason.
@@ -100,8 +102,8 @@ pub(crate) trait Handler {
     fn say_what_stays(&self);
 }
 
-/// Returns a program's counters in the form that the socket plane uses. Programs count verdicts but not types of
-/// messages; `of` returns the value of a counter.
+/// Returns a program's counters in the form that the socket plane uses. Programs count verdicts but
+/// not types of messages; `of` returns the value of a counter.
 pub(crate) fn counters(of: impl Fn(usize) -> u64) -> Value {
     let mut dropped = Map::new();
     let mut rejected = Map::new();

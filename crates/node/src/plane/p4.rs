@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The P4 plane. A role runs as a program of a switch, and the node's process runs beside that switch: the interface
-//! that has the node's address leads to the switch's CPU port. The process fills the program's tables, carries out the
-//! controller's orders, and reads the switch's memory; the switch keeps serving while the process is away.
+//! The P4 plane. A role runs as a program of a switch, and the node's process runs beside that
+//! switch: the interface that has the node's address leads to the switch's CPU port. The process
+//! fills the program's tables, carries out the controller's orders, and reads the switch's memory;
+//! the switch keeps serving while the process is away.
 //!
-//! A switch that was restarted has empty registers and tables. It sends nothing until its process has given its memory
-//! a new name, a boot nonce that no node has seen; so no node relies on what the switch has forgotten. [A-STRANGER]
-//! [L-PROGRAM]
+//! A switch that was restarted has empty registers and tables. It sends nothing until its process
+//! has given its memory a new name, a boot nonce that no node has seen; so no node relies on what
+//! the switch has forgotten. [A-STRANGER] [L-PROGRAM]
 
 use std::cell::{RefCell, RefMut};
 use std::net::{IpAddr, UdpSocket};
@@ -46,8 +47,8 @@ pub(crate) struct P4Plane {
     unreachable: Vec<IpAddr>,
     /// The error of the last look at the switch.
     trouble: Option<String>,
-    /// Holds the node's port, so that packets that the switch passes by don't cause ICMP errors. It normally receives
-    /// nothing.
+    /// Holds the node's port, so that packets that the switch passes by don't cause ICMP errors. It
+    /// normally receives nothing.
     socket: UdpSocket,
     /// The lines that the role itself adds to its tables.
     own_lines: Vec<String>,
@@ -69,8 +70,8 @@ struct Group {
 }
 
 impl P4Plane {
-    /// Finds the switch, looks whether it runs the node's program, and begins its memory or goes on with it.
-    /// `members` are the receivers of the role's multicast, by group.
+    /// Finds the switch, looks whether it runs the node's program, and begins its memory or goes on
+    /// with it. `members` are the receivers of the role's multicast, by group.
     pub fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -129,7 +130,8 @@ impl P4Plane {
         self.own_lines = lines;
     }
 
-    /// Passes packets for the node's address to the switch's own machine from now on. The memory stays unchanged.
+    /// Passes packets for the node's address to the switch's own machine from now on. The memory
+    /// stays unchanged.
     pub fn take_off(&self) -> Result<(), Error> {
         Ok(self.tables.run(&tables::take_off()).map(drop)?)
     }
@@ -151,8 +153,8 @@ impl P4Plane {
         ))
     }
 
-    /// Fills the tables of a switch, whatever they contain, and names its memory if it has no name. The role receives
-    /// packets only when everything else is ready.
+    /// Fills the tables of a switch, whatever they contain, and names its memory if it has no name.
+    /// The role receives packets only when everything else is ready.
     fn fill(&mut self) -> Result<(), Error> {
         self.is_filled = false;
         let (node, port) = (&self.node, self.node.p4_port);
@@ -198,7 +200,8 @@ impl P4Plane {
         Ok(())
     }
 
-    /// Returns the number of the signature algorithm as it stands in a tag; 0 means that packets aren't signed.
+    /// Returns the number of the signature algorithm as it stands in a tag; 0 means that packets
+    /// aren't signed.
     fn signs(&self) -> u8 {
         let keyring = self.keys.keyring();
         keyring.map_or(0, |keyring| keyring.algorithm().number())
@@ -208,7 +211,8 @@ impl P4Plane {
         Ok(self.tables.run(lines)?)
     }
 
-    /// Returns whether the role's memory needs a name. A learner's doesn't, since what it forgets is repaired.
+    /// Returns whether the role's memory needs a name. A learner's doesn't, since what it forgets
+    /// is repaired.
     fn has_memory(&self) -> bool {
         self.node.role != cluster_file::Role::Learner
     }
@@ -253,8 +257,8 @@ impl P4Plane {
                 return Ok(());
             }
             format!(
-                "has room for {} slots, {} partitions and {} groups, and the cluster file asks for {slots}, {partitions} \
-                 and {groups}",
+                "has room for {} slots, {} partitions and {} groups, and the cluster file asks for \
+                 {slots}, {partitions} and {groups}",
                 about.slots, about.partitions, about.groups
             )
         };
@@ -264,8 +268,8 @@ impl P4Plane {
                 self.node.p4_control
             ),
             format!(
-                "compile this version's programs/p4/v1model/{role}.p4, with -DSLOTS, -DPARTITIONS and -DGROUPS as large as \
-                 that{signed}, and start the switch with it"
+                "compile this version's programs/p4/v1model/{role}.p4, with -DSLOTS, -DPARTITIONS \
+                 and -DGROUPS as large as that{signed}, and start the switch with it"
             ),
         ))
     }
@@ -327,7 +331,8 @@ impl P4Plane {
         self.has_old_keys |= self.keys.newer().is_some();
         if !self.is_filled || !self.is_there() {
             info!(
-                "plane: the switch at {} doesn't answer, or has forgotten; its tables are filled anew",
+                "plane: the switch at {} doesn't answer, or has forgotten; its tables are filled \
+                 anew",
                 self.node.p4_control
             );
             self.fill()?;
@@ -376,8 +381,8 @@ impl Handler for P4Plane {
 
     fn say_what_stays(&self) {
         info!(
-            "plane: p4; the {} serves on in the switch at {}; start the node again to control it, and \
-             `wirepaxos stop` to take it off",
+            "plane: p4; the {} serves on in the switch at {}; start the node again to control it, \
+             and `wirepaxos stop` to take it off",
             self.node.role, self.node.p4_control
         );
     }
@@ -456,7 +461,8 @@ fn askers(cluster: &ClusterFile) -> Option<Vec<(IpAddr, u8)>> {
     Some(askers.iter().map(|n| (n.address, n.bits)).collect())
 }
 
-/// Returns the place of each group. Leaders and sequencers have no slots, so their groups get a single one.
+/// Returns the place of each group. Leaders and sequencers have no slots, so their groups get a
+/// single one.
 fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
     let has_slots = matches!(
         node.role,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes datagrams between a DPDK port and a thread other than the one that polls it, such as a front end beside a
-//! replica. That thread can't use sockets, since the kernel doesn't know the port's addresses.
+//! Passes datagrams between a DPDK port and a thread other than the one that polls it, such as a
+//! front end beside a replica. That thread can't use sockets, since the kernel doesn't know the
+//! port's addresses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -84,7 +85,8 @@ impl Relay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes on the datagrams that have come to the port, and sends those that wait. Returns whether there were any.
+    /// Passes on the datagrams that have come to the port, and sends those that wait. Returns
+    /// whether there were any.
     pub(crate) fn pass(&self, port: &mut DpdkPlane, batch: &mut SendBatch) -> Result<bool, Error> {
         let at_port = self.at_port();
         let came = port.receive()?;

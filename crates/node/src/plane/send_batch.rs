@@ -9,8 +9,8 @@ use paxos::wire::HEADER_LEN;
 
 use super::udp::sys::SocketName;
 
-/// The number of destinations whose packets are collected into runs. Packets to further destinations are sent one by
-/// one.
+/// The number of destinations whose packets are collected into runs. Packets to further
+/// destinations are sent one by one.
 const MAX_DESTINATIONS: usize = 64;
 /// The number of datagrams in one run; older kernels segment into at most 64.
 const MAX_RUN_DATAGRAMS: u32 = 64;
@@ -20,8 +20,8 @@ const MAX_RUN_BYTES: u32 = 65_507;
 const MAX_SEGMENT: u16 = 1500 - 40 - 8;
 const INITIAL_CAPACITY: usize = 16 * 1024;
 
-/// Datagrams of one size (the last one may be shorter) to one destination, stored back to back, which one segmented
-/// send can send.
+/// Datagrams of one size (the last one may be shorter) to one destination, stored back to back,
+/// which one segmented send can send.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     start: u32,
@@ -207,8 +207,9 @@ impl SendBatch {
         used.chain(&self.others[..self.others_used])
     }
 
-    /// Returns the entry for a destination. Few nodes talk to few others, so a scan that starts at the likeliest entry
-    /// is faster than a hash; entries from `used` on are of an earlier batch, whose destinations often return.
+    /// Returns the entry for a destination. Few nodes talk to few others, so a scan that starts at
+    /// the likeliest entry is faster than a hash; entries from `used` on are of an earlier batch,
+    /// whose destinations often return.
     fn destination(&mut self, to: &[SocketAddr]) -> &mut Destination {
         let is_it = |destination: &Destination| destination.addresses == *to;
         let used = &self.destinations[..self.used];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The socket plane, which needs no special kernel and no privilege.
 //!
-//! `recvmmsg` with UDP_GRO and `sendmmsg` with UDP_SEGMENT pass many datagrams in one call and one trip through the
-//! kernel's stack. If the kernel or the path refuses segmentation, at start or later, the plane continues with plain
-//! datagrams. If the process may load programs, one checks tags before packets reach the socket
-//! ([`UdpPlane::use_keys`]).
+//! `recvmmsg` with UDP_GRO and `sendmmsg` with UDP_SEGMENT pass many datagrams in one call and one
+//! trip through the kernel's stack. If the kernel or the path refuses segmentation, at start or
+//! later, the plane continues with plain datagrams. If the process may load programs, one checks
+//! tags before packets reach the socket ([`UdpPlane::use_keys`]).
 
 pub(crate) mod sys;
 
@@ -68,7 +68,8 @@ impl RecvBatch {
     }
 }
 
-/// Datagrams of one sender that arrived together: a single one, or several that UDP_GRO has combined.
+/// Datagrams of one sender that arrived together: a single one, or several that UDP_GRO has
+/// combined.
 pub struct Arrival<'a> {
     bytes: &'a [u8],
     /// The size of each datagram except for the last.
@@ -99,7 +100,8 @@ pub struct SendCounters {
     pub sent: u64,
     /// Datagrams dropped because the socket's buffer was full.
     pub dropped: u64,
-    /// Datagrams that the kernel refused because of a missing route, a filter or an unreachable neighbour.
+    /// Datagrams that the kernel refused because of a missing route, a filter or an unreachable
+    /// neighbour.
     pub refused: u64,
 }
 
@@ -196,8 +198,8 @@ impl UdpPlane {
         self.counters
     }
 
-    /// Sets the keys with which arriving packets must be signed. If this process may load programs, one drops unsigned
-    /// packets before they are queued; the receiver checks all packets anyway.
+    /// Sets the keys with which arriving packets must be signed. If this process may load programs,
+    /// one drops unsigned packets before they are queued; the receiver checks all packets anyway.
     pub fn use_keys(&mut self, keyring: &Keyring) {
         let used = match &self.filter {
             Some(filter) => filter.use_keys(keyring),
@@ -221,8 +223,8 @@ impl UdpPlane {
         filter.map_or_else(ReasonCounters::default, |filter| filter.dropped())
     }
 
-    /// Receives the datagrams that are there into `batch`, without waiting. Returns false, with an empty batch, if
-    /// there are none.
+    /// Receives the datagrams that are there into `batch`, without waiting. Returns false, with an
+    /// empty batch, if there are none.
     pub fn receive(&mut self, batch: &mut RecvBatch) -> io::Result<bool> {
         match batch.0.receive(self.socket.as_fd()) {
             Ok(slots) => Ok(slots > 0),
@@ -231,8 +233,9 @@ impl UdpPlane {
         }
     }
 
-    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and counted: every
-    /// protocol above tolerates loss, and waiting here would delay all other destinations.
+    /// Sends the batch without waiting, and clears it. Datagrams that can't be sent are dropped and
+    /// counted: every protocol above tolerates loss, and waiting here would delay all other
+    /// destinations.
     pub fn send(&mut self, batch: &mut SendBatch) {
         if batch.is_empty() {
             return;

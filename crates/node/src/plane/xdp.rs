@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The kernel plane. A role runs as an XDP program at the interface that has the node's address, or is called by a
-//! switch program that has it. Its memory and its link are pinned, so it keeps serving while the node's process is
-//! away.
+//! The kernel plane. A role runs as an XDP program at the interface that has the node's address, or
+//! is called by a switch program that has it. Its memory and its link are pinned, so it keeps
+//! serving while the node's process is away.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,7 +47,8 @@ pub(crate) struct XdpPlane {
     unreachable: Vec<IpAddr>,
     /// The error of the last look-up of these addresses.
     trouble: Option<String>,
-    /// The program passes packets here that it has no room to answer; packets that no program sees arrive here, too.
+    /// The program passes packets here that it has no room to answer; packets that no program sees
+    /// arrive here, too.
     socket: UdpSocket,
     again: Again,
     buffer: Vec<u8>,
@@ -104,8 +105,9 @@ struct Here {
 }
 
 impl XdpPlane {
-    /// Loads a role with the memory that an earlier process left, or with new memory, without attaching it to the
-    /// interface yet. `members` are the receivers of the role's multicast, by group.
+    /// Loads a role with the memory that an earlier process left, or with new memory, without
+    /// attaching it to the interface yet. `members` are the receivers of the role's multicast, by
+    /// group.
     pub fn load(
         cluster: &ClusterFile,
         node: &Node,
@@ -173,7 +175,8 @@ impl XdpPlane {
         self.is_new
     }
 
-    /// Begins to serve; the role's own maps must be ready. `flags` are the options of its groups for the program.
+    /// Begins to serve; the role's own maps must be ready. `flags` are the options of its groups
+    /// for the program.
     pub fn attach(&mut self, flags: u32) -> Result<(), Error> {
         self.refresh();
         if let Some(trouble) = self.trouble.take() {
@@ -215,12 +218,14 @@ impl XdpPlane {
         Ok(())
     }
 
-    /// Handles the packets that have arrived at the node's socket, as the program would: those that the program has
-    /// passed on, and those from this machine, which no program sees. `look` first sees each packet that may count.
+    /// Handles the packets that have arrived at the node's socket, as the program would: those that
+    /// the program has passed on, and those from this machine, which no program sees. `look` first
+    /// sees each packet that may count.
     pub fn handle_passed(&mut self, mut look: impl FnMut(&Packet<'_>)) -> Result<(), Error> {
         for _ in 0..MAX_PASSED {
             let Ok((n, from)) = self.socket.recv_from(&mut self.buffer) else {
-                // Either no packet is left, or the error is about an earlier send and doesn't concern the next packet.
+                // Either no packet is left, or the error is about an earlier send and doesn't
+                // concern the next packet.
                 return Ok(());
             };
             let datagram = &self.buffer[..n];
@@ -360,7 +365,8 @@ fn listeners(cluster: &ClusterFile, role: Role) -> Vec<IpAddr> {
     listeners
 }
 
-/// Returns an error if the cluster file asks for traces, since programs in the kernel record nothing.
+/// Returns an error if the cluster file asks for traces, since programs in the kernel record
+/// nothing.
 pub(crate) fn refuse_traces(cluster: &ClusterFile) -> Result<(), Error> {
     match &cluster.trace {
         None => Ok(()),
@@ -464,7 +470,8 @@ pub(crate) fn tell_senders(object: &mut Object, cluster: &ClusterFile) -> Result
     Ok(object.set_askers(&askers)?)
 }
 
-/// Returns the device record of a node. The program takes `ports` ports, starting with the node's own.
+/// Returns the device record of a node. The program takes `ports` ports, starting with the node's
+/// own.
 pub(crate) fn device(cluster: &ClusterFile, node: &Node, ports: u16) -> Device {
     let own = octets(node.address.ip());
     let mut device = Device {

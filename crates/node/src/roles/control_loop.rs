@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's side of the control plane: orders, views, status, stop. All roles use this one loop, on every plane.
+//! A node's side of the control plane: orders, views, status, stop. All roles use this one loop, on
+//! every plane.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,11 +26,12 @@ use crate::{Error, status};
 
 /// A role in all its groups, as the loop of its node drives it.
 pub(crate) trait Controlled {
-    /// Returns a descriptor that is readable when there are packets to [take](Self::take), or `None` if
-    /// [turns](ControlLoop::turn) poll for them all the time.
+    /// Returns a descriptor that is readable when there are packets to [take](Self::take), or
+    /// `None` if [turns](ControlLoop::turn) poll for them all the time.
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Returns a descriptor that is readable when a turn is due for another reason than a packet or a time.
+    /// Returns a descriptor that is readable when a turn is due for another reason than a packet or
+    /// a time.
     fn bell(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -39,11 +41,12 @@ pub(crate) trait Controlled {
         Duration::ZERO
     }
 
-    /// Handles the packets that have come for the role on the data plane. Returns false if there were none.
+    /// Handles the packets that have come for the role on the data plane. Returns false if there
+    /// were none.
     fn take(&mut self, control: &mut ControlLoop<'_>) -> Result<bool, Error>;
 
-    /// Ends a turn: does the work that is due, and sends the turn's packets. Returns the time until more work is due,
-    /// if there ever is any.
+    /// Ends a turn: does the work that is due, and sends the turn's packets. Returns the time until
+    /// more work is due, if there ever is any.
     fn settle(&mut self, control: &mut ControlLoop<'_>) -> Result<Option<Duration>, Error>;
 
     /// Handles a message for this role: an order, a question or an answer.
@@ -62,8 +65,8 @@ pub(crate) trait Controlled {
         None
     }
 
-    /// Completes a status document with `groups`, one object for each group, or with `partitions`, and with the plane's
-    /// part; adds warnings.
+    /// Completes a status document with `groups`, one object for each group, or with `partitions`,
+    /// and with the plane's part; adds warnings.
     fn status(&self, document: &mut Value, warnings: &mut Vec<String>);
 }
 
@@ -154,8 +157,8 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// Gives one turn to a role that polls for packets. With `messages` it also polls for messages, which costs a
-    /// system call.
+    /// Gives one turn to a role that polls for packets. With `messages` it also polls for messages,
+    /// which costs a system call.
     pub fn turn(&mut self, role: &mut impl Controlled, messages: bool) -> Result<Turn, Error> {
         if !self.is_ready {
             self.begin();
@@ -188,8 +191,8 @@ impl<'a> ControlLoop<'a> {
         }
     }
 
-    /// Tells those who asked that this node ends, including those who asked while it was ending. Returns an error if
-    /// the node ends because it must not continue.
+    /// Tells those who asked that this node ends, including those who asked while it was ending.
+    /// Returns an error if the node ends because it must not continue.
     pub fn end(mut self) -> Result<(), Error> {
         if self.alarm().is_none() {
             self.say_why_it_ends();
@@ -211,8 +214,9 @@ impl<'a> ControlLoop<'a> {
         self.alarm().map_or(Ok(()), Err)
     }
 
-    /// Asks the controller for the view of a group of which something unknown was seen, unless it asked a moment ago.
-    /// The answer comes as a message, or gets lost, so the caller asks again if it still needs the view.
+    /// Asks the controller for the view of a group of which something unknown was seen, unless it
+    /// asked a moment ago. The answer comes as a message, or gets lost, so the caller asks again if
+    /// it still needs the view.
     pub fn ask_for_view(&mut self, group: GroupId) {
         self.ask_for_view_after(ASK_VIEW_INTERVAL, group);
     }
@@ -236,8 +240,8 @@ impl<'a> ControlLoop<'a> {
         self.socket.sender()
     }
 
-    /// Returns whether the role must be removed although it could continue without this process: by an order, or
-    /// because it must not continue.
+    /// Returns whether the role must be removed although it could continue without this process: by
+    /// an order, or because it must not continue.
     pub fn takes_off(&self) -> bool {
         !self.stoppers.is_empty() || self.alarm().is_some() || self.members.has_left()
     }
@@ -246,8 +250,9 @@ impl<'a> ControlLoop<'a> {
         self.stop.is_requested() || self.takes_off()
     }
 
-    /// Returns why the node must not continue: it counts votes, and was told one epoch with two configurations. Other
-    /// roles don't count by configurations, and an acceptor's memory is worth more, so they only warn. [E-ONE]
+    /// Returns why the node must not continue: it counts votes, and was told one epoch with two
+    /// configurations. Other roles don't count by configurations, and an acceptor's memory is worth
+    /// more, so they only warn. [E-ONE]
     fn alarm(&self) -> Option<Error> {
         let counts_votes = matches!(self.node.role, Role::Learner | Role::Replica);
         if let Some(why) = self.contradiction.filter(|_| counts_votes) {
@@ -261,9 +266,9 @@ impl<'a> ControlLoop<'a> {
         refused.next().map(|unknown| Error::new(&unknown.why))
     }
 
-    /// Compares the members of a view with the cluster file. A NOPaxos replica that was started with a file that lacks
-    /// a member ends, since it would ignore that member's packets; one that has run with its file for longer only
-    /// warns, since it may have the log that others need.
+    /// Compares the members of a view with the cluster file. A NOPaxos replica that was started
+    /// with a file that lacks a member ends, since it would ignore that member's packets; one that
+    /// has run with its file for longer only warns, since it may have the log that others need.
     fn look_for_unknown_members(&mut self, view: &View, is_first: bool) {
         let cluster = self.members.newest();
         let Some(group) = cluster.group(view.group) else {
@@ -459,8 +464,8 @@ pub(crate) fn of_group<T>(
     all.iter_mut().find(|one| id(one) == group)
 }
 
-/// The orders that a role has refused. Late and repeated orders are refused routinely, and the controller repeats an
-/// order until its effect shows, so each refusal is logged once.
+/// The orders that a role has refused. Late and repeated orders are refused routinely, and the
+/// controller repeats an order until its effect shows, so each refusal is logged once.
 #[derive(Default)]
 pub(crate) struct Refusals(RefCell<VecDeque<(String, String)>>);
 

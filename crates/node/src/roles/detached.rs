@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role that runs as a program elsewhere, in the kernel or in a switch. It controls the program, and
-//! handles the packets that the program passes on.
+//! The process of a role that runs as a program elsewhere, in the kernel or in a switch. It
+//! controls the program, and handles the packets that the program passes on.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -83,8 +83,8 @@ pub(crate) fn members(nodes: Vec<&Node>) -> Vec<Member> {
 /// The time between two checks for changes that no message announces.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs a role in the kernel, or in a switch, until the stop is requested. Returns false if it must run behind sockets.
-/// A signal ends only the process, while an order removes the role's program.
+/// Runs a role in the kernel, or in a switch, until the stop is requested. Returns false if it must
+/// run behind sockets. A signal ends only the process, while an order removes the role's program.
 pub(crate) fn run<K, S>(cluster: &ClusterFile, node: &Node, stop: &Stop) -> Result<bool, Error>
 where
     K: Detached<Plane = XdpPlane>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connects a role with all other nodes on the data plane, if its process handles packets. Packets that come in are
-//! counted and recorded here, and those that a role sends get their addresses.
+//! Connects a role with all other nodes on the data plane, if its process handles packets. Packets
+//! that come in are counted and recorded here, and those that a role sends get their addresses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::trace::Recorder;
 #[derive(Clone, Debug)]
 struct Directory {
     acceptors: Vec<SocketAddr>,
-    /// For each partition the nodes that receive votes from here or, if this is a learner, decisions.
+    /// For each partition the nodes that receive votes from here or, if this is a learner,
+    /// decisions.
     learners: Vec<Vec<SocketAddr>>,
     /// The addresses of the replicas in each partition.
     replicas: Vec<Vec<SocketAddr>>,
@@ -63,8 +64,8 @@ impl Directory {
         }
     }
 
-    /// Returns the addresses to which a packet of a partition goes. `sender` is the address from which the packet in
-    /// hand came.
+    /// Returns the addresses to which a packet of a partition goes. `sender` is the address from
+    /// which the packet in hand came.
     fn addresses<'a>(
         &'a self,
         to: To,
@@ -120,7 +121,8 @@ pub enum Leaving {
     Waits,
 }
 
-/// Returns whether a packet that is dropped for this reason shows that its sender is configured otherwise, or a stranger.
+/// Returns whether a packet that is dropped for this reason shows that its sender is configured
+/// otherwise, or a stranger.
 fn is_foreign(reason: Reason) -> bool {
     matches!(
         reason,
@@ -193,7 +195,8 @@ impl Links {
         })
     }
 
-    /// Counts and records a well-formed packet that is handled next, and returns the index of its group.
+    /// Counts and records a well-formed packet that is handled next, and returns the index of its
+    /// group.
     #[inline]
     pub fn receives(&mut self, packet: &Packet<'_>, datagram: &[u8]) -> Option<usize> {
         self.counters.received.count(packet.header.msgtype);
@@ -207,7 +210,8 @@ impl Links {
         Some(group)
     }
 
-    /// Counts the verdict on the packet in hand. One that is refused for its key, cluster or version is logged, too.
+    /// Counts the verdict on the packet in hand. One that is refused for its key, cluster or
+    /// version is logged, too.
     #[inline]
     pub fn conclude(&mut self, verdict: Verdict) {
         self.counters.conclude(verdict);
@@ -277,7 +281,8 @@ impl Links {
         groups.try_for_each(|group| group.trace.flush_received())
     }
 
-    /// Sends everything, once the record that explains it is written. This is for roles that store nothing.
+    /// Sends everything, once the record that explains it is written. This is for roles that store
+    /// nothing.
     #[inline]
     pub fn flush(&mut self, plane: &mut impl Sends) -> Result<(), Error> {
         let left = self.turn(plane)?;
@@ -291,7 +296,8 @@ impl Links {
         groups.try_for_each(|group| group.trace.flush())
     }
 
-    /// Exchanges the batch that is being filled with another one. This is for roles that store nothing.
+    /// Exchanges the batch that is being filled with another one. This is for roles that store
+    /// nothing.
     pub fn exchange(&mut self, batch: &mut SendBatch) {
         std::mem::swap(self.leaving.answers(), batch);
     }
@@ -312,8 +318,8 @@ impl Links {
         self.leaving.is_syncing()
     }
 
-    /// Ends a turn: sends everything, or returns why it must wait. Before that it writes the record of the received
-    /// packets, or of those that leave.
+    /// Ends a turn: sends everything, or returns why it must wait. Before that it writes the record
+    /// of the received packets, or of those that leave.
     #[inline]
     pub fn turn(&mut self, plane: &mut impl Sends) -> Result<Leaving, Error> {
         let groups = &mut self.groups;

@@ -9,10 +9,11 @@
 //! | [`replica`] | executes what is decided | a thread a partition | the program counts the votes | never |
 //! | [`controller`] | probes, and changes epochs | one loop for all groups | never | never |
 //!
-//! One loop drives all of them (`control_loop.rs`): it handles orders, views, status and stop, and gives the role its
-//! turns. At DPDK ports the nodes of a process have their turns in one thread (`rotation.rs`). Several roles share the
-//! process behind sockets (`sockets.rs`) or elsewhere (`detached.rs`), the translation of a role's destinations to
-//! addresses, which also counts and records everything (`links.rs`), and the log for durable state (`wal.rs`).
+//! One loop drives all of them (`control_loop.rs`): it handles orders, views, status and stop, and
+//! gives the role its turns. At DPDK ports the nodes of a process have their turns in one thread
+//! (`rotation.rs`). Several roles share the process behind sockets (`sockets.rs`) or elsewhere
+//! (`detached.rs`), the translation of a role's destinations to addresses, which also counts and
+//! records everything (`links.rs`), and the log for durable state (`wal.rs`).
 
 pub(crate) mod acceptor;
 mod control_loop;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the nodes of a process that poll for packets, which are those at DPDK ports. One thread gives each of them a
-//! turn after the other, so several nodes need only one CPU.
+//! Runs the nodes of a process that poll for packets, which are those at DPDK ports. One thread
+//! gives each of them a turn after the other, so several nodes need only one CPU.
 
 use std::sync::{Arc, mpsc};
 
@@ -11,7 +11,8 @@ use crate::Error;
 use crate::host::Stop;
 use crate::plane::Ports;
 
-/// Control messages are polled once in this many rounds, since that costs a system call for each node.
+/// Control messages are polled once in this many rounds, since that costs a system call for each
+/// node.
 const ROUNDS_OF_A_LOOK: u32 = 256;
 /// After this many rounds without work other threads may have the CPU.
 const IDLE_ROUNDS: u32 = 32;
@@ -85,8 +86,8 @@ impl<'a> Rotation<'a> {
         self.seated.push((Span::current(), polled));
     }
 
-    /// Gives all nodes turns until each has ended. If one fails, all end in good order, and then the first error is
-    /// returned.
+    /// Gives all nodes turns until each has ended. If one fails, all end in good order, and then
+    /// the first error is returned.
     pub fn run(mut self) -> Result<(), Error> {
         self.door = None;
         let (mut rounds, mut idle) = (0_u32, 0_u32);

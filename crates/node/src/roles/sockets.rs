@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a role that handles its packets itself, behind a socket or at a DPDK port. One thread handles packets
-//! and control messages, and nothing is queued.
+//! The process of a role that handles its packets itself, behind a socket or at a DPDK port. One
+//! thread handles packets and control messages, and nothing is queued.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -42,7 +42,8 @@ pub(crate) trait Role {
         Ok(())
     }
 
-    /// Returns whether the changes that were begun last are stored; waits for that if `wait` is set.
+    /// Returns whether the changes that were begun last are stored; waits for that if `wait` is
+    /// set.
     fn stored(&mut self, _wait: bool) -> Result<bool, Error> {
         Ok(true)
     }
@@ -112,8 +113,9 @@ pub(crate) trait Role {
     fn show(&self, _document: &mut Value, _warnings: &mut Vec<String>) {}
 }
 
-/// Runs a role until the stop is requested, on the plane of its node; at a DPDK port it is added to the rotation. The
-/// control socket is opened first, so that a second process of the same name fails before it reads or writes any file.
+/// Runs a role until the stop is requested, on the plane of its node; at a DPDK port it is added to
+/// the rotation. The control socket is opened first, so that a second process of the same name
+/// fails before it reads or writes any file.
 pub(crate) fn run<'a, R: Role + 'a>(
     cluster: &ClusterFile,
     node: &'a Node,
@@ -165,8 +167,8 @@ struct Process<R, P> {
     keys: Keys,
     links: Links,
     spin: Duration,
-    /// The last batch was full, so more packets may wait. After a smaller one the socket is empty, and asking it again
-    /// would cost a system call for nothing.
+    /// The last batch was full, so more packets may wait. After a smaller one the socket is empty,
+    /// and asking it again would cost a system call for nothing.
     more: bool,
     /// Newer keys were looked for since the last settle; each look reads the clock.
     has_looked: bool,
@@ -229,8 +231,8 @@ impl<R: Role, P: DataPlane> Process<R, P> {
         }
     }
 
-    /// Returns whether the role looks for newer keys although no packet comes. Packets that are signed with newer keys
-    /// may be dropped before they wake the process.
+    /// Returns whether the role looks for newer keys although no packet comes. Packets that are
+    /// signed with newer keys may be dropped before they wake the process.
     fn looks_for_keys(&self) -> bool {
         self.keys.are_used() && self.plane.as_fd().is_some()
     }

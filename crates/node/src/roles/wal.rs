@@ -62,8 +62,8 @@ const VERSION: u16 = 3;
 /// The number of bytes of collected records above which the log takes no more before the next sync.
 const MAX_FRAME: usize = 4 << 20;
 
-/// A frame with at least this many records is synced by another thread. With fewer records the gain is small, and their
-/// senders would also wait for two threads to wake.
+/// A frame with at least this many records is synced by another thread. With fewer records the gain
+/// is small, and their senders would also wait for two threads to wake.
 const OVERLAPPED: usize = 8;
 
 /// The limits of a log's size.
@@ -71,7 +71,8 @@ const OVERLAPPED: usize = 8;
 pub struct Sizes {
     /// The size of a segment.
     pub segment_bytes: u64,
-    /// Above this number of segments, slots are written once more so that the older half can be freed.
+    /// Above this number of segments, slots are written once more so that the older half can be
+    /// freed.
     pub segments: usize,
 }
 
@@ -102,15 +103,15 @@ pub enum Kind {
     Enable = 2,
     /// A question of the controller to this start of an acceptor, as JSON.
     Asked = 3,
-    /// An acceptor's state except for its slots ([`paxos::Acceptor::save_head`]). It may belong to another acceptor's
-    /// memory, which then replaces this one.
+    /// An acceptor's state except for its slots ([`paxos::Acceptor::save_head`]). It may belong to
+    /// another acceptor's memory, which then replaces this one.
     Head = 4,
     /// A slot that is written once more: group u16, partition u16, [`paxos::Acceptor::save_slot`].
     Slot = 5,
     /// The oldest segment that is needed u32, and the number of its first frame u64.
     Oldest = 6,
-    /// An entry of a replica's log ([`paxos::nopaxos::Replica::save_entry`]). It takes effect with the next `Reach` or
-    /// `Change`.
+    /// An entry of a replica's log ([`paxos::nopaxos::Replica::save_entry`]). It takes effect with
+    /// the next `Reach` or `Change`.
     Entry = 7,
     /// The end of a replica's log ([`paxos::nopaxos::stored::Saved`]).
     Reach = 8,
@@ -224,13 +225,14 @@ impl Shown {
         })
     }
 
-    /// Returns a warning for the operator if segments were found damaged. `who` is the role that has the log.
+    /// Returns a warning for the operator if segments were found damaged. `who` is the role that
+    /// has the log.
     pub fn warning(self, who: &str) -> Option<String> {
         (self.damaged > 0).then(|| {
             format!(
-                "the log: {} segments were found damaged on the disk, {} of them are still needed; what they \
-                 held is in memory and is stored once more. Replace the disk: stop this {who}, start it \
-                 with an empty directory, and it joins as a new member",
+                "the log: {} segments were found damaged on the disk, {} of them are still needed; \
+                 what they held is in memory and is stored once more. Replace the disk: stop this \
+                 {who}, start it with an empty directory, and it joins as a new member",
                 self.damaged, self.unrepaired
             )
         })
@@ -240,7 +242,8 @@ impl Shown {
 /// A log open for appending.
 pub struct Wal {
     files: Arc<dyn Files>,
-    /// A number that goes into every checksum, so that no client can craft a value that looks like a frame of this log.
+    /// A number that goes into every checksum, so that no client can craft a value that looks like
+    /// a frame of this log.
     key: u64,
     sizes: Sizes,
     /// Oldest first; frames are appended to the last one.
@@ -288,7 +291,8 @@ impl Wal {
         self.records.len() > MAX_FRAME
     }
 
-    /// Handles damaged segments and frees old ones. Returns true if this added records to the frame being collected.
+    /// Handles damaged segments and frees old ones. Returns true if this added records to the frame
+    /// being collected.
     pub fn tend(&mut self, memory: &impl Remembered) -> bool {
         self.take_damage(memory);
         let before = self.records.len();
@@ -326,8 +330,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns whether the frame that was begun is on disk; waits for it if `wait` is set. Nothing that depends on it
-    /// may leave before. [A-DURABLE]
+    /// Returns whether the frame that was begun is on disk; waits for it if `wait` is set. Nothing
+    /// that depends on it may leave before. [A-DURABLE]
     pub fn synced(&mut self, wait: bool) -> Result<bool, Error> {
         let Some(done) = self.writer.finish(wait) else {
             return Ok(false);
@@ -366,8 +370,9 @@ impl Wal {
         &*self.files
     }
 
-    /// Copies all files of the log to another place, and continues in a new segment so that the copied ones no longer
-    /// change. `keep` copies a file, given its name and whether the file will change later.
+    /// Copies all files of the log to another place, and continues in a new segment so that the
+    /// copied ones no longer change. `keep` copies a file, given its name and whether the file will
+    /// change later.
     pub fn keep_as(
         &mut self,
         mut keep: impl FnMut(&str, bool) -> io::Result<()>,
@@ -395,7 +400,8 @@ impl Wal {
         self.segments.front().expect("there is always one")
     }
 
-    /// Moves the collected frame to a new segment, whose first records are the state before that frame.
+    /// Moves the collected frame to a new segment, whose first records are the state before that
+    /// frame.
     fn next_segment(&mut self) -> Result<(), Error> {
         let number = self.current().number + 1;
         let file = self.keeper.next();

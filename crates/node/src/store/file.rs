@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller's memory in one JSON file.
 //!
-//! Every change writes the whole (small) document to a temporary file, syncs it, renames it over the old one and syncs
-//! the directory. So after a kill or a power failure either the old document or the new one is there. A checksum tells
-//! a damaged document from a valid one; a damaged or missing document is an error and never counts as empty, since
-//! numbers that were issued must not be issued again.
+//! Every change writes the whole (small) document to a temporary file, syncs it, renames it over
+//! the old one and syncs the directory. So after a kill or a power failure either the old document
+//! or the new one is there. A checksum tells a damaged document from a valid one; a damaged or
+//! missing document is an error and never counts as empty, since numbers that were issued must not
+//! be issued again.
 
 use super::lock::Lock;
 use crate::document::{Document, Unusable};
@@ -52,8 +53,8 @@ pub(super) enum Found {
 }
 
 /// The command that makes a lost store anew.
-const REBUILD: &str = "stop the controller and make the file anew from what the nodes know, by `wirepaxos controller \
-                       rebuild`";
+const REBUILD: &str = "stop the controller and make the file anew from what the nodes know, by \
+                       `wirepaxos controller rebuild`";
 
 /// A [`Store`] in a file, which two controllers can't share.
 pub struct FileStore {
@@ -85,8 +86,8 @@ impl FileStore {
             }
             None => {
                 return Err(failed(format!(
-                    "{} is gone, though this controller has issued epochs: {REBUILD}. Only if the whole cluster is \
-                     new, remove {}",
+                    "{} is gone, though this controller has issued epochs: {REBUILD}. Only if the \
+                     whole cluster is new, remove {}",
                     path.display(),
                     lock_path.display()
                 )));
@@ -152,7 +153,8 @@ pub(super) fn lock(path: &Path) -> Result<Lock, StoreError> {
     let lock_path = beside(path, ".lock");
     Lock::take(&lock_path).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => failed(format!(
-            "{} is in use by another controller: stop that one, or give this one a directory of its own",
+            "{} is in use by another controller: stop that one, or give this one a directory of \
+             its own",
             path.display()
         )),
         _ => failed(format!("can't lock {}: {e}", lock_path.display())),
@@ -175,8 +177,8 @@ pub(super) fn belongs_to(body: &Body, cluster: u32, path: &Path) -> Result<(), S
     match body.cluster == cluster {
         true => Ok(()),
         false => Err(failed(format!(
-            "{} belongs to cluster {:08x}, but the cluster file says {cluster:08x}: use the cluster \
-             file that it belongs to, or another directory",
+            "{} belongs to cluster {:08x}, but the cluster file says {cluster:08x}: use the \
+             cluster file that it belongs to, or another directory",
             path.display(),
             body.cluster
         ))),
@@ -192,7 +194,8 @@ fn read(path: &Path) -> Result<Option<Body>, StoreError> {
     }
 }
 
-/// Reads what is in the place of the document. Returns an error if it may be whole and can't be read.
+/// Reads what is in the place of the document. Returns an error if it may be whole and can't be
+/// read.
 pub(super) fn find(path: &Path) -> Result<Found, StoreError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

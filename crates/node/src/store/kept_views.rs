@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A node's copy of the newest view of each group, from which the controller's store is made anew if it is lost.
+//! A node's copy of the newest view of each group, from which the controller's store is made anew
+//! if it is lost.
 //!
-//! Acceptors and replicas keep it in a file, other nodes in memory. A thread writes the file, since no packet may wait
-//! for a disk here; whoever makes a store anew counts on a quorum's promises and not on any single copy. [E-REBUILD]
+//! Acceptors and replicas keep it in a file, other nodes in memory. A thread writes the file, since
+//! no packet may wait for a disk here; whoever makes a store anew counts on a quorum's promises and
+//! not on any single copy. [E-REBUILD]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +49,8 @@ struct Place {
 }
 
 impl KeptViews {
-    /// Reads the copies that an earlier process of this node has left. A damaged copy counts as none.
+    /// Reads the copies that an earlier process of this node has left. A damaged copy counts as
+    /// none.
     pub fn open(cluster: &ClusterFile, node: &Node, groups: &[GroupId]) -> KeptViews {
         let place = Place {
             directory: cluster.node_dir(node),
@@ -74,7 +77,8 @@ impl KeptViews {
         self.newest.get(&group)
     }
 
-    /// Keeps a view if it is the newest. Only changes of epochs are written, not those of the version alone.
+    /// Keeps a view if it is the newest. Only changes of epochs are written, not those of the
+    /// version alone.
     pub fn keep(&mut self, view: &View) {
         let known = self.newest.get(&view.group);
         if known.is_some_and(|known| known.age() >= view.age()) {
@@ -134,7 +138,8 @@ fn write_all(place: &Place, views: &mpsc::Receiver<View>) {
             let file = place.file(view.group);
             if let Err(why) = place.write(view) {
                 warn!(
-                    "can't write {}: {why}. Without it this node can't help to make a lost store of the controller anew",
+                    "can't write {}: {why}. Without it this node can't help to make a lost store \
+                     of the controller anew",
                     file.display()
                 );
             }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An exclusive lock on a file, which is held as long as the value lives. The kernel releases it when the process ends,
-//! so a killed process leaves nothing to clean up.
+//! An exclusive lock on a file, which is held as long as the value lives. The kernel releases it
+//! when the process ends, so a killed process leaves nothing to clean up.
 //!
-//! Dropping the value releases the lock explicitly. A child process that another thread has just forked still has a copy
-//! of the descriptor until it executes its program, and while any copy is open, closing ours alone releases nothing.
+//! Dropping the value releases the lock explicitly. A child process that another thread has just
+//! forked still has a copy of the descriptor until it executes its program, and while any copy is
+//! open, closing ours alone releases nothing.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};

@@ -45,8 +45,8 @@ impl LostStore {
         self.left.get(&group).cloned().unwrap_or_default()
     }
 
-    /// Writes a store with these states, and what was left of other groups. A file in its place is kept under another
-    /// name, which is returned.
+    /// Writes a store with these states, and what was left of other groups. A file in its place is
+    /// kept under another name, which is returned.
     pub fn replace(
         mut self,
         states: impl Iterator<Item = (GroupId, GroupState)>,

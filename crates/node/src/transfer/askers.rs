@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The addresses whose connections are accepted where states are handed out. With keys or certificates an asker proves
-//! its identity; without them only its address identifies it, so only nodes' addresses are accepted.
+//! The addresses whose connections are accepted where states are handed out. With keys or
+//! certificates an asker proves its identity; without them only its address identifies it, so only
+//! nodes' addresses are accepted.
 
 use std::net::IpAddr;
 
@@ -35,8 +36,8 @@ impl Askers {
         self.show_it || self.nodes.is_empty() || self.is_node(from)
     }
 
-    /// Returns how many of `all` states one address may hold open. Where nodes have addresses of their own, each leaves one to
-    /// the others.
+    /// Returns how many of `all` states one address may hold open. Where nodes have addresses of
+    /// their own, each leaves one to the others.
     pub fn most_held(&self, all: usize) -> usize {
         match self.nodes.len() {
             0 | 1 => all,
@@ -44,8 +45,8 @@ impl Askers {
         }
     }
 
-    /// Returns whether this is a node's address. On the loopback interface a connection may come from another address
-    /// than its node's.
+    /// Returns whether this is a node's address. On the loopback interface a connection may come
+    /// from another address than its node's.
     fn is_node(&self, from: IpAddr) -> bool {
         let is_local = |of: &IpAddr| of.is_loopback() && from.is_loopback();
         self.nodes.contains(&from) || self.nodes.iter().any(is_local)

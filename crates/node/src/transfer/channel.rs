@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The messages of two replicas over a connection. With keys, each line and each part is followed by a MAC, which shows
-//! that the other side has the cluster's key and that nothing was changed, left out, repeated or sent back. [X-SIGNED]
+//! The messages of two replicas over a connection. With keys, each line and each part is followed
+//! by a MAC, which shows that the other side has the cluster's key and that nothing was changed,
+//! left out, repeated or sent back. [X-SIGNED]
 //!
 //! | | bytes |
 //! |---|---|
@@ -9,9 +10,10 @@
 //! | line | JSON, `\n`; with keys 32 bytes of MAC |
 //! | part | its bytes; with keys 32 bytes of MAC |
 //!
-//! The connection's key is derived from the cluster's key and both random numbers, so replaying a recorded connection
-//! doesn't work. A MAC covers the direction, a count of the lines and parts in that direction, and the bytes. Nothing is
-//! encrypted here; with `state_tls`, TLS encrypts the connection below this layer ([`super::wire`]).
+//! The connection's key is derived from the cluster's key and both random numbers, so replaying a
+//! recorded connection doesn't work. A MAC covers the direction, a count of the lines and parts in
+//! that direction, and the bytes. Nothing is encrypted here; with `state_tls`, TLS encrypts the
+//! connection below this layer ([`super::wire`]).
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
@@ -54,7 +56,8 @@ impl Channel {
         Channel { sealed: None }
     }
 
-    /// Returns the channel of the side that has connected: it sends its greeting first, and then reads the other one.
+    /// Returns the channel of the side that has connected: it sends its greeting first, and then
+    /// reads the other one.
     pub fn asker(keys: &SharedKeys, wire: &mut (impl BufRead + Write)) -> io::Result<Channel> {
         let Some(keys) = file(keys)? else {
             return Ok(Channel::plain());
@@ -100,17 +103,20 @@ impl Channel {
         source: &Greeting,
     ) -> io::Result<Channel> {
         let generation = asker.generation;
-        let key = keys.key(NODES, generation, Purpose::State).ok_or_else(|| {
-            io::Error::new(
+        let key =
+            keys.key(NODES, generation, Purpose::State).ok_or_else(|| {
+                io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 match keys.number() {
                     NODES => format!(
-                        "generation {generation} of the cluster's key isn't in the key file; copy a newer one here"
+                        "generation {generation} of the cluster's key isn't in the key file; copy \
+                         a newer one here"
                     ),
-                    _ => "states are handed out to who has the cluster's key file, and this one is a client's".into(),
+                    _ => "states are handed out to who has the cluster's key file, and this one is \
+                          a client's".into(),
                 },
             )
-        })?;
+            })?;
         Ok(Channel {
             sealed: Some(Sealed {
                 key: mac(&key, &[&asker.bytes(), &source.bytes()]),

@@ -132,8 +132,8 @@ impl Peer {
         }
     }
 
-    /// Returns the values that the replica has decided in a partition after its state, from a byte on, and its current
-    /// position.
+    /// Returns the values that the replica has decided in a partition after its state, from a byte
+    /// on, and its current position.
     pub fn log(
         &mut self,
         state: u64,
@@ -154,7 +154,8 @@ impl Peer {
         }
     }
 
-    /// Lets the replica close the state. If this message is lost, the replica closes the state by itself after a while.
+    /// Lets the replica close the state. If this message is lost, the replica closes the state by
+    /// itself after a while.
     pub fn release(&mut self, state: u64) {
         let _ = self.once(&Ask::Release { state }, self.patience.answer);
     }
@@ -180,7 +181,8 @@ impl Peer {
             Some(connection) => connection,
             None => self.connect()?,
         };
-        // A stop that is requested meanwhile either finds this connection, or is noticed by the check below.
+        // A stop that is requested meanwhile either finds this connection, or is noticed by the
+        // check below.
         let Connection { wire, channel } = &mut connection;
         *lock(&self.interrupt.waiting_at) = Some(wire.socket().try_clone()?);
         self.interrupt.check()?;
@@ -231,8 +233,8 @@ fn unexpected() -> Failed {
     Failed::Broken(damaged("another answer than was asked for"))
 }
 
-/// Asks all replicas at once, and returns those that can help: first those that help in all partitions that need it, in
-/// the order of their answers, then those that help in some.
+/// Asks all replicas at once, and returns those that can help: first those that help in all
+/// partitions that need it, in the order of their answers, then those that help in some.
 pub struct Search {
     answers: mpsc::Receiver<(Peer, Result<Vec<Instance>, Failed>)>,
     question: Question,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica's state as files: fetched from a running replica, and put where another replica begins with it.
+//! A replica's state as files: fetched from a running replica, and put where another replica begins
+//! with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,13 +20,13 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::roles::replica::{Note, OpenApplication, Partition, lock_directory};
 
-/// The place of a state that is being fetched, in a node's directory, and the place where [`put`] opens stores
-/// temporarily.
+/// The place of a state that is being fetched, in a node's directory, and the place where [`put`]
+/// opens stores temporarily.
 pub const INTO: &str = "incoming";
 const SCRATCH: &str = "opened";
 
-/// Fetches the state of a running replica into a new directory, and returns the position of each partition. `progress`
-/// is told the number of MiB that have come; an `interrupt` ends it early.
+/// Fetches the state of a running replica into a new directory, and returns the position of each
+/// partition. `progress` is told the number of MiB that have come; an `interrupt` ends it early.
 pub fn make(
     cluster: &ClusterFile,
     node: &Node,
@@ -82,8 +83,8 @@ pub fn unfinished(copy: &Path) -> PathBuf {
     name.into()
 }
 
-/// Makes a copy under a temporary name. It gets its own name once it is whole and on the disk; if `make` fails, nothing
-/// is left of it.
+/// Makes a copy under a temporary name. It gets its own name once it is whole and on the disk; if
+/// `make` fails, nothing is left of it.
 pub fn under_another_name<T>(
     to: &Path,
     make: impl FnOnce(&Path) -> io::Result<T>,
@@ -101,15 +102,15 @@ pub fn under_another_name<T>(
     made
 }
 
-/// Removes the rest of a [`put`] that was killed from a node's directory. No replica would take it for a state, but it
-/// takes room.
+/// Removes the rest of a [`put`] that was killed from a node's directory. No replica would take it
+/// for a state, but it takes room.
 pub fn clear(directory: &Path) -> io::Result<()> {
     incoming::remove(&unfinished(&directory.join(INTO)))?;
     incoming::remove(&directory.join(SCRATCH))
 }
 
-/// Prepares a replica that is new or has lost its disk to begin with a copy at its next start. `open` opens the
-/// application that the group executes.
+/// Prepares a replica that is new or has lost its disk to begin with a copy at its next start.
+/// `open` opens the application that the group executes.
 pub fn put(
     cluster: &ClusterFile,
     node: &Node,
@@ -128,7 +129,8 @@ pub fn put(
     for path in in_use.chain([INTO, "install"].map(|name| directory.join(name))) {
         if path.exists() {
             return Err(Error::new(format!(
-                "{} is there: {} has a state. If that is of no use, stop the node and move its directory away",
+                "{} is there: {} has a state. If that is of no use, stop the node and move its \
+                 directory away",
                 path.display(),
                 node.name
             )));
@@ -153,7 +155,8 @@ pub fn put(
     Ok(positions)
 }
 
-/// Copies a copy made of parts to the place of a state that is being fetched, after reading it to its end.
+/// Copies a copy made of parts to the place of a state that is being fetched, after reading it to
+/// its end.
 fn lay(
     from: &Path,
     into: &Path,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A state that is handed out: the open copies of all partitions, and the values that are decided after them.
+//! A state that is handed out: the open copies of all partitions, and the values that are decided
+//! after them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,8 +21,8 @@ pub type Copies = Vec<(Instance, Box<dyn Snapshot>)>;
 
 /// How many parts are read ahead.
 const AHEAD: usize = 1;
-/// How many bytes of decided values may wait for the disk. If the disk is too slow for long, the log ends, so that no
-/// worker has to wait.
+/// How many bytes of decided values may wait for the disk. If the disk is too slow for long, the
+/// log ends, so that no worker has to wait.
 const MAX_WAITING: usize = 32 << 20;
 /// A state is closed when nobody has asked for it for this long.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -40,8 +41,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns a state made of the open copies and the logs that begin at their positions. At most `rate` bytes of the
-    /// copies are handed out per second.
+    /// Returns a state made of the open copies and the logs that begin at their positions. At most
+    /// `rate` bytes of the copies are handed out per second.
     pub fn new(copies: Copies, logs: Logs, rate: u64, by: IpAddr) -> Held {
         let (positions, copies): (_, Vec<_>) = copies.into_iter().unzip();
         let copies = copies
@@ -67,8 +68,8 @@ impl Held {
         lock(&self.asked).elapsed() > LEASE
     }
 
-    /// Returns a part of a partition's copy, and whether it is the last one. Reading parts in order is cheap; any part
-    /// can be read again.
+    /// Returns a part of a partition's copy, and whether it is the last one. Reading parts in order
+    /// is cheap; any part can be read again.
     pub fn part(&self, pid: PartitionId, number: u64) -> io::Result<(Vec<u8>, bool)> {
         let copy = self.copies.get(usize::from(pid));
         let mut copy = lock(copy.ok_or_else(|| io::Error::other("no such partition"))?);
@@ -79,8 +80,8 @@ impl Held {
         Ok(part)
     }
 
-    /// Returns the values that were decided in a partition after its copy, from a byte on. An asker who wants them has
-    /// the copies already, so this closes the copies.
+    /// Returns the values that were decided in a partition after its copy, from a byte on. An asker
+    /// who wants them has the copies already, so this closes the copies.
     pub fn log(&self, pid: PartitionId, from: u64) -> io::Result<Vec<u8>> {
         for copy in &self.copies {
             lock(copy).take();
@@ -111,7 +112,8 @@ impl Pace {
         }
     }
 
-    /// Waits until `bytes` more are within the rate. More than a second of unused time is not made up for.
+    /// Waits until `bytes` more are within the rate. More than a second of unused time is not made
+    /// up for.
     fn take(&mut self, bytes: usize) {
         let due = Duration::from_secs_f64(self.bytes as f64 / self.rate as f64);
         let passed = self.begun.elapsed();
@@ -183,7 +185,8 @@ impl Parts {
     }
 }
 
-/// Cuts the bytes that are written to it into parts. The last part is always shorter than the others, and may be empty.
+/// Cuts the bytes that are written to it into parts. The last part is always shorter than the
+/// others, and may be empty.
 struct Cutter {
     skip: u64,
     part: Vec<u8>,
@@ -265,8 +268,9 @@ impl Keeper {
 }
 
 impl Logs {
-    /// Starts logs in `directory` that hold at most `limit` bytes together, and returns a keeper for each partition's
-    /// worker. `look` is called once a second, and the logs end when it returns false.
+    /// Starts logs in `directory` that hold at most `limit` bytes together, and returns a keeper
+    /// for each partition's worker. `look` is called once a second, and the logs end when it
+    /// returns false.
     pub fn start(
         directory: &Path,
         partitions: u16,

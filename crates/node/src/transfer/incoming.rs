@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Another replica's state while it is being fetched, in files. So fetching can continue after a broken connection or a
-//! restart, and the whole state is here before an install begins.
+//! Another replica's state while it is being fetched, in files. So fetching can continue after a
+//! broken connection or a restart, and the whole state is here before an install begins.
 //!
 //! | in the directory | |
 //! |---|---|
@@ -58,7 +58,8 @@ impl Incoming {
         Self::with_files(directory, head, Partition::open)
     }
 
-    /// Opens what has been fetched of a state. Returns `None` if there is nothing, or if its head can't be read.
+    /// Opens what has been fetched of a state. Returns `None` if there is nothing, or if its head
+    /// can't be read.
     pub fn open(directory: &Path) -> io::Result<Option<Incoming>> {
         Self::found(directory, Partition::open)
     }
@@ -118,8 +119,8 @@ impl Incoming {
         sync_directory_of(&self.directory)
     }
 
-    /// Returns a reader of a partition's state. Reading fails where a part is damaged, and at the end if the state
-    /// isn't whole.
+    /// Returns a reader of a partition's state. Reading fails where a part is damaged, and at the
+    /// end if the state isn't whole.
     pub fn read(&self, pid: PartitionId) -> io::Result<impl Read + use<>> {
         Ok(read_parts(File::open(path(&self.directory, pid))?))
     }
@@ -133,8 +134,8 @@ pub fn append_part(to: &mut Vec<u8>, bytes: &[u8], last: bool) {
     to.extend_from_slice(bytes);
 }
 
-/// Returns a reader of the state that lies in parts. Reading fails where a part is damaged, or if the parts end before
-/// the last one.
+/// Returns a reader of the state that lies in parts. Reading fails where a part is damaged, or if
+/// the parts end before the last one.
 pub fn read_parts<R: Read>(from: R) -> impl Read + use<R> {
     BufReader::new(Parts::of(from))
 }

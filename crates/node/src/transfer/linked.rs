@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy of a replica's state that shares its stores' files by hard links. The replica itself makes it, on the file
-//! system of its state.
+//! A copy of a replica's state that shares its stores' files by hard links. The replica itself
+//! makes it, on the file system of its state.
 //!
 //! | in the directory | |
 //! |---|---|
 //! | `linked` | JSON, with a CRC-32: whose copy it is, and where it stands at least |
 //! | `partition-`number | a partition's state, as the application has it |
 //!
-//! The partitions are copied one after the other while all of them are paused. So even if the end of a copy is missing,
-//! the copy is a state that the replica could have been in, provided that each partition is at its noted position or
-//! beyond. [X-HOLD]
+//! The partitions are copied one after the other while all of them are paused. So even if the end
+//! of a copy is missing, the copy is a state that the replica could have been in, provided that
+//! each partition is at its noted position or beyond. [X-HOLD]
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -48,8 +48,9 @@ pub fn possible(from: &[PathBuf], to: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes a copy in a new directory, which survives a power failure when this returns. `links` has one entry for each
-/// partition, in order, with the position that the partition has reached at least.
+/// Makes a copy in a new directory, which survives a power failure when this returns. `links` has
+/// one entry for each partition, in order, with the position that the partition has reached at
+/// least.
 pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Result<Vec<Instance>> {
     private_directory(to)?;
     let mut positions = Vec::new();
@@ -85,8 +86,8 @@ pub struct Linked {
 }
 
 impl Linked {
-    /// Opens the copy in a directory; returns `None` if there is no copy of this kind. A copy that is damaged or
-    /// belongs to another cluster or group is an error.
+    /// Opens the copy in a directory; returns `None` if there is no copy of this kind. A copy that
+    /// is damaged or belongs to another cluster or group is an error.
     pub fn open(directory: &Path, of: &Deployment) -> io::Result<Option<Linked>> {
         let bytes = match fs::read(directory.join("linked")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -117,8 +118,9 @@ impl Linked {
         }))
     }
 
-    /// Reads the whole copy without changing it, and writes it in the format of a state that is being fetched
-    /// ([`Incoming`]). `scratch` is a temporary directory on the file system where that state will be.
+    /// Reads the whole copy without changing it, and writes it in the format of a state that is
+    /// being fetched ([`Incoming`]). `scratch` is a temporary directory on the file system where
+    /// that state will be.
     pub fn unpack(
         &self,
         settings: impl Fn(PartitionId) -> Settings,
@@ -154,8 +156,8 @@ impl Linked {
         Ok(incoming)
     }
 
-    /// Opens a partition's state. Refuses the state of another group, an unreadable one, and one that ends before the
-    /// noted position.
+    /// Opens a partition's state. Refuses the state of another group, an unreadable one, and one
+    /// that ends before the noted position.
     fn open_partition(
         &self,
         settings: Settings,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits the connections to a replica's state, both in all and from one address, so that an asker who takes all it can
-//! get leaves some for others.
+//! Limits the connections to a replica's state, both in all and from one address, so that an asker
+//! who takes all it can get leaves some for others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -22,10 +22,11 @@ use crate::listen::Connections;
 
 /// How many states are held open at once. Each keeps data that its store would otherwise delete.
 const MAX_HELD: usize = 2;
-/// How long an asker may be silent between two questions of a connection, and how long an answer may take to send.
+/// How long an asker may be silent between two questions of a connection, and how long an answer
+/// may take to send.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a connection that named another cluster or group keeps its place without an answer. So an address can try
-/// only a few of the 2^32 cluster numbers each second.
+/// How long a connection that named another cluster or group keeps its place without an answer. So
+/// an address can try only a few of the 2^32 cluster numbers each second.
 const AFTER_A_GUESS: Duration = Duration::from_secs(1);
 
 /// The position of a partition's worker.
@@ -50,7 +51,8 @@ pub trait Workers: Send + Sync {
     /// Returns the position of each worker without asking the workers.
     fn stands(&self) -> Vec<Stand>;
 
-    /// Opens copies of all partitions' states. Each partition's later decided values go to its keeper.
+    /// Opens copies of all partitions' states. Each partition's later decided values go to its
+    /// keeper.
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String>;
 }
 
@@ -132,8 +134,10 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
         };
         if !source.settings.askers.may_ask(from) {
             places.refuse();
-            // Strangers could fill the log, so this is a debug message; `status` shows how many were refused.
-            tracing::debug!(%from, "no state for who isn't at a node's address, where nothing is signed");
+            // Strangers could fill the log, so this is a debug message; `status` shows how many
+            // were refused.
+            tracing::debug!(%from, "no state for who isn't at a node's address, where nothing is \
+                                    signed");
             continue;
         }
         let Some(place) = places.take(from) else {
@@ -248,7 +252,8 @@ impl Source {
         }
     }
 
-    /// Returns the replica's positions if its state would help the asker, without asking the workers.
+    /// Returns the replica's positions if its state would help the asker, without asking the
+    /// workers.
     fn willing(&self, question: &Question) -> Result<Vec<Instance>, String> {
         if let Some(why) = question.invalid(&self.settings.deployment) {
             return Err(why);

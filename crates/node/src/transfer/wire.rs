@@ -97,7 +97,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Connects to the replica at this address. With TLS it must show the certificate for that address.
+    /// Connects to the replica at this address. With TLS it must show the certificate for that
+    /// address.
     pub fn ask(trust: &Trust, socket: TcpStream) -> io::Result<Wire> {
         let address = socket.peer_addr()?.ip();
         let plain = Timely {

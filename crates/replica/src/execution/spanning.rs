@@ -509,8 +509,9 @@ fn combine(app: &impl Application, copy: &Copy, parts: &mut Vec<Part>) -> Result
 
 fn contradiction() -> Error {
     Error(
-        "ALARM: another partition has an outcome on record that this partition's sessions contradict: one of \
-         them isn't what the log says. Keep the data directories of all nodes and see docs/operations/trouble.md"
+        "ALARM: another partition has an outcome on record that this partition's sessions \
+         contradict: one of them isn't what the log says. Keep the data directories of all nodes \
+         and see docs/operations/trouble.md"
             .into(),
     )
 }

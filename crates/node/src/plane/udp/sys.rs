@@ -120,7 +120,8 @@ impl Control {
 const SLOTS: usize = 64;
 /// The size of the largest datagram, and of the largest run of datagrams that UDP_GRO returns.
 const SLOT_BYTES: usize = 65_536;
-/// The stride is seventeen cache lines more than a power of two, so that slots don't share cache sets.
+/// The stride is seventeen cache lines more than a power of two, so that slots don't share cache
+/// sets.
 const SLOT_STRIDE: usize = SLOT_BYTES + 17 * 64;
 
 /// The buffers of one `recvmmsg`. The memory of a slot is first touched by the first packet in it.
@@ -171,7 +172,8 @@ impl RecvRing {
         }
     }
 
-    /// Receives the datagrams that are there, without waiting, and returns the number of filled slots.
+    /// Receives the datagrams that are there, without waiting, and returns the number of filled
+    /// slots.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: `headers` is a live allocation that only `self` uses.
         let headers = unsafe { &mut *self.headers };
@@ -250,7 +252,8 @@ pub struct SendItem<'a> {
 /// How many items one call of [`send_many`] takes.
 pub const SEND_ITEMS: usize = 64;
 
-/// Sends the items in order, without waiting, and returns how many were sent. An error belongs to the first item.
+/// Sends the items in order, without waiting, and returns how many were sent. An error belongs to
+/// the first item.
 pub fn send_many(socket: BorrowedFd<'_>, items: &[SendItem<'_>]) -> io::Result<usize> {
     assert!(!items.is_empty() && items.len() <= SEND_ITEMS);
     if let [

@@ -143,8 +143,8 @@ fn signed(keyring: &Keyring, value: &[u8]) -> Vec<u8> {
     keyring.datagram(&header, value, NODES, 7).unwrap()
 }
 
-/// Sends these datagrams, and then a valid one that is longer, so that it arrives alone. Returns those that arrived
-/// before it.
+/// Sends these datagrams, and then a valid one that is longer, so that it arrives alone. Returns
+/// those that arrived before it.
 fn passing(
     sender: &mut UdpPlane,
     receiver: &mut UdpPlane,

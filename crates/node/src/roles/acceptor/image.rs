@@ -49,8 +49,8 @@ pub fn of_saved(acceptors: &[(Deployment, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Returns the acceptors of an image, in the order of the cluster file's groups; `None` for a group that the image
-/// doesn't have.
+/// Returns the acceptors of an image, in the order of the cluster file's groups; `None` for a group
+/// that the image doesn't have.
 pub fn decode(
     bytes: &[u8],
     cluster: &ClusterFile,
@@ -123,8 +123,9 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// Returns an error about a file that can't be used, with the remedy.
 pub fn unusable(path: &Path, why: &str) -> Error {
     Error::store(format!(
-        "{} can't be used: {why}. Restore what it was written with, or remove it: then this acceptor \
-         re-joins as a new member, which is safe while no more than f acceptors do so at once",
+        "{} can't be used: {why}. Restore what it was written with, or remove it: then this \
+         acceptor re-joins as a new member, which is safe while no more than f acceptors do so at \
+         once",
         path.display()
     ))
 }

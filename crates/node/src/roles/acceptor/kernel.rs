@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An acceptor in the kernel. Its votes are in pinned maps.
 //!
-//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process finds it; a new
-//! version of the program replaces it without losing a vote. An order to stop removes it and leaves its memory in
-//! `acceptor.state`, like that of a software acceptor, for the next start on any plane.
+//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process
+//! finds it; a new version of the program replaces it without losing a vote. An order to stop
+//! removes it and leaves its memory in `acceptor.state`, like that of a software acceptor, for the
+//! next start on any plane.
 
 use std::path::PathBuf;
 
@@ -38,7 +39,8 @@ impl Detached for KernelAcceptor {
 
     fn open(cluster: &ClusterFile, node: &Node) -> Result<Self, Error> {
         let dump = memory_on_disk(cluster, node)?;
-        // An interrupted start had not taken over the whole file, and an interrupted stop had completed it.
+        // An interrupted start had not taken over the whole file, and an interrupted stop had
+        // completed it.
         if dump.exists() {
             XdpPlane::forget_unless_attached(cluster, node)?;
         }
@@ -61,7 +63,8 @@ impl Detached for KernelAcceptor {
                 }
             }
         }
-        // The file goes before the first vote, because a later start from it would have forgotten that vote.
+        // The file goes before the first vote, because a later start from it would have forgotten
+        // that vote.
         remove_dump(&dump)?;
         plane.attach(0)?;
         Ok(KernelAcceptor {
@@ -172,7 +175,8 @@ impl KernelAcceptor {
         }
     }
 
-    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it than there is.
+    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it
+    /// than there is.
     fn discard(&self, group: GroupId, nonce: u64, start: Start) -> Result<(), Error> {
         let Some(acceptor) = self.of_group(group) else {
             return Ok(());

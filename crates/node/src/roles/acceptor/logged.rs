@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The link between a node's acceptors and their log: the memory that the log is read into, and the state that the log
-//! asks for.
+//! The link between a node's acceptors and their log: the memory that the log is read into, and the
+//! state that the log asks for.
 
 use control::Message;
 use paxos::{Acceptor, Flags, GroupId, Header, Instance, MsgType, Outbox, Packet, To, Verdict};
@@ -53,7 +53,8 @@ impl Remembered for Vec<Acceptor> {
     }
 }
 
-/// The memory that a log is read into: one acceptor for each group of the cluster file that the log has.
+/// The memory that a log is read into: one acceptor for each group of the cluster file that the log
+/// has.
 pub struct LoggedMemory<'a> {
     cluster: &'a ClusterFile,
     node: &'a Node,

@@ -17,8 +17,9 @@ use crate::listen;
 use crate::roles::wal::{self, Directory, Owner, Sizes, Wal};
 use crate::{Error, random_nonce};
 
-/// Returns the path where a node's kind of storage keeps its votes. Returns an error if there is a memory of the other
-/// kind: it must not vote again later, since meanwhile another memory votes under the same node id.
+/// Returns the path where a node's kind of storage keeps its votes. Returns an error if there is a
+/// memory of the other kind: it must not vote again later, since meanwhile another memory votes
+/// under the same node id.
 pub fn memory_on_disk(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
     private_directory(&directory)
@@ -90,7 +91,8 @@ pub fn read_log<'a>(
     Ok((read, memory))
 }
 
-/// Keeps a copy of a log under another name. The copy takes no room until the log's segments are freed.
+/// Keeps a copy of a log under another name. The copy takes no room until the log's segments are
+/// freed.
 pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
     let from = wal.files().path().to_owned();
     private_directory(aside)
@@ -110,8 +112,9 @@ pub fn keep_log_as(wal: &mut Wal, aside: &Path) -> Result<(), Error> {
         .map_err(|e| Error::store(format!("can't write {}: {e}", aside.display())))
 }
 
-/// Sets a durable acceptor's damaged log aside, on an operator's order, so that the acceptor joins as a new member;
-/// returns where the log is kept. It is refused while the process runs, and if nothing is damaged. [A-DISCARD]
+/// Sets a durable acceptor's damaged log aside, on an operator's order, so that the acceptor joins
+/// as a new member; returns where the log is kept. It is refused while the process runs, and if
+/// nothing is damaged. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     // No process of that name can start while this socket is held.
     let _socket = listen::udp(node.control, "control")?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An acceptor's process: the role of every group behind one socket (`sockets.rs`), in the kernel (`kernel.rs`), or in
-//! a switch (`switch.rs`), and the storage of its votes.
+//! An acceptor's process: the role of every group behind one socket (`sockets.rs`), in the kernel
+//! (`kernel.rs`), or in a switch (`switch.rs`), and the storage of its votes.
 //!
-//! *Volatile*: votes are in memory. An orderly stop writes them to `acceptor.state`, which the next start reads and
-//! removes before it serves, so a dump is used once. After a crash there is none, and the acceptor starts as a stranger
-//! with a new boot nonce. [A-MUTE]
+//! *Volatile*: votes are in memory. An orderly stop writes them to `acceptor.state`, which the next
+//! start reads and removes before it serves, so a dump is used once. After a crash there is none,
+//! and the acceptor starts as a stranger with a new boot nonce. [A-MUTE]
 //!
-//! *Durable*: votes are in memory and in a log. No packet leaves before the packet that caused it is on disk
-//! (`roles/wal.rs`). [A-DURABLE]
+//! *Durable*: votes are in memory and in a log. No packet leaves before the packet that caused it
+//! is on disk (`roles/wal.rs`). [A-DURABLE]
 
 mod image;
 mod kernel;

@@ -64,7 +64,8 @@ impl AcceptorRole {
             acceptor.restarted(random_nonce()? as u32);
         }
         let acceptors = strangers_for_none(dumped, cluster, node)?;
-        // The file goes before the first vote, because a later start from it would have forgotten that vote.
+        // The file goes before the first vote, because a later start from it would have forgotten
+        // that vote.
         remove_dump(dump)?;
         Ok((acceptors, Keeping::Volatile(dump.to_owned())))
     }
@@ -76,7 +77,8 @@ impl AcceptorRole {
     ) -> Result<(Vec<Acceptor>, Keeping), Error> {
         let (read, memory) = read_log(cluster, node, log)?;
         let acceptors = memory.restarted()?;
-        // A memory's boot nonce and the number of its starts are stored before they are shown. [A-MUTE]
+        // A memory's boot nonce and the number of its starts are stored before they are shown.
+        // [A-MUTE]
         let wal = read.go_on(&acceptors)?;
         Ok((acceptors, Keeping::Durable(Box::new(wal))))
     }
@@ -160,8 +162,8 @@ impl Role for AcceptorRole {
         Ok(())
     }
 
-    /// Answers a question about an earlier start. A start that the controller is told must be known to all later ones,
-    /// so it is stored first. [A-TOLD]
+    /// Answers a question about an earlier start. A start that the controller is told must be known
+    /// to all later ones, so it is stored first. [A-TOLD]
     fn answer(&mut self, question: &Message, links: &mut Links) -> Result<Option<Message>, Error> {
         let Some(request) = question.earlier_start_request() else {
             return Ok(None);
@@ -277,8 +279,8 @@ impl AcceptorRole {
         }
     }
 
-    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it than there is.
-    /// [A-DISCARD]
+    /// Sets a memory aside and begins with an empty one, since the controller has seen more of it
+    /// than there is. [A-DISCARD]
     fn discard(
         &mut self,
         group: GroupId,
@@ -315,7 +317,8 @@ impl AcceptorRole {
                 keep_log_as(wal, &aside)?;
                 say_what_was_put_aside(acceptor.deployment(), &aside);
                 self.acceptors[at] = empty;
-                // No other change is open, since the process made sure of that before it took the order.
+                // No other change is open, since the process made sure of that before it took the
+                // order.
                 wal.append_heads(&self.acceptors);
                 wal.begin(&self.acceptors)?;
                 wal.synced(true)?;

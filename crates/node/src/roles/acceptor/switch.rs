@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An acceptor in a switch. Its votes are in registers.
 //!
-//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process finds it. An order
-//! to stop removes it; its memory stays in the switch as long as the switch runs, and nowhere else.
+//! When the process ends by a signal, or is killed, the acceptor keeps voting, and the next process
+//! finds it. An order to stop removes it; its memory stays in the switch as long as the switch
+//! runs, and nowhere else.
 
 use std::path::Path;
 
@@ -60,7 +61,8 @@ impl Detached for SwitchAcceptor {
         Ok(())
     }
 
-    /// Answers that a switch's memory was never read from disk: it is at its first start, and was at no other. [A-MUTE]
+    /// Answers that a switch's memory was never read from disk: it is at its first start, and was
+    /// at no other. [A-MUTE]
     fn answer(&mut self, question: &Message) -> Result<Option<Message>, Error> {
         let Some(request) = question.earlier_start_request() else {
             return Ok(None);
@@ -88,15 +90,16 @@ impl Detached for SwitchAcceptor {
     }
 }
 
-/// Returns an error if there is a memory in a file. A switch can't read one, and once the switch has voted the file
-/// would be a memory that has forgotten those votes.
+/// Returns an error if there is a memory in a file. A switch can't read one, and once the switch
+/// has voted the file would be a memory that has forgotten those votes.
 fn refuse_dump(dump: &Path) -> Result<(), Error> {
     match dump.exists() {
         false => Ok(()),
         true => Err(Error::store(format!(
-            "{dump} holds the votes that this acceptor had on another plane, and no switch can take them. Start it there; \
-             or move the file away, and it joins as a new member. Never do so with more than f acceptors of a cluster \
-             at a time, and wait until each is a member again",
+            "{dump} holds the votes that this acceptor had on another plane, and no switch can \
+             take them. Start it there; or move the file away, and it joins as a new member. Never \
+             do so with more than f acceptors of a cluster at a time, and wait until each is a \
+             member again",
             dump = dump.display()
         ))),
     }

@@ -174,8 +174,8 @@ fn a_memory_that_has_forgotten_is_put_aside_for_an_empty_one() {
     }
 }
 
-/// A start that the controller was told is on disk, even if the process is killed right then, and an old copy doesn't
-/// have it. [A-TOLD]
+/// A start that the controller was told is on disk, even if the process is killed right then, and
+/// an old copy doesn't have it. [A-TOLD]
 #[test]
 fn a_start_that_was_told_is_known_to_later_ones_and_to_no_copy() {
     for storage in ["durable", "volatile"] {

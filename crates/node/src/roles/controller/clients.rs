@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 /// The number of clients whose questions may still be answered.
 const MAX_CLIENTS: usize = 256;
 
-/// Numbers for the addresses of clients. The oldest ones are forgotten, and those clients ask again.
+/// Numbers for the addresses of clients. The oldest ones are forgotten, and those clients ask
+/// again.
 #[derive(Default)]
 pub struct Clients {
     addresses: VecDeque<SocketAddr>,

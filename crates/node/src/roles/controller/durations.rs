@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long changes of epochs take, and which stage of them takes how long. They are watched from turn to turn, so that
-//! the control plane doesn't have to measure anything.
+//! How long changes of epochs take, and which stage of them takes how long. They are watched from
+//! turn to turn, so that the control plane doesn't have to measure anything.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Something that happened to a cluster, as the controller saw it: for its log, and for `wirepaxos events`.
+//! Something that happened to a cluster, as the controller saw it: for its log, and for `wirepaxos
+//! events`.
 
 use paxos::{Epoch, GroupId};
 use serde::{Deserialize, Serialize};

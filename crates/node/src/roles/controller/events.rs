@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The last events, in memory and in two files beside the store. When `events.jsonl` is full it takes the place of
-//! `events.old.jsonl`, so that both are bounded.
+//! The last events, in memory and in two files beside the store. When `events.jsonl` is full it
+//! takes the place of `events.old.jsonl`, so that both are bounded.
 //!
-//! A thread writes them, as a failover must not wait for a disk: a kill loses at most what that thread hasn't taken yet,
-//! and a power failure what it hasn't synced. Nothing depends on events, so a file that can't be used is set aside, and
-//! the controller goes on.
+//! A thread writes them, as a failover must not wait for a disk: a kill loses at most what that
+//! thread hasn't taken yet, and a power failure what it hasn't synced. Nothing depends on events,
+//! so a file that can't be used is set aside, and the controller goes on.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -137,7 +137,8 @@ struct Place {
 }
 
 impl Place {
-    /// Reads a file. One that can't be used is set aside, and an empty one is in its place; `None` if that fails, too.
+    /// Reads a file. One that can't be used is set aside, and an empty one is in its place; `None`
+    /// if that fails, too.
     fn read_or_set_aside(&self, path: &Path) -> Option<Found> {
         let why = match self.read(path) {
             Ok(found) => return Some(found),
@@ -159,7 +160,8 @@ impl Place {
             }
             Err(other) => {
                 warn!(
-                    "events are kept in memory only: {shown}: {why}, and it can't be set aside: {other}"
+                    "events are kept in memory only: {shown}: {why}, and it can't be set aside: \
+                     {other}"
                 );
                 None
             }

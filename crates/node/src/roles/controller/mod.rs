@@ -2,8 +2,8 @@
 //! The controller's process: [`control::Controller`] behind sockets, with a store in a file, or in
 //! the files of several controllers of which one acts.
 //!
-//! Everything that it must remember is in the store before it acts on it, so it can be killed at any time; only
-//! failover stops meanwhile.
+//! Everything that it must remember is in the store before it acts on it, so it can be killed at
+//! any time; only failover stops meanwhile.
 
 mod backups;
 mod clients;

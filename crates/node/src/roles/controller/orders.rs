@@ -12,8 +12,8 @@ use crate::budget::Budget;
 use crate::cluster_file::ClusterFile;
 use crate::names::Names;
 
-/// How many orders and answers become events at once, and per second: whoever repeats orders for ever must not drive all
-/// other events out.
+/// How many orders and answers become events at once, and per second: whoever repeats orders for
+/// ever must not drive all other events out.
 const NOTED: (u32, u32) = (20, 1);
 
 /// The orders that came last.
@@ -37,7 +37,8 @@ impl Orders {
         }
     }
 
-    /// Returns the event of a message that is an operator's order. Commands repeat their order until it is answered.
+    /// Returns the event of a message that is an operator's order. Commands repeat their order
+    /// until it is answered.
     pub fn ordered(&mut self, from: SocketAddr, message: &Message, now: Instant) -> Option<Event> {
         let Message::Failover {
             group,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes a lost store anew. It runs at the controller's addresses, so no controller can run beside it there.
+//! Makes a lost store anew. It runs at the controller's addresses, so no controller can run beside
+//! it there.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -49,8 +50,8 @@ pub struct RebuiltStore {
     pub kept: Option<PathBuf>,
 }
 
-/// Makes the controller's store anew from what the nodes know. Nothing is written if that can't be done for each group
-/// whose state is lost. [E-REBUILD]
+/// Makes the controller's store anew from what the nodes know. Nothing is written if that can't be
+/// done for each group whose state is lost. [E-REBUILD]
 pub fn rebuild(
     cluster: &ClusterFile,
     node: &Node,
@@ -86,8 +87,8 @@ pub fn rebuild(
         .unwrap_or_else(|| Err("it was stopped".into()))
         .map_err(|why| {
             Error::new(format!(
-                "the store can't be made anew, and nothing was changed: {why}. If that can't be done, see \"The \
-                 controller's store is lost\" in docs/operations/trouble.md"
+                "the store can't be made anew, and nothing was changed: {why}. If that can't be \
+                 done, see \"The controller's store is lost\" in docs/operations/trouble.md"
             ))
         })?;
     let states = groups.iter();
@@ -96,8 +97,8 @@ pub fn rebuild(
         .collect();
     if states.is_empty() {
         return Err(Error::new(
-            "no node that answers shows a later epoch than the controller's store, so nothing was changed: start the \
-             controller",
+            "no node that answers shows a later epoch than the controller's store, so nothing was \
+             changed: start the controller",
         ));
     }
     let rebuilt: Vec<_> = states.iter().map(|(group, _)| *group).collect();

@@ -270,7 +270,8 @@ impl Role for ControllerRole {
         _datagram: &[u8],
         links: &mut Links,
     ) -> Result<Verdict, Error> {
-        // The record that explains a change must be written before the controller stores the change.
+        // The record that explains a change must be written before the controller stores the
+        // change.
         links.flush_received()?;
         let now = self.now();
         let (ways, told) = (&self.ways, &mut self.told);
@@ -281,8 +282,8 @@ impl Role for ControllerRole {
         })
     }
 
-    /// Records the store's state before anything leaves, including messages to nodes, whose own records show what they
-    /// do after that.
+    /// Records the store's state before anything leaves, including messages to nodes, whose own
+    /// records show what they do after that.
     fn commit(&mut self, links: &mut Links) -> Result<(), Error> {
         for group in &self.groups {
             if let Some(state) = self.seat.acting().and_then(|c| c.state(*group)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happens to a group, for the controller's log and for `wirepaxos events`: who is suspected and answers again, which
-//! epoch becomes active, who leads it, and how long that took.
+//! What happens to a group, for the controller's log and for `wirepaxos events`: who is suspected
+//! and answers again, which epoch becomes active, who leads it, and how long that took.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -37,8 +37,8 @@ struct Told {
 }
 
 impl Told {
-    /// Returns the epoch in force if that is new. It is told once its leader has shown its round, which ends the measured
-    /// time; one whose leader shows none is told after a second.
+    /// Returns the epoch in force if that is new. It is told once its leader has shown its round,
+    /// which ends the measured time; one whose leader shows none is told after a second.
     fn news(&mut self, group: &GroupStatus, now: Instant) -> Option<Epoch> {
         let active = group.active.filter(|active| self.active != Some(*active))?;
         let since = match self.untold {
@@ -183,7 +183,8 @@ fn was_active(group: &GroupStatus, epoch: Epoch) -> bool {
         || epochs.any(|e| e.epoch == epoch && e.state == EpochState::Active)
 }
 
-/// Returns the news of the epoch in force. An epoch of an earlier process of the controller took nobody knows how long.
+/// Returns the news of the epoch in force. An epoch of an earlier process of the controller took
+/// nobody knows how long.
 fn became_active(group: &GroupStatus, active: Epoch, epoch: &str, names: &Names) -> Event {
     let leader = group.leader.map(|id| names.of(id));
     let leads = leader.as_deref().unwrap_or("nobody");

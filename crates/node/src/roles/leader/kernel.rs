@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader or sequencer in the kernel. `ProgramLeader` sets `next` and the round in its maps, as on any other plane.
+//! A leader or sequencer in the kernel. `ProgramLeader` sets `next` and the round in its maps, as
+//! on any other plane.
 //!
-//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch; an order to stop
-//! removes it.
+//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch;
+//! an order to stop removes it.
 
 use control::{Message, View};
 use loader::leader::Leader;

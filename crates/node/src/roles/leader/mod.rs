@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process of a leader or a sequencer: the role of every group behind one socket (`sockets.rs`), in the kernel
-//! (`kernel.rs`), or in a switch (`switch.rs`). A leader stamps for Paxos groups and a sequencer for NOPaxos groups;
-//! for other groups it is never programmed.
+//! The process of a leader or a sequencer: the role of every group behind one socket
+//! (`sockets.rs`), in the kernel (`kernel.rs`), or in a switch (`switch.rs`). A leader stamps for
+//! Paxos groups and a sequencer for NOPaxos groups; for other groups it is never programmed.
 //!
-//! It stores nothing. One that starts has a new boot nonce and stamps nothing until the controller programs it in a new
-//! epoch; until then it is a backup.
+//! It stores nothing. One that starts has a new boot nonce and stamps nothing until the controller
+//! programs it in a new epoch; until then it is a backup.
 
 mod kernel;
 mod sockets;

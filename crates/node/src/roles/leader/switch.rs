@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A leader or sequencer in a switch. Its rounds are orders to the program, which refuses an order that doesn't fit its
-//! memory.
+//! A leader or sequencer in a switch. Its rounds are orders to the program, which refuses an order
+//! that doesn't fit its memory.
 //!
-//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch; an order to stop
-//! removes the role.
+//! When the process ends by a signal the program keeps serving, with its boot nonce and its epoch;
+//! an order to stop removes the role.
 
 use control::{Message, View};
 use paxos::Round;
@@ -56,7 +56,8 @@ impl Detached for SwitchStamper {
         let Some(leader) = self.plane.of_group(group) else {
             return Ok(());
         };
-        // The controller repeats an order until its effect shows, and the answer of an earlier one may have been lost.
+        // The controller repeats an order until its effect shows, and the answer of an earlier one
+        // may have been lost.
         let is_done = || {
             let wanted = (program.nonce, Round::base(program.epoch));
             let shown = leader.role().look(0);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner in the kernel. Its counts, and the configurations by which it counts, are in pinned maps.
+//! A learner in the kernel. Its counts, and the configurations by which it counts, are in pinned
+//! maps.
 //!
-//! When the process ends, the learner keeps counting for the epochs that it knows. Votes of a later epoch wait until
-//! the process is back, since the process asks for views when the program passes it a vote of an unknown epoch.
+//! When the process ends, the learner keeps counting for the epochs that it knows. Votes of a later
+//! epoch wait until the process is back, since the process asks for views when the program passes
+//! it a vote of an unknown epoch.
 
 use control::View;
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
@@ -53,8 +55,8 @@ impl Detached for KernelLearner {
         &mut self.plane
     }
 
-    /// Handles packets that the program has passed on: votes of unknown epochs, packets that are no votes, and votes of
-    /// acceptors on this machine.
+    /// Handles packets that the program has passed on: votes of unknown epochs, packets that are no
+    /// votes, and votes of acceptors on this machine.
     fn take_passed(&mut self) -> Result<(), Error> {
         let KernelLearner {
             plane,

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner's process: the role of every group behind one socket (`sockets.rs`), in the kernel (`kernel.rs`), or in a
-//! switch (`switch.rs`). It counts votes for the replicas and sends them each decision in one DELIVER.
+//! A learner's process: the role of every group behind one socket (`sockets.rs`), in the kernel
+//! (`kernel.rs`), or in a switch (`switch.rs`). It counts votes for the replicas and sends them
+//! each decision in one DELIVER.
 //!
-//! It stores nothing, since the votes are the acceptors' memory. A replica notices decisions that a learner forgets, or
-//! never heard, as a gap or by asking how far the acceptors are, and repairs them. So a learner may start, restart or
-//! vanish at any time, and several may count the same votes, since replicas ignore repeats.
+//! It stores nothing, since the votes are the acceptors' memory. A replica notices decisions that a
+//! learner forgets, or never heard, as a gap or by asking how far the acceptors are, and repairs
+//! them. So a learner may start, restart or vanish at any time, and several may count the same
+//! votes, since replicas ignore repeats.
 //!
-//! It counts by the configurations of the epochs, which the controller sends; a vote of an unknown epoch makes it ask.
+//! It counts by the configurations of the epochs, which the controller sends; a vote of an unknown
+//! epoch makes it ask.
 
 mod kernel;
 mod sockets;
@@ -37,8 +40,8 @@ pub(crate) fn run<'a>(
     })
 }
 
-/// Returns the status of a learner in one group, on any plane: the epochs whose configurations it knows, newest first.
-/// `counters.sent.deliver` shows how much it has decided.
+/// Returns the status of a learner in one group, on any plane: the epochs whose configurations it
+/// knows, newest first. `counters.sent.deliver` shows how much it has decided.
 fn shown(group: GroupId, epochs: Vec<Epoch>, slots: u64) -> Value {
     json!({ "group": group, "epoch": epochs.first(), "epochs": epochs, "slots": slots })
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A learner in a switch. Its counts are in registers, and the configurations by which it counts are in tables.
+//! A learner in a switch. Its counts are in registers, and the configurations by which it counts
+//! are in tables.
 //!
-//! When the process ends, the learner keeps counting for the epochs that it knows. A switch reports no votes of unknown
-//! epochs, but it counts them; when their number grows, the process asks for the view.
+//! When the process ends, the learner keeps counting for the epochs that it knows. A switch reports
+//! no votes of unknown epochs, but it counts them; when their number grows, the process asks for
+//! the view.
 
 use control::View;
 use loader::run::counter;

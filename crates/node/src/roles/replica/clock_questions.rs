@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Asks the nodes that serve a group for their wall clocks, and tells the front end the time that most of them have.
+//! Asks the nodes that serve a group for their wall clocks, and tells the front end the time that
+//! most of them have.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub struct ClockQuestions {
 }
 
 impl ClockQuestions {
-    /// Asks on behalf of a replica: the controller, the nodes that stamp for its group, acceptors, learners, and the
-    /// group's replicas.
+    /// Asks on behalf of a replica: the controller, the nodes that stamp for its group, acceptors,
+    /// learners, and the group's replicas.
     pub fn new(
         cluster: &ClusterFile,
         node: &Node,
@@ -46,8 +47,8 @@ impl ClockQuestions {
         }
     }
 
-    /// Asks if it is time to, and shows the present result. Returns when it wants to be called again. `decides` says
-    /// that something is decided in the group.
+    /// Asks if it is time to, and shows the present result. Returns when it wants to be called
+    /// again. `decides` says that something is decided in the group.
     pub fn settle(&mut self, sender: &ControlSender, decides: bool) -> Duration {
         let now_ms = self.shown.passed_ms();
         if decides {
@@ -107,7 +108,8 @@ fn warning(cluster: &ClusterFile, node: NodeId, by_ms: i64) -> String {
     let name = cluster.node_by_id(node).map_or("?", |n| &n.name);
     let way = if by_ms > 0 { "ahead of" } else { "behind" };
     format!(
-        "the clock of {name}'s machine is {} s {way} what most nodes have: set it (time synchronisation: `timedatectl`)",
+        "the clock of {name}'s machine is {} s {way} what most nodes have: set it (time \
+         synchronisation: `timedatectl`)",
         by_ms.unsigned_abs() / 1_000
     )
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control thread of a replica: it asks the controller for views, lanes and incarnations, and passes them to the
-//! workers.
+//! The control thread of a replica: it asks the controller for views, lanes and incarnations, and
+//! passes them to the workers.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +30,8 @@ use crate::transfer::server::{Server, Stand};
 
 /// How often a view is asked for while no epoch is active.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a view is asked for while an epoch is active, since the controller sends news without being asked.
+/// How often a view is asked for while an epoch is active, since the controller sends news without
+/// being asked.
 const REFRESH_VIEW_INTERVAL: Duration = Duration::from_secs(2);
 const ASK_NUMBER_INTERVAL: Duration = Duration::from_millis(100);
 /// How often waiting requests for digests are checked.
@@ -45,8 +46,8 @@ pub enum Ask {
     Incarnation,
     /// Votes of an unknown epoch have been seen.
     View,
-    /// Only a new epoch helps: repair rounds or the leaders of a session's views are used up, or this replica's state
-    /// contradicts the others' log.
+    /// Only a new epoch helps: repair rounds or the leaders of a session's views are used up, or
+    /// this replica's state contradicts the others' log.
     NewEpoch,
     /// An epoch was told with another configuration than is stored here.
     Contradiction(Epoch),
@@ -63,7 +64,8 @@ pub struct ReplicaControl<'a> {
     pub group: &'a Group,
     /// The nonce of this start of the replica, or of its memory.
     pub nonce: u64,
-    /// Identifies this process, whatever memory it has, so that its disk gets a new number at each start. [T-DISK]
+    /// Identifies this process, whatever memory it has, so that its disk gets a new number at each
+    /// start. [T-DISK]
     pub process: u64,
     /// The memory of a durable replica.
     pub memory: Option<Memory>,
@@ -91,7 +93,8 @@ pub struct ReplicaControl<'a> {
 pub struct Numbers {
     /// The active epoch and its leader.
     active: Option<(Epoch, NodeId)>,
-    /// The lane of this process. All its partitions share it, since rounds are per partition and instance.
+    /// The lane of this process. All its partitions share it, since rounds are per partition and
+    /// instance.
     lane: Option<(Epoch, u8)>,
     wanted_lane: Option<Epoch>,
     asked_lane: Option<Instant>,
@@ -283,7 +286,8 @@ impl ReplicaControl<'_> {
             Ask::View => control.ask_for_view_after(Duration::ZERO, self.group.id),
             Ask::NewEpoch => self.ask_for_new_epoch(),
             Ask::Contradiction(epoch) => {
-                // If the contradiction is with another epoch, the replica may go on once it is started again.
+                // If the contradiction is with another epoch, the replica may go on once it is
+                // started again.
                 self.ask_for_new_epoch();
                 control.refuse(self.contradiction(epoch));
             }
@@ -330,8 +334,8 @@ impl ReplicaControl<'_> {
         numbers.wants_incarnation || numbers.wanted_lane.is_some()
     }
 
-    /// Stops execution in all partitions. The order is repeated until all have stopped, and is then answered with their
-    /// positions. [G-STOP]
+    /// Stops execution in all partitions. The order is repeated until all have stopped, and is then
+    /// answered with their positions. [G-STOP]
     fn stop_execution(&self, epoch: Epoch) {
         self.give_all(|| Job::StopExecution(epoch));
         let stands = self.workers.iter().map(|worker| worker.standing.get());
@@ -349,10 +353,11 @@ impl ReplicaControl<'_> {
 
     fn contradiction(&self, epoch: Epoch) -> String {
         format!(
-            "group {}: session {epoch} was told with another sequencer or other members than {} has on disk: two \
-             controllers act, or their store was replaced by an old copy. Stop every controller that isn't in this \
-             cluster file, or whose epochs are older (`epochs` of `wirepaxos status`), and then start this node again: \
-             it goes on in the next session, which it has asked for",
+            "group {}: session {epoch} was told with another sequencer or other members than {} \
+             has on disk: two controllers act, or their store was replaced by an old copy. Stop \
+             every controller that isn't in this cluster file, or whose epochs are older (`epochs` \
+             of `wirepaxos status`), and then start this node again: it goes on in the next \
+             session, which it has asked for",
             self.group.id, self.node.name
         )
     }
@@ -397,7 +402,8 @@ impl ReplicaControl<'_> {
         partitions
     }
 
-    /// Has the workers make digests if somebody waits for them, without waiting; the last worker sends the answers.
+    /// Has the workers make digests if somebody waits for them, without waiting; the last worker
+    /// sends the answers.
     fn begin_digests(&mut self) {
         let round = self.digests.begin(self.workers.len(), Instant::now());
         let Some(round) = round else { return };
@@ -422,8 +428,8 @@ impl ReplicaControl<'_> {
     }
 }
 
-/// Returns the positions of all partitions if all have stopped until this epoch, or a later one, is active. A later one
-/// counts, since a controller with an older store may issue a number again.
+/// Returns the positions of all partitions if all have stopped until this epoch, or a later one, is
+/// active. A later one counts, since a controller with an older store may issue a number again.
 fn where_stopped(stands: impl Iterator<Item = Stand>, epoch: Epoch) -> Option<Vec<Instance>> {
     let has_stopped = |stand: &Stand| stand.stopped.is_some_and(|until| until >= epoch);
     let stopped = stands.map(|stand| has_stopped(&stand).then_some(stand.next));

@@ -129,7 +129,9 @@ impl Shown {
     fn note(&mut self, made: Result<Last, Error>, every: Duration) -> Duration {
         match made {
             Ok(last) => {
-                info!(name = last.name, linked = last.linked, positions = ?last.positions, "a copy of my state");
+                info!(name = last.name, linked = last.linked, positions = ?last.positions, "a copy \
+                                                                                            of my \
+                                                                                            state");
                 self.made += 1;
                 self.last = Some(last);
                 self.error = None;
@@ -163,7 +165,8 @@ impl Maker {
         Duration::from_secs(self.settings.every_s)
     }
 
-    /// Returns the time until the next copy, according to the copies that earlier processes have made.
+    /// Returns the time until the next copy, according to the copies that earlier processes have
+    /// made.
     fn due_in(&self) -> Duration {
         let numbers = self.numbers().unwrap_or_default();
         let last = numbers.last().map(|number| self.path(*number));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The threads of a replica that execute. There may be fewer threads than partitions: thread `t` of `n` serves the
-//! partitions whose number modulo `n` is `t`. So one wake serves all of them, and packets that arrive for several
-//! partitions meanwhile are handled together.
+//! The threads of a replica that execute. There may be fewer threads than partitions: thread `t` of
+//! `n` serves the partitions whose number modulo `n` is `t`. So one wake serves all of them, and
+//! packets that arrive for several partitions meanwhile are handled together.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
@@ -20,8 +20,8 @@ use super::worker_thread::{HandedOn, WorkerThread};
 
 /// The longest wait, after which the thread checks everything.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
-/// The packets of one worker wait this long for those of the thread's other workers. Packets to one address are then
-/// sent together, and wake their receiver once.
+/// The packets of one worker wait this long for those of the thread's other workers. Packets to one
+/// address are then sent together, and wake their receiver once.
 const SEND_AFTER: Duration = Duration::from_micros(50);
 /// The index of the first socket among the descriptors of a wait.
 const FIRST_SOCKET: usize = 2;
@@ -93,7 +93,8 @@ impl<G: Followed> Crew<G> {
         Ok(Working::Thread(thread))
     }
 
-    /// Enters a rotation of nodes that poll for packets. The result is sent when the crew has ended.
+    /// Enters a rotation of nodes that poll for packets. The result is sent when the crew has
+    /// ended.
     pub fn enter(self, door: &Door<'_>) -> Result<Working, Error> {
         let (tell, result) = mpsc::channel();
         self.tell_local_sessions();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Makes digests of the contents for those who ask. For a digest all workers read all their data, and execute nothing
-//! meanwhile. So there is one round at a time for all who have asked by then, and rounds take at most a part of the
-//! time.
+//! Makes digests of the contents for those who ask. For a digest all workers read all their data,
+//! and execute nothing meanwhile. So there is one round at a time for all who have asked by then,
+//! and rounds take at most a part of the time.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -84,7 +84,8 @@ impl Digests {
 }
 
 impl Round {
-    /// Takes a partition's digest. After the last one it returns all digests, and those who get them.
+    /// Takes a partition's digest. After the last one it returns all digests, and those who get
+    /// them.
     pub fn found(
         &self,
         pid: usize,

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 
 /// A protocol of replicas that nodes can run.
 pub trait Followed: Agreement + Send + 'static {
-    /// Returns the part of a view's epochs that concerns the worker of a partition; empty if they aren't of this
-    /// protocol.
+    /// Returns the part of a view's epochs that concerns the worker of a partition; empty if they
+    /// aren't of this protocol.
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
 
-    /// Returns the part of a partition's status document that only this protocol has: its name there, and its value.
+    /// Returns the part of a partition's status document that only this protocol has: its name
+    /// there, and its value.
     fn shown_alone(&self) -> Option<(&'static str, Value)> {
         None
     }
@@ -37,7 +38,8 @@ pub trait Followed: Agreement + Send + 'static {
     /// Lets this start of the memory continue, by the controller's order.
     fn let_go_on(&mut self, _now: Time, _nonce: u64, _: Start) {}
 
-    /// Returns the report about a partition that this member must repeat to the controller until its effect shows.
+    /// Returns the report about a partition that this member must repeat to the controller until
+    /// its effect shows.
     fn report(&self, _group: GroupId, _pid: PartitionId, _from: Member) -> Option<Message> {
         None
     }
@@ -60,8 +62,8 @@ pub fn epoch_view(epoch: &EpochRecord) -> EpochView {
 }
 
 impl Followed for NoPaxos {
-    /// Returns the sessions, including those that have not begun, since nothing is concluded from sessions with a gap.
-    /// [F-TOLD]
+    /// Returns the sessions, including those that have not begun, since nothing is concluded from
+    /// sessions with a gap. [F-TOLD]
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView> {
         view.sessions(pid).unwrap_or_default()
     }

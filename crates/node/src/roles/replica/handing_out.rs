@@ -14,8 +14,8 @@ use crate::transfer::Patience;
 use crate::transfer::held::{Copies, Keeper, lock};
 use crate::transfer::server::{Stand, Workers};
 
-/// A lock that is held while partitions are replaced by another replica's state, and while copies of them are opened,
-/// since partitions from before and after an install don't belong together.
+/// A lock that is held while partitions are replaced by another replica's state, and while copies
+/// of them are opened, since partitions from before and after an install don't belong together.
 pub type Whole = Arc<Mutex<()>>;
 
 /// The workers that hand out their states.
@@ -43,8 +43,8 @@ impl Workers for HandingOut {
 }
 
 impl HandingOut {
-    /// Has a copy of hard links made; `make` gets the links of each partition with the position that it has reached at
-    /// least. Returns `None` if the application can't make links.
+    /// Has a copy of hard links made; `make` gets the links of each partition with the position
+    /// that it has reached at least. Returns `None` if the application can't make links.
     pub fn link<T>(
         &self,
         make: impl FnOnce(Vec<(Instance, Link)>) -> Result<T, String>,
@@ -57,8 +57,9 @@ impl HandingOut {
         })
     }
 
-    /// Holds all partitions from before the first copy is opened until the last one is open. So the copies have
-    /// everything that a command over several partitions needs, however far apart their positions are. [X-HOLD]
+    /// Holds all partitions from before the first copy is opened until the last one is open. So the
+    /// copies have everything that a command over several partitions needs, however far apart their
+    /// positions are. [X-HOLD]
     fn while_held<T>(&self, open: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let _whole = lock(&self.whole);
         if self.stands().iter().any(|stand| stand.is_installing) {
@@ -96,8 +97,8 @@ pub fn readers(workers: Arc<Vec<WorkerHandle>>) -> OpenReader {
     })
 }
 
-/// Returns a function that passes reads without the log to the workers. A worker that has ended answers none; then the
-/// process ends, too.
+/// Returns a function that passes reads without the log to the workers. A worker that has ended
+/// answers none; then the process ends, too.
 pub fn reads(workers: Arc<Vec<WorkerHandle>>) -> AskReads {
     Arc::new(move |pid, reads| {
         if let Some(worker) = workers.get(usize::from(pid)) {

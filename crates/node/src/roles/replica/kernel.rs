@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica's learner in the kernel. An XDP program at the interface counts the votes, and each partition's worker
-//! reads the decisions in place, from its own ring. All other packets for the replica go to the workers' sockets, and
-//! so do the votes while a worker repairs.
+//! A replica's learner in the kernel. An XDP program at the interface counts the votes, and each
+//! partition's worker reads the decisions in place, from its own ring. All other packets for the
+//! replica go to the workers' sockets, and so do the votes while a worker repairs.
 //!
-//! Votes of acceptors on this machine reach the workers' sockets without passing the interface, and so the program. If
-//! there are such acceptors, the program always passes on all other votes, too, and workers count by themselves.
+//! Votes of acceptors on this machine reach the workers' sockets without passing the interface, and
+//! so the program. If there are such acceptors, the program always passes on all other votes, too,
+//! and workers count by themselves.
 //!
-//! The learner's memory belongs to the process: the program ends with it, and the next one begins where the replica's
-//! execution stands.
+//! The learner's memory belongs to the process: the program ends with it, and the next one begins
+//! where the replica's execution stands.
 
 use std::cell::RefCell;
 
@@ -140,8 +141,8 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// Prepares for a wait at the socket: from now on the packet that decides comes there, too. Returns false, and
-    /// changes nothing, if there is something to read.
+    /// Prepares for a wait at the socket: from now on the packet that decides comes there, too.
+    /// Returns false, and changes nothing, if there is something to read.
     pub fn fall_asleep(&self) -> bool {
         self.windows.set_awake(self.pid, false);
         let empty = self.ring.is_empty();

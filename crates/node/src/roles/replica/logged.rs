@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log of one partition of a durable replica: how it is read, and what is written to it. [N-STORED]
+//! The log of one partition of a durable replica: how it is read, and what is written to it.
+//! [N-STORED]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub struct ReplicaLog {
 }
 
 impl ReplicaLog {
-    /// Opens the log in `path`, and has `worker` continue from its contents. There is no log at the first start of a
-    /// memory; later a missing log is an error.
+    /// Opens the log in `path`, and has `worker` continue from its contents. There is no log at the
+    /// first start of a memory; later a missing log is an error.
     pub fn open<G: Followed>(
         partition: Partition<'_>,
         path: &Path,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mailboxes, by which other threads reach a worker, and the workers of a replica reach one another.
+//! Mailboxes, by which other threads reach a worker, and the workers of a replica reach one
+//! another.
 
 use std::sync::{Arc, mpsc};
 
@@ -17,7 +18,8 @@ pub struct Mailbox {
     pub wake: Wake,
 }
 
-/// Returns both sides of an empty mailbox, which keeps jobs in order. `wake` wakes the thread that serves the worker.
+/// Returns both sides of an empty mailbox, which keeps jobs in order. `wake` wakes the thread that
+/// serves the worker.
 pub fn mailbox(wake: Wake) -> (Mailbox, mpsc::Receiver<Job>) {
     let (jobs, given) = mpsc::channel();
     (Mailbox { jobs, wake }, given)
@@ -32,8 +34,8 @@ impl Mailbox {
     }
 }
 
-/// A worker's connection to the other workers. All of them end with the process, so a worker that has ended needs no
-/// more messages.
+/// A worker's connection to the other workers. All of them end with the process, so a worker that
+/// has ended needs no more messages.
 pub struct Siblings {
     own: PartitionId,
     /// The mailbox of each partition.

@@ -54,8 +54,9 @@ struct Of {
 }
 
 impl Memory {
-    /// Opens the memory of a durable replica at a new start, or a new memory if there is none. A volatile replica must
-    /// not have one on disk, since it would come back later without what was stamped meanwhile.
+    /// Opens the memory of a durable replica at a new start, or a new memory if there is none. A
+    /// volatile replica must not have one on disk, since it would come back later without what was
+    /// stamped meanwhile.
     pub fn open(
         cluster: &ClusterFile,
         node: &Node,
@@ -131,8 +132,8 @@ impl Memory {
         }
     }
 
-    /// Answers whether the memory was at an earlier start, or returns `None` if the controller asks another start of
-    /// it. The question is noted on disk before it is answered. [A-TOLD]
+    /// Answers whether the memory was at an earlier start, or returns `None` if the controller asks
+    /// another start of it. The question is noted on disk before it is answered. [A-TOLD]
     pub fn asked(
         &mut self,
         nonce: u64,
@@ -148,8 +149,8 @@ impl Memory {
         Ok(Some(self.told.has(earlier)))
     }
 
-    /// Sets the logs aside, since the controller has seen more of this memory than there is. Returns the error with
-    /// which the replica must end. [A-DISCARD]
+    /// Sets the logs aside, since the controller has seen more of this memory than there is.
+    /// Returns the error with which the replica must end. [A-DISCARD]
     pub fn discard(&self) -> Error {
         let aside = match put_aside(&self.directory, self.nonce) {
             Ok(aside) => aside,
@@ -158,13 +159,13 @@ impl Memory {
         error!(
             node = self.of.node,
             group = self.of.group,
-            "THIS REPLICA HAS FORGOTTEN PARTS OF ITS LOG that the controller had seen: an old copy of its files was \
-             put back, or the disk lost writes. The log is kept as {}",
+            "THIS REPLICA HAS FORGOTTEN PARTS OF ITS LOG that the controller had seen: an old copy \
+             of its files was put back, or the disk lost writes. The log is kept as {}",
             aside.display()
         );
         Error::store(format!(
-            "the log had forgotten what others count on, and is put aside as {}: start this replica again, and it \
-             joins as a new member",
+            "the log had forgotten what others count on, and is put aside as {}: start this \
+             replica again, and it joins as a new member",
             aside.display()
         ))
     }
@@ -187,8 +188,8 @@ impl Memory {
         let path = self.directory.join("member");
         replace_file(&path, &self.encode()).map_err(|e| {
             Error::store(format!(
-                "{} can't be written: {e}. The replica stops; nothing was shown that is not stored. Free space or \
-                 repair the disk, then start it again",
+                "{} can't be written: {e}. The replica stops; nothing was shown that is not \
+                 stored. Free space or repair the disk, then start it again",
                 path.display()
             ))
         })
@@ -287,8 +288,8 @@ fn put_aside(directory: &Path, nonce: u64) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Notes beside the log in `path` why this start can't continue from it although it is whole, so that `forget-log`
-/// gives it up. Without the note the log alone would look as if it were needed.
+/// Notes beside the log in `path` why this start can't continue from it although it is whole, so
+/// that `forget-log` gives it up. Without the note the log alone would look as if it were needed.
 pub fn note_refused(path: &Path, why: &str) {
     if let Some(directory) = path.parent() {
         let noted = fs::write(directory.join(REFUSED), why);
@@ -301,9 +302,9 @@ pub fn note_refused(path: &Path, why: &str) {
     }
 }
 
-/// Sets a durable replica's log aside, on an operator's order, if it is damaged or the last start refused it, so that
-/// the replica joins as a new member. It is refused while the process runs, and if the log is needed; returns where the
-/// log is kept. [A-DISCARD]
+/// Sets a durable replica's log aside, on an operator's order, if it is damaged or the last start
+/// refused it, so that the replica joins as a new member. It is refused while the process runs, and
+/// if the log is needed; returns where the log is kept. [A-DISCARD]
 pub fn forget_log(cluster: &ClusterFile, node: &Node, group: &Group) -> Result<PathBuf, Error> {
     let _in_use = lock_directory(&cluster.node_dir(node), node)?;
     let directory = logs(cluster, node);
@@ -399,8 +400,8 @@ mod tests {
         Ok((worker, log))
     }
 
-    /// The application went back below its log. The error names `forget-log`, which finds nothing wrong with the log
-    /// alone. [N-RESTART]
+    /// The application went back below its log. The error names `forget-log`, which finds nothing
+    /// wrong with the log alone. [N-RESTART]
     #[test]
     fn a_log_that_a_start_has_refused_is_given_up_by_order() {
         let directory = TestDir::new();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A replica: one thread for the control plane, worker threads for the partitions, the server that hands out
-//! checkpoints, and the thread that makes copies of the state.
+//! A replica: one thread for the control plane, worker threads for the partitions, the server that
+//! hands out checkpoints, and the thread that makes copies of the state.
 //!
-//! A worker has its own socket (port + partition), learner, sessions and application, so nothing is passed between I/O
-//! and execution: the thread that receives a vote executes the value that the vote decides. On the XDP plane the
-//! learner is in the kernel (`kernel.rs`) and a ring replaces the votes. On the DPDK plane one thread runs all workers,
-//! besides other nodes of the process (`../rotation.rs`). A durable replica, with NOPaxos, has a log for each partition
-//! (`logged.rs`), and a file that identifies its memory (`memory.rs`). The control thread (`control_thread.rs`) asks
-//! for views and lanes and passes them to the workers.
+//! A worker has its own socket (port + partition), learner, sessions and application, so nothing is
+//! passed between I/O and execution: the thread that receives a vote executes the value that the
+//! vote decides. On the XDP plane the learner is in the kernel (`kernel.rs`) and a ring replaces
+//! the votes. On the DPDK plane one thread runs all workers, besides other nodes of the process
+//! (`../rotation.rs`). A durable replica, with NOPaxos, has a log for each partition (`logged.rs`),
+//! and a file that identifies its memory (`memory.rs`). The control thread (`control_thread.rs`)
+//! asks for views and lanes and passes them to the workers.
 
 mod catch_up;
 mod clock_questions;
@@ -111,20 +112,23 @@ pub struct Services {
     pub on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
     /// Called after a batch of answers or results.
     pub on_batch_end: Arc<dyn Fn() + Send + Sync>,
-    /// Receives all local sessions of a partition's state, when that has been opened or replaced by another replica's.
+    /// Receives all local sessions of a partition's state, when that has been opened or replaced by
+    /// another replica's.
     pub on_local_sessions: Arc<dyn Fn(PartitionId, Vec<LocalSession>) + Send + Sync>,
     /// Receives every new view.
     pub on_view: Arc<dyn Fn(&View) + Send + Sync>,
-    /// Called when a stop is requested, while the workers still execute, so that local sessions can finish their
-    /// requests.
+    /// Called when a stop is requested, while the workers still execute, so that local sessions can
+    /// finish their requests.
     pub before_stop: Arc<dyn Fn() + Send + Sync>,
-    /// Receives how many instances the worker of each partition has executed, for the front end's INFO.
+    /// Receives how many instances the worker of each partition has executed, for the front end's
+    /// INFO.
     pub on_position: Arc<dyn Fn(PartitionId, u64) + Send + Sync>,
     /// Receives a function that opens readers of the partitions' states, once they are open.
     pub on_readers: Arc<dyn Fn(OpenReader) + Send + Sync>,
     /// Receives a function that reads without the log, if that is possible.
     pub on_reads: Arc<dyn Fn(AskReads) + Send + Sync>,
-    /// Returns the front end's counters by name for the replica's status; empty without a front end.
+    /// Returns the front end's counters by name for the replica's status; empty without a front
+    /// end.
     pub front_end_counters: Arc<dyn Fn() -> Vec<(&'static str, Value)> + Send + Sync>,
     /// Returns the warnings of the front end and the application for the replica's status.
     pub front_end_warnings: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
@@ -156,7 +160,8 @@ impl Services {
     }
 }
 
-/// Runs a replica until `stop` is requested; then it executes what it has, makes a checkpoint and returns.
+/// Runs a replica until `stop` is requested; then it executes what it has, makes a checkpoint and
+/// returns.
 pub fn run_alone(
     cluster: &ClusterFile,
     node: &Node,
@@ -166,7 +171,8 @@ pub fn run_alone(
     run(cluster, node, services, stop, None)
 }
 
-/// Runs a replica like [`run_alone`]. If its workers are at DPDK ports, they enter a rotation by a door.
+/// Runs a replica like [`run_alone`]. If its workers are at DPDK ports, they enter a rotation by a
+/// door.
 pub(crate) fn run(
     cluster: &ClusterFile,
     node: &Node,
@@ -351,13 +357,14 @@ fn serve<G: Followed>(
     results.into_iter().collect()
 }
 
-/// Locks a replica's directory against other processes: another one of the same name, and `copy put`. The lock is
-/// beside the directory, so that it also holds for a directory that replaces it.
+/// Locks a replica's directory against other processes: another one of the same name, and `copy
+/// put`. The lock is beside the directory, so that it also holds for a directory that replaces it.
 pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Error> {
     let path = directory.with_extension("lock");
     Lock::take(&path).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => Error::new(format!(
-            "{} is locked: {} runs, or `copy put` is at work there. Stop the one, or wait for the other",
+            "{} is locked: {} runs, or `copy put` is at work there. Stop the one, or wait for the \
+             other",
             path.display(),
             node.name
         )),
@@ -365,8 +372,8 @@ pub(crate) fn lock_directory(directory: &Path, node: &Node) -> Result<Lock, Erro
     })
 }
 
-/// Returns how many threads execute. More threads than CPUs would only wake one another, and a DPDK port is polled by
-/// one thread.
+/// Returns how many threads execute. More threads than CPUs would only wake one another, and a DPDK
+/// port is polled by one thread.
 fn worker_threads(node: &Node, group: &Group) -> u16 {
     if node.plane == Plane::Dpdk {
         return 1;

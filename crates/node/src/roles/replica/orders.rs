@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The orders to a worker by those who read its replica's state, hand it out, or install another replica's.
+//! The orders to a worker by those who read its replica's state, hand it out, or install another
+//! replica's.
 
 use std::sync::mpsc::Sender;
 
@@ -39,18 +40,20 @@ pub enum Order {
     BeginInstall(Sender<Instance>),
     /// Makes everything executed durable.
     MakeDurable(Sender<()>),
-    /// Puts the state that was read in place. It is answered with an error if nothing was changed; any other error ends
-    /// the worker.
+    /// Puts the state that was read in place. It is answered with an error if nothing was changed;
+    /// any other error ends the worker.
     EndRestore(Instance, Sender<Result<(), String>>),
     /// Forgets the messages of siblings, now that all have stopped.
     MeetAnew(Sender<()>),
     /// Continues execution.
     EndInstall,
-    /// Executes values that another replica has kept. It is answered with the number of bytes taken.
+    /// Executes values that another replica has kept. It is answered with the number of bytes
+    /// taken.
     Replay(Vec<u8>, Sender<Result<usize, String>>),
 }
 
-/// Orders that are answered later: once everything executed is stable, or once no checkpoint is in progress.
+/// Orders that are answered later: once everything executed is stable, or once no checkpoint is in
+/// progress.
 #[derive(Default)]
 pub struct Waiting {
     readers: Vec<Sender<Reading>>,

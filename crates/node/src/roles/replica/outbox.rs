@@ -23,7 +23,8 @@ pub struct WorkerOutbox {
     reply_header: Header,
     replies: Vec<PendingReply>,
     on_local_reply: Arc<dyn Fn(LocalReply<'_>) + Send + Sync>,
-    /// Local replies wait until everything else may leave, too, since the state that they show is being stored.
+    /// Local replies wait until everything else may leave, too, since the state that they show is
+    /// being stored.
     holds: bool,
     held: Vec<HeldReply>,
     on_answered_reads: Arc<dyn Fn(&AnsweredReads) + Send + Sync>,
@@ -44,8 +45,8 @@ struct HeldReply {
 /// Replies to one address that will share a datagram.
 struct PendingReply {
     to: ReplyTo,
-    /// The view of answers that aren't final yet. With the slot of the last one a follower acknowledges all of them.
-    /// [N-ANSWER]
+    /// The view of answers that aren't final yet. With the slot of the last one a follower
+    /// acknowledges all of them. [N-ANSWER]
     view: Round,
     slot: Instance,
     items: Vec<u8>,
@@ -119,7 +120,8 @@ impl WorkerOutbox {
         for at in 0..self.replies.len() {
             self.send_reply(at);
         }
-        // An address without replies in this batch is removed, so that clients that have gone leave nothing behind.
+        // An address without replies in this batch is removed, so that clients that have gone leave
+        // nothing behind.
         self.replies
             .retain_mut(|reply| std::mem::take(&mut reply.count) > 0);
         self.siblings.wake();
@@ -233,7 +235,8 @@ impl WorkerOutbox {
     }
 }
 
-/// Sends a packet, unless it is for the front end of this process, which isn't reached over the network.
+/// Sends a packet, unless it is for the front end of this process, which isn't reached over the
+/// network.
 fn send_to(links: &mut Links, to: &ReplyTo, header: &Header, value: &[u8]) {
     match to {
         ReplyTo::Local => {}

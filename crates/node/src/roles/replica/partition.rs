@@ -11,8 +11,8 @@ use super::memory::Memory;
 use crate::Error;
 use crate::cluster_file::{Answer, ClusterFile, Group, Node};
 
-/// The shortest time between two checkpoints. A busy partition would otherwise make dozens each second, and each waits
-/// for the disk twice.
+/// The shortest time between two checkpoints. A busy partition would otherwise make dozens each
+/// second, and each waits for the disk twice.
 const CHECKPOINT_PAUSE: Time = 100_000_000;
 
 /// A partition with its node and group.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps beside a partition's store the commands that have made this replica's program crash, which it never executes,
-//! whatever happens later. Other replicas rely on that, so it is on disk before anybody is told. [X-DIED]
+//! Keeps beside a partition's store the commands that have made this replica's program crash, which
+//! it never executes, whatever happens later. Other replicas rely on that, so it is on disk before
+//! anybody is told. [X-DIED]
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,8 @@ use crate::document::other_format;
 /// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXDIED\x01";
 
-/// A command that is never executed here. `is_ordered` means that an operator has ordered that it takes no effect.
+/// A command that is never executed here. `is_ordered` means that an operator has ordered that it
+/// takes no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     pub place: CommandPlace,
@@ -38,7 +40,8 @@ impl Promises {
         }
     }
 
-    /// Returns the promises that aren't below `next`, since commands below were passed, and all that were ordered.
+    /// Returns the promises that aren't below `next`, since commands below were passed, and all
+    /// that were ordered.
     pub fn read(&self, next: Instance) -> Result<Vec<Promise>, replica::Error> {
         let mut all = self.load()?;
         all.retain(|promise| promise.is_ordered || promise.place.inst >= next);
@@ -56,14 +59,16 @@ impl Promises {
         self.write(&all)
     }
 
-    /// Notes a promise when the process ends. If that fails, the next process crashes on the command again.
+    /// Notes a promise when the process ends. If that fails, the next process crashes on the
+    /// command again.
     pub fn note_death(&self, place: CommandPlace) {
         let CommandPlace { inst, index } = place;
         match self.note(place, false) {
             Ok(()) => error!(
                 instance = inst,
                 index,
-                "the program has died of this command twice; this replica never executes it, and says so when it starts again"
+                "the program has died of this command twice; this replica never executes it, and \
+                 says so when it starts again"
             ),
             Err(e) => error!("can't note of which command the program has died: {e}"),
         }
@@ -92,7 +97,8 @@ impl Promises {
         parse(&bytes).ok_or_else(|| {
             let path = self.path.display();
             replica::Error(format!(
-                "{path} is damaged, so this replica can't tell which commands it has promised never to execute: {MOVE_AWAY}"
+                "{path} is damaged, so this replica can't tell which commands it has promised \
+                 never to execute: {MOVE_AWAY}"
             ))
         })
     }
@@ -133,8 +139,8 @@ impl Noticed {
                     instance = inst,
                     index,
                     command = deadly.command,
-                    "waits in front of a command of which the program has died, until another replica's state comes that \
-                     has passed it, or all replicas have died of it"
+                    "waits in front of a command of which the program has died, until another \
+                     replica's state comes that has passed it, or all replicas have died of it"
                 );
             }
             self.waits_at = waits_at;
@@ -157,7 +163,8 @@ impl Noticed {
     }
 }
 
-/// Returns the place of the command that an operator orders to take no effect, or why it can't be that command.
+/// Returns the place of the command that an operator orders to take no effect, or why it can't be
+/// that command.
 pub fn ordered<A: Application, G: Agreement>(
     worker: &Worker<A, G>,
     inst: Instance,
@@ -172,8 +179,8 @@ pub fn ordered<A: Application, G: Agreement>(
 fn contradiction(place: CommandPlace) -> String {
     let CommandPlace { inst, index } = place;
     format!(
-        "command {index} of instance {inst} was executed here, and takes no effect at other replicas by an operator's order: \
-         this replica's state differs; {MOVE_AWAY}"
+        "command {index} of instance {inst} was executed here, and takes no effect at other \
+         replicas by an operator's order: this replica's state differs; {MOVE_AWAY}"
     )
 }
 
@@ -185,9 +192,10 @@ pub fn warning<A: Application, G: Agreement>(worker: &Worker<A, G>) -> Option<St
     let deadly = worker.deadly()?;
     let CommandPlace { inst, index } = deadly.place;
     Some(format!(
-        "waits in front of command {index} of instance {inst} ({}), of which its program has died, as have those of \
-         replicas {:?}; it goes on once it has the state of a replica that has passed it, or all replicas have died of it; \
-         if one is gone for good, see `wirepaxos skip --help`",
+        "waits in front of command {index} of instance {inst} ({}), of which its program has died, \
+         as have those of replicas {:?}; it goes on once it has the state of a replica that has \
+         passed it, or all replicas have died of it; if one is gone for good, see `wirepaxos skip \
+         --help`",
         deadly.command, deadly.promised,
     ))
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Remembers how far a partition's checkpoints had reached, in a file beside its store.
 //!
-//! Other nodes rely on what a replica reported as durable. A store may lose it silently: RocksDB takes a flipped bit in
-//! its log for the end of the log, and an old copy of a directory looks like any other. Such a store ends below a
-//! checkpoint that it had made, which this file remembers. [T-REACHED]
+//! Other nodes rely on what a replica reported as durable. A store may lose it silently: RocksDB
+//! takes a flipped bit in its log for the end of the log, and an old copy of a directory looks like
+//! any other. Such a store ends below a checkpoint that it had made, which this file remembers.
+//! [T-REACHED]
 //!
-//! The replica's other partitions forget outcomes once they are told that these are durable. So with several partitions
-//! each checkpoint is noted before the others are told; a single partition makes at most one note a second.
+//! The replica's other partitions forget outcomes once they are told that these are durable. So
+//! with several partitions each checkpoint is noted before the others are told; a single partition
+//! makes at most one note a second.
 //!
 //! A copy of the whole directory, including this file, can't be told from the directory itself.
 
@@ -23,8 +25,8 @@ use crate::document::other_format;
 /// The first bytes of the file, which name its kind and format.
 const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 
-/// The interval of notes of a single partition. Under load there are dozens of checkpoints a second, and one note among
-/// them suffices to detect most losses of a disk.
+/// The interval of notes of a single partition. Under load there are dozens of checkpoints a
+/// second, and one note among them suffices to detect most losses of a disk.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The note of how far a partition's checkpoints had reached.
@@ -45,7 +47,8 @@ impl Reached {
         }
     }
 
-    /// Returns the note of one among `partitions` partitions of a replica; a single one notes less often.
+    /// Returns the note of one among `partitions` partitions of a replica; a single one notes less
+    /// often.
     pub fn among(directory: &Path, partitions: u16) -> Reached {
         let interval = match partitions {
             1 => NOTE_INTERVAL,
@@ -65,15 +68,16 @@ impl Reached {
         };
         if next < reached {
             return Err(replica::Error(format!(
-                "the store ends at instance {next}, but a checkpoint had reached {reached} ({path}): it is \
-                 an old copy, or the disk has lost what was synced. Other nodes count on what was \
-                 reported as durable; so {MOVE_AWAY}"
+                "the store ends at instance {next}, but a checkpoint had reached {reached} \
+                 ({path}): it is an old copy, or the disk has lost what was synced. Other nodes \
+                 count on what was reported as durable; so {MOVE_AWAY}"
             )));
         }
         Ok(())
     }
 
-    /// Notes durably that a checkpoint has reached `upto`. A single partition skips this if its last note is recent.
+    /// Notes durably that a checkpoint has reached `upto`. A single partition skips this if its
+    /// last note is recent.
     pub fn note(&mut self, upto: Instance) -> Result<(), replica::Error> {
         if self.noted.is_some_and(|at| at.elapsed() < self.interval) {
             return Ok(());
@@ -111,9 +115,10 @@ impl Reached {
     }
 }
 
-/// Returns an error if a replica has lost the note or the whole directory of one partition and has state in another
-/// one. If the lost partition began anew, the other one might have forgotten outcomes that it would have to ask for;
-/// all partitions have notes before any of them executes. [T-REACHED]
+/// Returns an error if a replica has lost the note or the whole directory of one partition and has
+/// state in another one. If the lost partition began anew, the other one might have forgotten
+/// outcomes that it would have to ask for; all partitions have notes before any of them executes.
+/// [T-REACHED]
 pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error> {
     let notes = directories.iter().map(|of| Reached::new(of).read());
     let notes: Vec<_> = notes.collect::<Result<_, _>>()?;
@@ -123,8 +128,8 @@ pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error
         return Ok(());
     };
     Err(replica::Error(format!(
-        "{} is missing, and partition {there} has one ({}): a partition can't begin anew beside others. If its file \
-         system isn't mounted, mount it. Otherwise {MOVE_AWAY}",
+        "{} is missing, and partition {there} has one ({}): a partition can't begin anew beside \
+         others. If its file system isn't mounted, mount it. Otherwise {MOVE_AWAY}",
         Reached::new(&directories[gone]).path.display(),
         directories[there].display(),
     )))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connects the front end through a replica's DPDK port: its packets to the leader leave there, and the leader's
-//! answers reach it there.
+//! Connects the front end through a replica's DPDK port: its packets to the leader leave there, and
+//! the leader's answers reach it there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct Relaying {
 }
 
 impl Relaying {
-    /// Adds the front end to the rotation, at an address that none of the replica's partitions has. It stays until the
-    /// stop.
+    /// Adds the front end to the rotation, at an address that none of the replica's partitions has.
+    /// It stays until the stop.
     pub fn enter(
         cluster: &ClusterFile,
         node: &Node,

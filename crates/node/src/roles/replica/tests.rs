@@ -51,8 +51,9 @@ fn by_socket(partition: Partition<'_>) -> Ways {
     }
 }
 
-/// A packet that comes to the socket of a thread's first partition is handed on to its partition, so all partitions of
-/// the thread send from there. A packet for no partition of the thread changes nothing.
+/// A packet that comes to the socket of a thread's first partition is handed on to its partition,
+/// so all partitions of the thread send from there. A packet for no partition of the thread changes
+/// nothing.
 #[test]
 fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     let directory = TestDir::new();
@@ -127,8 +128,8 @@ fn a_thread_receives_for_all_its_partitions_at_one_socket() {
     crew.join().unwrap();
 }
 
-/// Answers to one client that leave together share a packet if they are final, or of the same view, and the packet
-/// names the last slot. [N-ANSWER]
+/// Answers to one client that leave together share a packet if they are final, or of the same view,
+/// and the packet names the last slot. [N-ANSWER]
 #[test]
 fn answers_of_a_view_share_a_packet() {
     let directory = TestDir::new();
@@ -275,8 +276,8 @@ fn assert_noted(partition: Partition<'_>, upto: Instance) {
     assert!(why.contains("a checkpoint had reached"), "{why}");
 }
 
-/// Siblings are told only of checkpoints that are noted, since they forget outcomes after that, however soon the next
-/// checkpoint follows. [T-REACHED] [V-FORGET]
+/// Siblings are told only of checkpoints that are noted, since they forget outcomes after that,
+/// however soon the next checkpoint follows. [T-REACHED] [V-FORGET]
 #[test]
 fn siblings_are_told_only_what_is_noted() {
     let directory = TestDir::new();
@@ -409,7 +410,8 @@ struct Begun {
     incoming: PathBuf,
 }
 
-/// Leaves the files of a process that was killed between the replacements of the first and the second partition.
+/// Leaves the files of a process that was killed between the replacements of the first and the
+/// second partition.
 fn killed_in_the_middle() -> Begun {
     let directory = TestDir::new();
     let cluster = cluster_of_two_partitions(&directory);
@@ -509,8 +511,9 @@ fn start(begun: &Begun) -> Started {
     }
 }
 
-/// A replica that was killed during an install completes it without another replica, since the whole state is here. The
-/// front end hears of the sessions that came with a partition. [X-INSTALL] [S-ANEW]
+/// A replica that was killed during an install completes it without another replica, since the
+/// whole state is here. The front end hears of the sessions that came with a partition. [X-INSTALL]
+/// [S-ANEW]
 #[test]
 fn a_replica_that_was_killed_in_an_install_ends_it() {
     let begun = killed_in_the_middle();
@@ -549,8 +552,8 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
     }
 }
 
-/// If the fetched state is damaged the replica needs another one, and until then it executes nothing and keeps its
-/// note. [X-INSTALL]
+/// If the fetched state is damaged the replica needs another one, and until then it executes
+/// nothing and keeps its note. [X-INSTALL]
 #[test]
 fn a_replica_that_cannot_end_an_install_executes_nothing() {
     let begun = killed_in_the_middle();
@@ -571,7 +574,8 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     }
     assert!(workers.iter().all(|w| w.standing.get().is_installing));
     assert_eq!(workers[1].standing.get().next, 0);
-    // No copy is opened, either, since one partition is from before the install and the other from after it. [X-HOLD]
+    // No copy is opened, either, since one partition is from before the install and the other from
+    // after it. [X-HOLD]
     let handing_out = HandingOut {
         workers: workers.clone(),
         whole: Arc::default(),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wakes a thread that waits for sockets.
 //!
-//! A wake costs a system call only if the thread may be asleep, and only the first of several wakes does. So workers
-//! that share a thread wake one another at no cost, and so do threads that are busy anyway.
+//! A wake costs a system call only if the thread may be asleep, and only the first of several wakes
+//! does. So workers that share a thread wake one another at no cost, and so do threads that are
+//! busy anyway.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,14 +48,14 @@ impl Wake {
 }
 
 impl Waker {
-    /// Makes every later wake ring the bell. Returns false if there has been a wake since the other side was last
-    /// awake; then it must look for jobs, and must not wait.
+    /// Makes every later wake ring the bell. Returns false if there has been a wake since the other
+    /// side was last awake; then it must look for jobs, and must not wait.
     pub fn fall_asleep(&self) -> bool {
         self.sleep.fall_asleep()
     }
 
-    /// Makes later wakes cost nothing; `rung` means that the bell was found readable. Returns whether there was a wake,
-    /// whose job is there by now.
+    /// Makes later wakes cost nothing; `rung` means that the bell was found readable. Returns
+    /// whether there was a wake, whose job is there by now.
     pub fn wake_up(&self, rung: bool) -> bool {
         if rung {
             self.drain();
@@ -166,8 +167,8 @@ mod tests {
             result
         }
 
-        /// Takes a step of the waiting side, or returns `None` if it sleeps. With `packet` an arriving packet ends the
-        /// wait, and not a wake-up.
+        /// Takes a step of the waiting side, or returns `None` if it sleeps. With `packet` an
+        /// arriving packet ends the wait, and not a wake-up.
         fn waits(mut self, packet: bool) -> Option<World> {
             self.waits = match self.waits {
                 Waits::FallsAsleep => Waits::Polls {

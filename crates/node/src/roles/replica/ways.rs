@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ways by which a worker receives and sends packets: a socket, or a DPDK port, which it may share with other
-//! nodes.
+//! The ways by which a worker receives and sends packets: a socket, or a DPDK port, which it may
+//! share with other nodes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -58,8 +58,8 @@ impl WorkerPlane {
         })
     }
 
-    /// Returns a descriptor that is readable when packets have come, or `None` if the plane must be polled all the
-    /// time.
+    /// Returns a descriptor that is readable when packets have come, or `None` if the plane must be
+    /// polled all the time.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             WorkerPlane::Socket { socket, .. } => Some(socket.as_fd()),
@@ -103,8 +103,8 @@ impl WorkerPlane {
         (by_socket.chain(by_port.into_iter().flatten()), out)
     }
 
-    /// Sets the keys with which arriving packets must be signed. The worker checks each packet; the plane may check it
-    /// before.
+    /// Sets the keys with which arriving packets must be signed. The worker checks each packet; the
+    /// plane may check it before.
     pub fn use_keys(&mut self, keyring: &Keyring) {
         if let WorkerPlane::Socket { socket, .. } = self {
             socket.use_keys(keyring);

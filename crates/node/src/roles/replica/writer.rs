@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that writes a worker's checkpoints, since each waits milliseconds for the disk. It notes how far a
-//! checkpoint has reached before the worker hears of its end.
+//! The thread that writes a worker's checkpoints, since each waits milliseconds for the disk. It
+//! notes how far a checkpoint has reached before the worker hears of its end.
 
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::Instant;
@@ -13,7 +13,8 @@ use super::reached::Reached;
 use super::waker::Wake;
 use crate::Error;
 
-/// A checkpoint that takes so many seconds is worth a line of the log: meanwhile acceptors forget nothing.
+/// A checkpoint that takes so many seconds is worth a line of the log: meanwhile acceptors forget
+/// nothing.
 const LONG: u64 = 10;
 
 /// The result of a checkpoint.

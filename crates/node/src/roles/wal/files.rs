@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operations that a log needs of its directory. Tests have a directory that forgets unsynced writes.
+//! The operations that a log needs of its directory. Tests have a directory that forgets unsynced
+//! writes.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +24,8 @@ pub trait Files: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Handle>;
     /// Creates a file of `bytes` zeros, and reserves its room.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Handle>;
-    /// Creates or replaces a small file. After a crash either the old or the new one is there, whole.
+    /// Creates or replaces a small file. After a crash either the old or the new one is there,
+    /// whole.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     fn remove(&self, name: &str) -> io::Result<()>;

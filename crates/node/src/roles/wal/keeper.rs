@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread beside the log. It makes the next segment ahead of time, for which it reuses files of freed segments, and
-//! keeps rereading all needed segments to find damage before a restart does.
+//! A thread beside the log. It makes the next segment ahead of time, for which it reuses files of
+//! freed segments, and keeps rereading all needed segments to find damage before a restart does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -116,12 +116,14 @@ impl Keeper {
         prepared.unwrap_or_else(gone)
     }
 
-    /// Removes a segment that was freed before a crash. It hasn't been read, so it may be damaged and isn't reused.
+    /// Removes a segment that was freed before a crash. It hasn't been read, so it may be damaged
+    /// and isn't reused.
     pub fn remove(&self, number: u32) {
         self.order(Order::Remove(number));
     }
 
-    /// Frees a segment: it is reused, removed if a copy shares its file, or set aside if it is damaged.
+    /// Frees a segment: it is reused, removed if a copy shares its file, or set aside if it is
+    /// damaged.
     pub fn let_go(&self, segment: &Segment) {
         self.survey().written.retain(|(n, _)| *n != segment.number);
         self.order(match segment {
@@ -192,8 +194,8 @@ struct Work {
 }
 
 impl Work {
-    /// Makes a segment, or reuses a spare. A file gets its name only when it is complete, so a segment of another size
-    /// must be damaged.
+    /// Makes a segment, or reuses a spare. A file gets its name only when it is complete, so a
+    /// segment of another size must be damaged.
     fn prepare(&mut self, number: u32) -> io::Result<Handle> {
         let name = segment_name(number);
         let file = match self.spares.pop() {
@@ -208,8 +210,8 @@ impl Work {
         Ok(file)
     }
 
-    /// Creates a file and writes its zeros. If its room were only reserved, each later sync would also have to store
-    /// that the room is now used.
+    /// Creates a file and writes its zeros. If its room were only reserved, each later sync would
+    /// also have to store that the room is now used.
     fn make(&self, name: &str) -> io::Result<Handle> {
         let fresh = format!("{name}.new");
         let file = self.files.create(&fresh, self.segment_bytes)?;
@@ -234,7 +236,8 @@ impl Work {
         Ok(file)
     }
 
-    /// Puts a freed segment's file away. If this fails the file stays, and the next start tries again.
+    /// Puts a freed segment's file away. If this fails the file stays, and the next start tries
+    /// again.
     fn let_go(&mut self, order: &Order) {
         let done = match *order {
             Order::Reuse(n) if self.spares.len() < SPARES => {
@@ -248,7 +251,8 @@ impl Work {
             Order::Reuse(n) | Order::Remove(n) => self.files.remove(&segment_name(n)),
             Order::Prepare(_) => Ok(()),
         };
-        // A spare must have lost its old name durably before it is reused, since `prepare` syncs both names at once.
+        // A spare must have lost its old name durably before it is reused, since `prepare` syncs
+        // both names at once.
         if let Err(e) = done.and_then(|()| self.files.sync()) {
             error!(why = %e, "a segment of the log that is needed no more can't be put away");
         }
@@ -267,8 +271,8 @@ impl Work {
             return;
         }
         error!(
-            "{} IS DAMAGED: {why}. What it holds is still in memory and is stored once more. The disk \
-             has lost or changed what was synced: replace it",
+            "{} IS DAMAGED: {why}. What it holds is still in memory and is stored once more. The \
+             disk has lost or changed what was synced: replace it",
             self.files.path().join(segment_name(number)).display()
         );
         survey.known.push(number);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts the power at every moment of a log's life: after any prefix of the operations on the disk, with any of the
-//! unsynced sectors written and any prefix of the unsynced names. After each cut every state that was shown must be
-//! restored, and the log must not be refused, since the disk is honest.
+//! Cuts the power at every moment of a log's life: after any prefix of the operations on the disk,
+//! with any of the unsynced sectors written and any prefix of the unsynced names. After each cut
+//! every state that was shown must be restored, and the log must not be refused, since the disk is
+//! honest.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -473,7 +474,8 @@ fn again(cluster: &ClusterFile, disk: &Disk, states: &[Vec<u8>]) -> Life {
     }
 }
 
-/// Cuts the power after every prefix of the disk's operations from `from` on. Returns the files after one of the cuts.
+/// Cuts the power after every prefix of the disk's operations from `from` on. Returns the files
+/// after one of the cuts.
 fn cut_everywhere(
     cluster: &ClusterFile,
     disk: &Disk,
@@ -522,8 +524,9 @@ fn a_power_cut_at_any_moment_takes_nothing_that_was_shown() {
         let mut from = disk.state().ops.len();
         for _ in 0..2 {
             life.lives(&disk, &mut rng, 120);
-            // The process is killed after it has written a frame and before it has synced that frame. Another process
-            // continues before the power fails, and shows the state that it read.
+            // The process is killed after it has written a frame and before it has synced that
+            // frame. Another process continues before the power fails, and shows the state that it
+            // read.
             while life.commit.is_open() {
                 life.turn();
                 life.stored(&disk);

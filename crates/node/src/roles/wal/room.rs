@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Decides which segments are needed, and rewrites slots so that old segments can be freed.
 //!
-//! The oldest segments are freed together as soon as every slot that they touched is trimmed. If a partition isn't
-//! trimmed while others are busy, or if a segment was found damaged, the slots concerned are written once more from
-//! memory, a few in each frame.
+//! The oldest segments are freed together as soon as every slot that they touched is trimmed. If a
+//! partition isn't trimmed while others are busy, or if a segment was found damaged, the slots
+//! concerned are written once more from memory, a few in each frame.
 
 use paxos::Instance;
 
@@ -70,7 +70,8 @@ impl Wal {
         });
     }
 
-    /// Frees segments that are no longer needed, and rewrites the next piece of slots if there are too many segments.
+    /// Frees segments that are no longer needed, and rewrites the next piece of slots if there are
+    /// too many segments.
     pub(super) fn make_room(&mut self, memory: &impl Remembered) {
         if self.segments.len() > self.sizes.segments && self.moving.is_none() {
             let half = self.segments[self.segments.len() / 2].number;

@@ -77,8 +77,8 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
-/// Passes the records of each whole frame to `take`, from number `next` on. With `None` the first frame that is found
-/// sets the number.
+/// Passes the records of each whole frame to `take`, from number `next` on. With `None` the first
+/// frame that is found sets the number.
 pub fn replay(
     bytes: &[u8],
     place: Place,
@@ -115,8 +115,8 @@ pub fn replay(
     })
 }
 
-/// Checks blocks of a segment that were synced, where `bytes` begins at byte `from` of it. Returns an error if a sector
-/// is damaged or lost.
+/// Checks blocks of a segment that were synced, where `bytes` begins at byte `from` of it. Returns
+/// an error if a sector is damaged or lost.
 pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
     for (offset, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
         let at = offset as usize / SECTOR;
@@ -135,8 +135,8 @@ pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns an error unless the whole file holds only zeros or sectors of earlier segments, so that it can become this
-/// segment.
+/// Returns an error unless the whole file holds only zeros or sectors of earlier segments, so that
+/// it can become this segment.
 pub fn is_vacant(bytes: &[u8], place: Place) -> Result<(), String> {
     for (at, bytes) in bytes.chunks(SECTOR).enumerate() {
         match Sector::read(bytes, place) {
@@ -166,7 +166,8 @@ fn whole_frame<'a, 'b>(
     (count > 0 && frame.iter().enumerate().all(is_part)).then_some(frame)
 }
 
-/// Returns an error unless all remaining sectors belong to the one frame that was being written when the crash came.
+/// Returns an error unless all remaining sectors belong to the one frame that was being written
+/// when the crash came.
 fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), String> {
     for (at, sector) in sectors.iter().enumerate() {
         let other = sector
@@ -184,7 +185,8 @@ fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), Stri
 }
 
 impl<'a> Sector<'a> {
-    /// Returns `None` for zeros and for an earlier segment's sector, and an error for bytes that are no sector.
+    /// Returns `None` for zeros and for an earlier segment's sector, and an error for bytes that
+    /// are no sector.
     fn read(bytes: &'a [u8], place: Place) -> Result<Option<Sector<'a>>, &'static str> {
         if bytes.iter().all(|b| *b == 0) {
             return Ok(None);
@@ -208,7 +210,8 @@ impl<'a> Sector<'a> {
     }
 }
 
-/// Returns a checksum that includes the log's own number, so that only bytes of this log can match it.
+/// Returns a checksum that includes the log's own number, so that only bytes of this log can match
+/// it.
 pub fn checksum(key: u64, bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&key.to_be_bytes());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes frames and syncs them, one at a time. A large frame goes to another thread, so that the caller can take the
-//! next packets meanwhile.
+//! Writes frames and syncs them, one at a time. A large frame goes to another thread, so that the
+//! caller can take the next packets meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -90,7 +90,8 @@ impl Writer {
         };
     }
 
-    /// Returns the result of the frame that was begun, or `None` while it is being stored or if there is none.
+    /// Returns the result of the frame that was begun, or `None` while it is being stored or if
+    /// there is none.
     pub fn finish(&mut self, wait: bool) -> Option<Done> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => None,
