@@ -44,7 +44,8 @@ enum paxos_outcome {
 struct paxos_bytes;
 
 /*
- One partition's part in a value that was submitted to several. All of it is valid during the call only.
+ One partition's part in a value that was submitted to several. All of it is valid during the
+ call only.
  */
 struct paxos_part {
   /*
@@ -78,14 +79,15 @@ struct paxos_ctx {
    */
   void (*deliver)(struct paxos_ctx *ctx, uint64_t instance, char *value, int size);
   /*
-   Called before the acceptors may forget what was delivered in this partition: make your data of it
-   durable and return 0. Any other answer stops the node. What was delivered before the previous such
-   call for this partition never comes again. May be NULL.
+   Called before the acceptors may forget what was delivered in this partition: make your data
+   of it durable and return 0. Any other answer stops the node. What was delivered before the
+   previous such call for this partition never comes again. May be NULL.
    */
   int (*checkpoint)(struct paxos_ctx *ctx, uint16_t pid);
   /*
-   The same as `deliver` for a group of several partitions, each of which counts instances by itself. If
-   it is there, `deliver` isn't called. Values of different partitions have no order.
+   The same as `deliver` for a group of several partitions, each of which counts instances by
+   itself. If it is there, `deliver` isn't called. Values of different partitions have no
+   order.
    */
   void (*deliver_in)(struct paxos_ctx *ctx,
                      uint16_t pid,
@@ -93,11 +95,11 @@ struct paxos_ctx {
                      const char *value,
                      int size);
   /*
-   The first step of a value that was submitted to several partitions, in each of them: append to
-   `prepared` what the value needs to know of this one. It sees all that was delivered before, and
-   changes nothing. After a crash it may come again for an `instance` that your data is beyond. Then
-   append what you appended the first time: so keep that with your data. Without these three such values
-   are refused.
+   The first step of a value that was submitted to several partitions, in each of them: append
+   to `prepared` what the value needs to know of this one. It sees all that was delivered
+   before, and changes nothing. After a crash it may come again for an `instance` that your
+   data is beyond. Then append what you appended the first time: so keep that with your data.
+   Without these three such values are refused.
    */
   void (*prepare)(struct paxos_ctx *ctx,
                   uint16_t pid,
@@ -106,8 +108,8 @@ struct paxos_ctx {
                   int size,
                   struct paxos_bytes *prepared);
   /*
-   The second step, in one place: append to each part's `effect` what is to change there. It depends
-   on nothing but its arguments.
+   The second step, in one place: append to each part's `effect` what is to change there. It
+   depends on nothing but its arguments.
    */
   void (*combine)(struct paxos_ctx *ctx,
                   const char *value,
@@ -115,13 +117,14 @@ struct paxos_ctx {
                   struct paxos_part *parts,
                   int count);
   /*
-   The third step, in each partition that something was appended for: change it. `instance` is the
-   value's there: keep it with your data as in `deliver`.
+   The third step, in each partition that something was appended for: change it. `instance` is
+   the value's there: keep it with your data as in `deliver`.
    */
   void (*apply)(struct paxos_ctx *ctx, uint16_t pid, uint64_t instance, const char *effect, int size);
   /*
-   Answers a query without a place in the log: append what your data of this partition has to say to it, and
-   change nothing. It sees all that was delivered before. May be NULL: then queries are refused.
+   Answers a query without a place in the log: append what your data of this partition has to
+   say to it, and change nothing. It sees all that was delivered before. May be NULL: then
+   queries are refused.
    */
   void (*read)(struct paxos_ctx *ctx,
                uint16_t pid,
@@ -129,9 +132,9 @@ struct paxos_ctx {
                int size,
                struct paxos_bytes *answer);
   /*
-   Called once if the replica ends after `paxos_ctx_start` has returned 0 and before `paxos_ctx_free`, from a
-   thread of its own. `why` is what went wrong, or NULL if it was told to stop (`wirepaxos stop`). It must not call
-   `paxos_ctx_free`. May be NULL.
+   Called once if the replica ends after `paxos_ctx_start` has returned 0 and before
+   `paxos_ctx_free`, from a thread of its own. `why` is what went wrong, or NULL if it was told
+   to stop (`wirepaxos stop`). It must not call `paxos_ctx_free`. May be NULL.
    */
   void (*ended)(struct paxos_ctx *ctx, const char *why);
   /*
@@ -159,8 +162,8 @@ extern "C" {
 struct paxos_ctx *paxos_ctx_new(const char *cluster_file, const char *node_name);
 
 /*
- Starts the replica, if the context is one, waits until it runs, and connects the client. Returns 0, or -1 if
- either can't start: see `paxos_ctx_error`.
+ Starts the replica, if the context is one, waits until it runs, and connects the client. Returns
+ 0, or -1 if either can't start: see `paxos_ctx_error`.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`, and its callbacks stay valid until `paxos_ctx_free`.
@@ -180,9 +183,9 @@ int paxos_ctx_start(struct paxos_ctx *ctx);
 int submit(struct paxos_ctx *ctx, char *value, int size);
 
 /*
- Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine` and
- `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is for
- partition 0.
+ Proposes a value for each of these partitions: all of them execute it, by `prepare`, `combine`
+ and `apply`, or none does. One partition alone delivers it. The rest is as in `submit`, which is
+ for partition 0.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`; `pids` points to `count` numbers, and `value` to `size` bytes. Not from
@@ -195,8 +198,8 @@ int submit_to(struct paxos_ctx *ctx,
               int size);
 
 /*
- Proposes a value for the partition that a key belongs to: the range of its hash slot, as in Redis
- Cluster. The rest is as in `submit`.
+ Proposes a value for the partition that a key belongs to: the range of its hash slot, as in
+ Redis Cluster. The rest is as in `submit`.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`; `key` points to `key_size` bytes, and `value` to `size` bytes. Not from two
@@ -228,9 +231,10 @@ void paxos_append(struct paxos_bytes *to, const char *from, int size);
 int paxos_ctx_flush(struct paxos_ctx *ctx, int timeout_ms);
 
 /*
- Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the answer. Returns the
- length of the answer, which `*answer` points to until the next call; or -1: nobody answers within `timeout_ms`, or the
- program has no `read`. A query fits a value; an answer may be longer. In a group with NOPaxos there are no queries.
+ Asks a replica's `read` about its partition `pid`, without a place in the log, and waits for the
+ answer. Returns the length of the answer, which `*answer` points to until the next call; or -1:
+ nobody answers within `timeout_ms`, or the program has no `read`. A query fits a value; an
+ answer may be longer. In a group with NOPaxos there are no queries.
 
  # Safety
  `ctx` comes from `paxos_ctx_new`; `query` points to `size` bytes, and `answer` to a pointer. Not from two threads at once.
