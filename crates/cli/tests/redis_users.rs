@@ -134,6 +134,9 @@ fn users_of_redis_do_what_their_lines_say() {
          SUBSCRIBE secret => NOPERM
          SORT cache:l BY other GET other => NOPERM
          ZUNIONSTORE cache:z 1 other => NOPERM
+         OBJECT ENCODING other => NOPERM this user has no permissions to access one of the keys
+         SET cache:1 v => OK
+         OBJECT ENCODING cache:1 => embstr
          EVAL return(1) 0 => NOPERM this user has no permissions to run the 'eval' command, which \
          may touch any key",
     );

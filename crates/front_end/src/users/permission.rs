@@ -5,7 +5,6 @@ use apps::redis::Spec as Served;
 
 use super::user::{Described, User};
 use crate::call::{Call, Spec};
-use crate::native::Native;
 
 /// A command as it is found by its name.
 #[derive(Clone, Copy)]
@@ -23,6 +22,7 @@ pub(crate) fn refusal(call: &Call<'_>, found: Found<'_>) -> Option<String> {
     if user.may_everything() || found.own.is_some_and(Spec::is_open) {
         return None;
     }
+    let found = exact(call, found);
     let described = describe(call, found)?;
     if !user.may_run(&described) {
         return may_not(&format!("run the '{}' command", described.name));
@@ -45,17 +45,24 @@ fn may_not(what: &str) -> Option<String> {
     Some(format!("NOPERM this user has no permissions to {what}"))
 }
 
+/// Returns the subcommand that the arguments name, which has keys and categories of its own.
+fn exact<'a>(call: &Call<'a>, found: Found<'a>) -> Found<'a> {
+    let native = call.shared.native.as_ref();
+    let sub = native.and_then(|native| native.catalogue().find_of(found.served, call.args).ok());
+    Found {
+        served: sub.or(found.served),
+        ..found
+    }
+}
+
 /// Describes the command, unless there is none of its name.
 fn describe<'a>(call: &Call<'a>, found: Found<'a>) -> Option<Described<'a>> {
     let sub = call.args.get(1).copied();
     if let Some(served) = found.served {
-        // A subcommand has categories of its own.
-        let native = call.shared.native.as_ref();
-        let exact = native.and_then(|native| exact(native, served, call.args));
         return Some(Described {
-            name: &served.name,
+            name: served.name.split('|').next().unwrap_or_default(),
             sub,
-            categories: exact.unwrap_or(served).categories().collect(),
+            categories: served.categories().collect(),
         });
     }
     found.own.map(|own| Described {
@@ -63,10 +70,6 @@ fn describe<'a>(call: &Call<'a>, found: Found<'a>) -> Option<Described<'a>> {
         sub,
         categories: own.categories(),
     })
-}
-
-fn exact<'a>(native: &'a Native, served: &'a Served, args: &[&[u8]]) -> Option<&'a Served> {
-    native.catalogue().find_of(Some(served), args).ok()
 }
 
 /// What a command touches, as far as a user's patterns of keys are concerned.
