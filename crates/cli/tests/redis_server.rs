@@ -105,8 +105,12 @@ fn increment(cluster: &TestCluster, client: usize, ends: &AtomicBool) -> i64 {
         connection.flush().unwrap();
         for _ in 0..40 {
             times += 1;
-            assert_eq!(connection.read().unwrap(), Reply::Int(times));
-            let Reply::Int(all) = connection.read().unwrap() else {
+            let mut answer = || {
+                let answer = connection.read();
+                answer.unwrap_or_else(|e| panic!("{e} {}", cluster.logs()))
+            };
+            assert_eq!(answer(), Reply::Int(times));
+            let Reply::Int(all) = answer() else {
                 panic!("no number");
             };
             assert!(all > of_all);
@@ -142,13 +146,20 @@ fn a_server_that_dies_in_the_middle_of_batches_does_nothing_twice() {
         let clients = (0..6).map(|client| scope.spawn(move || increment(cluster, client, ends)));
         let clients: Vec<_> = clients.collect();
         let load = Load(ends);
+        let mut seen = [0; 3];
         for kill in 0..12 {
-            // This makes sure that the server is busy when it dies.
+            // The server is busy when it dies.
             let before = number(cluster, "all");
             eventually("more increments", || {
                 (number(cluster, "all") > before + 1_000).then_some(())
             });
-            kill_servers(cluster, ["replica-1", "replica-2", "replica-3"][kill % 3]);
+            // A replica at which servers die of one command ends, so this one must have gone on.
+            let victim = ["replica-1", "replica-2", "replica-3"][kill % 3];
+            seen[kill % 3] = eventually("a replica that goes on", || {
+                let next = cluster.status(victim)["partitions"][0]["next"].as_u64();
+                next.filter(|next| *next > seen[kill % 3])
+            });
+            kill_servers(cluster, victim);
         }
         drop(load);
         clients.into_iter().map(|of| of.join().unwrap()).collect()
