@@ -98,6 +98,17 @@ class Cluster:
             raise Failed(f"`{' '.join(map(str, words))}`: {done.stderr.strip() or done.stdout.strip()}")
         return json.loads(done.stdout)
 
+    def await_success(self, *words):
+        """Runs a command again and again until it succeeds: it names what stands in the way."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run(*words)
+            except Failed:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
     def must_fail(self, expected, *words):
         """Runs a command that must fail for this reason."""
         try:

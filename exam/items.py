@@ -74,7 +74,7 @@ def upgrade(exam):
     for node in others:
         cluster.exchange(node, exam.program, NEXT_LEVEL)
         cluster.await_health()
-    cluster.run("upgrade", "check")
+    cluster.await_success("upgrade", "check")
     cluster.run("upgrade", "finish")
     cluster.stop(["acceptor-2"])
     cluster.must_refuse("acceptor-2", exam.program, "the cluster is at format level 2, and this program")

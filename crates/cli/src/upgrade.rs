@@ -120,12 +120,17 @@ fn set_level(
     level: Level,
 ) -> Result<(), Error> {
     let order = [MemberChange::SetLevel { level }];
-    let begun = Instant::now();
-    while let Err(why) = admin::change_members(cluster, programs.changes, &order) {
+    let (begun, mut known) = (Instant::now(), programs.changes);
+    while let Err(why) = admin::change_members(cluster, known, &order) {
         if begun.elapsed() > ORDER_FOR || !matches!(why, wirepaxos::Error::Denied(_)) {
             return Err(why.into());
         }
         std::thread::sleep(LOOK_EVERY);
+        // The controller may have added to the list meanwhile, as it removes who has left.
+        let now = Programs::ask(cluster)?;
+        if now.level == programs.level {
+            known = now.changes;
+        }
     }
     let until = Instant::now() + Duration::from_secs(options.wait);
     loop {

@@ -169,6 +169,11 @@ impl Membership {
         (self.step, self.told) = (Some(step), None);
     }
 
+    /// Makes the next step due at once, with which all nodes are asked.
+    pub fn ask_again(&mut self) {
+        self.told = None;
+    }
+
     /// Returns the list for each node, with the nodes that are told it. An empty one is told, too:
     /// whoever knows a longer one answers with that.
     pub fn news(&self) -> (Message, impl Iterator<Item = &Node>) {

@@ -182,8 +182,11 @@ impl ControllerRole {
                 "the order of the operator at {from} to change the members is refused: {why}"
             )),
         };
-        if result.is_ok() && !is_repeated {
-            self.membership.begin_change();
+        match &result {
+            Ok(_) if is_repeated => {}
+            Ok(_) => self.membership.begin_change(),
+            // Whoever orders again soon is judged by what the nodes say now.
+            Err(_) => self.membership.ask_again(),
         }
         let result = result.map(|count| count as u32);
         let known = *known;

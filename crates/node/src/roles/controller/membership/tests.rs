@@ -314,6 +314,9 @@ fn the_level_waits_for_all_programs() {
         why.contains(&format!("{} hasn't answered", silent.name)),
         "{why}"
     );
+    assert!(!one.is_due(), "all is done, so nodes are only reminded");
+    one.ask_again();
+    assert!(one.is_due());
     say(&mut one, silent.id, newer);
     assert_eq!(one.against_level(&order), None);
     say(&mut one, id("replica-2"), Levels::default());
