@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use local_cluster::resp::{Connection, Reply, Server};
 use local_cluster::{Error, Processes};
-use node::cluster_file::{ApplicationKind, Role};
+use node::cluster_file::{ApplicationKind, Passwords, Role};
 use node::{ClusterFile, Stop};
 use serde_json::json;
 
@@ -246,16 +246,32 @@ impl<'a> Nodes<'a> {
         Ok(true)
     }
 
-    /// Returns all front ends, with the password that they want.
+    /// Returns all front ends, with the password that they want. Of users the operator alone has
+    /// the passwords.
     fn servers(&self) -> Result<Vec<Server>, Error> {
         let replicas = self.cluster.nodes.iter();
         let replicas = replicas.filter_map(|node| Some((node, node.redis?)));
         let servers = replicas.map(|(node, address)| {
             // The password is wanted for as long as this process runs.
-            let password = node.password()?.map(|word| &*word.leak());
+            let password = match node.passwords()? {
+                Some(Passwords::One(word)) => Some(&*word.leak()),
+                Some(Passwords::OfUsers(_)) | None => None,
+            };
             Ok(Server { address, password })
         });
         servers.collect()
+    }
+
+    /// Returns what a redis-cli of the operator's needs before its name, and as an option.
+    fn credentials(&self, data: &str) -> (String, &'static str) {
+        let mut passwords = self.cluster.nodes.iter().map(|node| node.passwords());
+        match passwords.find_map(|of| of.ok().flatten()) {
+            None => (String::new(), ""),
+            Some(Passwords::One(_)) => {
+                (format!("REDISCLI_AUTH=$(cat {data}/{PASSWORD_FILE}) "), "")
+            }
+            Some(Passwords::OfUsers(_)) => (String::new(), " --user NAME --askpass"),
+        }
     }
 
     fn say_it_serves(&self, after: Duration) {
@@ -278,17 +294,9 @@ impl<'a> Nodes<'a> {
             after.as_secs_f64(),
             list.join(", ")
         );
-        let password = match self
-            .cluster
-            .nodes
-            .iter()
-            .any(|n| n.redis_password_file.is_some())
-        {
-            true => format!("REDISCLI_AUTH=$(cat {data}/{PASSWORD_FILE}) "),
-            false => String::new(),
-        };
+        let (password, user) = self.credentials(&data.to_string());
         println!(
-            "  try      {password}redis-cli -p {} SET fruit apple",
+            "  try      {password}redis-cli -p {}{user} SET fruit apple",
             redis[0].port()
         );
         println!("  look     wirepaxos status -c {data}/{CLUSTER_FILE}");
@@ -353,14 +361,14 @@ impl<'a> Nodes<'a> {
 }
 
 /// Returns whether a front end answers a read that goes through the group. A user's key may have
-/// that name, and be of any type.
+/// that name, and be of any type. Where there are users it asks for one of them instead.
 fn answers(server: Server) -> bool {
     let ask = || -> std::io::Result<Reply> {
         let mut connection = Connection::open(server, Duration::from_secs(1))?;
         connection.call(&[b"GET", b"wirepaxos"])
     };
     match ask() {
-        Ok(Reply::Error(text)) => text.starts_with("WRONGTYPE"),
+        Ok(Reply::Error(text)) => text.starts_with("WRONGTYPE") || text.starts_with("NOAUTH"),
         answer => answer.is_ok(),
     }
 }

@@ -32,7 +32,7 @@ pub use derive::Purpose;
 pub use error::Error;
 pub use file::{Holder, KeyFile, Rotation};
 pub use mac::{is_mac, mac};
-pub use secret::{Passwords, password, passwords, private_key};
+pub use secret::{Passwords, passwords, private_key};
 pub use stamp::Stamp;
 
 /// The length of a secret, and of a key, in bytes.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::Error;
 
-/// A longer file can't be a file of this kind.
+/// A longer file is refused: what lies behind its end may be what forbids something.
 const MAX_LEN: u64 = 64 * 1024;
 const ROOT: u32 = 0;
 
@@ -71,21 +71,6 @@ pub fn passwords(path: &Path) -> Result<Passwords, Error> {
     }
 }
 
-/// Returns the password that a file has in one line.
-///
-/// # Errors
-/// If the file can't be read, or if it has users.
-pub fn password(path: &Path) -> Result<String, Error> {
-    match passwords(path)? {
-        Passwords::One(password) => Ok(password),
-        Passwords::OfUsers(_) => Err(Error::of(
-            path,
-            "this password file has users, each with a password of his own",
-            "be one of them: redis-cli --user NAME --askpass",
-        )),
-    }
-}
-
 /// Returns the text of the file, if only its owner may read it. A file of root's may be readable by
 /// its group, too: so orchestrators hand secrets to programs of other users.
 pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error> {
@@ -106,10 +91,17 @@ pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error>
         ));
     }
     let mut text = String::new();
-    file.take(MAX_LEN)
+    file.take(MAX_LEN + 1)
         .read_to_string(&mut text)
         .map_err(cannot_read)?;
-    Ok(text)
+    match text.len() as u64 {
+        0..=MAX_LEN => Ok(text),
+        _ => Err(Error::of(
+            path,
+            format_args!("this {name} has more than {MAX_LEN} bytes"),
+            "keep in it only what belongs there",
+        )),
+    }
 }
 
 /// Returns the permissions that a secret of this owner must not have if a program of this user

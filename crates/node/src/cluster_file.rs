@@ -9,6 +9,7 @@ mod controllers;
 mod errors;
 mod members;
 mod network;
+mod passwords;
 mod planes;
 mod published;
 mod read;
@@ -30,6 +31,7 @@ pub use controllers::ControllerDraft;
 pub use errors::{Error, Errors};
 pub use members::{Origin, check_order, is_unaffected, rewrite};
 pub use network::Network;
+pub use passwords::Passwords;
 pub(crate) use planes::NO_PORT;
 pub use published::{Fingerprint, Published};
 pub use schedules::{BackupSettings, CopySettings};
@@ -444,16 +446,6 @@ pub struct DpdkSettings {
 }
 
 impl Node {
-    /// Returns the password with which clients of the Redis front end must AUTH, if there is one.
-    pub fn password(&self) -> Result<Option<String>, crate::Error> {
-        match &self.redis_password_file {
-            None => Ok(self.redis_password.clone()),
-            Some(path) => keys::password(path)
-                .map(Some)
-                .map_err(|e| crate::Error::new(e.to_string())),
-        }
-    }
-
     /// Returns the address where a replica's worker of partition `pid` listens.
     pub fn partition_address(&self, pid: PartitionId) -> SocketAddr {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)

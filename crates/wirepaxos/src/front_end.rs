@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use control::View;
 use front_end::{Access, Metrics, Native, Neighbour, ReadAccess};
-use keys::Passwords;
 use node::auth::{Keys, Signer};
-use node::cluster_file::{Node, Plane, RedisOrder, RedisReads};
+use node::cluster_file::{Node, Passwords, Plane, RedisOrder, RedisReads};
 use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
 use node::{ClusterFile, Senders, Services, cannot_listen};
 use paxos::{Packet, PartitionId};
@@ -82,20 +81,14 @@ pub fn start(
     Ok(())
 }
 
-/// Returns what reads the users that clients can be. A file is read again by ACL LOAD.
+/// Returns what reads the users that clients can be. ACL LOAD calls it again.
 fn access(node: &Node) -> ReadAccess {
-    let (password, file) = (
-        node.redis_password.clone(),
-        node.redis_password_file.clone(),
-    );
-    Box::new(move || {
-        let Some(file) = &file else {
-            return Ok(Access::Password(password.clone()));
-        };
-        match keys::passwords(file).map_err(|e| e.to_string())? {
-            Passwords::One(password) => Ok(Access::Password(Some(password))),
-            Passwords::OfUsers(text) => Ok(Access::Users(text)),
-        }
+    let node = node.clone();
+    Box::new(move || match node.passwords() {
+        Ok(None) => Ok(Access::Password(None)),
+        Ok(Some(Passwords::One(password))) => Ok(Access::Password(Some(password))),
+        Ok(Some(Passwords::OfUsers(text))) => Ok(Access::Users(text)),
+        Err(e) => Err(e.to_string()),
     })
 }
 
