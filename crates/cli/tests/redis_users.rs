@@ -97,16 +97,29 @@ fn users_do_what_their_lines_say(application: &str) {
     talk(&mut stranger, "AUTH bob b => OK");
     // The other front end has the old file until somebody tells it.
     talk(&mut alice, "GET cache:1 => v");
-    talk(&mut as_user(&cluster, 1, "ops", "o"), "ACL LOAD => OK");
-    talk(&mut alice, "GET cache:1 => NOAUTH");
+    if application == "redis" {
+        alice.push(&[b"SUBSCRIBE", b"news.1"]);
+        alice.flush().unwrap();
+        alice.read().unwrap();
+    }
+    let mut ops = as_user(&cluster, 1, "ops", "o");
+    talk(&mut ops, "ACL LOAD => OK");
+    // Whoever is no user any more hears nothing more, and can't go on with a transaction.
+    assert!(alice.read().is_err());
+    talk(&mut ops, "GET other => secret");
+    talk(&mut ops, "CLIENT KILL USER alice => ERR No such user");
+    talk(&mut ops, "CLIENT KILL USER bob => Int(0)");
 }
 
-/// A wrong file changes nothing; a right one counts at once.
+/// A wrong file, or one whose end would be left out, changes nothing; a right one counts at once.
 fn a_file_is_read_again(ops: &mut Connection, users: &PathBuf) {
     write(users, &format!("{OPS}user bob on >b +gte\n"));
     talk(ops, "ACL LOAD => ERR the users stay as they were: ");
     talk(ops, "GET other => secret");
     fs::set_permissions(users, fs::Permissions::from_mode(0o644)).unwrap();
+    talk(ops, "ACL LOAD => ERR the users stay as they were");
+    let long = format!("{OPS}user bob on >b +@all{}-get\n", " ".repeat(64 << 10));
+    write(users, &long);
     talk(ops, "ACL LOAD => ERR the users stay as they were");
     write(users, &format!("{OPS}user bob on >b ~* +get\n"));
     talk(ops, "ACL LOAD => OK");

@@ -156,7 +156,6 @@ fn unknown_command(args: &[&[u8]]) -> Vec<u8> {
 /// Returns true if the client has authenticated or needn't have for this command. Otherwise answers
 /// with an error.
 fn may_send(call: &mut Call<'_>, named: &Named<'_>) -> bool {
-    call.client.look_at(&call.shared.users.borrow());
     let may_send = call.client.is_authenticated() || named.is_open();
     if may_send && call.client.is_authenticated() {
         return is_permitted(call, named);

@@ -5,49 +5,28 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::call::{Call, Outcome, Spec, fail, ok, unknown_subcommand, wrong_subcommand_arity};
+use crate::call::{Call, Outcome, fail, unknown_subcommand, wrong_subcommand_arity};
 use crate::native::Native;
 use crate::shared::Shared;
+use crate::state::ask::Ask;
 use crate::table;
-use crate::users::{ReadAccess, Users};
+use crate::users::{ReadAccess, User, Users};
 
 pub(crate) fn acl(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
     match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
         (b"whoami", 2) => {
-            let user = call.client.user().cloned();
-            call.writer()
-                .bulk(user.as_ref().map_or(b"", |user| user.name()));
+            let user = call.client.user_name().to_vec();
+            call.writer().bulk(&user);
         }
-        (b"users", 2) => {
-            let names = call
-                .shared
-                .users
-                .borrow()
-                .all()
-                .map(|user| user.name().to_vec())
-                .collect();
-            write_all(call, names);
-        }
-        (b"list", 2) => {
-            let lines = call
-                .shared
-                .users
-                .borrow()
-                .all()
-                .map(|user| user.shown().into())
-                .collect();
-            write_all(call, lines);
-        }
+        (b"users", 2) => write_all(call, of_users(call.shared, |user| user.name().to_vec())),
+        (b"list", 2) => write_all(call, of_users(call.shared, |user| user.shown().into())),
         (b"cat", 2) => {
-            let all = categories(call.shared)
-                .into_iter()
-                .map(Into::into)
-                .collect();
-            write_all(call, all);
+            let all = categories(call.shared.native.as_ref()).into_iter();
+            write_all(call, all.map(Into::into).collect());
         }
         (b"cat", 3) => return commands_of(call),
-        (b"load", 2) => return load(call),
+        (b"load", 2) => return Outcome::Asks(Ask::LoadUsers),
         (b"whoami" | b"users" | b"list" | b"cat" | b"load", _) => {
             return wrong_subcommand_arity(call, "acl");
         }
@@ -63,6 +42,11 @@ pub(crate) fn acl(call: &mut Call<'_>) -> Outcome {
     Outcome::Answered
 }
 
+fn of_users(shared: &Shared, show: impl Fn(&User) -> Vec<u8>) -> Vec<Vec<u8>> {
+    let users = shared.users.borrow();
+    users.all().map(|user| show(user)).collect()
+}
+
 fn write_all(call: &mut Call<'_>, texts: Vec<Vec<u8>>) {
     let mut writer = call.writer();
     writer.array(texts.len());
@@ -72,65 +56,65 @@ fn write_all(call: &mut Call<'_>, texts: Vec<Vec<u8>>) {
 /// Answers with the commands of a category.
 fn commands_of(call: &mut Call<'_>) -> Outcome {
     let wanted = String::from_utf8_lossy(call.args[2]).to_ascii_lowercase();
-    if !categories(call.shared).contains(wanted.as_str()) {
+    let all = commands(call.shared.native.as_ref());
+    let found = all.filter(|(_, categories)| categories.contains(&wanted.as_str()));
+    let names: Vec<Vec<u8>> = found.map(|(name, _)| name.into()).collect();
+    if names.is_empty() {
         return fail(call, format!("ERR Unknown category '{wanted}'"));
     }
-    let names = match &call.shared.native {
-        Some(native) => {
-            let all = native.catalogue().specs();
-            let found = all.filter(|spec| spec.categories().any(|of| of == wanted));
-            found.map(|spec| spec.name.clone().into_bytes()).collect()
-        }
-        None => {
-            let all = table::COMMANDS.iter();
-            let found = all.filter(|spec| spec.categories().contains(&wanted.as_str()));
-            found.map(|spec| spec.name.into()).collect()
-        }
-    };
     write_all(call, names);
     Outcome::Answered
 }
 
-/// Reads the file again. A wrong file changes nothing. Clients notice the new users at their next
-/// command.
-fn load(call: &mut Call<'_>) -> Outcome {
-    let native = call.shared.native.as_ref();
-    let read = call
-        .shared
-        .users
-        .borrow_mut()
-        .read(&|name| is_known(native, name));
-    match read {
-        Ok(()) => ok(call),
-        Err(why) => fail(call, format!("ERR the users stay as they were: {why}")),
-    }
+/// Reads the users again; a wrong file changes nothing.
+pub(crate) fn read_again(shared: &Shared) -> Result<(), String> {
+    let native = shared.native.as_ref();
+    let mut users = shared.users.borrow_mut();
+    users.read(&|name| unknown(native, name))
 }
 
-/// Returns true if there is such a command, or a category `@name`.
-pub(crate) fn is_known(native: Option<&Native>, name: &str) -> bool {
-    match (name.strip_prefix('@'), native) {
-        (Some(category), _) => categories_of(native).contains(category),
+/// Returns why there is no such command, or no such category `@name`, if that is so.
+fn unknown(native: Option<&Native>, name: &str) -> Option<String> {
+    let is_known = match (name.strip_prefix('@'), native) {
+        (Some(category), _) => commands(native).any(|(_, of)| of.contains(&category)),
         (None, Some(native)) => native.named(name.as_bytes()).is_some(),
         (None, None) => table::find(name.as_bytes()).is_some(),
+    };
+    match (is_known, name.starts_with('@')) {
+        (true, _) => None,
+        (false, false) => Some("there is no such command here".to_owned()),
+        (false, true) => {
+            let all = Vec::from_iter(categories(native)).join(", ");
+            Some(format!("there is no such category here; there are {all}"))
+        }
     }
 }
 
-fn categories(shared: &Shared) -> BTreeSet<&str> {
-    categories_of(shared.native.as_ref())
+fn categories(native: Option<&Native>) -> BTreeSet<&str> {
+    commands(native)
+        .flat_map(|(_, categories)| categories)
+        .collect()
 }
 
-fn categories_of(native: Option<&Native>) -> BTreeSet<&str> {
+/// Returns the name of each command, with its categories.
+fn commands<'a>(
+    native: Option<&'a Native>,
+) -> Box<dyn Iterator<Item = (&'a str, Vec<&'a str>)> + 'a> {
     match native {
         Some(native) => {
             let all = native.catalogue().specs();
-            all.flat_map(|spec| spec.categories()).collect()
+            Box::new(all.map(|spec| (spec.name.as_str(), spec.categories().collect())))
         }
-        None => table::COMMANDS.iter().flat_map(Spec::categories).collect(),
+        None => Box::new(
+            table::COMMANDS
+                .iter()
+                .map(|spec| (spec.name, spec.categories())),
+        ),
     }
 }
 
 /// Reads the users as the front end starts.
 pub(crate) fn users(access: ReadAccess, native: Option<&Native>) -> io::Result<RefCell<Users>> {
-    let users = Users::new(access, &|name| is_known(native, name));
+    let users = Users::new(access, &|name| unknown(native, name));
     users.map(RefCell::new).map_err(io::Error::other)
 }

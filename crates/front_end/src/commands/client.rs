@@ -44,7 +44,7 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
         (b"info", 2) => return Outcome::Asks(Ask::Info),
         (b"list", 2..) => return ask(call, Listed::parse(&args[2..]).map(Ask::List)),
         (b"kill", 3..) => {
-            let kill = Kill::parse(&args[2..], call.client.id);
+            let kill = Kill::parse(&args[2..], call.client.id, &call.shared.users.borrow());
             return ask(call, kill.map(Ask::Kill));
         }
         (b"pause", 3 | 4) => return pause(call),

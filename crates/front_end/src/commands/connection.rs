@@ -79,7 +79,7 @@ pub(crate) fn reset(call: &mut Call<'_>) -> Outcome {
     call.client.once = None;
     call.client.silence.end();
     call.client.is_kept = false;
-    call.client.be_a_stranger(&call.shared.users.borrow());
+    call.client.user = call.shared.users.borrow().of_a_stranger().cloned();
     Outcome::Begun(Task::Reset)
 }
 
@@ -103,12 +103,17 @@ pub(crate) fn auth(call: &mut Call<'_>) -> Outcome {
 }
 
 fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> bool {
-    let users = call.shared.users.borrow();
-    let found = users.authenticate(user, password);
-    if let Some(user) = found {
-        call.client.be(user, users.generation());
+    let found = call
+        .shared
+        .users
+        .borrow()
+        .authenticate(user, password)
+        .cloned();
+    let is_right = found.is_some();
+    if is_right {
+        call.client.user = found;
     }
-    found.is_some()
+    is_right
 }
 
 pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {

@@ -95,7 +95,7 @@ fn shared(native: Option<Native>) -> Shared {
 
 fn users() -> Users {
     let access: ReadAccess = Box::new(|| Ok(Access::Password(None)));
-    Users::new(access, &|_| true).unwrap()
+    Users::new(access, &|_| None).unwrap()
 }
 
 pub(super) fn native() -> Option<Shared> {
@@ -119,7 +119,7 @@ pub(super) fn native() -> Option<Shared> {
 pub(super) fn connection() -> Connection {
     let address = "127.0.0.1:2".parse().unwrap();
     let mut client = Client::new(1, 0, address, address);
-    client.be_a_stranger(&users());
+    client.user = users().of_a_stranger().cloned();
     Connection::new(client)
 }
 

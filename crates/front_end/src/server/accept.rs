@@ -68,7 +68,7 @@ impl<P: Plane> Server<P> {
         self.last_client += 1;
         let local_address = stream.local_addr().unwrap_or(address);
         let mut client = Client::new(self.last_client, index, address, local_address);
-        client.be_a_stranger(&self.shared.users.borrow());
+        client.user = self.shared.users.borrow().of_a_stranger().cloned();
         let stream = Stream::new(stream, session);
         self.peers
             .put(index, Box::new(Peer::new(client, Some(stream))));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Answers questions about all clients.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
+use crate::commands::acl;
 use crate::connection::Connection;
 use crate::log::Plane;
 use crate::server::Server;
@@ -15,7 +17,7 @@ enum Told {
     Text(String),
     Number(i64),
     Ok,
-    Error(&'static str),
+    Error(String),
 }
 
 impl<P: Plane> Server<P> {
@@ -42,10 +44,17 @@ impl<P: Plane> Server<P> {
                 let killed = self.kill(itself, |client| kill.fits(client));
                 match (kill.is_old, killed) {
                     (false, killed) => Told::Number(killed as i64),
-                    (true, 0) => Told::Error("ERR No such client"),
+                    (true, 0) => Told::Error("ERR No such client".to_owned()),
                     (true, _) => Told::Ok,
                 }
             }
+            Ask::LoadUsers => match acl::read_again(&self.shared) {
+                Ok(()) => {
+                    self.end_former_users(itself);
+                    Told::Ok
+                }
+                Err(why) => Told::Error(format!("ERR the users stay as they were: {why}")),
+            },
         };
         let peer = self.peers.at(index);
         peer.connection
@@ -80,6 +89,20 @@ impl<P: Plane> Server<P> {
                 ids.iter().filter_map(by_id).collect()
             }
         }
+    }
+
+    /// Ends the connections of clients whose users aren't any more what they were: such a client
+    /// may have subscribed to what its user may no longer hear.
+    fn end_former_users(&mut self, itself: u64) {
+        let users = self.shared.users.borrow();
+        let clients = self.peers.iter().map(|(_, peer)| &peer.connection.client);
+        let former = clients.filter(|client| {
+            let user = client.user.as_ref();
+            user.is_some_and(|user| !users.still_have(user))
+        });
+        let former: HashSet<u64> = former.map(|client| client.id).collect();
+        drop(users);
+        self.kill(itself, |client| former.contains(&client.id));
     }
 
     /// Ends the clients that fit and returns their number. If the client that asks is one of them,

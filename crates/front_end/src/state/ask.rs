@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use apps::kv::parse_integer;
 
 use crate::state::client::Client;
+use crate::users::Users;
 
 const SYNTAX: &str = "ERR syntax error";
 
@@ -18,6 +19,8 @@ pub(crate) enum Ask {
     List(Listed),
     /// The end of these clients' connections.
     Kill(Kill),
+    /// The users, read again, and the end of the connections whose users were changed or removed.
+    LoadUsers,
 }
 
 /// The clients that CLIENT LIST shows.
@@ -82,6 +85,7 @@ pub(crate) struct Kill {
     address: Option<Vec<u8>>,
     local_address: Option<Vec<u8>>,
     of: Option<Type>,
+    user: Option<Vec<u8>>,
     /// The client that isn't ended: the one that asks.
     skips: Option<u64>,
     /// True if only an address was given, in the old form, whose answer isn't a number.
@@ -97,12 +101,16 @@ impl Kill {
         self.id.is_none_or(|id| id == client.id)
             && self.skips != Some(client.id)
             && self.of.is_none_or(|of| of.is_of(client))
+            && self
+                .user
+                .as_ref()
+                .is_none_or(|user| user == client.user_name())
             && is(&self.address, client.address)
             && is(&self.local_address, client.local_address)
     }
 
     /// Parses pairs of words as Redis does; returns Redis's error if they are wrong.
-    pub fn parse(words: &[&[u8]], itself: u64) -> Result<Kill, String> {
+    pub fn parse(words: &[&[u8]], itself: u64, users: &Users) -> Result<Kill, String> {
         if let [address] = words {
             return Ok(Kill {
                 address: Some(address.to_vec()),
@@ -131,8 +139,7 @@ impl Kill {
                 }
                 b"addr" => kill.address = Some(value.to_vec()),
                 b"laddr" => kill.local_address = Some(value.to_vec()),
-                // The only user is the default one.
-                b"user" if **value == *b"default" => {}
+                b"user" if users.has(value) => kill.user = Some(value.to_vec()),
                 b"user" => return Err(format!("ERR No such user '{shown}'")),
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => kill.skips = Some(itself),
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => kill.skips = None,

@@ -11,7 +11,7 @@ use crate::state::subscriptions::{Kind, Subscriptions};
 use crate::state::transaction::Transaction;
 use crate::state::waiter::Waiter;
 use crate::state::watched::WatchList;
-use crate::users::{User, Users};
+use crate::users::User;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 /// The longest name of a client or of its library, in bytes. There is a limit because CLIENT LIST
@@ -28,7 +28,8 @@ pub(crate) struct Client {
     pub since: Instant,
     /// When the client last sent something.
     pub heard: Instant,
-    identity: Identity,
+    /// Who the client is, once it has authenticated.
+    pub user: Option<Arc<User>>,
     pub resp3: bool,
     /// True after READONLY: this client's reads may see whatever this replica has executed.
     pub reads_stale: bool,
@@ -50,15 +51,6 @@ pub(crate) struct Client {
     /// True after CLIENT NO-EVICT ON: when memory is short, other clients are disconnected before
     /// this one.
     pub is_kept: bool,
-}
-
-/// Who a client is.
-#[derive(Clone, Default)]
-struct Identity {
-    /// The user, once the client has authenticated.
-    user: Option<Arc<User>>,
-    /// When that was looked up, as the users count it.
-    users_seen: u64,
 }
 
 /// The name of the latest command, as CLIENT LIST shows it.
@@ -135,7 +127,7 @@ impl Client {
             local_address,
             since: Instant::now(),
             heard: Instant::now(),
-            identity: Identity::default(),
+            user: None,
             resp3: false,
             reads_stale: false,
             transaction: None,
@@ -153,43 +145,12 @@ impl Client {
     }
 
     pub fn is_authenticated(&self) -> bool {
-        self.identity.user.is_some()
+        self.user.is_some()
     }
 
-    /// Returns who the client is, once it has authenticated.
-    pub fn user(&self) -> Option<&Arc<User>> {
-        self.identity.user.as_ref()
-    }
-
-    /// Becomes this user, of the users of this generation.
-    pub fn be(&mut self, user: &Arc<User>, generation: u64) {
-        self.identity = Identity {
-            user: Some(Arc::clone(user)),
-            users_seen: generation,
-        };
-    }
-
-    /// Becomes the user that a client is which has shown nothing.
-    pub fn be_a_stranger(&mut self, users: &Users) {
-        self.identity = Identity::default();
-        if let Some(user) = users.of_a_stranger() {
-            self.be(user, users.generation());
-        }
-    }
-
-    /// Notices users that were read since this client's was looked up. One who is gone, or off, has
-    /// to authenticate again.
-    pub fn look_at(&mut self, users: &Users) {
-        let Some(user) = &self.identity.user else {
-            return;
-        };
-        if self.identity.users_seen == users.generation() {
-            return;
-        }
-        match users.find(user.name()) {
-            Some(user) => self.be(user, users.generation()),
-            None => self.be_a_stranger(users),
-        }
+    /// Returns the name of the client's user, which is empty before it has authenticated.
+    pub fn user_name(&self) -> &[u8] {
+        self.user.as_ref().map_or(b"", |user| user.name())
     }
 
     /// Takes a name, which may give the next command a number; returns why if the name is wrong.
@@ -249,9 +210,7 @@ impl Client {
             details.output,
             details.memory,
             self.last_command.shown(),
-            self.user()
-                .map_or(&b""[..], |user| user.name())
-                .escape_ascii(),
+            self.user_name().escape_ascii(),
             if self.resp3 { 3 } else { 2 },
             String::from_utf8_lossy(&self.library_name),
             String::from_utf8_lossy(&self.library_version),

@@ -6,6 +6,9 @@ use apps::redis::Spec as Served;
 use super::user::{Described, User};
 use crate::call::{Call, Spec};
 
+/// The number of a key's bytes that are compared with a pattern in a step of a turn.
+const COMPARED: usize = 128;
+
 /// A command as it is found by its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
@@ -18,7 +21,7 @@ pub(crate) struct Found<'a> {
 /// Returns why the client's user may not send this command, in the words of Redis 7.0, if that is
 /// so. Nobody needs a permission for commands that clients may send before AUTH.
 pub(crate) fn refusal(call: &Call<'_>, found: Found<'_>) -> Option<String> {
-    let user = call.client.user()?;
+    let user = call.client.user.as_ref()?;
     if user.may_everything() || found.own.is_some_and(Spec::is_open) {
         return None;
     }
@@ -87,7 +90,10 @@ fn touches(user: &User, call: &Call<'_>, found: Found<'_>) -> Touched {
     }
     let (mut is_foreign, mut may_be_any) = (false, false);
     let mut show = |at: usize| {
-        is_foreign |= call.args.get(at).is_some_and(|key| !user.may_touch(key));
+        let Some(key) = call.args.get(at) else { return };
+        let compared = (key.len() + 1) * user.key_patterns();
+        call.shared.turn.spend(1 + compared / COMPARED);
+        is_foreign |= !user.may_touch(key);
     };
     match (found.served, found.own) {
         (Some(served), own) => {

@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The format of Redis's `aclfile`, a line for each user: `user alice on >secret ~cache:* +@read`.
 
+use std::collections::HashSet;
+
 use apps::glob::MAX_PATTERN;
 
 use super::user::{Rule, Target, User};
-use super::{Hash, MAX_USERS, hash};
+use super::{Hash, Unknown, hash};
 
 /// Parses a file of users.
 ///
 /// # Errors
 /// If a line isn't understood; the error has its number.
-pub(super) fn parse(text: &str, is_known: &dyn Fn(&str) -> bool) -> Result<Vec<User>, String> {
+pub(super) fn parse(text: &str, unknown: &Unknown<'_>) -> Result<Vec<User>, String> {
     let mut users: Vec<User> = Vec::new();
+    let mut names = HashSet::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let user = user(line, is_known).map_err(|why| format!("line {}: {why}", number + 1))?;
-        if users.iter().any(|other| other.name() == user.name()) {
-            return Err(format!(
-                "line {}: this user is there twice: write one line for each",
-                number + 1
+        let at_line = |why: String| format!("line {}: {why}", number + 1);
+        let user = user(line, unknown).map_err(at_line)?;
+        if !names.insert(user.name().to_vec()) {
+            return Err(at_line(
+                "this user is there twice: write one line for each".into(),
             ));
         }
         users.push(user);
     }
-    match users.len() {
-        0 => {
+    match users.is_empty() {
+        true => {
             Err("it names no user: write a line such as `user alice on >secret ~* &* +@all`".into())
         }
-        1..=MAX_USERS => Ok(users),
-        more => Err(format!("it names {more} users, and may name {MAX_USERS}")),
+        false => Ok(users),
     }
 }
 
-fn user(line: &str, is_known: &dyn Fn(&str) -> bool) -> Result<User, String> {
+fn user(line: &str, unknown: &Unknown<'_>) -> Result<User, String> {
     let mut words = line.split_ascii_whitespace();
     let name = match (words.next(), words.next()) {
         (Some("user"), Some(name)) => name,
@@ -43,7 +45,7 @@ fn user(line: &str, is_known: &dyn Fn(&str) -> bool) -> Result<User, String> {
     };
     let mut user = User::none(name.as_bytes());
     words.try_for_each(|word| {
-        apply(&mut user, word, is_known).map_err(|why| format!("`{}`: {why}", shown(word)))
+        apply(&mut user, word, unknown).map_err(|why| format!("`{}`: {why}", shown(word)))
     })?;
     Ok(user)
 }
@@ -57,7 +59,7 @@ fn shown(word: &str) -> String {
 }
 
 /// Carries out one word of a user's line. [Redis, "ACL rules"]
-fn apply(user: &mut User, word: &str, is_known: &dyn Fn(&str) -> bool) -> Result<(), String> {
+fn apply(user: &mut User, word: &str, unknown: &Unknown<'_>) -> Result<(), String> {
     match word.to_ascii_lowercase().as_str() {
         "on" => user.is_on = true,
         "off" => user.is_on = false,
@@ -71,13 +73,13 @@ fn apply(user: &mut User, word: &str, is_known: &dyn Fn(&str) -> bool) -> Result
         "nocommands" | "-@all" => user.commands = vec![all(false)],
         "reset" => *user = User::none(user.name()),
         "sanitize-payload" | "clearselectors" => {}
-        _ => return apply_sign(user, word, is_known),
+        _ => return apply_sign(user, word, unknown),
     }
     Ok(())
 }
 
 /// Carries out a word that begins with a sign.
-fn apply_sign(user: &mut User, word: &str, is_known: &dyn Fn(&str) -> bool) -> Result<(), String> {
+fn apply_sign(user: &mut User, word: &str, unknown: &Unknown<'_>) -> Result<(), String> {
     let mut rest = word.chars();
     let sign = rest.next();
     let rest = rest.as_str();
@@ -91,8 +93,8 @@ fn apply_sign(user: &mut User, word: &str, is_known: &dyn Fn(&str) -> bool) -> R
         }
         Some('~') => user.keys.push(pattern(rest)?),
         Some('&') => user.channels.push(pattern(rest)?),
-        Some('+') => user.commands.push(rule(true, rest, is_known)?),
-        Some('-') => user.commands.push(rule(false, rest, is_known)?),
+        Some('+') => user.commands.push(rule(true, rest, unknown)?),
+        Some('-') => user.commands.push(rule(false, rest, unknown)?),
         Some('%' | '(') => {
             return Err(
                 "selectors and %R~, %W~ aren't available: give ~PATTERN, or another user".into(),
@@ -117,23 +119,20 @@ fn all(allows: bool) -> Rule {
     }
 }
 
-fn rule(allows: bool, name: &str, is_known: &dyn Fn(&str) -> bool) -> Result<Rule, String> {
+fn rule(allows: bool, name: &str, unknown: &Unknown<'_>) -> Result<Rule, String> {
     let name = name.to_ascii_lowercase();
-    if let Some(category) = name.strip_prefix('@') {
-        if !is_known(&name) {
-            return Err("there is no such category here: `ACL CAT` lists them".into());
-        }
-        let target = Target::Category(category.to_owned());
-        return Ok(Rule { allows, target });
-    }
     let (command, sub) = match name.split_once('|') {
         Some((command, sub)) => (command, Some(sub.to_owned())),
         None => (name.as_str(), None),
     };
-    if !is_known(command) {
-        return Err("there is no such command here: `COMMAND LIST` lists them".into());
+    if let Some(why) = unknown(command) {
+        return Err(why);
     }
-    let target = Target::Command(command.to_owned(), sub);
+    let target = match (command.strip_prefix('@'), sub) {
+        (Some(category), None) => Target::Category(category.to_owned()),
+        (Some(_), Some(_)) => return Err("a category has no subcommands".into()),
+        (None, sub) => Target::Command(command.to_owned(), sub),
+    };
     Ok(Rule { allows, target })
 }
 

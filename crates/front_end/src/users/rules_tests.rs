@@ -16,7 +16,10 @@ const KNOWN: [&str; 8] = [
 ];
 
 fn parsed(text: &str) -> Result<Vec<User>, String> {
-    parse(text, &|name| KNOWN.contains(&name))
+    parse(text, &|name| {
+        let is_known = KNOWN.contains(&name);
+        (!is_known).then(|| format!("there is no {name}"))
+    })
 }
 
 fn one(rules: &str) -> User {
@@ -110,8 +113,9 @@ fn what_is_wrong_is_refused_with_its_line_and_without_passwords() {
         "user a on\n\nuser a off",
         "line 3: this user is there twice",
     );
-    refused("user a +gte", "`+gte`: there is no such command");
-    refused("user a -@dangerus", "no such category");
+    refused("user a +gte", "`+gte`: there is no gte");
+    refused("user a -@dangerus", "`-@dangerus`: there is no @dangerus");
+    refused("user a +@read|x", "no subcommands");
     refused("user a %R~x", "aren't available");
     refused("user a (~x +get)", "aren't available");
     refused("user a secret", "no rule of Redis's ACL");

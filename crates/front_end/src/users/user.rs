@@ -119,6 +119,11 @@ impl User {
         matches_any(&self.keys, key)
     }
 
+    /// Returns the number of patterns with which a key is compared.
+    pub fn key_patterns(&self) -> usize {
+        self.keys.len()
+    }
+
     pub fn may_all_keys(&self) -> bool {
         self.keys.iter().any(|pattern| pattern == EVERYTHING)
     }
