@@ -206,15 +206,18 @@ fn grow(cluster: &mut TestCluster, at: &str) {
     are_acceptors(cluster, &all);
 }
 
+/// Gives an order that adds a node, and starts that node with the new file.
+fn joins(cluster: &mut TestCluster, new: &str, words: &[&str]) {
+    let ordered = order(cluster, words);
+    file_names(cluster, new);
+    cluster.start_node(new);
+    succeeds(ordered);
+}
+
 fn replace_a_dead_one(cluster: &mut TestCluster, at: &str) {
     cluster.processes.kill("acceptor-1");
-    let ordered = order(
-        cluster,
-        &["replace", "acceptor-1", &format!("acceptor-6={at}")],
-    );
-    file_names(cluster, "acceptor-6");
-    cluster.start_node("acceptor-6");
-    succeeds(ordered);
+    let words = ["replace", "acceptor-1", &format!("acceptor-6={at}")];
+    joins(cluster, "acceptor-6", &words);
     assert_eq!(file_of(cluster).node("acceptor-1"), None);
     let again = ["replace", "acceptor-2", &format!("acceptor-1={at}")];
     is_refused(cluster, &again, "is or was a member");

@@ -13,10 +13,8 @@ fn grow(cluster: &mut TestCluster, at: &str) {
     );
     let all = ["remove", "replica-1", "replica-2", "replica-3"];
     is_refused(cluster, &all, "has no replica");
-    let ordered = order(cluster, &["add", &format!("replica-4={at}")]);
-    file_names(cluster, "replica-4");
-    cluster.start_node("replica-4");
-    succeeds(ordered);
+    let words = ["add", &format!("replica-4={at}")];
+    joins(cluster, "replica-4", &words);
     are_replicas(
         cluster,
         &["replica-1", "replica-2", "replica-3", "replica-4"],
@@ -28,13 +26,8 @@ fn replace_a_lost_one(cluster: &mut TestCluster, at: &str) {
     cluster.processes.kill("replica-1");
     let file = file_of(cluster);
     std::fs::remove_dir_all(file.node_dir(file.node("replica-1").unwrap())).unwrap();
-    let ordered = order(
-        cluster,
-        &["replace", "replica-1", &format!("replica-5={at}")],
-    );
-    file_names(cluster, "replica-5");
-    cluster.start_node("replica-5");
-    succeeds(ordered);
+    let words = ["replace", "replica-1", &format!("replica-5={at}")];
+    joins(cluster, "replica-5", &words);
     are_replicas(
         cluster,
         &["replica-2", "replica-3", "replica-4", "replica-5"],

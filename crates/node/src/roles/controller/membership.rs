@@ -285,11 +285,11 @@ impl Membership {
             let step = self.hand_over(group, &staying);
             return step.unwrap_or_else(|| Step::Wait("no other leader answers: start one".into()));
         }
-        let paxos = target
+        let mut paxos = target
             .groups
             .iter()
             .filter(|g| g.protocol == Protocol::Paxos);
-        if let Some(why) = { paxos }.find_map(|group| still_needed(target, group, groups)) {
+        if let Some(why) = paxos.find_map(|group| still_needed(target, group, groups)) {
             return Step::Wait(why);
         }
         let removed = self.to_remove();
