@@ -27,7 +27,7 @@ use replica::application::{Record, RecordVisitor};
 use replica::{Error, MOVE_AWAY};
 
 use crate::keys::Keys;
-use crate::known::KnownKeys;
+use crate::known_keys::KnownKeys;
 use crate::kv::MAX_STRING_LEN;
 use crate::place;
 use crate::recent::RecentValues;

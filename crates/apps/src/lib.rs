@@ -10,7 +10,7 @@ pub mod echo;
 mod generations;
 pub mod glob;
 mod keys;
-mod known;
+mod known_keys;
 pub mod kv;
 mod kv_app;
 mod kv_exec;

@@ -101,7 +101,7 @@ impl Replicated {
     /// Replaces the server by one with the same contents. What was given to the old one isn't given
     /// to the new one, which could execute it differently.
     fn replace_server(&mut self) -> Result<(), Error> {
-        if self.kept.given().next().is_some() {
+        if self.replay_log.requests().next().is_some() {
             self.await_saved()?;
             self.begin_save(Purpose::Base)?;
             self.await_saved()?;

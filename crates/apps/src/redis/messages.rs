@@ -5,9 +5,9 @@
 use replica::Error;
 
 use super::catalogue::Spec;
-use super::kept::Given;
 use super::news::Message;
 use super::notifications::{Notifications, SETTING};
+use super::replay_log::Batch;
 use super::resp::put_error;
 use super::server::{Dead, Server};
 use super::state::Replicated;
@@ -127,7 +127,7 @@ impl Replicated {
     /// Executes the requests once, and returns the messages that the server has reported meanwhile.
     pub(super) fn attempt(
         &mut self,
-        given: &Given,
+        given: &Batch,
         room: u64,
         reply: &mut Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, Dead> {

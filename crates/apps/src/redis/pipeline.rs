@@ -17,7 +17,7 @@ use replica::application::Take;
 
 use super::catalogue::{Catalogue, Spec};
 use super::command::{Arguments, Command, Stamp};
-use super::kept::Given;
+use super::replay_log::Batch;
 use super::resp::put_request;
 use super::rules;
 use super::server::{Dead, User};
@@ -32,8 +32,8 @@ const KEEP: usize = 1 << 20;
 /// An entry in flight. Its answer is returned in the order of the entries.
 pub(super) enum Flying {
     /// The server was given these requests.
-    Given {
-        given: Given,
+    Request {
+        given: Batch,
         then: Then,
         /// The connection's user or protocol was changed for it first, which has an answer of its
         /// own.
@@ -68,7 +68,7 @@ pub(super) enum Then {
 impl Flying {
     fn asks(&self) -> Option<&Pop> {
         match self {
-            Flying::Given {
+            Flying::Request {
                 then: Then::Choose(pop),
                 ..
             } => Some(pop),
@@ -78,7 +78,7 @@ impl Flying {
 
     fn only_reads(&self) -> bool {
         match self {
-            Flying::Given { then, .. } => matches!(then, Then::Read),
+            Flying::Request { then, .. } => matches!(then, Then::Read),
             Flying::Answered(_) => true,
             Flying::Waits(_) => false,
         }
@@ -314,7 +314,7 @@ impl Replicated {
 
     /// Gives requests to the server, behind everything in flight. The clock must not have moved
     /// since.
-    pub(super) fn fly(&mut self, given: Given, then: Then) -> Result<(), Error> {
+    pub(super) fn fly(&mut self, given: Batch, then: Then) -> Result<(), Error> {
         if self.pipeline.bytes + given.requests.len() > MOST_BYTES {
             self.settle()?;
         }
@@ -323,13 +323,13 @@ impl Replicated {
 
     /// Gives requests to the server as [`fly`](Self::fly) does, also while answers are being read:
     /// it never waits.
-    pub(super) fn fly_behind(&mut self, given: Given, then: Then) -> Result<(), Dead> {
+    pub(super) fn fly_behind(&mut self, given: Batch, then: Then) -> Result<(), Dead> {
         self.pipeline.bytes += given.requests.len();
         let put = match self.pipeline.is_alone {
             true => Ok(false),
             false => self.server.put(&given),
         };
-        self.pipeline.push(Flying::Given {
+        self.pipeline.push(Flying::Request {
             given,
             then,
             greets: matches!(put, Ok(true)),
@@ -376,7 +376,7 @@ impl Replicated {
                 return Ok(());
             };
             let start = pipeline.answers.len();
-            if let Flying::Given {
+            if let Flying::Request {
                 given,
                 then,
                 greets,
@@ -404,7 +404,7 @@ impl Replicated {
         if !pipeline.is_alone || pipeline.is_put {
             return Ok(());
         }
-        if let Some(Flying::Given { given, greets, .. }) = pipeline.flying.front_mut() {
+        if let Some(Flying::Request { given, greets, .. }) = pipeline.flying.front_mut() {
             *greets = self.server.put(given)?;
             pipeline.is_put = true;
         }
@@ -416,7 +416,7 @@ impl Replicated {
     fn land_first(&mut self, start: usize) -> Result<(), Dead> {
         let pipeline = &mut self.pipeline;
         let (given, then) = match pipeline.flying.pop_front() {
-            Some(Flying::Given { given, then, .. }) => (given, then),
+            Some(Flying::Request { given, then, .. }) => (given, then),
             Some(Flying::Answered(answer)) => {
                 pipeline.push_answer(&answer);
                 return Ok(());
@@ -431,14 +431,14 @@ impl Replicated {
             Then::Read => pipeline.ends.push(pipeline.answers.len()),
             Then::Keep | Then::KeepEach => {
                 pipeline.ends.push(pipeline.answers.len());
-                self.kept.push(given);
+                self.replay_log.push(given);
             }
             Then::Removed { answer, .. } => {
                 pipeline.answers.truncate(start);
                 if let Some(answer) = answer {
                     pipeline.push_answer(&answer);
                 }
-                self.kept.push(given);
+                self.replay_log.push(given);
             }
             Then::Choose(pop) => {
                 pipeline.asking -= 1;
@@ -456,7 +456,7 @@ impl Replicated {
             return Ok(());
         }
         for flying in &mut self.pipeline.flying {
-            if let Flying::Given { given, greets, .. } = flying {
+            if let Flying::Request { given, greets, .. } = flying {
                 *greets = self.server.put(given)?;
             }
         }

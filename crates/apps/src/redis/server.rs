@@ -21,9 +21,9 @@ use super::catalogue::Catalogue;
 use super::connection::Connection;
 use super::fingerprint::Fingerprint;
 use super::fit;
-use super::kept::Given;
 use super::notifications::Notifications;
 use super::preload::{self, START_MS, ShownClock};
+use super::replay_log::Batch;
 use super::resp::{Value, put_request};
 use super::scripts;
 use crate::kv::MAX_REPLY_LEN;
@@ -109,7 +109,7 @@ impl Default for Home {
 
 /// The state that a command needs of its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Standing {
+pub(super) struct ClientState {
     pub user: User,
     pub resp3: bool,
 }
@@ -119,7 +119,7 @@ pub(super) struct Server {
     child: Child,
     /// The connection for decided commands.
     commands: Connection,
-    standing: Standing,
+    client: ClientState,
     /// The connection for everything else.
     control: Connection,
     /// The connection that gets all published messages.
@@ -227,7 +227,7 @@ impl Server {
         let mut child = command
             .spawn()
             .map_err(|e| failed(&format!("start {}", program_name(&command)), e))?;
-        let standing = Standing {
+        let client = ClientState {
             user: User::Client,
             resp3: false,
         };
@@ -255,7 +255,7 @@ impl Server {
         let mut server = Server {
             child,
             commands,
-            standing,
+            client,
             control,
             ear,
             listens: false,
@@ -329,7 +329,7 @@ impl Server {
         self.ear.skip()?;
         // The replica's own data lies in the other database.
         self.order(&[b"SELECT", b"1"])?;
-        self.put_standing(self.standing);
+        self.put_client_state(self.client);
         self.send()?;
         self.receive_standing()
     }
@@ -383,7 +383,7 @@ impl Server {
 
     /// Executes the requests, and appends the last answer. Their scripts may use `room` bytes,
     /// including what they have already; 0 means no limit.
-    pub fn execute(&mut self, given: &Given, room: u64, answer: &mut Vec<u8>) -> Result<(), Dead> {
+    pub fn execute(&mut self, given: &Batch, room: u64, answer: &mut Vec<u8>) -> Result<(), Dead> {
         let greets = self.put(given)?;
         if given.scripts > 0 {
             self.clock.begin_run(given.scripts, room)?;
@@ -394,10 +394,10 @@ impl Server {
     }
 
     /// Executes everything that another server was given before, in the same order.
-    pub fn replay<'a>(&mut self, all: impl Iterator<Item = &'a Given>) -> Result<(), Dead> {
-        let mut put: Vec<(&Given, bool)> = Vec::new();
+    pub fn replay<'a>(&mut self, all: impl Iterator<Item = &'a Batch>) -> Result<(), Dead> {
+        let mut put: Vec<(&Batch, bool)> = Vec::new();
         for given in all {
-            let goes_along = |(last, _): &(&Given, bool)| last.ms == given.ms && given.scripts == 0;
+            let goes_along = |(last, _): &(&Batch, bool)| last.ms == given.ms && given.scripts == 0;
             let awaited: usize = put.iter().map(|(given, _)| given.count).sum();
             if !put.last().is_some_and(goes_along) || awaited >= REPLAYED_AT_ONCE {
                 self.receive_all(&mut put)?;
@@ -412,13 +412,13 @@ impl Server {
     }
 
     /// Puts requests behind those that were put before at the same time; they are sent once there
-    /// are many, or with [`Server::send`]. Returns whether the connection's standing changes for
-    /// them, which has an answer of its own.
-    pub fn put(&mut self, given: &Given) -> Result<bool, Dead> {
+    /// are many, or with [`Server::send`]. Returns whether the connection's state changes for them,
+    /// which has an answer of its own.
+    pub fn put(&mut self, given: &Batch) -> Result<bool, Dead> {
         self.clock.show(given.ms)?;
-        let greets = given.standing != self.standing;
+        let greets = given.client != self.client;
         if greets {
-            self.put_standing(given.standing);
+            self.put_client_state(given.client);
         }
         self.commands.put(&given.requests);
         if self.commands.unsent() >= SEND_BYTES && given.scripts == 0 {
@@ -432,13 +432,13 @@ impl Server {
         self.commands.send()
     }
 
-    fn put_standing(&mut self, standing: Standing) {
-        let version: &[u8] = if standing.resp3 { b"3" } else { b"2" };
+    fn put_client_state(&mut self, client: ClientState) {
+        let version: &[u8] = if client.resp3 { b"3" } else { b"2" };
         let mut hello = Vec::new();
-        let user = standing.user.name();
+        let user = client.user.name();
         put_request(&mut hello, &[b"HELLO", version, b"AUTH", user, b""]);
         self.commands.put(&hello);
-        self.standing = standing;
+        self.client = client;
     }
 
     // ---- Everything else

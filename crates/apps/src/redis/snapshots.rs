@@ -58,7 +58,7 @@ impl Replicated {
     /// the server has executed exactly the commands that are kept.
     pub fn begin_save(&mut self, purpose: Purpose) -> Result<Save, Error> {
         debug_assert!(!self.pipeline.changes());
-        let save = self.saving.next(purpose, self.kept.cut());
+        let save = self.saving.next(purpose, self.replay_log.cut());
         self.surviving(|state| {
             state.write_records();
             state
@@ -141,10 +141,10 @@ impl Replicated {
 
     /// Makes a snapshot for the server's next start if it was given much since the last one.
     pub(super) fn bound_kept(&mut self) -> Result<(), Error> {
-        if self.kept.looks() && !self.is_saving()? && self.kept.is_much() {
+        if self.replay_log.looks() && !self.is_saving()? && self.replay_log.is_much() {
             self.begin_save(Purpose::Base)?;
         }
-        while self.kept.is_most() && self.is_saving()? {
+        while self.replay_log.is_most() && self.is_saving()? {
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Replicated {
             self.base = Some(file.clone());
         }
         self.contents = Some(file);
-        self.kept.forget_to(given);
+        self.replay_log.forget_to(given);
     }
 
     /// Returns whether a checkpoint of at least this number is in place.
@@ -187,7 +187,7 @@ impl Replicated {
     ) -> Result<(), Error> {
         put_in_place()?;
         // There may be a later base, which is kept then.
-        if self.kept.before <= save.given {
+        if self.replay_log.before <= save.given {
             self.begin_with(super::STATE.to_owned(), save.given);
         }
         self.saving.durable = save.number;

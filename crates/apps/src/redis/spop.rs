@@ -17,8 +17,8 @@ use paxos::SplitMix;
 use replica::Error;
 
 use super::catalogue::Spec;
-use super::kept::Given;
 use super::pipeline::{Flying, Then};
+use super::replay_log::Batch;
 use super::resp::{Value, bound, put_error, put_number, put_request};
 use super::server::{Dead, User};
 use super::sets::Members;
@@ -154,7 +154,7 @@ impl Replicated {
         self.fly_behind(given, then)
     }
 
-    fn removal(&self, pop: &Pop, taken: &Taken, answer: Option<Vec<u8>>) -> (Given, Then) {
+    fn removal(&self, pop: &Pop, taken: &Taken, answer: Option<Vec<u8>>) -> (Batch, Then) {
         let mut args: Vec<&[u8]> = vec![b"SREM", &pop.key];
         args.extend(taken.iter().map(|member| &**member));
         let mut requests = Vec::new();

@@ -21,13 +21,13 @@ use super::catalogue::{Catalogue, Spec};
 use super::clock::Clock;
 use super::command::{Command, Stamp};
 use super::comparison::Comparison;
-use super::kept::{Given, Kept};
 use super::news::Voice;
 use super::notifications::Notifications;
 use super::pipeline::Pipeline;
+use super::replay_log::{Batch, ReplayLog};
 use super::resp::{Malformed, Value, put_error, put_request};
 use super::saves::Saving;
-use super::server::{Dead, Server, Standing, User};
+use super::server::{ClientState, Dead, Server, User};
 use super::sets::KnownSets;
 use super::usage::Usage;
 use super::{about, digest, rules};
@@ -39,7 +39,7 @@ pub(super) const SCRIPTS: &[u8] = b"scripts";
 
 /// The script that is run before each script, since the generator behind `math.random` goes on from
 /// one script to the next, and no snapshot has it. With further arguments, which no client can give
-/// it, it controls [memory](super::room).
+/// it, it controls [memory](super::script_memory).
 pub(super) const SEED_SCRIPT: &[u8] =
     b"math.randomseed(ARGV[1]) if ARGV[2] then collectgarbage(ARGV[2],ARGV[3]) end";
 const SEEDS: u64 = 1 << 31;
@@ -79,7 +79,7 @@ pub(super) struct Replicated {
     pub(super) new_scripts: Vec<Vec<u8>>,
     /// The server may also have records and scripts that were removed here.
     pub(super) writes_all: bool,
-    pub(super) kept: Kept,
+    pub(super) replay_log: ReplayLog,
     pub(super) pipeline: Pipeline,
     /// Set if the server has died of a command for good: the number of commands before it whose
     /// answers nobody has taken.
@@ -118,7 +118,7 @@ impl Replicated {
             changed_records: HashSet::new(),
             new_scripts: Vec::new(),
             writes_all: false,
-            kept: Kept::default(),
+            replay_log: ReplayLog::default(),
             pipeline: Pipeline::default(),
             died_of: None,
             saving: Saving::default(),
@@ -418,10 +418,10 @@ impl Replicated {
 
     // ---- The server
 
-    pub(super) fn given(&self, user: User, resp3: bool, requests: Vec<u8>, count: usize) -> Given {
-        Given {
+    pub(super) fn given(&self, user: User, resp3: bool, requests: Vec<u8>, count: usize) -> Batch {
+        Batch {
             ms: self.clock.ms,
-            standing: Standing { user, resp3 },
+            client: ClientState { user, resp3 },
             requests,
             count,
             scripts: 0,
@@ -430,11 +430,11 @@ impl Replicated {
     }
 
     /// Executes something that may change anything, and keeps it unless it was undone.
-    pub(super) fn give_and_keep(&mut self, given: Given, reply: &mut Vec<u8>) -> Result<(), Error> {
+    pub(super) fn give_and_keep(&mut self, given: Batch, reply: &mut Vec<u8>) -> Result<(), Error> {
         self.sets.clear();
         if self.give(&given, reply)? {
             let is_run = given.scripts > 0;
-            self.kept.push(given);
+            self.replay_log.push(given);
             self.bound_kept()?;
             if is_run {
                 self.bound_held()?;
@@ -449,7 +449,7 @@ impl Replicated {
     ///
     /// A server may die of the events that it tells, which differ between replicas. So a command is
     /// what servers die of only if the last one told none.
-    pub(super) fn give(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(super) fn give(&mut self, given: &Batch, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for deaths in 1.. {
             let is_last = deaths > 1 && !self.server.notifies();
@@ -535,7 +535,7 @@ impl Replicated {
         self.writes_all = true;
         let again = self.load_scripts().and_then(|()| {
             self.note_held()?;
-            self.server.replay(self.kept.given())?;
+            self.server.replay(self.replay_log.requests())?;
             self.server.set_clock(self.clock.ms)?;
             if !self.pipeline.is_alone {
                 self.server.notify(self.voice.wanted())?;

@@ -6,7 +6,7 @@ use replica::Error;
 
 use super::catalogue::Spec;
 use super::command::Watched;
-use super::kept::Given;
+use super::replay_log::Batch;
 use super::resp::{Value, bound, put_error, put_number, put_numbers, put_request};
 use super::rules;
 use super::server::User;
@@ -84,7 +84,7 @@ impl Replicated {
         let given = given.with_scripts(scripts);
         let speaks = speaks || given.speaks;
         let start = reply.len();
-        self.give_and_keep(Given { speaks, ..given }, reply)?;
+        self.give_and_keep(Batch { speaks, ..given }, reply)?;
         self.touch_what_was_found(commands, &reply[start..]);
         match commands.iter().any(|(spec, _)| rules::forgets_code(spec)) {
             true => self.note_forgotten(),

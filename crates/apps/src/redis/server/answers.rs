@@ -4,7 +4,7 @@
 use std::io;
 
 use super::{Dead, Server, refused};
-use crate::redis::kept::Given;
+use crate::redis::replay_log::Batch;
 use crate::redis::resp::{put_number, put_too_large};
 
 impl Server {
@@ -12,7 +12,7 @@ impl Server {
     /// error in its place if it has more than `most` bytes.
     pub fn receive(
         &mut self,
-        given: &Given,
+        given: &Batch,
         greets: bool,
         most: usize,
         answer: &mut Vec<u8>,
@@ -33,7 +33,7 @@ impl Server {
     /// array.
     pub fn receive_each(
         &mut self,
-        given: &Given,
+        given: &Batch,
         greets: bool,
         most: usize,
         answers: &mut Vec<u8>,
@@ -50,7 +50,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn receive_all(&mut self, put: &mut Vec<(&Given, bool)>) -> Result<(), Dead> {
+    pub(super) fn receive_all(&mut self, put: &mut Vec<(&Batch, bool)>) -> Result<(), Dead> {
         self.send()?;
         let mut answer = Vec::new();
         for (given, greets) in put.drain(..) {

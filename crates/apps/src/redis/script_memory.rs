@@ -28,7 +28,7 @@
 
 use replica::Error;
 
-use super::kept::Given;
+use super::replay_log::Batch;
 use super::resp::{Value, put_error};
 use super::saves::Purpose;
 use super::server::{Dead, Server, nonce};
@@ -127,7 +127,7 @@ impl Replicated {
 
     /// Executes a run, by whose memory the server has ended, on a server that is the same
     /// everywhere. Returns false if that server ends, too.
-    pub(super) fn judge(&mut self, given: &Given, reply: &mut Vec<u8>) -> Result<bool, Error> {
+    pub(super) fn judge(&mut self, given: &Batch, reply: &mut Vec<u8>) -> Result<bool, Error> {
         let start = reply.len();
         for is_last in [false, true] {
             self.start_alike()?;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::server::Standing;
+use super::server::ClientState;
 
 /// The bytes at which another snapshot is made, so that what is kept can be forgotten.
 const MUCH: usize = 128 << 20;
@@ -14,9 +14,9 @@ const MOST: usize = 2 * MUCH;
 const BETWEEN_LOOKS: usize = 4 << 20;
 
 /// Requests that are given to the server as one, with what holds for all of them.
-pub(super) struct Given {
+pub(super) struct Batch {
     pub ms: u64,
-    pub standing: Standing,
+    pub client: ClientState,
     pub requests: Vec<u8>,
     pub count: usize,
     /// The number of scripts among them that may take long.
@@ -25,9 +25,9 @@ pub(super) struct Given {
     pub speaks: bool,
 }
 
-impl Given {
-    pub fn with_scripts(self, scripts: u32) -> Given {
-        Given {
+impl Batch {
+    pub fn with_scripts(self, scripts: u32) -> Batch {
+        Batch {
             scripts,
             speaks: scripts > 0,
             ..self
@@ -44,7 +44,7 @@ const ENTRY_BYTES: usize = 80;
 
 /// The requests since the last snapshot, in order.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ReplayLog {
     /// The number of requests before the first entry.
     pub before: u64,
     entries: VecDeque<Entry>,
@@ -56,16 +56,16 @@ pub(super) struct Kept {
 
 /// Requests that were given one after the other while the clock stood still.
 struct Entry {
-    given: Given,
+    given: Batch,
     /// The number of these requests.
     many: u64,
 }
 
 impl Entry {
-    fn takes(&self, other: &Given) -> bool {
-        let Given {
+    fn takes(&self, other: &Batch) -> bool {
+        let Batch {
             ms,
-            standing,
+            client,
             requests,
             count,
             scripts: 0,
@@ -74,7 +74,7 @@ impl Entry {
         else {
             return false;
         };
-        let are_alike = *ms == other.ms && *standing == other.standing;
+        let are_alike = *ms == other.ms && *client == other.client;
         let is_plain = other.scripts == 0 && !other.speaks;
         let fits = count + other.count <= TOGETHER
             && requests.len() + other.requests.len() <= TOGETHER_BYTES;
@@ -82,7 +82,7 @@ impl Entry {
     }
 }
 
-impl Kept {
+impl ReplayLog {
     /// Returns how many requests were given so far. A snapshot that is begun now has all of them,
     /// so they may be [forgotten](Self::forget_to) up to here once it is written.
     pub fn cut(&mut self) -> u64 {
@@ -91,7 +91,7 @@ impl Kept {
         self.before + many.sum::<u64>()
     }
 
-    pub fn push(&mut self, given: Given) {
+    pub fn push(&mut self, given: Batch) {
         self.bytes += given.requests.len();
         let last = self.entries.back_mut();
         match last.filter(|last| !self.is_cut && last.takes(&given)) {
@@ -112,7 +112,7 @@ impl Kept {
     }
 
     /// Returns everything that was given, in its order.
-    pub fn given(&self) -> impl Iterator<Item = &Given> {
+    pub fn requests(&self) -> impl Iterator<Item = &Batch> {
         self.entries.iter().map(|entry| &entry.given)
     }
 
@@ -156,11 +156,11 @@ mod tests {
     use super::super::server::User;
     use super::*;
 
-    fn given(ms: u64, resp3: bool, requests: &[u8]) -> Given {
+    fn given(ms: u64, resp3: bool, requests: &[u8]) -> Batch {
         let user = User::Client;
-        Given {
+        Batch {
             ms,
-            standing: Standing { user, resp3 },
+            client: ClientState { user, resp3 },
             requests: requests.to_vec(),
             count: 1,
             scripts: 0,
@@ -168,25 +168,25 @@ mod tests {
         }
     }
 
-    fn shown(kept: &Kept) -> Vec<(&[u8], usize)> {
-        let given = kept.given();
+    fn shown(log: &ReplayLog) -> Vec<(&[u8], usize)> {
+        let given = log.requests();
         given.map(|g| (&g.requests[..], g.count)).collect()
     }
 
     #[test]
     fn what_is_alike_lies_together_and_is_forgotten_where_it_was_cut() {
-        let mut kept = Kept::default();
-        kept.push(given(1, false, b"a"));
-        kept.push(given(1, false, b"b"));
-        assert_eq!(kept.cut(), 2);
-        kept.push(given(1, false, b"c"));
-        kept.push(given(1, true, b"d"));
-        kept.push(given(2, true, b"e"));
-        kept.push(given(2, true, b"f"));
+        let mut log = ReplayLog::default();
+        log.push(given(1, false, b"a"));
+        log.push(given(1, false, b"b"));
+        assert_eq!(log.cut(), 2);
+        log.push(given(1, false, b"c"));
+        log.push(given(1, true, b"d"));
+        log.push(given(2, true, b"e"));
+        log.push(given(2, true, b"f"));
         let script = || given(2, true, b"g").with_scripts(1);
-        kept.push(script());
-        kept.push(script());
-        kept.push(given(2, true, b"h"));
+        log.push(script());
+        log.push(script());
+        log.push(given(2, true, b"h"));
         let all: [(&[u8], usize); 7] = [
             (b"ab", 2),
             (b"c", 1),
@@ -196,23 +196,23 @@ mod tests {
             (b"g", 1),
             (b"h", 1),
         ];
-        assert_eq!(shown(&kept), all);
-        assert_eq!(kept.bytes, 9 + 7 * ENTRY_BYTES);
-        kept.forget_to(2);
-        assert_eq!((kept.before, &shown(&kept)[..]), (2, &all[1..]));
-        assert_eq!(kept.cut(), 9);
-        kept.push(given(2, true, b"i"));
-        kept.forget_to(9);
-        assert_eq!((kept.before, shown(&kept)), (9, vec![(&b"i"[..], 1)]));
-        assert_eq!(kept.bytes, 1 + ENTRY_BYTES);
+        assert_eq!(shown(&log), all);
+        assert_eq!(log.bytes, 9 + 7 * ENTRY_BYTES);
+        log.forget_to(2);
+        assert_eq!((log.before, &shown(&log)[..]), (2, &all[1..]));
+        assert_eq!(log.cut(), 9);
+        log.push(given(2, true, b"i"));
+        log.forget_to(9);
+        assert_eq!((log.before, shown(&log)), (9, vec![(&b"i"[..], 1)]));
+        assert_eq!(log.bytes, 1 + ENTRY_BYTES);
     }
 
     #[test]
     fn no_more_lie_together_than_are_awaited_at_once() {
-        let mut kept = Kept::default();
-        (0..=TOGETHER).for_each(|_| kept.push(given(1, false, b"a")));
-        kept.push(given(1, false, &vec![0; TOGETHER_BYTES]));
-        let counts: Vec<usize> = kept.given().map(|given| given.count).collect();
+        let mut log = ReplayLog::default();
+        (0..=TOGETHER).for_each(|_| log.push(given(1, false, b"a")));
+        log.push(given(1, false, &vec![0; TOGETHER_BYTES]));
+        let counts: Vec<usize> = log.requests().map(|given| given.count).collect();
         assert_eq!(counts, [TOGETHER, 1, 1]);
     }
 }
