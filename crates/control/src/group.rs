@@ -2,7 +2,6 @@
 //! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the
 //! epoch in force. [`plan`] decides when a new epoch is needed, and who is in it.
 
-mod asked;
 mod belief;
 mod concerned;
 mod enrol;
@@ -16,9 +15,10 @@ mod pace;
 pub(crate) mod plan;
 mod replicas;
 mod report;
-mod room;
+mod ring_space;
 mod session;
 mod stop;
+mod view_askers;
 
 use crate::attempt::{Attempt, Wish};
 use crate::memory::MemoryRecord;
@@ -27,7 +27,6 @@ use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
 use crate::{ControlOutbox, GroupSettings, GroupState, Message, OUTSIDE, Peer, Refused, Store};
-use asked::Asked;
 use belief::Claim;
 use lanes::OutsideLanes;
 use memories::EarlierStart;
@@ -40,6 +39,7 @@ use paxos::{
 };
 use session::Complaint;
 use stop::Stopping;
+use view_askers::ViewAskers;
 
 pub(crate) struct Group {
     settings: GroupSettings,
@@ -53,7 +53,7 @@ pub(crate) struct Group {
     /// The operator's order, and the askers who wait for the next epoch in force.
     order: Option<Order>,
     waiting: Vec<Waiter>,
-    asked: Asked,
+    view_askers: ViewAskers,
     /// Replicas are being stopped, since that order accepts a loss.
     stopping: Option<Stopping>,
     /// The last epoch would have leapt in only some of its partitions.
@@ -138,7 +138,7 @@ impl Group {
             random,
             order: None,
             waiting: Vec::new(),
-            asked: Asked::default(),
+            view_askers: ViewAskers::default(),
             stopping: None,
             torn: false,
             changed: None,
@@ -286,7 +286,7 @@ impl Group {
         }
         match message {
             Message::ViewRequest { .. } => {
-                self.asked.note(now, from);
+                self.view_askers.note(now, from);
                 out.control(from, Message::View(self.state.view(self.id())));
             }
             Message::LaneRequest {

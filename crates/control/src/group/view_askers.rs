@@ -13,9 +13,9 @@ const REMEMBERED_FOR: Time = 1_000_000_000;
 
 /// The askers, in the order in which they asked last.
 #[derive(Default)]
-pub(super) struct Asked(VecDeque<(Time, Peer)>);
+pub(super) struct ViewAskers(VecDeque<(Time, Peer)>);
 
-impl Asked {
+impl ViewAskers {
     /// Notes an asker, unless it is a node, since nodes are told every view anyway.
     pub fn note(&mut self, now: Time, peer: Peer) {
         if let Peer::Node(_) = peer {
@@ -39,7 +39,7 @@ impl Group {
     /// dead leader.
     pub(super) fn tell_who_asked(&self, now: Time, out: &mut impl ControlOutbox) {
         let view = self.state.view(self.id());
-        for peer in self.asked.lately(now) {
+        for peer in self.view_askers.lately(now) {
             out.control(peer, Message::View(view.clone()));
         }
     }
@@ -49,30 +49,30 @@ impl Group {
 mod tests {
     use super::*;
 
-    fn lately(asked: &Asked, now: Time) -> Vec<Peer> {
-        asked.lately(now).collect()
+    fn lately(askers: &ViewAskers, now: Time) -> Vec<Peer> {
+        askers.lately(now).collect()
     }
 
     /// An asker is remembered once, and for a second. [E-ASKED]
     #[test]
     fn who_asks_is_remembered_once_and_for_a_second() {
-        let mut asked = Asked::default();
-        asked.note(0, Peer::Client(1));
-        asked.note(5, Peer::Client(2));
-        asked.note(9, Peer::Client(1));
-        asked.note(9, Peer::Node(3));
-        assert_eq!(lately(&asked, 10), [Peer::Client(2), Peer::Client(1)]);
-        assert_eq!(lately(&asked, REMEMBERED_FOR + 5), [Peer::Client(1)]);
-        assert!(lately(&asked, REMEMBERED_FOR + 9).is_empty());
+        let mut askers = ViewAskers::default();
+        askers.note(0, Peer::Client(1));
+        askers.note(5, Peer::Client(2));
+        askers.note(9, Peer::Client(1));
+        askers.note(9, Peer::Node(3));
+        assert_eq!(lately(&askers, 10), [Peer::Client(2), Peer::Client(1)]);
+        assert_eq!(lately(&askers, REMEMBERED_FOR + 5), [Peer::Client(1)]);
+        assert!(lately(&askers, REMEMBERED_FOR + 9).is_empty());
     }
 
     #[test]
     fn a_flood_of_askers_pushes_out_the_oldest() {
-        let mut asked = Asked::default();
+        let mut askers = ViewAskers::default();
         for n in 0..=MAX_ASKED as u64 {
-            asked.note(n, Peer::Client(n));
+            askers.note(n, Peer::Client(n));
         }
-        let told = lately(&asked, 300);
+        let told = lately(&askers, 300);
         assert_eq!(told.len(), MAX_ASKED);
         assert!(!told.contains(&Peer::Client(0)));
     }
