@@ -507,8 +507,8 @@ pub const DEVICE_KNOWS_NODES: u16 = 8;
 pub const DEVICE_SIGNED: u16 = 16;
 /// Packets of clients count only from the networks in map `askers`.
 pub const DEVICE_KNOWS_ASKERS: u16 = 32;
-/// This mark precedes a frame on which the node's process runs the role, as [`crate::again`]
-/// describes.
+/// This mark precedes a frame on which the node's process runs the role, as
+/// [`crate::user_space_program`] describes.
 pub const FROM_PROCESS: u32 = 0x4147_4149;
 /// This number instead of a port means all members of a group that are roles of this switch.
 pub const PORT_WITHIN: u32 = u32::MAX;

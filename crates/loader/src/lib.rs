@@ -15,7 +15,6 @@
 //! failed the test of a full ring in `tests/frames.rs`).
 
 pub mod acceptor;
-pub mod again;
 pub mod attach;
 mod banks;
 pub mod built;
@@ -47,4 +46,5 @@ pub mod station;
 pub mod switch;
 pub mod sys;
 pub mod tag_filter;
+pub mod user_space_program;
 pub mod veth;

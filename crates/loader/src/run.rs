@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use aya::programs::ProgramFd;
 use paxos::{Packet, Reason, To, Verdict};
 
-use crate::again::has_stamped_vector;
 use crate::frame;
 use crate::layout::{COUNTERS, Device, Link, MAX_MEMBERS, MulticastMember};
 use crate::object::{Object, Result, Role};
 use crate::place::Place;
 use crate::sys::test_run;
+use crate::user_space_program::has_stamped_vector;
 
 /// The numbers that an XDP program returns.
 pub mod action {

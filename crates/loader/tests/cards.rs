@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use common::mount::Mount;
 use common::{XdpDevice, objects_or_skip};
-use loader::again::{Again, Outcome};
 use loader::attach::{Attachment, Mode};
 use loader::clone::Cloning;
 use loader::frame::{self, PORT};
@@ -25,6 +24,7 @@ use loader::layout::{Link, MAX_MEMBERS, MulticastMember};
 use loader::members::octets;
 use loader::object::Role;
 use loader::run::counter;
+use loader::user_space_program::{Outcome, UserSpaceProgram};
 use loader::veth::{driver, prepare_for_xdp};
 use measure::network::Namespace;
 use p4::packet_socket::PacketSocket;
@@ -322,9 +322,9 @@ impl AtCard {
     /// Lets the role's process run the program once more on a packet that has been passed to it, and send the answer.
     fn handled_again(&mut self, datagram: &[u8]) -> Vec<(To, Vec<u8>)> {
         let loaded = &mut self.inner.loaded;
-        let mut again = Again::new(&loaded.object).expect("it runs");
+        let mut program = UserSpaceProgram::new(&loaded.object).expect("it runs");
         let (from, to) = frame::addresses(self.v6);
-        let outcome = again.handle(datagram, from, to).expect("it runs");
+        let outcome = program.handle(datagram, from, to).expect("it runs");
         let Outcome::Answer(answer) = outcome else {
             panic!("{outcome:?}, after {datagram:02x?}");
         };

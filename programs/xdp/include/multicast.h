@@ -393,7 +393,7 @@ static __always_inline int multicast_one(const struct device *device, const stru
 }
 
 /* The mark in front of a frame on which the node's process runs the role
- * (crates/loader/src/again.rs). No network brings such a frame. */
+ * (crates/loader/src/user_space_program.rs). No network brings such a frame. */
 #define FROM_PROCESS 0x41474149
 
 static __always_inline int is_from_process(struct xdp_md *ctx)

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use loader::again::{Again, Outcome, copies};
 use loader::attach::{Attachment, Mode};
 use loader::clone::Cloning;
 use loader::features;
@@ -20,6 +19,7 @@ use loader::pins::Pins;
 use loader::place::{self, Place};
 use loader::station::Station;
 use loader::switch::Switch;
+use loader::user_space_program::{Outcome, UserSpaceProgram, copies};
 use paxos::Packet;
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -50,7 +50,7 @@ pub(crate) struct XdpPlane {
     /// The program passes packets here that it has no room to answer; packets that no program sees
     /// arrive here, too.
     socket: UdpSocket,
-    again: Again,
+    program: UserSpaceProgram,
     buffer: Vec<u8>,
     senders: Senders,
     keys: KernelKeys,
@@ -131,7 +131,7 @@ impl XdpPlane {
         let keyring = keys.keys.keyring();
         Ok(XdpPlane {
             socket: listen::udp(node.address, "address")?,
-            again: Again::new(&object)?,
+            program: UserSpaceProgram::new(&object)?,
             buffer: vec![0; 2048],
             senders: Senders::of(cluster).with(keyring.clone()),
             keys,
@@ -232,7 +232,7 @@ impl XdpPlane {
             if let Ok(packet) = self.senders.parse(datagram, &from) {
                 look(&packet);
             }
-            match self.again.handle(datagram, from, self.members.from())? {
+            match self.program.handle(datagram, from, self.members.from())? {
                 Outcome::Nothing => {}
                 Outcome::Answer(answer) => {
                     self.here.answered += 1;

@@ -30,7 +30,7 @@ const MARK: usize = size_of_val(&FROM_PROCESS);
 
 /// A role's program, run from user space.
 #[derive(Debug)]
-pub struct Again {
+pub struct UserSpaceProgram {
     program: ProgramFd,
     out: Vec<u8>,
 }
@@ -46,10 +46,10 @@ pub enum Outcome<'a> {
     Multicast(Packet<'a>),
 }
 
-impl Again {
+impl UserSpaceProgram {
     /// Opens the program of a role that is loaded.
-    pub fn new(object: &Object) -> Result<Again> {
-        Ok(Again {
+    pub fn new(object: &Object) -> Result<UserSpaceProgram> {
+        Ok(UserSpaceProgram {
             program: object.own_program()?,
             out: vec![0; MARK + MAX_FRAME],
         })

@@ -10,9 +10,9 @@ use std::path::Path;
 use common::random::{PARTITIONS, deployment};
 use common::switch::{ACCEPTORS, CLIENT, LEADER, LEARNER, Switch, address};
 use common::{first_enable, objects_or_skip};
-use loader::again::{Again, Outcome, copies};
 use loader::frame;
 use loader::run::counter;
+use loader::user_space_program::{Outcome, UserSpaceProgram, copies};
 use paxos::wire::value::Vector;
 use paxos::{Deployment, Flags, Header, MsgType, Program, Round};
 
@@ -28,7 +28,7 @@ enum Sent {
 /// A switch in its first epoch, whose roles all have processes.
 struct Machine {
     switch: Switch,
-    processes: Vec<Again>,
+    processes: Vec<UserSpaceProgram>,
     v6: bool,
 }
 
@@ -52,7 +52,7 @@ impl Machine {
             g: 0,
         };
         switch.begin(&program, &first_enable(1));
-        let process = |role: &common::Loaded| Again::new(&role.object).expect("it runs");
+        let process = |role: &common::Loaded| UserSpaceProgram::new(&role.object).expect("it runs");
         Machine {
             processes: switch.roles.iter().map(process).collect(),
             switch,
