@@ -5,6 +5,7 @@
 mod application;
 mod by_process;
 pub mod catch_up;
+mod destinations;
 pub mod e2e;
 pub mod generator;
 pub mod memory;
@@ -15,5 +16,4 @@ pub mod roles;
 pub mod stats;
 pub mod stubs;
 pub mod unreplicated;
-mod ways;
 pub mod xdp;

@@ -27,9 +27,9 @@ use replica::{Basis, Output, ReplyTo, Settings, SiblingMessage, Worker};
 use serde_json::{Value, json};
 
 use crate::application;
+use crate::destinations::Destinations;
 use crate::e2e::Counters;
 use crate::unreplicated::answer_view_requests;
-use crate::ways::Ways;
 use local_cluster::processes::Processes;
 use local_cluster::{Error, LocalCluster, programs};
 
@@ -220,7 +220,7 @@ impl Replica {
                 self.worker.tick(now, &mut self.out).map_err(failed)?;
                 self.out.pack(self.worker.agreement());
             }
-            self.plane.send(&mut self.out.ways.batch);
+            self.plane.send(&mut self.out.destinations.batch);
             self.write_checkpoints()?;
             if ready.is_some_and(|ready| ready.has(1)) {
                 self.tell_counters()?;
@@ -231,7 +231,7 @@ impl Replica {
     fn take(&mut self, inbox: &RecvBatch) {
         let now = self.now();
         for arrival in inbox.iter() {
-            self.out.ways.asker = Some(arrival.from);
+            self.out.destinations.asker = Some(arrival.from);
             for datagram in arrival.datagrams() {
                 if let Ok(packet) = self.senders.parse(datagram, &arrival.from) {
                     let _ = self.worker.step(now, &packet, &mut self.out);
@@ -282,7 +282,7 @@ fn failed(error: replica::Error) -> Error {
 
 struct Outgoing {
     /// Without a leader sessions that nobody uses are left alone.
-    ways: Ways,
+    destinations: Destinations,
     deployment: Deployment,
     replies: Vec<Reply>,
     spare: Vec<Vec<u8>>,
@@ -299,7 +299,7 @@ struct Reply {
 impl Outgoing {
     fn new(cluster: &ClusterFile, deployment: Deployment) -> Outgoing {
         Outgoing {
-            ways: Ways::of(cluster),
+            destinations: Destinations::of(cluster),
             deployment,
             replies: Vec::new(),
             spare: Vec::new(),
@@ -326,7 +326,9 @@ impl Outgoing {
                     flags: Flags::PACKED,
                     ..Header::new(MsgType::Reply)
                 };
-                self.ways.batch.push(&reply.to, &header, &reply.items);
+                self.destinations
+                    .batch
+                    .push(&reply.to, &header, &reply.items);
             }
             reply.items.clear();
             self.spare.push(reply.items);
@@ -336,7 +338,7 @@ impl Outgoing {
 
 impl Outbox for Outgoing {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        self.ways.send(to, header, value);
+        self.destinations.send(to, header, value);
     }
 }
 

@@ -23,7 +23,7 @@ use paxos::{Flags, Header, Instance, Member, MsgType, Outbox, Packet, Time, To};
 use replica::protocol::SessionOp;
 use replica::{Agreement, Decided, Event, Log, NoPaxos, Settings, Speculative};
 
-use crate::ways::Ways;
+use crate::destinations::Destinations;
 use local_cluster::Error;
 
 /// After this many stable slots a stub reports that it no longer needs them.
@@ -63,7 +63,7 @@ struct Stub {
     agreement: NoPaxos,
     plane: UdpPlane,
     senders: Senders,
-    ways: Ways,
+    destinations: Destinations,
     control: UdpSocket,
     peers: ControlPeers,
     sequencers: Vec<(u16, SocketAddr)>,
@@ -103,7 +103,7 @@ impl Stub {
             agreement: NoPaxos::open(&settings, nonce, 0, 0),
             plane: UdpPlane::bind(node.address, PlaneOptions::default())?,
             senders: Senders::of(cluster),
-            ways: Ways::of(cluster),
+            destinations: Destinations::of(cluster),
             control,
             peers: ControlPeers::new(cluster, node.id),
             sequencers: stamps.map(|n| (n.id, n.address)).collect(),
@@ -157,7 +157,7 @@ impl Stub {
         }
         self.go_on(now);
         self.speak()?;
-        self.plane.send(&mut self.ways.batch);
+        self.plane.send(&mut self.destinations.batch);
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Stub {
 
     fn take(&mut self, now: Time, inbox: &RecvBatch) {
         for arrival in inbox.iter() {
-            self.ways.asker = Some(arrival.from);
+            self.destinations.asker = Some(arrival.from);
             for datagram in arrival.datagrams() {
                 let Ok(packet) = self.senders.parse(datagram, &arrival.from) else {
                     continue;
@@ -176,7 +176,7 @@ impl Stub {
                 match packet.header.msgtype {
                     MsgType::Probe => self.on_probe(&packet),
                     _ => {
-                        let _ = self.agreement.step(now, &packet, &mut self.ways);
+                        let _ = self.agreement.step(now, &packet, &mut self.destinations);
                     }
                 }
             }
@@ -202,12 +202,12 @@ impl Stub {
             request: packet.header.request,
             ..self.header(MsgType::ProbeAck)
         };
-        self.ways.send(To::Sender, &header, &report.emit());
+        self.destinations.send(To::Sender, &header, &report.emit());
     }
 
     /// Does what a worker does after each batch of packets, but executes nothing.
     fn go_on(&mut self, now: Time) {
-        self.agreement.end_batch(now, false, &mut self.ways);
+        self.agreement.end_batch(now, false, &mut self.destinations);
         let _ = self.agreement.take_rewind();
         let stable = self.agreement.stable();
         self.agreement.executed(stable);
@@ -231,7 +231,7 @@ impl Stub {
                 request: session.into(),
                 ..self.header(MsgType::Trim)
             };
-            self.ways.send(To::Leader, &header, &[]);
+            self.destinations.send(To::Leader, &header, &[]);
         }
     }
 
@@ -246,7 +246,7 @@ impl Stub {
         waiting.sort_unstable();
         waiting.dedup();
         for to in &waiting {
-            self.ways.batch.push(to, &ack.header, &[]);
+            self.destinations.batch.push(to, &ack.header, &[]);
         }
     }
 
@@ -278,7 +278,7 @@ impl Stub {
         if let Some(active) = view.active() {
             let leads = |(id, _): &&(u16, SocketAddr)| *id == active.leader.0;
             let sequencer = self.sequencers.iter().find(leads);
-            self.ways.leader = sequencer.map(|(_, address)| *address);
+            self.destinations.leader = sequencer.map(|(_, address)| *address);
         }
         let sessions = view.sessions(0).unwrap_or_default();
         self.agreement.configure(now, &sessions, 0);

@@ -8,7 +8,7 @@ use node::plane::SendBatch;
 use paxos::{Header, NodeId, Outbox, To};
 
 /// Puts them into a batch by the addresses of the cluster file.
-pub(crate) struct Ways {
+pub(crate) struct Destinations {
     addresses: Vec<(NodeId, SocketAddr)>,
     /// The sender of the packet that is being handled.
     pub asker: Option<SocketAddr>,
@@ -17,10 +17,10 @@ pub(crate) struct Ways {
     pub batch: SendBatch,
 }
 
-impl Ways {
-    pub fn of(cluster: &ClusterFile) -> Ways {
+impl Destinations {
+    pub fn of(cluster: &ClusterFile) -> Destinations {
         let nodes = cluster.nodes.iter();
-        Ways {
+        Destinations {
             addresses: nodes.map(|node| (node.id, node.address)).collect(),
             asker: None,
             leader: None,
@@ -29,7 +29,7 @@ impl Ways {
     }
 }
 
-impl Outbox for Ways {
+impl Outbox for Destinations {
     fn send(&mut self, to: To, header: &Header, value: &[u8]) {
         let to = match to {
             To::Sender => self.asker,
