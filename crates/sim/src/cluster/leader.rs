@@ -4,8 +4,8 @@
 use control::{Message, Views};
 use paxos::{Leader, Packet, Program, Verdict};
 
-use super::crosswise::Crosswise;
 use super::host::Host;
+use super::inconsistent_stamps::InconsistentStamps;
 use super::layout::{Endpoint, NodeIndex};
 use super::mutation::{self, Mutation};
 use super::world::{Outgoing, Sender, World};
@@ -21,7 +21,7 @@ pub struct LeaderHost {
     /// For a mutation, the program that it was given, which outlives its memory.
     programmed: Option<Program>,
     /// For a mutation, a command that waits for another one.
-    crosswise: Crosswise,
+    inconsistent_stamps: InconsistentStamps,
 }
 
 impl LeaderHost {
@@ -33,7 +33,7 @@ impl LeaderHost {
             nonce: 0,
             out: Outgoing::default(),
             programmed: None,
-            crosswise: Crosswise::default(),
+            inconsistent_stamps: InconsistentStamps::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl LeaderHost {
         self.role = None;
         // A leader stores nothing.
         self.host.kept = Views::default();
-        self.crosswise = Crosswise::default();
+        self.inconsistent_stamps = InconsistentStamps::default();
     }
 
     /// Handles an arriving packet.
@@ -91,7 +91,7 @@ impl LeaderHost {
             let _ = leader.step(&again, &mut self.out);
         }
         if world.mutated(Mutation::StampsCrosswise) {
-            self.crosswise.spoil(&mut self.out);
+            self.inconsistent_stamps.spoil(&mut self.out);
         }
         let at = self.host.endpoint(0);
         let who = Sender::Proposer(self.host.process);

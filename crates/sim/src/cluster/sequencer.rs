@@ -5,8 +5,8 @@ use control::{Message, Views};
 use paxos::nopaxos::Sequencer;
 use paxos::{Packet, Program, Verdict};
 
-use super::crosswise::Crosswise;
 use super::host::Host;
+use super::inconsistent_stamps::InconsistentStamps;
 use super::layout::{Endpoint, NodeIndex};
 use super::mutation::Mutation;
 use super::world::{Outgoing, Sender, World};
@@ -21,7 +21,7 @@ pub struct SequencerHost {
     out: Outgoing,
     /// For mutations, the program that it was given, and a command that waits for another one.
     programmed: Option<Program>,
-    crosswise: Crosswise,
+    inconsistent_stamps: InconsistentStamps,
 }
 
 impl SequencerHost {
@@ -33,7 +33,7 @@ impl SequencerHost {
             nonce: 0,
             out: Outgoing::default(),
             programmed: None,
-            crosswise: Crosswise::default(),
+            inconsistent_stamps: InconsistentStamps::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl SequencerHost {
         self.role = None;
         // A sequencer stores nothing.
         self.host.kept = Views::default();
-        self.crosswise = Crosswise::default();
+        self.inconsistent_stamps = InconsistentStamps::default();
     }
 
     /// Handles an arriving control message.
@@ -109,7 +109,7 @@ impl SequencerHost {
             });
         }
         if world.mutated(Mutation::StampsCrosswise) {
-            self.crosswise.spoil(&mut self.out);
+            self.inconsistent_stamps.spoil(&mut self.out);
         }
         let at = self.host.endpoint(0);
         let who = Sender::Proposer(self.host.process);

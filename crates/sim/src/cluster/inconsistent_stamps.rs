@@ -9,13 +9,13 @@ use super::world::Outgoing;
 
 /// A stamped command that waits for the next one.
 #[derive(Default)]
-pub struct Crosswise {
+pub struct InconsistentStamps {
     held: Outgoing,
 }
 
 type Places = Vec<(PartitionId, Instance)>;
 
-impl Crosswise {
+impl InconsistentStamps {
     /// Changes packets so that two commands over the same partitions exchange their places in the
     /// last one.
     pub fn spoil(&mut self, out: &mut Outgoing) {
