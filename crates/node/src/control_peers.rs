@@ -14,8 +14,8 @@ use serde::ser::Error as _;
 
 use crate::Error;
 use crate::cluster_file::ClusterFile;
+use crate::lock::lock;
 use crate::signature::{self, Signer};
-use crate::transfer::held::lock;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
 /// The number of clients whose answers are signed with their own keys. If there are more, some must

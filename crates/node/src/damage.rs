@@ -9,7 +9,7 @@
 //! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed by the controller |
 //! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
 //! | acceptor, replica: `view-N.json` | `store/kept_views.rs` | there | count as little as none |
-//! | replica: `partition-N/*` | here, `roles/replica/reached.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
+//! | replica: `partition-N/*` | here, `roles/replica/checkpoint_mark.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
 //!
 //! Some damage can't be noticed where it happens, since each file fits the others as it did at that
 //! time:
@@ -39,7 +39,7 @@ use paxos::{Configuration, Header, Member, MsgType, Round};
 use replica::{MOVE_AWAY, Paxos};
 
 use crate::cluster_file::ClusterFile;
-use crate::roles::replica::{Partition, Reached, Services, open_worker};
+use crate::roles::replica::{CheckpointMark, Partition, Services, open_worker};
 use crate::store::FileStore;
 use crate::stored::{Stored, cluster};
 use crate::test_dir::TestDir;
@@ -402,7 +402,7 @@ fn replica(cluster: &ClusterFile, services: &Services) -> (Files, u64) {
     }
     let next = worker.next();
     drop(worker);
-    Reached::new(&directory).note(next).unwrap();
+    CheckpointMark::new(&directory).note(next).unwrap();
     (read_all(&directory), next)
 }
 

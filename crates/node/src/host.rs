@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 
-use crate::transfer::held::lock;
+use crate::lock::lock;
 
 /// Returns the nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 pub fn monotonic_ns() -> u64 {

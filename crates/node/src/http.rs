@@ -6,7 +6,7 @@
 //! few and end in time, and the nodes are asked only so often, however many ask here.
 
 mod answer;
-mod kept;
+mod cached_text;
 mod request;
 mod routes;
 
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::Stop;
 use crate::listen::{Connections, cannot_listen};
-use crate::transfer::held::lock;
+use crate::lock::lock;
 
 use answer::Answer;
 use request::Request;

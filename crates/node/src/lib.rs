@@ -39,10 +39,12 @@ pub mod host;
 mod http;
 mod level;
 mod listen;
+mod lock;
 pub mod log;
 pub mod loopback;
 mod metrics;
 mod names;
+mod node_process;
 mod page;
 pub mod plane;
 mod refused;
@@ -54,7 +56,6 @@ pub mod store;
 pub mod terminal;
 #[cfg(test)]
 mod test_dir;
-mod together;
 mod trace;
 pub mod transfer;
 pub mod utc;
@@ -74,6 +75,7 @@ pub use host::Stop;
 #[cfg(any(test, fuzzing))]
 pub use http::parse_request;
 pub use listen::{await_addresses, cannot_listen};
+pub use node_process::run as run_together;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
 pub use roles::controller::{RebuildOptions, RebuiltStore, rebuild as rebuild_store};
@@ -83,7 +85,6 @@ pub use roles::replica::{
 };
 pub use senders::Senders;
 pub use status::{ask as ask_status, ask_events, is_refused, of_acting};
-pub use together::run as run_together;
 
 use cluster_file::{Node, Role, Storage};
 use roles::{acceptor, replica};
@@ -113,5 +114,5 @@ pub fn run(
     services: Option<&Services>,
     stop: &Arc<Stop>,
 ) -> Result<(), Error> {
-    together::run(cluster, &[(name, services)], stop)
+    node_process::run(cluster, &[(name, services)], stop)
 }

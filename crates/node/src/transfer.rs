@@ -30,10 +30,10 @@ pub mod askers;
 pub mod channel;
 pub mod client;
 pub mod copy;
-pub mod held;
 pub mod incoming;
 pub mod linked;
 pub mod places;
+pub mod served_state;
 pub mod server;
 pub mod wire;
 

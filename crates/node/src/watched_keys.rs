@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::Error;
 use crate::cluster_file::{Auth, ClusterFile};
 use crate::host::is_due;
-use crate::transfer::held::lock;
+use crate::lock::lock;
 
 /// How often the file is checked.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);

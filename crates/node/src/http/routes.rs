@@ -9,7 +9,7 @@ use control::OUTSIDE;
 use paxos::NodeId;
 
 use super::answer::Answer;
-use super::kept::Kept;
+use super::cached_text::CachedText;
 use super::request::Request;
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::cluster_status::ClusterStatus;
@@ -30,9 +30,9 @@ pub(super) struct Routes {
     cluster: ClusterFile,
     node: Node,
     names: BTreeMap<NodeId, String>,
-    metrics: Kept,
-    status: Kept,
-    events: Kept,
+    metrics: CachedText,
+    status: CachedText,
+    events: CachedText,
 }
 
 impl Routes {
@@ -42,9 +42,9 @@ impl Routes {
             cluster: cluster.clone(),
             node: node.clone(),
             names: nodes.map(|n| (n.id, n.name.clone())).collect(),
-            metrics: Kept::new(METRICS_LIFETIME),
-            status: Kept::new(STATUS_LIFETIME),
-            events: Kept::new(STATUS_LIFETIME),
+            metrics: CachedText::new(METRICS_LIFETIME),
+            status: CachedText::new(STATUS_LIFETIME),
+            events: CachedText::new(STATUS_LIFETIME),
         }
     }
 

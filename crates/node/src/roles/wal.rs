@@ -18,7 +18,7 @@
 //!
 //! A segment begins with the state except for the slots, and names the oldest segment that is still needed. A segment
 //! is needed while any slot that it has touched lies at or above the trim point. Slots that hold too many segments back
-//! are written once more, a few in each frame (`room.rs`), so the log never copies much at once and no other file is
+//! are written once more, a few in each frame (`compaction.rs`), so the log never copies much at once and no other file is
 //! written.
 //!
 //! Every start begins a new segment, so an unfinished frame is never overwritten, and the frame numbers show that none
@@ -41,10 +41,10 @@ use crate::{Error, random_nonce};
 use paxos::{GroupId, Instance, NodeId, PartitionId};
 use serde_json::{Value, json};
 
+mod compaction;
 mod files;
 mod keeper;
 mod read;
-mod room;
 mod segment;
 mod writer;
 
@@ -52,9 +52,9 @@ pub use files::{Directory, Files};
 pub use read::{Read, foreign, unusable};
 pub use segment::BLOCK;
 
+use compaction::{Ends, Rewrite};
 use files::Handle;
 use keeper::Keeper;
-use room::{Ends, Moving};
 use writer::{Frame, Writer};
 
 const MAGIC: [u8; 4] = *b"WPLK";
@@ -258,7 +258,7 @@ pub struct Wal {
     /// The state before these records, encoded as records.
     heads: Vec<u8>,
     sectors: Vec<u8>,
-    moving: Option<Moving>,
+    rewrite: Option<Rewrite>,
     /// The next frame begins a new segment even if there is room in this one.
     switches: bool,
     /// Segments that can be freed once the next frame, which says so, is on disk.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use paxos::{Instance, PartitionId};
 
 use super::channel::Channel;
-use super::held::lock;
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
+use crate::lock::lock;
 
 /// How often a question is tried, with a pause in between.
 const ATTEMPTS: u32 = 4;

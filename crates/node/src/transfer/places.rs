@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::held::lock;
+use crate::lock::lock;
 
 /// The largest number of connections at once.
 const ALL: usize = 8;

@@ -13,12 +13,13 @@ use tracing::{Span, info, warn};
 
 use super::askers::Askers;
 use super::channel::Channel;
-use super::held::{Copies, Held, Keeper, Logs, lock};
 use super::places::Places;
+use super::served_state::{Copies, Keeper, Logs, ServedState};
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, Patience, Question};
 use crate::host::Stop;
 use crate::listen::Connections;
+use crate::lock::lock;
 
 /// How many states are held open at once. Each keeps data that its store would otherwise delete.
 const MAX_HELD: usize = 2;
@@ -31,7 +32,7 @@ const AFTER_A_GUESS: Duration = Duration::from_secs(1);
 
 /// The position of a partition's worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stand {
+pub struct WorkerPosition {
     /// The next instance, not counting values that it has executed before they were stable.
     pub next: Instance,
     /// Execution never goes back below this instance, even when an install begins.
@@ -49,7 +50,7 @@ pub struct Stand {
 /// The workers of a replica, as the server sees them.
 pub trait Workers: Send + Sync {
     /// Returns the position of each worker without asking the workers.
-    fn stands(&self) -> Vec<Stand>;
+    fn stands(&self) -> Vec<WorkerPosition>;
 
     /// Opens copies of all partitions' states. Each partition's later decided values go to its
     /// keeper.
@@ -165,7 +166,7 @@ fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>
     lock(&source.held).clear();
 }
 
-type Table = Mutex<BTreeMap<u64, Arc<Held>>>;
+type Table = Mutex<BTreeMap<u64, Arc<ServedState>>>;
 
 /// The state that is handed out, and its limits.
 struct Source {
@@ -263,7 +264,7 @@ impl Source {
             return Err("installing a state myself".into());
         }
         // A partition that is itself behind helps nobody.
-        let reaches = |s: &Stand| if s.is_behind { 0 } else { s.next };
+        let reaches = |s: &WorkerPosition| if s.is_behind { 0 } else { s.next };
         let positions: Vec<_> = stands.iter().map(reaches).collect();
         if question.helped(&positions) == 0 {
             let needed = stands.iter().zip(&question.needs);
@@ -277,7 +278,7 @@ impl Source {
     }
 
     /// Opens a state, and keeps it open as long as somebody asks for it.
-    fn hold(&self, from: IpAddr) -> Result<(u64, Arc<Held>), String> {
+    fn hold(&self, from: IpAddr) -> Result<(u64, Arc<ServedState>), String> {
         let state = crate::random_nonce().map_err(|e| e.to_string())?;
         lock(&self.held).retain(|_, held| !held.is_stale());
         let held = lock(&self.held).len();
@@ -303,13 +304,13 @@ impl Source {
         let logs = Logs::start(directory, deployment.partitions, *kept, look);
         let (logs, keepers) = logs.map_err(|e| format!("can't keep what is decided: {e}"))?;
         let copies = self.workers.open(keepers)?;
-        let held = Arc::new(Held::new(copies, logs, *rate, from));
+        let held = Arc::new(ServedState::new(copies, logs, *rate, from));
         info!(positions = ?held.positions, "handing out my state");
         lock(&self.held).insert(state, held.clone());
         Ok((state, held))
     }
 
-    fn held(&self, state: u64) -> Result<Arc<Held>, String> {
+    fn held(&self, state: u64) -> Result<Arc<ServedState>, String> {
         let held = lock(&self.held).get(&state).cloned();
         let held = held.ok_or("that state isn't held open (any more)")?;
         held.renew();
@@ -336,7 +337,7 @@ fn is_wanted(table: &Weak<Table>, state: u64, opened: Moment) -> bool {
     };
     let mut table = lock(&table);
     match table.get(&state) {
-        None => opened.elapsed() < super::held::LEASE,
+        None => opened.elapsed() < super::served_state::LEASE,
         Some(held) if held.is_stale() => {
             table.remove(&state);
             false

@@ -10,9 +10,9 @@ use test_world::certificates::Certificates;
 use super::askers::Askers;
 use super::channel::Channel;
 use super::client::{Failed, Peer, Search};
-use super::held::{Copies, Keeper};
 use super::incoming::{Head, Incoming};
-use super::server::{Server, Settings, Stand, Workers};
+use super::served_state::{Copies, Keeper};
+use super::server::{Server, Settings, WorkerPosition, Workers};
 use super::wire::Trust;
 use super::*;
 use crate::cluster_file::{self, Auth};
@@ -56,7 +56,7 @@ impl Snapshot for Bytes {
 /// Two partitions, of which the second one's state has several parts.
 #[derive(Default)]
 struct Fake {
-    stands: Mutex<Vec<Stand>>,
+    stands: Mutex<Vec<WorkerPosition>>,
     keepers: Mutex<Vec<Keeper>>,
 }
 
@@ -68,13 +68,13 @@ fn state(pid: usize) -> Vec<u8> {
 }
 
 impl Workers for Fake {
-    fn stands(&self) -> Vec<Stand> {
+    fn stands(&self) -> Vec<WorkerPosition> {
         self.stands.lock().unwrap().clone()
     }
 
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {
         *self.keepers.lock().unwrap() = keepers;
-        let open = |(pid, stand): (usize, Stand)| {
+        let open = |(pid, stand): (usize, WorkerPosition)| {
             let copy: Box<dyn Snapshot> = Box::new(Bytes(state(pid)));
             (stand.next, copy)
         };
@@ -82,15 +82,15 @@ impl Workers for Fake {
     }
 }
 
-fn stand(next: Instance) -> Stand {
-    Stand {
+fn stand(next: Instance) -> WorkerPosition {
+    WorkerPosition {
         next,
-        ..Stand::default()
+        ..WorkerPosition::default()
     }
 }
 
-fn behind(next: Instance) -> Stand {
-    Stand {
+fn behind(next: Instance) -> WorkerPosition {
+    WorkerPosition {
         needs: Some(next + 1),
         is_behind: true,
         ..stand(next)
@@ -104,15 +104,15 @@ struct Source {
     _directory: TestDir,
 }
 
-fn serve(host: Ipv4Addr, stands: [Stand; 2]) -> Source {
+fn serve(host: Ipv4Addr, stands: [WorkerPosition; 2]) -> Source {
     serve_keeping(host, stands, 1 << 30)
 }
 
-fn serve_keeping(host: Ipv4Addr, stands: [Stand; 2], kept: u64) -> Source {
+fn serve_keeping(host: Ipv4Addr, stands: [WorkerPosition; 2], kept: u64) -> Source {
     serve_with(host, stands, kept, &Trust::default())
 }
 
-fn serve_with(host: Ipv4Addr, stands: [Stand; 2], kept: u64, trust: &Trust) -> Source {
+fn serve_with(host: Ipv4Addr, stands: [WorkerPosition; 2], kept: u64, trust: &Trust) -> Source {
     let directory = TestDir::new();
     let fake = Arc::new(Fake {
         stands: Mutex::new(stands.into()),
@@ -517,7 +517,7 @@ fn who_needs_a_state_refuses_at_once() {
         2
     );
 
-    let installing = Stand {
+    let installing = WorkerPosition {
         is_installing: true,
         ..stand(9)
     };

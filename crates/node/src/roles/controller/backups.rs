@@ -18,8 +18,8 @@ use crate::backup::{Catalog, create};
 use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{BackupSettings, ClusterFile};
 use crate::host::is_due;
+use crate::lock::lock;
 use crate::transfer::client::Interrupt;
-use crate::transfer::held::lock;
 use crate::{Error, utc};
 
 /// How often the thread looks whether this controller acts, and whether a backup is due.

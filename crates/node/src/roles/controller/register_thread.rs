@@ -23,8 +23,8 @@ use tracing::warn;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
 use crate::host::wait;
+use crate::lock::lock;
 use crate::store::RegisterFile;
-use crate::transfer::held::lock;
 use crate::{Error, listen, random_nonce};
 
 /// The controller's main thread counts as working this long after its last turn; a change may hold

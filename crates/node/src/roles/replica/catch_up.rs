@@ -28,8 +28,8 @@ use super::handing_out::Whole;
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::Error;
+use crate::lock::lock;
 use crate::transfer::client::{Failed, Interrupt, Peer, Search};
-use crate::transfer::held::lock;
 use crate::transfer::incoming::{self, Head, Incoming};
 use crate::transfer::wire::Trust;
 use crate::transfer::{Patience, Question, copy};
@@ -237,7 +237,7 @@ impl Thread {
 
     fn wanted(&self) -> Vec<Option<Instance>> {
         let workers = self.needs.workers.iter();
-        workers.map(|w| w.standing.get().needs).collect()
+        workers.map(|w| w.position.get().needs).collect()
     }
 
     /// Fetches a state and installs it, or completes the install that an earlier process had begun.
@@ -379,7 +379,7 @@ impl Thread {
     /// a state that it must put in place.
     fn committed(&self, pid: PartitionId) -> Instance {
         self.needs.workers[usize::from(pid)]
-            .standing
+            .position
             .get()
             .committed
     }
@@ -438,7 +438,7 @@ impl Thread {
     /// Returns whether execution is stopped; others may have been told this replica's positions. [G-STOP]
     fn is_execution_stopped(&self) -> bool {
         let mut workers = self.needs.workers.iter();
-        workers.any(|worker| worker.standing.get().stopped.is_some())
+        workers.any(|worker| worker.position.get().stopped.is_some())
     }
 
     fn go_on_executing(&self) {
@@ -493,7 +493,7 @@ impl Thread {
 
     /// Returns whether a worker is far from its source, or can't get its next value anywhere else.
     fn lacks(&self, pid: PartitionId, one: &Following) -> bool {
-        let stand = self.needs.workers[usize::from(pid)].standing.get();
+        let stand = self.needs.workers[usize::from(pid)].position.get();
         let is_far = one.source.is_none_or(|source| stand.next + NEAR < source);
         stand.needs.is_some() || is_far && !one.ended
     }
@@ -501,7 +501,7 @@ impl Thread {
     /// Returns whether only another state helps this worker. The others may wait for it, so then none of them is
     /// followed any longer.
     fn needs_another(&self, pid: PartitionId, one: &Following) -> bool {
-        let needs = self.needs.workers[usize::from(pid)].standing.get().needs;
+        let needs = self.needs.workers[usize::from(pid)].position.get().needs;
         needs.is_some_and(|at| one.ended || one.source.is_some_and(|source| source < at))
     }
 

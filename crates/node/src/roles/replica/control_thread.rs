@@ -26,7 +26,7 @@ use crate::control_socket::ControlSender;
 use crate::host::{Stop, is_due};
 use crate::plane::Ports;
 use crate::roles::control_loop::{ControlLoop, Controlled};
-use crate::transfer::server::{Server, Stand};
+use crate::transfer::server::{Server, WorkerPosition};
 
 /// How often a view is asked for while no epoch is active.
 const ASK_VIEW_INTERVAL: Duration = Duration::from_millis(200);
@@ -338,7 +338,7 @@ impl ReplicaControl<'_> {
     /// answered with their positions. [G-STOP]
     fn stop_execution(&self, epoch: Epoch) {
         self.give_all(|| Job::StopExecution(epoch));
-        let stands = self.workers.iter().map(|worker| worker.standing.get());
+        let stands = self.workers.iter().map(|worker| worker.position.get());
         if let Some(next) = where_stopped(stands, epoch) {
             self.sender.send_to_controller(&Message::ExecutionStopped {
                 group: self.group.id,
@@ -430,8 +430,11 @@ impl ReplicaControl<'_> {
 
 /// Returns the positions of all partitions if all have stopped until this epoch, or a later one, is
 /// active. A later one counts, since a controller with an older store may issue a number again.
-fn where_stopped(stands: impl Iterator<Item = Stand>, epoch: Epoch) -> Option<Vec<Instance>> {
-    let has_stopped = |stand: &Stand| stand.stopped.is_some_and(|until| until >= epoch);
+fn where_stopped(
+    stands: impl Iterator<Item = WorkerPosition>,
+    epoch: Epoch,
+) -> Option<Vec<Instance>> {
+    let has_stopped = |stand: &WorkerPosition| stand.stopped.is_some_and(|until| until >= epoch);
     let stopped = stands.map(|stand| has_stopped(&stand).then_some(stand.next));
     stopped.collect()
 }
@@ -443,10 +446,10 @@ mod tests {
     /// A replica that has stopped for a later epoch answers the order, too. [G-STOP]
     #[test]
     fn an_order_is_answered_by_who_has_stopped_for_a_later_one() {
-        let stand = |next, stopped| Stand {
+        let stand = |next, stopped| WorkerPosition {
             next,
             stopped,
-            ..Stand::default()
+            ..WorkerPosition::default()
         };
         let answer = |stopped: [Option<Epoch>; 2]| {
             let stands = [stand(7, stopped[0]), stand(9, stopped[1])];

@@ -24,8 +24,8 @@ use tracing::{Span, info, warn};
 use super::handing_out::HandingOut;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, CopySettings, Group, Node};
+use crate::lock::lock;
 use crate::transfer::client::Interrupt;
-use crate::transfer::held::lock;
 use crate::transfer::{copy, incoming, linked};
 
 /// The longest time until the next attempt after a copy that failed.

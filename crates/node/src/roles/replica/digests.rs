@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use paxos::Instance;
 
-use crate::transfer::held::lock;
+use crate::lock::lock;
 
 /// How many askers may wait for a round.
 const MAX_ASKERS: usize = 16;

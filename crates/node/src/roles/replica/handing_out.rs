@@ -10,9 +10,10 @@ use replica::application::OpenReader;
 use super::AskReads;
 use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
+use crate::lock::lock;
 use crate::transfer::Patience;
-use crate::transfer::held::{Copies, Keeper, lock};
-use crate::transfer::server::{Stand, Workers};
+use crate::transfer::served_state::{Copies, Keeper};
+use crate::transfer::server::{WorkerPosition, Workers};
 
 /// A lock that is held while partitions are replaced by another replica's state, and while copies
 /// of them are opened, since partitions from before and after an install don't belong together.
@@ -25,9 +26,9 @@ pub struct HandingOut {
 }
 
 impl Workers for HandingOut {
-    fn stands(&self) -> Vec<Stand> {
+    fn stands(&self) -> Vec<WorkerPosition> {
         let workers = self.workers.iter();
-        workers.map(|worker| worker.standing.get()).collect()
+        workers.map(|worker| worker.position.get()).collect()
     }
 
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {

@@ -11,6 +11,7 @@
 //! asks for views and lanes and passes them to the workers.
 
 mod catch_up;
+mod checkpoint_mark;
 mod clock_questions;
 mod control_thread;
 mod copies;
@@ -26,11 +27,10 @@ mod orders;
 mod outbox;
 mod partition;
 mod promises;
-mod reached;
 mod relaying;
-mod standing;
+mod shared_position;
 mod waker;
-mod ways;
+mod worker_plane;
 mod worker_thread;
 mod writer;
 
@@ -48,6 +48,9 @@ use serde_json::Value;
 
 use self::catch_up::CatchUp;
 pub(crate) use self::catch_up::Note;
+#[cfg(test)]
+pub(crate) use self::checkpoint_mark::CheckpointMark;
+use self::checkpoint_mark::check_all_are_there;
 use self::clock_questions::ClockQuestions;
 use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
@@ -60,12 +63,9 @@ use self::mailbox::{Mailbox, mailbox};
 use self::memory::Memory;
 pub(crate) use self::memory::forget_log;
 pub(crate) use self::partition::Partition;
-#[cfg(test)]
-pub(crate) use self::reached::Reached;
-use self::reached::check_all_are_there;
 use self::relaying::Relaying;
 use self::waker::waker_pair;
-use self::ways::{Ways, WorkerPlane};
+use self::worker_plane::{WorkerIo, WorkerPlane};
 use self::worker_thread::WorkerHandle;
 #[cfg(test)]
 pub(crate) use self::worker_thread::open_worker;
@@ -250,7 +250,7 @@ fn serve<G: Followed>(
                 memory: memory.as_ref(),
                 installing: begun.is_some(),
             };
-            let ways = Ways {
+            let io = WorkerIo {
                 decisions: learner.as_ref().map(|l| l.worker(pid)).transpose()?,
                 plane: WorkerPlane::open(partition, door.as_ref().map(|door| door.ports))?,
             };
@@ -258,7 +258,7 @@ fn serve<G: Followed>(
                 inbox,
                 mailboxes: mailboxes.clone(),
             };
-            WorkerHandle::open::<G>(partition, services, ways, link, mail)
+            WorkerHandle::open::<G>(partition, services, io, link, mail)
         })
         .collect::<Result<(Vec<_>, Vec<_>), _>>()?;
     if let Some(memory) = &mut memory {

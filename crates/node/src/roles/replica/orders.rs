@@ -11,7 +11,7 @@ use replica::{Link, Replayed, Restore, Restored, Snapshot};
 use super::followed::Followed;
 use super::worker_thread::WorkerThread;
 use crate::Error;
-use crate::transfer::held::Keeper;
+use crate::transfer::served_state::Keeper;
 
 /// A copy of a partition's state with its position, or the reason why there is none.
 pub type Offer = Result<(Instance, Box<dyn Snapshot>), String>;

@@ -44,8 +44,8 @@ fn services() -> Services {
     }))
 }
 
-fn by_socket(partition: Partition<'_>) -> Ways {
-    Ways {
+fn by_socket(partition: Partition<'_>) -> WorkerIo {
+    WorkerIo {
         plane: WorkerPlane::open(partition, None).unwrap(),
         decisions: None,
     }
@@ -270,9 +270,9 @@ fn a_worker_that_waits_for_a_state_goes_on() {
 
 /// Checks that a store that ends below `upto` would be refused.
 fn assert_noted(partition: Partition<'_>, upto: Instance) {
-    let reached = Reached::new(&partition.directory().unwrap());
-    reached.check(upto).unwrap();
-    let why = reached.check(upto - 1).unwrap_err().0;
+    let mark = CheckpointMark::new(&partition.directory().unwrap());
+    mark.check(upto).unwrap();
+    let why = mark.check(upto - 1).unwrap_err().0;
     assert!(why.contains("a checkpoint had reached"), "{why}");
 }
 
@@ -530,11 +530,11 @@ fn a_replica_that_was_killed_in_an_install_ends_it() {
         stop,
         crew,
     } = start(&begun);
-    while begun.incoming.exists() || workers.iter().any(|w| w.standing.get().is_installing) {
+    while begun.incoming.exists() || workers.iter().any(|w| w.position.get().is_installing) {
         std::thread::yield_now();
     }
     assert_eq!(
-        [0, 1].map(|pid: usize| workers[pid].standing.get().next),
+        [0, 1].map(|pid: usize| workers[pid].position.get().next),
         [30, 20]
     );
     assert!(!begun.note.exists());
@@ -572,8 +572,8 @@ fn a_replica_that_cannot_end_an_install_executes_nothing() {
     while begun.incoming.exists() {
         std::thread::yield_now();
     }
-    assert!(workers.iter().all(|w| w.standing.get().is_installing));
-    assert_eq!(workers[1].standing.get().next, 0);
+    assert!(workers.iter().all(|w| w.position.get().is_installing));
+    assert_eq!(workers[1].position.get().next, 0);
     // No copy is opened, either, since one partition is from before the install and the other from
     // after it. [X-HOLD]
     let handing_out = HandingOut {

@@ -19,6 +19,7 @@ use serde_json::Value;
 use tracing::{Span, error_span, warn};
 
 use super::Services;
+use super::checkpoint_mark::CheckpointMark;
 use super::control_thread::Ask;
 use super::followed::Followed;
 use super::kernel::Decisions;
@@ -28,18 +29,17 @@ use super::orders::{Order, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::promises::{self, Noticed, Promises};
-use super::reached::Reached;
-use super::standing::Standing;
+use super::shared_position::SharedPosition;
 use super::waker::Wake;
-use super::ways::{Ways, WorkerPlane};
+use super::worker_plane::{WorkerIo, WorkerPlane};
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::auth::Keys;
 use crate::host::is_due;
 use crate::plane::{SendBatch, Sends, UdpPlane};
 use crate::senders::Senders;
-use crate::transfer::held::Keeper;
-use crate::transfer::server::Stand;
+use crate::transfer::served_state::Keeper;
+use crate::transfer::server::WorkerPosition;
 use crate::watched_keys::LOOK_INTERVAL;
 
 /// A request of another thread to a worker.
@@ -100,7 +100,7 @@ pub struct Mail {
 pub struct WorkerHandle {
     mailbox: Mailbox,
     /// The position of the worker.
-    pub standing: Arc<Standing>,
+    pub position: Arc<SharedPosition>,
 }
 
 impl WorkerHandle {
@@ -109,7 +109,7 @@ impl WorkerHandle {
     pub(super) fn open<G: Followed>(
         partition: Partition<'_>,
         services: &Services,
-        ways: Ways,
+        io: WorkerIo,
         link: Link,
         mail: Mail,
     ) -> Result<(WorkerHandle, WorkerThread<G>), Error> {
@@ -119,13 +119,13 @@ impl WorkerHandle {
         let outbox = WorkerOutbox::new(partition, services, siblings)?;
         let writer = Writer::start(
             format!("checkpoint-{}", partition.pid),
-            Reached::among(&partition.directory()?, partition.group.partitions),
+            CheckpointMark::among(&partition.directory()?, partition.group.partitions),
             mailbox.wake.clone(),
         )?;
-        let worker = WorkerThread::open(partition, services, ways, outbox, link, inbox, writer)?;
+        let worker = WorkerThread::open(partition, services, io, outbox, link, inbox, writer)?;
         let handle = WorkerHandle {
             mailbox,
-            standing: worker.standing.clone(),
+            position: worker.position.clone(),
         };
         Ok((handle, worker))
     }
@@ -143,7 +143,7 @@ pub(super) struct WorkerThread<G> {
     member: Member,
     span: Span,
     /// The position that is shown to other threads.
-    standing: Arc<Standing>,
+    position: Arc<SharedPosition>,
     window: u64,
     pub(super) worker: Worker<Box<dyn Application>, G>,
     /// The log of a durable replica.
@@ -203,9 +203,9 @@ pub fn open_worker<G: Followed>(
     let open = || {
         let application = (services.open_application)(partition.pid, &directory)?;
         let mut worker = Worker::open_in(partition.settings(), application, partition.nonce, 0)?;
-        let mut reached = Reached::new(&directory);
-        reached.check(worker.next())?;
-        reached.note(worker.next())?; // Opening has made the state durable; TRIM relies on it.
+        let mut mark = CheckpointMark::new(&directory);
+        mark.check(worker.next())?;
+        mark.note(worker.next())?; // Opening has made the state durable; TRIM relies on it.
         worker.know_replicas(&partition.replicas());
         for promise in Promises::new(&directory).read(worker.next())? {
             worker.promise(0, promise.place, promise.is_ordered);
@@ -219,7 +219,7 @@ impl<G: Followed> WorkerThread<G> {
     fn open(
         partition: Partition<'_>,
         services: &Services,
-        ways: Ways,
+        io: WorkerIo,
         outbox: WorkerOutbox,
         link: Link,
         jobs: mpsc::Receiver<Job>,
@@ -236,12 +236,12 @@ impl<G: Followed> WorkerThread<G> {
         });
         let log = log.transpose()?;
         let keys = Keys::of_node(partition.cluster)?;
-        let mut plane = ways.plane;
+        let mut plane = io.plane;
         if let Some(keyring) = keys.keyring() {
             plane.use_keys(&keyring);
         }
-        let standing = Arc::<Standing>::default();
-        standing.show(stand(&worker));
+        let position = Arc::<SharedPosition>::default();
+        position.show(stand(&worker));
         Ok(WorkerThread {
             group: partition.group.id,
             pid,
@@ -250,7 +250,7 @@ impl<G: Followed> WorkerThread<G> {
                 nonce: partition.nonce,
             },
             span: error_span!("partition", pid),
-            standing,
+            position,
             window: partition.group.window,
             worker,
             log,
@@ -258,7 +258,7 @@ impl<G: Followed> WorkerThread<G> {
             shares: false,
             senders: Senders::of(partition.cluster).with(keys.keyring()),
             keys,
-            decisions: ways.decisions,
+            decisions: io.decisions,
             outbox,
             services: services.clone(),
             link,
@@ -676,7 +676,7 @@ impl<G: Followed> WorkerThread<G> {
             self.reported = Some(Instant::now());
             self.link.ask(Ask::Report(message));
         }
-        self.standing.show(stand(&self.worker));
+        self.position.show(stand(&self.worker));
         let needs = wanted.checkpoint_at_least.is_some();
         if needs && !self.asked_state {
             // The catch-up thread checks all positions from then on, until no worker needs a state.
@@ -752,8 +752,8 @@ impl HandedOn {
 }
 
 /// Returns the position of a worker for other threads.
-fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> Stand {
-    Stand {
+fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> WorkerPosition {
+    WorkerPosition {
         next: worker.settled(),
         committed: worker.committed(),
         needs: worker.wanted().checkpoint_at_least,

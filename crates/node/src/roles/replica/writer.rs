@@ -9,7 +9,7 @@ use paxos::Instance;
 use replica::Checkpoint;
 use tracing::warn;
 
-use super::reached::Reached;
+use super::checkpoint_mark::CheckpointMark;
 use super::waker::Wake;
 use crate::Error;
 
@@ -28,13 +28,13 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the thread. `wake` is called whenever a checkpoint has ended.
-    pub fn start(name: String, mut reached: Reached, wake: Wake) -> Result<Writer, Error> {
+    pub fn start(name: String, mut mark: CheckpointMark, wake: Wake) -> Result<Writer, Error> {
         let (begun, to_write) = mpsc::channel::<(Checkpoint, Option<Instance>)>();
         let (tell, ended) = mpsc::channel();
         std::thread::Builder::new().name(name).spawn(move || {
             for (write, upto) in to_write {
                 let begun = Instant::now();
-                let written = write().and_then(|()| upto.map_or(Ok(()), |i| reached.note(i)));
+                let written = write().and_then(|()| upto.map_or(Ok(()), |i| mark.note(i)));
                 let seconds = begun.elapsed().as_secs();
                 if seconds >= LONG {
                     warn!(seconds, "a checkpoint took long: look at the disk");

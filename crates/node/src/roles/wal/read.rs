@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tracing::warn;
 
+use super::compaction::Ends;
 use super::files::{Files, Handle};
 use super::keeper::Keeper;
-use super::room::Ends;
 use super::writer::Writer;
 use super::{
     KEY, Kind, MAGIC, Owner, PROGRESS, Remembered, Replayed, Segment, Shown, Sizes, VERSION, Wal,
@@ -146,7 +146,7 @@ impl Read {
             touched: Ends::default(),
             heads,
             sectors: Vec::new(),
-            moving: None,
+            rewrite: None,
             switches: false,
             freed: Vec::new(),
             freeing: Vec::new(),

@@ -18,8 +18,8 @@ use crate::plane::{
     SendCounters, Sends, UdpPlane,
 };
 
-/// The ways that are opened before the worker itself.
-pub struct Ways {
+/// The sources of packets and decisions, opened before the worker itself.
+pub struct WorkerIo {
     pub plane: WorkerPlane,
     /// The decisions of a learner in the kernel, if there is one.
     pub decisions: Option<Decisions>,

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::transfer::server::Stand;
+use crate::transfer::server::WorkerPosition;
 
 /// Stands for no instance.
 const NONE: u64 = u64::MAX;
 
 /// The position of a worker.
 #[derive(Default)]
-pub struct Standing {
+pub struct SharedPosition {
     next: AtomicU64,
     committed: AtomicU64,
     needs: AtomicU64,
@@ -20,8 +20,8 @@ pub struct Standing {
     stopped: AtomicU32,
 }
 
-impl Standing {
-    pub fn show(&self, stand: Stand) {
+impl SharedPosition {
+    pub fn show(&self, stand: WorkerPosition) {
         self.next.store(stand.next, Ordering::Relaxed);
         self.committed.store(stand.committed, Ordering::Relaxed);
         self.needs
@@ -34,10 +34,10 @@ impl Standing {
         self.stopped.store(stopped, Ordering::Release);
     }
 
-    pub fn get(&self) -> Stand {
+    pub fn get(&self) -> WorkerPosition {
         let stopped = self.stopped.load(Ordering::Acquire);
         let needs = self.needs.load(Ordering::Relaxed);
-        Stand {
+        WorkerPosition {
             next: self.next.load(Ordering::Relaxed),
             committed: self.committed.load(Ordering::Relaxed),
             needs: (needs != NONE).then_some(needs),

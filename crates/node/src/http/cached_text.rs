@@ -4,17 +4,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::transfer::held::lock;
+use crate::lock::lock;
 
 /// A text that is made at most so often.
-pub(super) struct Kept {
+pub(super) struct CachedText {
     lifetime: Duration,
     last: Mutex<Option<(Instant, Arc<str>)>>,
 }
 
-impl Kept {
-    pub fn new(lifetime: Duration) -> Kept {
-        Kept {
+impl CachedText {
+    pub fn new(lifetime: Duration) -> CachedText {
+        CachedText {
             lifetime,
             last: Mutex::new(None),
         }
@@ -38,11 +38,11 @@ mod tests {
 
     #[test]
     fn a_text_is_made_again_only_when_it_is_old() {
-        let long = Kept::new(Duration::from_secs(3_600));
+        let long = CachedText::new(Duration::from_secs(3_600));
         assert_eq!(long.text(|| None), None);
         assert_eq!(&*long.text(|| Some("a".to_owned())).unwrap(), "a");
         assert_eq!(&*long.text(|| unreachable!()).unwrap(), "a");
-        let short = Kept::new(Duration::ZERO);
+        let short = CachedText::new(Duration::ZERO);
         assert!(short.text(|| Some("a".to_owned())).is_some());
         assert_eq!(&*short.text(|| Some("b".to_owned())).unwrap(), "b");
     }

@@ -30,17 +30,17 @@ const MAGIC: &[u8; 8] = b"WPXREA\0\x01";
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The note of how far a partition's checkpoints had reached.
-pub struct Reached {
+pub struct CheckpointMark {
     path: PathBuf,
     /// The shortest time between two notes.
     interval: Duration,
     noted: Option<Moment>,
 }
 
-impl Reached {
+impl CheckpointMark {
     /// Returns the note of the partition in `directory`, which notes each checkpoint.
-    pub fn new(directory: &Path) -> Reached {
-        Reached {
+    pub fn new(directory: &Path) -> CheckpointMark {
+        CheckpointMark {
             path: directory.join("reached"),
             interval: Duration::ZERO,
             noted: None,
@@ -49,14 +49,14 @@ impl Reached {
 
     /// Returns the note of one among `partitions` partitions of a replica; a single one notes less
     /// often.
-    pub fn among(directory: &Path, partitions: u16) -> Reached {
+    pub fn among(directory: &Path, partitions: u16) -> CheckpointMark {
         let interval = match partitions {
             1 => NOTE_INTERVAL,
             _ => Duration::ZERO,
         };
-        Reached {
+        CheckpointMark {
             interval,
-            ..Reached::new(directory)
+            ..CheckpointMark::new(directory)
         }
     }
 
@@ -120,7 +120,7 @@ impl Reached {
 /// outcomes that it would have to ask for; all partitions have notes before any of them executes.
 /// [T-REACHED]
 pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error> {
-    let notes = directories.iter().map(|of| Reached::new(of).read());
+    let notes = directories.iter().map(|of| CheckpointMark::new(of).read());
     let notes: Vec<_> = notes.collect::<Result<_, _>>()?;
     let gone = notes.iter().position(Option::is_none);
     let there = notes.iter().position(|note| note.is_some_and(|at| at > 0));
@@ -130,7 +130,7 @@ pub fn check_all_are_there(directories: &[PathBuf]) -> Result<(), replica::Error
     Err(replica::Error(format!(
         "{} is missing, and partition {there} has one ({}): a partition can't begin anew beside \
          others. If its file system isn't mounted, mount it. Otherwise {MOVE_AWAY}",
-        Reached::new(&directories[gone]).path.display(),
+        CheckpointMark::new(&directories[gone]).path.display(),
         directories[there].display(),
     )))
 }
@@ -146,12 +146,12 @@ mod tests {
     #[test]
     fn a_store_that_ends_below_a_checkpoint_is_refused() {
         let dir = TestDir::new();
-        let mut reached = Reached::new(dir.path());
-        reached.check(0).unwrap();
-        reached.note(900).unwrap();
-        let reached = Reached::new(dir.path());
-        reached.check(900).unwrap();
-        let why = reached.check(899).unwrap_err().0;
+        let mut mark = CheckpointMark::new(dir.path());
+        mark.check(0).unwrap();
+        mark.note(900).unwrap();
+        let mark = CheckpointMark::new(dir.path());
+        mark.check(900).unwrap();
+        let why = mark.check(899).unwrap_err().0;
         assert!(
             why.contains("ends at instance 899") && why.contains("of all partitions"),
             "{why}"
@@ -162,12 +162,12 @@ mod tests {
     #[test]
     fn a_note_of_another_version_is_refused_by_name() {
         let dir = TestDir::new();
-        Reached::new(dir.path()).note(900).unwrap();
+        CheckpointMark::new(dir.path()).note(900).unwrap();
         let path = dir.path().join("reached");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[7] = 2;
         std::fs::write(&path, &bytes).unwrap();
-        let why = Reached::new(dir.path()).check(900).unwrap_err().0;
+        let why = CheckpointMark::new(dir.path()).check(900).unwrap_err().0;
         assert!(why.contains("reached: it has format 2"), "{why}");
         assert_eq!(std::fs::read(&path).unwrap(), bytes, "nothing changed");
     }
@@ -179,7 +179,7 @@ mod tests {
         let partitions = [0, 1, 2].map(|pid| dir.path().join(format!("partition-{pid}")));
         let note = |pid: usize, upto| {
             private_directory(&partitions[pid]).unwrap();
-            Reached::new(&partitions[pid]).note(upto).unwrap();
+            CheckpointMark::new(&partitions[pid]).note(upto).unwrap();
         };
         check_all_are_there(&partitions).expect("a first start");
         note(0, 0);
@@ -200,18 +200,24 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
         let dir = TestDir::new();
-        Reached::new(dir.path()).note(900).unwrap();
+        CheckpointMark::new(dir.path()).note(900).unwrap();
         let path = dir.path().join("reached");
         let whole = std::fs::read(&path).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut bytes = whole.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, bytes).unwrap();
-            assert!(Reached::new(dir.path()).check(900).is_err(), "bit {bit}");
+            assert!(
+                CheckpointMark::new(dir.path()).check(900).is_err(),
+                "bit {bit}"
+            );
         }
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).unwrap();
-            assert!(Reached::new(dir.path()).check(900).is_err(), "{len} bytes");
+            assert!(
+                CheckpointMark::new(dir.path()).check(900).is_err(),
+                "{len} bytes"
+            );
         }
     }
 }

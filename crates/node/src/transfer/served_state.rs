@@ -8,9 +8,10 @@ use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant as Moment};
 
+use crate::lock::lock;
 use paxos::{Instance, PartitionId};
 use replica::Snapshot;
 
@@ -29,7 +30,7 @@ pub const LEASE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A state that is handed out.
-pub struct Held {
+pub struct ServedState {
     /// The position of each partition's copy.
     pub positions: Vec<Instance>,
     copies: Vec<Mutex<Option<Parts>>>,
@@ -40,15 +41,15 @@ pub struct Held {
     pace: Mutex<Pace>,
 }
 
-impl Held {
+impl ServedState {
     /// Returns a state made of the open copies and the logs that begin at their positions. At most
     /// `rate` bytes of the copies are handed out per second.
-    pub fn new(copies: Copies, logs: Logs, rate: u64, by: IpAddr) -> Held {
+    pub fn new(copies: Copies, logs: Logs, rate: u64, by: IpAddr) -> ServedState {
         let (positions, copies): (_, Vec<_>) = copies.into_iter().unzip();
         let copies = copies
             .into_iter()
             .map(|copy| Mutex::new(Some(Parts::new(copy))));
-        Held {
+        ServedState {
             positions,
             copies: copies.collect(),
             logs,
@@ -90,7 +91,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ServedState {
     fn drop(&mut self) {
         self.logs.shared.ended.store(true, Ordering::Release);
     }
@@ -369,8 +370,4 @@ fn nameless(directory: &Path, name: &str) -> io::Result<File> {
         .open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)
-}
-
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

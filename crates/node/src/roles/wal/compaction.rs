@@ -43,7 +43,7 @@ impl Ends {
 }
 
 /// The slots that are being rewritten.
-pub struct Moving {
+pub struct Rewrite {
     /// Segments below this number can be freed once the slots are rewritten.
     until: u32,
     /// The remaining range of instances of each partition.
@@ -54,7 +54,7 @@ pub struct Moving {
 
 impl Wal {
     /// Begins to rewrite the slots of this segment and of all before it.
-    pub(super) fn move_up_to(&mut self, number: u32, memory: &impl Remembered) {
+    pub(super) fn rewrite_up_to(&mut self, number: u32, memory: &impl Remembered) {
         let mut ends = Ends::default();
         for segment in self.segments.iter().filter(|s| s.number <= number) {
             ends.raise_all(&segment.ends);
@@ -63,7 +63,7 @@ impl Wal {
             .0
             .iter()
             .map(|(place, end)| (*place, memory.trim(*place), *end));
-        self.moving = Some(Moving {
+        self.rewrite = Some(Rewrite {
             until: number + 1,
             left: left.collect(),
             frame: None,
@@ -73,11 +73,11 @@ impl Wal {
     /// Frees segments that are no longer needed, and rewrites the next piece of slots if there are
     /// too many segments.
     pub(super) fn make_room(&mut self, memory: &impl Remembered) {
-        if self.segments.len() > self.sizes.segments && self.moving.is_none() {
+        if self.segments.len() > self.sizes.segments && self.rewrite.is_none() {
             let half = self.segments[self.segments.len() / 2].number;
-            self.move_up_to(half, memory);
+            self.rewrite_up_to(half, memory);
         }
-        self.move_a_piece(memory);
+        self.rewrite_a_piece(memory);
         let mut needed = 0;
         while needed + 1 < self.segments.len() && self.segments[needed].ends.are_trimmed(memory) {
             needed += 1;
@@ -90,20 +90,20 @@ impl Wal {
     }
 
     /// Rewrites one piece of slots, once for each frame.
-    fn move_a_piece(&mut self, memory: &impl Remembered) {
+    fn rewrite_a_piece(&mut self, memory: &impl Remembered) {
         let next_frame = self.next_frame;
-        let Some(moving) = self.moving.as_mut() else {
+        let Some(rewrite) = self.rewrite.as_mut() else {
             return;
         };
-        if moving.frame == Some(next_frame) {
+        if rewrite.frame == Some(next_frame) {
             return;
         }
-        moving.frame = Some(next_frame);
+        rewrite.frame = Some(next_frame);
         let full = self.records.len() + PIECE;
-        while let Some((place, next, end)) = moving.left.last_mut() {
+        while let Some((place, next, end)) = rewrite.left.last_mut() {
             let ((group, pid), inst) = (*place, memory.trim(*place).max(*next));
             if inst >= *end {
-                moving.left.pop();
+                rewrite.left.pop();
                 continue;
             }
             if self.records.len() >= full {
@@ -118,8 +118,8 @@ impl Wal {
                 self.shown.rewritten += 1;
             }
         }
-        let until = moving.until;
-        self.moving = None;
+        let until = rewrite.until;
+        self.rewrite = None;
         for segment in self.segments.iter_mut().filter(|s| s.number < until) {
             segment.ends.clear();
         }
@@ -138,6 +138,6 @@ impl Wal {
         self.shown.damaged += 1;
         // Neither the collected records nor the rewritten slots may go to the damaged segment.
         self.switches |= number == current;
-        self.move_up_to(number, memory);
+        self.rewrite_up_to(number, memory);
     }
 }
