@@ -71,9 +71,9 @@ impl Default for BatchedValue {
 }
 
 impl BatchedValue {
-    fn held(self, values: &[u8]) -> Option<Held<'_>> {
+    fn held(self, values: &[u8]) -> Option<Form<'_>> {
         let start = self.start as usize;
-        (self.len != GONE).then(|| Held::Whole(&values[start..start + self.len as usize]))
+        (self.len != GONE).then(|| Form::Whole(&values[start..start + self.len as usize]))
     }
 }
 
@@ -110,11 +110,11 @@ enum Now {
 }
 
 impl Change {
-    fn held(&self) -> Option<Held<'_>> {
+    fn held(&self) -> Option<Form<'_>> {
         match &self.now {
             Now::Gone => None,
-            Now::Whole(value) => Some(Held::Whole(value)),
-            Now::Grown(tail) => Some(Held::Long {
+            Now::Whole(value) => Some(Form::Whole(value)),
+            Now::Grown(tail) => Some(Form::Long {
                 stored: self.stored.long(),
                 tail,
             }),
@@ -124,7 +124,7 @@ impl Change {
 
 /// A value as a whole, or the places of its parts.
 #[derive(Clone, Copy)]
-pub(crate) enum Held<'a> {
+pub(crate) enum Form<'a> {
     /// The whole value.
     Whole(&'a [u8]),
     /// A long value.
@@ -136,11 +136,11 @@ pub(crate) enum Held<'a> {
     },
 }
 
-impl Held<'_> {
+impl Form<'_> {
     pub fn len(&self) -> usize {
         match self {
-            Held::Whole(value) => value.len(),
-            Held::Long { stored, tail } => stored + tail.len(),
+            Form::Whole(value) => value.len(),
+            Form::Long { stored, tail } => stored + tail.len(),
         }
     }
 }
@@ -234,18 +234,18 @@ impl Contents {
     pub fn look<R>(
         &mut self,
         key: &[u8],
-        show: impl FnOnce(Option<Held<'_>>) -> R,
+        show: impl FnOnce(Option<Form<'_>>) -> R,
     ) -> Result<R, Error> {
         if let Some(held) = self.uncommitted(key) {
             return Ok(show(held));
         }
         if let Some(value) = self.recent.get(key) {
-            return Ok(show(Some(Held::Whole(value))));
+            return Ok(show(Some(Form::Whole(value))));
         }
         let stored = self.committed_value(key)?;
         let held = stored.as_deref().map(|value| self.parse(key, value));
         let held = held.transpose()?;
-        if let Some(Held::Whole(value)) = held {
+        if let Some(Form::Whole(value)) = held {
             self.recent.insert(key, value);
         }
         Ok(show(held))
@@ -259,7 +259,7 @@ impl Contents {
 
     /// Returns the value that the next commit leaves of a key, or `None` if it doesn't touch the
     /// key.
-    fn uncommitted(&self, key: &[u8]) -> Option<Option<Held<'_>>> {
+    fn uncommitted(&self, key: &[u8]) -> Option<Option<Form<'_>>> {
         if let Some(change) = self.late.get(key) {
             return Some(change.held());
         }
@@ -271,18 +271,18 @@ impl Contents {
     pub fn read(&mut self, key: &[u8], mut show: impl FnMut(&[u8])) -> Result<bool, Error> {
         let long = self.look(key, |held| match held {
             None => Some(None),
-            Some(Held::Whole(value)) => {
+            Some(Form::Whole(value)) => {
                 show(value);
                 None
             }
-            Some(Held::Long { stored, tail }) => Some(Some((stored, tail.to_vec()))),
+            Some(Form::Long { stored, tail }) => Some(Some((stored, tail.to_vec()))),
         })?;
         match long {
             None => Ok(true),
             Some(None) => Ok(false),
             Some(Some((stored, tail))) => {
                 let tail = &tail;
-                self.show(key, Held::Long { stored, tail }, show)?;
+                self.show(key, Form::Long { stored, tail }, show)?;
                 Ok(true)
             }
         }
@@ -292,12 +292,12 @@ impl Contents {
     pub fn show(
         &self,
         key: &[u8],
-        held: Held<'_>,
+        held: Form<'_>,
         mut show: impl FnMut(&[u8]),
     ) -> Result<(), Error> {
         let (stored, tail) = match held {
-            Held::Whole(value) => (0, value),
-            Held::Long { stored, tail } => (stored, tail),
+            Form::Whole(value) => (0, value),
+            Form::Long { stored, tail } => (stored, tail),
         };
         if stored > 0 {
             let mut cursor = self.store.cursor();
@@ -323,7 +323,7 @@ impl Contents {
         ))
     }
 
-    fn parse<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<Held<'a>, Error> {
+    fn parse<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<Form<'a>, Error> {
         parse_value(value).ok_or_else(|| self.damaged(key))
     }
 
@@ -343,8 +343,8 @@ impl Contents {
         let held = stored.as_deref().map(|value| self.parse(key, value));
         let found = match held.transpose()? {
             None => As::Absent,
-            Some(Held::Whole(_)) => As::Short,
-            Some(Held::Long { stored, .. }) => As::Long(stored),
+            Some(Form::Whole(_)) => As::Short,
+            Some(Form::Long { stored, .. }) => As::Long(stored),
         };
         if found == As::Short {
             self.known.insert(key);
@@ -451,8 +451,8 @@ impl Contents {
         }
         let (stored, now) = self.look(key, |held| match held {
             None => (As::Absent, Now::Whole(tail.to_vec())),
-            Some(Held::Whole(value)) => (As::Short, Now::Whole([value, tail].concat())),
-            Some(Held::Long { stored, .. }) => (As::Long(stored), Now::Grown(tail.to_vec())),
+            Some(Form::Whole(value)) => (As::Short, Now::Whole([value, tail].concat())),
+            Some(Form::Long { stored, .. }) => (As::Long(stored), Now::Grown(tail.to_vec())),
         })?;
         self.change(key, stored, now);
         Ok(Some(new))
@@ -467,7 +467,7 @@ impl Contents {
     pub fn walk(
         &self,
         from: u64,
-        mut visit: impl FnMut(u64, &[u8], Held<'_>) -> bool,
+        mut visit: impl FnMut(u64, &[u8], Form<'_>) -> bool,
     ) -> Result<(), Error> {
         let mut stored = self.store.cursor();
         seek_place(&mut stored, from);
@@ -498,7 +498,7 @@ impl Contents {
     }
 
     /// Returns what the next commit leaves of the keys that it touches, in order from a place on.
-    fn uncommitted_from(&self, from: u64) -> BTreeMap<(u64, &[u8]), Option<Held<'_>>> {
+    fn uncommitted_from(&self, from: u64) -> BTreeMap<(u64, &[u8]), Option<Form<'_>>> {
         let written = self.written.iter();
         let written = written.map(|(key, place)| (key, place.held(&self.values)));
         let late = self.late.iter();
@@ -636,7 +636,7 @@ impl Contents {
     }
 
     /// Returns key, place and value under the cursor, if it is still among the user keys.
-    fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(Placed<'a>, Held<'a>)>, Error> {
+    fn user_entry<'a>(&self, cursor: &'a Cursor) -> Result<Option<(Placed<'a>, Form<'a>)>, Error> {
         let entry = cursor
             .entry()?
             .map(|(key, value)| (split_user_key(key), value));
@@ -741,14 +741,14 @@ const WHOLE: u8 = 0;
 const PIECES: u8 = 1;
 
 /// Parses what is stored under a user key.
-fn parse_value(value: &[u8]) -> Option<Held<'_>> {
+fn parse_value(value: &[u8]) -> Option<Form<'_>> {
     let (kind, value) = value.split_last()?;
     match *kind {
-        WHOLE if value.len() <= SHORT => Some(Held::Whole(value)),
+        WHOLE if value.len() <= SHORT => Some(Form::Whole(value)),
         PIECES => {
             let stored = u64::from_be_bytes(value.try_into().ok()?);
             let sound = SHORT as u64 + 1..=MAX_STRING_LEN as u64;
-            sound.contains(&stored).then_some(Held::Long {
+            sound.contains(&stored).then_some(Form::Long {
                 stored: stored as usize,
                 tail: &[],
             })

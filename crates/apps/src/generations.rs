@@ -13,12 +13,12 @@ pub(crate) trait Generation: Default {
     /// The value of a key.
     type Value: ?Sized + ToOwned;
     /// The position of a value in the table.
-    type Place: Copy;
+    type Position: Copy;
 
-    fn find(&self, key: &[u8]) -> Option<Self::Place>;
-    fn value(&self, place: Self::Place) -> &Self::Value;
+    fn find(&self, key: &[u8]) -> Option<Self::Position>;
+    fn value(&self, place: Self::Position) -> &Self::Value;
     /// Adds a key, or gives a present one another value.
-    fn insert(&mut self, key: &[u8], value: &Self::Value) -> Self::Place;
+    fn insert(&mut self, key: &[u8], value: &Self::Value) -> Self::Position;
     fn remove(&mut self, key: &[u8]);
     /// Returns the memory in use, roughly.
     fn size(&self) -> usize;
@@ -53,7 +53,7 @@ impl<G: Generation> Generations<G> {
     }
 
     /// Adds a key, or gives it another value.
-    pub fn insert(&mut self, key: &[u8], value: &G::Value) -> G::Place {
+    pub fn insert(&mut self, key: &[u8], value: &G::Value) -> G::Position {
         if self.young.size() > MAX_BYTES / 2 {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear(MAX_BYTES);

@@ -28,7 +28,7 @@ impl KnownKeys {
 /// A set has no values: a key is there or not.
 impl Generation for Keys<()> {
     type Value = ();
-    type Place = ();
+    type Position = ();
 
     fn find(&self, key: &[u8]) -> Option<()> {
         self.get(key)

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::library::functions_of;
-use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
+use crate::store::{Api, Engine, ErrorText, Missing, OpenGuard, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -46,7 +46,7 @@ impl Drop for CacheAndFilter {
     }
 }
 
-fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
+fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, OpenGuard) {
     // SAFETY: the options are alive until the database has copied them; cache and filter live in
     // `CacheAndFilter`, beyond the database. `dir` is a terminated string, `error` points to a
     // null.

@@ -43,30 +43,30 @@ impl RecentValues {
 
 #[derive(Default)]
 struct Values {
-    keys: Keys<Place>,
+    keys: Keys<Span>,
     bytes: Vec<u8>,
 }
 
 /// The position of a value in `bytes`.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct Span {
     start: u32,
     len: u32,
 }
 
 impl Generation for Values {
     type Value = [u8];
-    type Place = Place;
+    type Position = Span;
 
-    fn find(&self, key: &[u8]) -> Option<Place> {
+    fn find(&self, key: &[u8]) -> Option<Span> {
         self.keys.get(key)
     }
 
-    fn value(&self, place: Place) -> &[u8] {
+    fn value(&self, place: Span) -> &[u8] {
         &self.bytes[place.start as usize..][..place.len as usize]
     }
 
-    fn insert(&mut self, key: &[u8], value: &[u8]) -> Place {
+    fn insert(&mut self, key: &[u8], value: &[u8]) -> Span {
         let len = value.len() as u32;
         let start = match self.keys.get(key) {
             Some(place) if len <= place.len => place.start,
@@ -76,7 +76,7 @@ impl Generation for Values {
             }
         };
         self.bytes[start as usize..][..value.len()].copy_from_slice(value);
-        let place = Place { start, len };
+        let place = Span { start, len };
         self.keys.insert(key, place);
         place
     }

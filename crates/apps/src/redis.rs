@@ -99,7 +99,7 @@ struct SeenServer {
     has_agreed: AtomicBool,
     /// How this server differs from the agreed one.
     remarks: Mutex<Vec<String>>,
-    comparison: Mutex<comparison::Shown>,
+    comparison: Mutex<comparison::ComparisonReport>,
 }
 
 impl Seen {

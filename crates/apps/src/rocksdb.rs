@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::library::functions_of;
-use crate::store::{Api, Engine, ErrorText, Kept, Missing, Raw};
+use crate::store::{Api, Engine, ErrorText, Missing, OpenGuard, Raw};
 
 /// The library.
 pub(crate) static ENGINE: Engine = Engine {
@@ -40,7 +40,7 @@ const INFO_LOGS: usize = 1;
 /// across files, so the result is always a state that once existed.
 const RECOVER_POINT_IN_TIME: i32 = 2;
 
-fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept) {
+fn open(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, OpenGuard) {
     // SAFETY: objects are created, used and destroyed in the order that the header asks for: the
     // table options own the filter and share the cache, the options copy the table options, and
     // the database copies the options. `dir` is a terminated string, `error` points to a null.

@@ -23,7 +23,7 @@ pub(crate) type Raw = *mut c_void;
 pub(crate) type ErrorText = *mut *mut c_char;
 
 /// An object that must outlive an open database.
-pub(crate) type Kept = Box<dyn Send + Sync>;
+pub(crate) type OpenGuard = Box<dyn Send + Sync>;
 /// A key and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
@@ -76,7 +76,7 @@ pub(crate) struct Engine {
     /// The library's functions.
     pub api: &'static Api,
     /// Opens the database in a directory. The second result is dropped after closing.
-    pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, Kept),
+    pub open: fn(dir: &CStr, missing: Missing, error: ErrorText) -> (Raw, OpenGuard),
     /// Copies an open database into a new directory, from any thread, with hard links to files that
     /// don't change any more. None if the library can't.
     pub link: Option<fn(db: Raw, to: &CStr, error: ErrorText)>,
@@ -115,7 +115,7 @@ pub(crate) struct Shared {
     /// The files are removed once the database is closed.
     is_replaced: AtomicBool,
     /// Objects that the database uses; as a field, this is dropped after the database is closed.
-    _kept: Kept,
+    _kept: OpenGuard,
 }
 
 // SAFETY: both libraries document a database as safe for concurrent use by several threads; the

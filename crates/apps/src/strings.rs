@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use replica::Error;
 
-use crate::contents::{Contents, Held};
+use crate::contents::{Contents, Form};
 use crate::kv::{MAX_SPANNING_LEN, parse_integer};
 
 /// The strings on which commands are executed.
@@ -49,8 +49,8 @@ impl Strings for Contents {
     fn number(&mut self, key: &[u8]) -> Result<Option<i64>, Error> {
         self.look(key, |held| match held {
             None => Some(0),
-            Some(Held::Whole(text)) => parse_integer(text),
-            Some(Held::Long { .. }) => None,
+            Some(Form::Whole(text)) => parse_integer(text),
+            Some(Form::Long { .. }) => None,
         })
     }
 

@@ -13,11 +13,11 @@ use common::redis::*;
 
 const ANSWER: usize = 64 << 20;
 
-type Told = Arc<Mutex<Vec<String>>>;
+type ToldEvents = Arc<Mutex<Vec<String>>>;
 
 /// Opens a replica, and returns it with what it tells its front end.
-fn open(dir: &TempDir) -> (Redis, News, Told) {
-    let (news, told) = (News::default(), Told::default());
+fn open(dir: &TempDir) -> (Redis, News, ToldEvents) {
+    let (news, told) = (News::default(), ToldEvents::default());
     let heard = told.clone();
     news.tell(move |_, event| {
         if let Event::Message(message) = event {
@@ -34,7 +34,7 @@ fn listen(news: &News, listens: bool) {
     news.listen_to_keys(listens);
 }
 
-fn take(told: &Told) -> Vec<String> {
+fn take(told: &ToldEvents) -> Vec<String> {
     std::mem::take(&mut *told.lock().unwrap())
 }
 

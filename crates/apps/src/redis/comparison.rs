@@ -56,7 +56,7 @@ pub(super) struct Comparison {
 
 /// What a partition's worker shows its front end and operators of the comparison.
 #[derive(Default)]
-pub(super) struct Shown {
+pub(super) struct ComparisonReport {
     /// The last probe that was executed, and its digests.
     stated: (u64, Vec<u32>),
     names: VecDeque<Vec<u8>>,
@@ -129,7 +129,7 @@ impl Seen {
     }
 }
 
-impl Shown {
+impl ComparisonReport {
     /// Takes the names that fit into so many bytes together. A name that doesn't fit by itself is
     /// dropped.
     fn take_names(&mut self, mut room: usize) -> Vec<Vec<u8>> {
@@ -196,7 +196,7 @@ impl Comparison {
     }
 
     /// Shows what is new to the front end.
-    pub fn show(&mut self, shown: &Mutex<Shown>) {
+    pub fn show(&mut self, shown: &Mutex<ComparisonReport>) {
         if !std::mem::take(&mut self.is_new) {
             return;
         }
@@ -397,10 +397,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        *lock(shown) = Shown {
+        *lock(shown) = ComparisonReport {
             names: names().collect(),
             stated: (7, vec![1; MOST_KEYS]),
-            ..Shown::default()
+            ..ComparisonReport::default()
         };
         assert_eq!(keys(false, 1_024), None);
         assert_eq!(keys(true, 64), None, "the digests don't fit");
