@@ -39,12 +39,12 @@ pub struct Clocks {
 
 struct Voice {
     node: NodeId,
-    asked: Option<Asked>,
+    asked: Option<ClockQuestion>,
     heard: Option<Heard>,
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
+struct ClockQuestion {
     nonce: u64,
     first_ms: u64,
     last_ms: u64,
@@ -92,13 +92,13 @@ impl Clocks {
         let Some(voice) = self.voice(node) else {
             return fresh;
         };
-        let is_open = |asked: &Asked| now_ms - asked.first_ms <= LATE_MS;
-        let asked = voice.asked.filter(is_open).unwrap_or(Asked {
+        let is_open = |asked: &ClockQuestion| now_ms - asked.first_ms <= LATE_MS;
+        let asked = voice.asked.filter(is_open).unwrap_or(ClockQuestion {
             nonce: fresh,
             first_ms: now_ms,
             last_ms: now_ms,
         });
-        voice.asked = Some(Asked {
+        voice.asked = Some(ClockQuestion {
             last_ms: now_ms,
             ..asked
         });

@@ -17,10 +17,10 @@ const MAX_REMEMBERED: usize = 1024;
 
 /// The newest view of each group that this process was told.
 #[derive(Clone, Debug, Default)]
-pub struct Views(BTreeMap<GroupId, Told>);
+pub struct Views(BTreeMap<GroupId, GroupViews>);
 
 #[derive(Clone, Debug)]
-struct Told {
+struct GroupViews {
     newest: View,
     /// The hash of the configuration of each epoch that may have votes.
     configurations: BTreeMap<Epoch, u64>,
@@ -56,7 +56,7 @@ impl Views {
     /// Keeps a view and returns it if it is newer than the known one. A view that contradicts an
     /// earlier one changes nothing. [E-NEWER]
     pub fn offer(&mut self, view: &View) -> Result<Option<&View>, Contradiction> {
-        let told = self.0.entry(view.group).or_insert_with(|| Told {
+        let told = self.0.entry(view.group).or_insert_with(|| GroupViews {
             newest: View::nothing(view.group),
             configurations: BTreeMap::new(),
         });
@@ -75,7 +75,7 @@ impl Views {
     }
 }
 
-impl Told {
+impl GroupViews {
     /// Returns an error if an epoch has another configuration than before. [E-ONE]
     fn check(&self, view: &View) -> Result<(), Contradiction> {
         for record in view.begun_epochs() {

@@ -18,7 +18,7 @@ use test_world::cluster::{
 
 /// What a node shows to PROBE.
 #[derive(Clone, Copy)]
-struct Shown {
+struct ProbeAnswer {
     nonce: u64,
     epoch: Epoch,
     mute: bool,
@@ -26,7 +26,7 @@ struct Shown {
 
 /// The nodes of a cluster whose epoch 2 is active, and the answers that they give.
 struct Nodes {
-    shown: BTreeMap<NodeId, Shown>,
+    shown: BTreeMap<NodeId, ProbeAnswer>,
     records: BTreeMap<NodeId, View>,
     found: GroupState,
     trusts_disks: bool,
@@ -71,7 +71,7 @@ impl Nodes {
             move |node: NodeId| {
                 let nonce = nonce_of(node);
                 let mute = false;
-                (node, Shown { nonce, epoch, mute })
+                (node, ProbeAnswer { nonce, epoch, mute })
             }
         };
         let rest = ACCEPTORS.into_iter().chain(REPLICAS).map(shown(2));
